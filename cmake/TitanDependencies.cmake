@@ -1,0 +1,41 @@
+# Libraries from Debian and, for LibTorch, from the wheel in .deps/venv.
+
+find_package(PkgConfig REQUIRED)
+find_package(Threads REQUIRED)
+find_package(GTest REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(absl REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(SQLite3 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(benchmark QUIET)
+pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
+pkg_check_modules(grpcpp REQUIRED IMPORTED_TARGET grpc++)
+pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+
+file(GLOB _titan_site ${TITAN_DEPS}/venv/lib/python3*/site-packages)
+list(GET _titan_site 0 TITAN_SITE_PACKAGES)
+
+# LibTorch: own imported targets, because the wheel's CMake package asks for a CUDA toolkit.
+if(TITAN_TORCH)
+  set(_torch ${TITAN_SITE_PACKAGES}/torch)
+  if(NOT EXISTS ${_torch}/lib/libtorch_cpu.so)
+    message(FATAL_ERROR "LibTorch is not in ${_torch}: run deploy/bootstrap.sh (or configure with -DTITAN_TORCH=OFF)")
+  endif()
+  add_library(titan_torch INTERFACE)
+  target_include_directories(titan_torch SYSTEM INTERFACE ${_torch}/include ${_torch}/include/torch/csrc/api/include)
+  target_compile_definitions(titan_torch INTERFACE USE_DISTRIBUTED USE_C10D_GLOO _GLIBCXX_USE_CXX11_ABI=1)
+  # By path, so that nothing of the wheel beyond the CPU half is linked; the wheel ships its own OpenMP runtime.
+  file(GLOB _torch_gomp ${_torch}/lib/libgomp*.so*)
+  target_link_libraries(titan_torch INTERFACE ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} Threads::Threads)
+  # titan-rank is started from the build tree or installed beside the wheel: the run path names the wheel's folder.
+  target_link_options(titan_torch INTERFACE -Wl,-rpath,${_torch}/lib -Wl,--no-as-needed)
+  target_compile_options(titan_torch INTERFACE -fopenmp)
+
+  add_library(titan_torch_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)
+  target_link_libraries(titan_torch_pch PUBLIC titan_flags titan_torch)
+  target_precompile_headers(titan_torch_pch PRIVATE <torch/torch.h>)
+endif()

@@ -1,0 +1,82 @@
+# How targets are declared here: one library per folder, with its dependencies listed.
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM)
+  # Precompiled headers need these two sloppiness flags to be cached.
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env CCACHE_SLOPPINESS=pch_defines,time_macros ${CCACHE_PROGRAM})
+endif()
+
+add_library(titan_flags INTERFACE)
+target_compile_options(titan_flags INTERFACE -Wall -Wextra -Werror -Wno-missing-field-initializers -fno-omit-frame-pointer)
+target_include_directories(titan_flags INTERFACE ${PROJECT_SOURCE_DIR})
+target_compile_definitions(titan_flags INTERFACE TITAN_VERSION="${PROJECT_VERSION}")
+if(TITAN_SANITIZER STREQUAL "address")
+  target_compile_options(titan_flags INTERFACE -fsanitize=address,undefined)
+  target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
+elseif(TITAN_SANITIZER STREQUAL "thread")
+  target_compile_options(titan_flags INTERFACE -fsanitize=thread)
+  target_link_options(titan_flags INTERFACE -fsanitize=thread)
+endif()
+
+function(_titan_configure target torch)
+  if(torch)
+    target_link_libraries(${target} PUBLIC titan_torch)
+    target_precompile_headers(${target} REUSE_FROM titan_torch_pch)
+  endif()
+endfunction()
+
+# titan_library(NAME [TORCH] SOURCES files... DEPS targets...)
+# TORCH: may include LibTorch; shares its precompiled header. Such a target never links gRPC or Protobuf.
+function(titan_library name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  add_library(${name} STATIC ${ARG_SOURCES})
+  target_link_libraries(${name} PUBLIC titan_flags ${ARG_DEPS})
+  _titan_configure(${name} ${ARG_TORCH})
+endfunction()
+
+# titan_binary(NAME [TORCH] SOURCES files... DEPS targets...): an executable in bin/.
+function(titan_binary name)
+  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS})
+  _titan_configure(${name} ${ARG_TORCH})
+endfunction()
+
+# titan_test(NAME [TORCH] [SERIAL] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
+# One ctest entry for the whole GoogleTest program. SERIAL: starts processes, so it runs alone.
+function(titan_test name)
+  cmake_parse_arguments(ARG "TORCH;SERIAL" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
+  add_executable(${name} ${ARG_SOURCES})
+  target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
+  _titan_configure(${name} ${ARG_TORCH})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}")
+endfunction()
+
+# titan_script_test(NAME SCRIPT [SERIAL] [LABEL ..] [TIMEOUT ..] [ARGS ...]): a Python or shell test of the built programs.
+# Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.
+function(titan_script_test name script)
+  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "ARGS" ${ARGN})
+  if(script MATCHES "\\.py$")
+    set(command ${TITAN_DEPS}/venv/bin/python)
+  else()
+    set(command bash)
+  endif()
+  add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS})
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}")
+endfunction()
+
+function(_titan_test_properties name label timeout serial)
+  if(NOT label)
+    set(label fast)
+  endif()
+  if(NOT timeout)
+    set(timeout 60)
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
+    "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1")
+  if(serial)
+    set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+endfunction()

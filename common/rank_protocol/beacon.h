@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace titan::rank_protocol {
+
+enum class Phase : uint32_t { kInit, kRendezvous, kBuild, kLoad, kData, kForward, kBackward, kOptimizer, kCheckpoint, kValidate, kExit };
+const char* name(Phase phase);
+
+// One page of memory shared by a rank (writer) and its node's daemon and shim (readers), in a file of the run folder.
+// Plain atomics: a killed writer leaves it readable. The daemon writes `command` only.
+struct alignas(64) BeaconPage {
+  uint64_t magic;  // kBeaconMagic, last member written at creation.
+  uint32_t version;
+  uint32_t rank;
+  std::atomic<int64_t> pid;
+  std::atomic<int64_t> step;            // Finished optimizer steps.
+  std::atomic<uint32_t> phase;
+  std::atomic<int64_t> phase_since;     // CLOCK_MONOTONIC nanoseconds.
+  std::atomic<int64_t> microbatch;
+  std::atomic<int64_t> collective_seq;  // Collectives issued so far.
+  std::atomic<uint64_t> counter;        // Grows with any progress.
+  std::atomic<int64_t> step_nanos;      // Last step's duration.
+  std::atomic<int64_t> phase_nanos[16];  // Total time by phase.
+  // 0 none, 1 save now, 2 stop at a step edge and save first.
+  std::atomic<uint32_t> command;
+  std::atomic<uint32_t> command_seen;   // The rank's acknowledgement of the last command.
+};
+
+enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
+
+// Maps a beacon file; `create` makes or replaces it. Unmapped on destruction.
+class Beacon {
+ public:
+  static absl::StatusOr<std::unique_ptr<Beacon>> create(const std::string& path, int rank);
+  static absl::StatusOr<std::unique_ptr<Beacon>> open(const std::string& path);
+  ~Beacon();
+  Beacon(const Beacon&) = delete;
+  Beacon& operator=(const Beacon&) = delete;
+
+  BeaconPage& page() { return *page_; }
+  const BeaconPage& page() const { return *page_; }
+
+  // Writer side: notes the time spent in the previous phase and bumps the counter.
+  void enter(Phase phase);
+
+ private:
+  explicit Beacon(BeaconPage* page) : page_(page) {}
+  BeaconPage* page_;
+};
+
+}  // namespace titan::rank_protocol

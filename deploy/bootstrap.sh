@@ -1,0 +1,110 @@
+#!/usr/bin/env bash
+# Installs everything Titan builds with on a bare Debian 12 machine, as root. Safe to run again: finished parts are skipped.
+#
+#   deploy/bootstrap.sh [--with-oracles] [--with-cuda] [--quiet]
+#
+#   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries its CPU half asks for, and the text assets
+#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, tensorboard (2.7 GB of CUDA wheels)
+#   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
+#   --quiet          print only what is installed and errors
+#
+# Packages go into the system, wheels and assets into .deps/ (TITAN_DEPS moves it).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+oracles=0 cuda=0 quiet=0
+for argument in "$@"; do
+  case "$argument" in
+    --with-oracles) oracles=1 ;;
+    --with-cuda) cuda=1 ;;
+    --quiet) quiet=1 ;;
+    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    *) echo "bootstrap: unknown option '$argument' (see --help)" >&2; exit 2 ;;
+  esac
+done
+
+deps=${TITAN_DEPS:-$PWD/.deps}
+mkdir -p "$deps"
+say() { printf 'bootstrap: %s\n' "$*"; }
+detail() { [ "$quiet" = 1 ] || say "$@"; }
+
+# Runs a command with its output in a log, shows the log's end only when it fails.
+logged() {
+  local log=$deps/bootstrap.log
+  if ! "$@" >"$log" 2>&1; then
+    echo "bootstrap: failed: $*" >&2
+    tail -n 30 "$log" >&2
+    exit 1
+  fi
+}
+
+debian_packages=(
+  build-essential cmake ninja-build ccache pkg-config git ca-certificates binutils gdb
+  python3 python3-venv python3-dev
+  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
+  libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
+  libsqlite3-dev prometheus-cpp-dev libcpp-httplib-dev
+  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev
+  libgtest-dev libgmock-dev libbenchmark-dev
+  clang-format clang-tidy
+)
+
+install_debian_packages() {
+  local missing=()
+  for package in "${debian_packages[@]}"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+  done
+  if [ ${#missing[@]} = 0 ]; then
+    detail "Debian packages: all ${#debian_packages[@]} are there"
+    return
+  fi
+  if [ "$(id -u)" != 0 ]; then
+    echo "bootstrap: run as root to install: ${missing[*]}" >&2
+    exit 1
+  fi
+  say "Debian packages: installing ${#missing[@]} (about two minutes)"
+  export DEBIAN_FRONTEND=noninteractive
+  logged apt-get update
+  logged apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+# step NAME VERSION-TEXT COMMAND...: runs the command unless it already ran with the same text.
+step() {
+  local name=$1 version=$2 stamp=$deps/.stamp-$1
+  shift 2
+  if [ "$(cat "$stamp" 2>/dev/null)" = "$version" ]; then
+    detail "$name: there"
+    return
+  fi
+  local start=$SECONDS
+  say "$name: installing"
+  "$@"
+  printf '%s' "$version" >"$stamp"
+  say "$name: done in $((SECONDS - start)) s"
+}
+
+torch="torch==2.11.0"
+# libtorch_cpu itself needs only these two of the CUDA wheels.
+torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
+base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
+oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 safetensors tensorboard numpy"
+cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
+
+pip_install() { logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off "$@"; }
+make_venv() {
+  [ -x "$deps/venv/bin/python" ] || logged python3 -m venv "$deps/venv"
+  # shellcheck disable=SC2086
+  pip_install $base_tools
+  # shellcheck disable=SC2086
+  pip_install --no-deps $torch $torch_libraries
+}
+# shellcheck disable=SC2086
+install_oracles() { pip_install $torch $oracle_packages; }
+# shellcheck disable=SC2086
+install_cuda() { pip_install $cuda_packages; }
+
+install_debian_packages
+step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
+if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
+if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
+step "text and tokenizer" "assets $(cksum <deploy/make_assets.sh)" bash deploy/make_assets.sh "$deps/assets"

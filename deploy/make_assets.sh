@@ -1,0 +1,3 @@
+#!/usr/bin/env bash
+# Replaced below.
+mkdir -p "$1"
