@@ -1,0 +1,261 @@
+#include "common/config/fields.h"
+
+namespace titan::config {
+
+std::vector<Field> fields_of(Job& c) {
+  return {
+      Field("config_file", c.config_file, "The file that this configuration was read from; set by the loader")
+          .is_path(),
+      Field("dump_folder", c.dump_folder,
+            "Folder for checkpoints, metrics and logs of the job; all its nodes must see it")
+          .is_path(),
+      Field("description", c.description, "Free text about the job"),
+      Field("print_config", c.print_config, "Print the resolved configuration when training starts"),
+      Field("save_config_file", c.save_config_file,
+            "Also write the resolved configuration as JSON to this file under dump_folder"),
+      Field("custom_config_module", c.custom_config_module, "Python module that extends the configuration"),
+  };
+}
+
+std::vector<Field> fields_of(Profiling& c) {
+  return {
+      Field("enable_profiling", c.enable_profiling, "Record profiler traces"),
+      Field("save_traces_folder", c.save_traces_folder, "Folder of the traces under dump_folder"),
+      Field("profile_freq", c.profile_freq, "Steps between two traces").in("steps").at_least(1),
+      Field("profiler_active", c.profiler_active, "Steps that one trace covers").in("steps").at_least(1),
+      Field("profiler_warmup", c.profiler_warmup, "Steps before a trace in which the profiler warms up")
+          .in("steps")
+          .at_least(0),
+      Field("enable_memory_snapshot", c.enable_memory_snapshot, "Record allocator snapshots"),
+      Field("save_memory_snapshot_folder", c.save_memory_snapshot_folder, "Folder of the snapshots under dump_folder"),
+  };
+}
+
+std::vector<Field> fields_of(Metrics& c) {
+  return {
+      Field("log_freq", c.log_freq, "Steps between two log lines; the first step is always logged")
+          .in("steps")
+          .at_least(1),
+      Field("enable_tensorboard", c.enable_tensorboard, "Write TensorBoard event files"),
+      Field("disable_color_printing", c.disable_color_printing, "Log lines without colors"),
+      Field("save_tb_folder", c.save_tb_folder, "Folder of the event files under dump_folder"),
+      Field("save_for_all_ranks", c.save_for_all_ranks,
+            "Every rank writes metrics, not only the one that has the loss"),
+      Field("enable_wandb", c.enable_wandb, "Send metrics to Weights & Biases"),
+  };
+}
+
+std::vector<Field> fields_of(Model& c) {
+  return {
+      Field("name", c.name, "Model family"),
+      Field("flavor", c.flavor, "Size within the family"),
+      Field("hf_assets_path", c.hf_assets_path,
+            "Hugging Face folder with tokenizer.json, and the weights when checkpoint.initial_load_in_hf is set")
+          .is_path(),
+      Field("converters", c.converters, "Conversions applied to the model before training")
+          .one_of(
+              {"quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8", "quantize.grouped_mm.mx"}),
+      Field("print_after_conversion", c.print_after_conversion, "Print the model after its conversion"),
+  };
+}
+
+std::vector<Field> fields_of(Optimizer& c) {
+  return {
+      Field("name", c.name, "Optimizer").one_of({"AdamW", "Adam"}),
+      Field("lr", c.lr, "Peak learning rate").above_zero(),
+      Field("beta1", c.beta1, "Decay of the first moment").between(0, 1),
+      Field("beta2", c.beta2, "Decay of the second moment").between(0, 1),
+      Field("eps", c.eps, "Added to the denominator of the update").above_zero(),
+      Field("weight_decay", c.weight_decay, "Weight decay, on all parameters").at_least(0),
+      Field("implementation", c.implementation, "How the update is computed").one_of({"fused", "foreach", "for-loop"}),
+      Field("early_step_in_backward", c.early_step_in_backward, "Update each parameter as soon as its gradient exists"),
+  };
+}
+
+std::vector<Field> fields_of(LrScheduler& c) {
+  return {
+      Field("warmup_steps", c.warmup_steps, "Steps over which the rate rises linearly to its peak")
+          .in("steps")
+          .at_least(0),
+      Field("total_steps", c.total_steps, "Length of the schedule; training.steps when not set")
+          .in("steps")
+          .at_least(1),
+      Field("decay_ratio", c.decay_ratio, "Share of the steps that decay; the rest after the warmup is stable")
+          .between(0, 1),
+      Field("decay_type", c.decay_type, "Shape of the decay").one_of({"linear", "sqrt", "cosine"}),
+      Field("min_lr_factor", c.min_lr_factor, "The decay ends at this share of the peak rate").between(0, 1),
+  };
+}
+
+std::vector<Field> fields_of(Training& c) {
+  return {
+      Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}),
+      Field("dataset_path", c.dataset_path, "Folder or glob of *.json, *.jsonl files, optionally .gz or .zst")
+          .is_path(),
+      Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
+          .in("sequences")
+          .at_least(1),
+      Field("global_batch_size", c.global_batch_size,
+            "Sequences per step; -1 means one microbatch on every data-parallel rank")
+          .in("sequences")
+          .at_least(1)
+          .or_value(-1),
+      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").at_least(1),
+      Field("max_norm", c.max_norm, "Gradients are scaled down to this global L2 norm").above_zero(),
+      Field("steps", c.steps, "Optimizer steps to train").in("steps").at_least(1),
+      Field("enable_cpu_offload", c.enable_cpu_offload,
+            "Keep parameters, gradients and optimizer states in host memory"),
+      Field("dtype", c.dtype, "Type of parameters and optimizer states; float64 overrides the mixed-precision keys")
+          .one_of({"float32", "bfloat16", "float64"}),
+      Field("mixed_precision_param", c.mixed_precision_param, "Type of parameters and activations while computing")
+          .one_of({"bfloat16", "float32"}),
+      Field("mixed_precision_reduce", c.mixed_precision_reduce, "Type in which gradients are summed over ranks")
+          .one_of({"float32"}),
+      Field("gc_freq", c.gc_freq, "Steps between Python garbage collections")
+          .without_effect("there is no Python garbage collector"),
+      Field("gc_debug", c.gc_debug, "Debug the Python garbage collector")
+          .without_effect("there is no Python garbage collector"),
+      Field("nonfinite_policy", c.nonfinite_policy,
+            "What a non-finite loss or gradient norm does: fail the job or skip the step")
+          .one_of({"fail", "skip"}),
+  };
+}
+
+std::vector<Field> fields_of(DataLoader& c) {
+  constexpr std::string_view kThread = "batches are prepared by a thread of the rank; see the key prefetch";
+  return {
+      Field("num_workers", c.num_workers, "Python loader processes").at_least(0).without_effect(kThread),
+      Field("persistent_workers", c.persistent_workers, "Keep Python loader processes").without_effect(kThread),
+      Field("pin_memory", c.pin_memory, "Copy batches to pinned memory in the Python loader").without_effect(kThread),
+      Field("prefetch_factor", c.prefetch_factor, "Batches per Python loader process")
+          .at_least(0)
+          .without_effect(kThread),
+      Field("order", c.order,
+            "global: one stream dealt to all ranks, the same for every mesh; per_rank: a chunk of documents each")
+          .one_of({"global", "per_rank"}),
+      Field("prefetch", c.prefetch, "Microbatches prepared ahead; 0 prepares them when they are needed")
+          .in("microbatches")
+          .between(0, 1024),
+      Field("max_bad_lines", c.max_bad_lines, "More malformed lines than this fail the job").in("lines").at_least(0),
+  };
+}
+
+std::vector<Field> fields_of(Checkpoint& c) {
+  return {
+      Field("enable", c.enable, "Save checkpoints and resume from them"),
+      Field("enable_ft_dataloader_checkpoints", c.enable_ft_dataloader_checkpoints,
+            "Each fault-tolerant replica saves its data position at every step"),
+      Field("folder", c.folder, "Folder of the checkpoints under dump_folder"),
+      Field("interval", c.interval, "Steps between two checkpoints").in("steps").at_least(1),
+      Field("initial_load_path", c.initial_load_path, "Checkpoint to start from when the job has none of its own")
+          .is_path(),
+      Field("initial_load_model_only", c.initial_load_model_only, "Take only the model from initial_load_path"),
+      Field(
+          "initial_load_in_hf", c.initial_load_in_hf,
+          "Start from Hugging Face safetensors in initial_load_path, or in model.hf_assets_path when that is not set"),
+      Field("initial_load_in_hf_quantized", c.initial_load_in_hf_quantized, "The Hugging Face weights are quantized"),
+      Field("last_save_model_only", c.last_save_model_only, "The last checkpoint holds only the model"),
+      Field("last_save_in_hf", c.last_save_in_hf, "The last checkpoint is written as Hugging Face safetensors"),
+      Field("export_dtype", c.export_dtype, "Type of the weights in a model-only last checkpoint")
+          .one_of({"float32", "bfloat16", "float16"}),
+      Field("async_mode", c.async_mode, "Whether training goes on while a checkpoint is written")
+          .one_of({"disabled", "async", "async_with_pinned_mem"}),
+      Field("keep_latest_k", c.keep_latest_k, "Older checkpoints than the latest k are deleted; 0 keeps all")
+          .at_least(0),
+      Field("load_step", c.load_step, "Step to load; -1 means the latest one").in("steps").at_least(0).or_value(-1),
+      Field("exclude_from_loading", c.exclude_from_loading, "Parts of a checkpoint that are not loaded")
+          .one_of({"model", "optimizer", "lr_scheduler", "dataloader", "train_state"}),
+      Field("enable_first_step_checkpoint", c.enable_first_step_checkpoint, "Also save after the first step"),
+      Field("create_seed_checkpoint", c.create_seed_checkpoint,
+            "Save the initial weights as step 0 and exit; needs one rank"),
+      Field("load_only", c.load_only, "Load checkpoints but save none"),
+  };
+}
+
+std::vector<Field> fields_of(Comm& c) {
+  return {
+      Field("init_timeout_seconds", c.init_timeout_seconds, "Longest collective until the first step is done")
+          .in("seconds")
+          .at_least(1),
+      Field("train_timeout_seconds", c.train_timeout_seconds, "Longest collective after the first step")
+          .in("seconds")
+          .at_least(1),
+      Field("trace_buf_size", c.trace_buf_size, "Entries of the collective flight recorder; 0 turns it off")
+          .at_least(0),
+      Field("save_traces_folder", c.save_traces_folder, "Folder of the flight recorder's files under dump_folder"),
+      Field("save_traces_file_prefix", c.save_traces_file_prefix, "Prefix of the flight recorder's files"),
+      Field("mode", c.mode, "default, or simulations for dry runs and debugging")
+          .one_of({"default", "fake_backend", "local_tensor"}),
+  };
+}
+
+std::vector<Field> fields_of(Validation& c) {
+  return {
+      Field("enable", c.enable, "Measure the loss on other data while training"),
+      Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}),
+      Field("dataset_path", c.dataset_path, "Folder or glob of *.json, *.jsonl files, optionally .gz or .zst")
+          .is_path(),
+      Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank").in("sequences").at_least(1),
+      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").at_least(1),
+      Field("freq", c.freq, "Training steps between two validations").in("steps").at_least(1),
+      Field("steps", c.steps, "Batches per validation; -1 means all data").in("batches").at_least(1).or_value(-1),
+  };
+}
+
+std::vector<Field> fields_of(Debug& c) {
+  return {
+      Field("seed", c.seed, "Seed of the initial weights; a random one is drawn and recorded when not set").at_least(0),
+      Field("deterministic", c.deterministic, "Only operations that give the same bits in every run"),
+      Field("deterministic_warn_only", c.deterministic_warn_only, "Warn about other operations instead of failing"),
+      Field("moe_force_load_balance", c.moe_force_load_balance, "Deal tokens to experts in turn"),
+  };
+}
+
+std::vector<Field> fields_of(Resources& c) {
+  return {
+      Field("ranks", c.ranks, "Rank processes of the job; --nproc N sets it").in("ranks").between(1, 1 << 20),
+      Field("ranks_per_node", c.ranks_per_node,
+            "Ranks on each node; 0 packs as many as fit; --nodes M sets it to ranks / M")
+          .in("ranks")
+          .at_least(0),
+      Field("device", c.device, "Device of a rank").one_of({"cpu", "cuda"}),
+      Field("threads_per_rank", c.threads_per_rank,
+            "CPU threads of a rank; 0 divides the node's cores among its ranks once")
+          .in("threads")
+          .between(0, 4096),
+  };
+}
+
+std::vector<Field> fields_of(Restart& c) {
+  return {
+      Field("no_progress_limit", c.no_progress_limit,
+            "Restarts without a step or checkpoint never reached before that fail the job")
+          .in("restarts")
+          .at_least(1),
+      Field("backoff_initial_seconds", c.backoff_initial_seconds, "Pause before the second restart without progress")
+          .in("seconds")
+          .at_least(0),
+      Field("backoff_max_seconds", c.backoff_max_seconds, "Longest pause before a restart").in("seconds").at_least(0),
+      Field("unreachable_grace_seconds", c.unreachable_grace_seconds,
+            "A job wholly on silent nodes is left running this long before it is restarted elsewhere")
+          .in("seconds")
+          .at_least(0),
+      Field("orphan_timeout_seconds", c.orphan_timeout_seconds,
+            "Ranks stop after this long without their worker daemon")
+          .in("seconds")
+          .above_zero(),
+      Field("stop_grace_seconds", c.stop_grace_seconds, "Time to reach a step edge and save before ranks are killed")
+          .in("seconds")
+          .at_least(0),
+  };
+}
+
+std::vector<Field> fields_of(Scheduling& c) {
+  return {
+      Field("priority", c.priority, "Jobs with a higher priority are placed first").between(-1000000, 1000000),
+      Field("project", c.project, "Project that the job belongs to"),
+      Field("job_id", c.job_id, "Name of the job within its project; empty lets the controller choose one"),
+  };
+}
+
+}  // namespace titan::config

@@ -1,0 +1,299 @@
+#pragma once
+
+// A training job's configuration: one struct per TOML section, named exactly like torchtitan 0.2.2's, plus [resources],
+// [restart] and [scheduling]. Meanings, allowed values, bounds and units stand in fields.cc, whose list also drives
+// parsing, help, dumps and the JSON schema. This header is plain data: include load.h, validate.h or json.h for what
+// can be done with it.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace titan::config {
+
+struct Job {
+  std::optional<std::string> config_file;
+  std::string dump_folder = "./outputs";
+  std::string description = "default job";
+  bool print_config = false;
+  std::optional<std::string> save_config_file;
+  std::string custom_config_module;
+};
+
+struct Profiling {
+  bool enable_profiling = false;
+  std::string save_traces_folder = "profile_traces";
+  int profile_freq = 10;
+  int profiler_active = 1;
+  int profiler_warmup = 3;
+  bool enable_memory_snapshot = false;
+  std::string save_memory_snapshot_folder = "memory_snapshot";
+};
+
+struct Metrics {
+  int log_freq = 10;
+  bool enable_tensorboard = false;
+  bool disable_color_printing = false;
+  std::string save_tb_folder = "tb";
+  bool save_for_all_ranks = false;
+  bool enable_wandb = false;
+};
+
+struct Model {
+  std::string name = "llama3";
+  std::string flavor = "debugmodel";
+  std::string hf_assets_path = "./tests/assets/tokenizer";
+  std::vector<std::string> converters;
+  bool print_after_conversion = false;
+};
+
+struct Optimizer {
+  std::string name = "AdamW";
+  double lr = 8e-4;
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double eps = 1e-8;
+  double weight_decay = 0.1;
+  std::string implementation = "fused";
+  bool early_step_in_backward = false;
+};
+
+struct LrScheduler {
+  std::int64_t warmup_steps = 200;
+  std::optional<std::int64_t> total_steps;  // Not set: training.steps.
+  std::optional<double> decay_ratio;        // Not set: decay starts right after the warmup.
+  std::string decay_type = "linear";
+  double min_lr_factor = 0.0;
+};
+
+struct DataLoader {
+  int num_workers = 0;
+  bool persistent_workers = false;
+  bool pin_memory = false;
+  std::optional<std::int64_t> prefetch_factor;
+  std::string order = "global";
+  int prefetch = 2;
+  std::int64_t max_bad_lines = 100;
+};
+
+struct Training {
+  std::string dataset = "c4_test";
+  std::optional<std::string> dataset_path;
+  std::int64_t local_batch_size = 8;
+  std::int64_t global_batch_size = -1;  // resolve() replaces -1.
+  std::int64_t seq_len = 2048;
+  double max_norm = 1.0;
+  std::int64_t steps = 10000;
+  bool enable_cpu_offload = false;
+  std::string dtype = "float32";
+  std::string mixed_precision_param = "bfloat16";
+  std::string mixed_precision_reduce = "float32";
+  int gc_freq = 50;
+  bool gc_debug = false;
+  std::string nonfinite_policy = "fail";
+  DataLoader dataloader;
+};
+
+struct Parallelism {
+  int data_parallel_replicate_degree = 1;
+  int data_parallel_shard_degree = -1;  // resolve() replaces -1.
+  std::string fsdp_reshard_after_forward = "default";
+  int tensor_parallel_degree = 1;
+  bool enable_sequence_parallel = true;
+  bool disable_loss_parallel = false;
+  bool enable_async_tensor_parallel = false;
+  int pipeline_parallel_degree = 1;
+  std::optional<std::vector<std::vector<std::string>>> module_fqns_per_model_part;
+  int pipeline_parallel_first_stage_less_layers = 1;
+  int pipeline_parallel_last_stage_less_layers = 1;
+  std::optional<std::int64_t> pipeline_parallel_layers_per_stage;
+  std::string pipeline_parallel_schedule = "1F1B";
+  std::string pipeline_parallel_schedule_csv;
+  int pipeline_parallel_microbatch_size = 1;
+  bool pipeline_parallel_expert_parallel_overlap = true;
+  int context_parallel_degree = 1;
+  std::optional<std::string> context_parallel_load_balancer = "headtail";
+  std::string context_parallel_rotate_method = "allgather";
+  int expert_parallel_degree = 1;
+  int expert_tensor_parallel_degree = 1;
+  std::string expert_parallel_comm_backend = "standard";
+};
+
+struct Checkpoint {
+  bool enable = false;
+  bool enable_ft_dataloader_checkpoints = true;
+  std::string folder = "checkpoint";
+  std::int64_t interval = 500;
+  std::optional<std::string> initial_load_path;
+  bool initial_load_model_only = true;
+  bool initial_load_in_hf = false;
+  bool initial_load_in_hf_quantized = false;
+  bool last_save_model_only = true;
+  bool last_save_in_hf = false;
+  std::string export_dtype = "float32";
+  std::string async_mode = "disabled";
+  int keep_latest_k = 10;
+  std::int64_t load_step = -1;
+  std::vector<std::string> exclude_from_loading;
+  bool enable_first_step_checkpoint = false;
+  bool create_seed_checkpoint = false;
+  bool load_only = false;
+};
+
+struct ActivationCheckpoint {
+  std::string mode = "selective";
+  std::string selective_ac_option = "2";
+  std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns = {"moe.router.gate"};
+  bool early_stop = false;
+  double memory_budget = 0.5;
+  bool visualize_memory_budget_pareto = false;
+  bool preserve_rng_state = true;
+  std::string determinism_check = "default";
+  bool debug = false;
+};
+
+struct Compile {
+  bool enable = false;
+  std::vector<std::string> components = {"model", "loss"};
+  std::string backend = "inductor";
+};
+
+struct Float8Linear {
+  bool enable_fsdp_float8_all_gather = false;
+  bool precompute_float8_dynamic_scale_for_fsdp = false;
+  std::optional<std::string> recipe_name;
+  std::vector<std::string> filter_fqns;
+  bool emulate = false;
+};
+
+struct MxLinear {
+  std::string mxfp8_dim1_cast_kernel_choice = "triton";
+  std::string recipe_name = "mxfp8_cublas";
+  std::vector<std::string> filter_fqns = {"output"};
+};
+
+struct Float8GroupedMm {
+  std::vector<std::string> fqns;
+};
+
+struct MxGroupedMm {
+  std::string recipe_name = "mxfp8";
+  std::vector<std::string> fqns;
+};
+
+struct QuantizeLinear {
+  Float8Linear float8;
+  MxLinear mx;
+};
+
+struct QuantizeGroupedMm {
+  Float8GroupedMm float8;
+  MxGroupedMm mx;
+};
+
+struct Quantize {
+  QuantizeLinear linear;
+  QuantizeGroupedMm grouped_mm;
+};
+
+struct Comm {
+  int init_timeout_seconds = 300;
+  int train_timeout_seconds = 100;
+  int trace_buf_size = 20000;
+  std::string save_traces_folder = "comm_traces";
+  std::string save_traces_file_prefix = "rank_";
+  std::string mode = "default";
+};
+
+struct MemoryEstimation {
+  bool enable = false;
+  bool disable_fake_mode = false;
+};
+
+struct FaultTolerance {
+  bool enable = false;
+  std::string process_group = "gloo";
+  int process_group_timeout_ms = 10000;
+  int replica_id = 0;
+  int group_size = 0;
+  int min_replica_size = 1;
+  std::optional<std::string> semi_sync_method;
+  int sync_steps = 5;
+  bool should_quantize = false;
+  int fragment_sync_delay = 0;
+  double fragment_update_alpha = 0.0;
+  std::vector<std::string> module_fqns_per_model_fragment;
+  int num_fragments = 1;
+};
+
+struct Experimental {
+  std::string custom_import;
+  std::string custom_args_module;
+};
+
+struct Validation {
+  bool enable = false;
+  std::string dataset = "c4_validation";
+  std::optional<std::string> dataset_path;
+  std::int64_t local_batch_size = 8;
+  std::int64_t seq_len = 2048;
+  std::int64_t freq = 10;
+  std::int64_t steps = -1;
+  DataLoader dataloader;
+};
+
+struct Debug {
+  std::optional<std::int64_t> seed;
+  bool deterministic = false;
+  bool deterministic_warn_only = false;
+  bool moe_force_load_balance = false;
+};
+
+struct Resources {
+  int ranks = 1;
+  int ranks_per_node = 0;  // 0: the scheduler packs as many as fit.
+  std::string device = "cpu";
+  int threads_per_rank = 0;  // 0: the node's cores divided by its ranks, resolved once and kept for the job's life.
+};
+
+struct Restart {
+  int no_progress_limit = 3;
+  double backoff_initial_seconds = 1;
+  double backoff_max_seconds = 60;
+  double unreachable_grace_seconds = 60;
+  double orphan_timeout_seconds = 600;
+  double stop_grace_seconds = 30;
+};
+
+struct Scheduling {
+  int priority = 0;
+  std::string project = "default";
+  std::string job_id;  // Empty: the controller chooses one.
+};
+
+struct JobConfig {
+  Job job;
+  Profiling profiling;
+  Metrics metrics;
+  Model model;
+  Optimizer optimizer;
+  LrScheduler lr_scheduler;
+  Training training;
+  Parallelism parallelism;
+  Checkpoint checkpoint;
+  ActivationCheckpoint activation_checkpoint;
+  Compile compile;
+  Quantize quantize;
+  Comm comm;
+  MemoryEstimation memory_estimation;
+  FaultTolerance fault_tolerance;
+  Experimental experimental;
+  Validation validation;
+  Debug debug;
+  Resources resources;
+  Restart restart;
+  Scheduling scheduling;
+};
+
+}  // namespace titan::config

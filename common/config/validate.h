@@ -1,0 +1,29 @@
+#pragma once
+
+// Checks across keys that need no disk, no cluster and no device, and the values that follow from the number of ranks.
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/config/job_config.h"
+#include "common/config/load.h"
+
+namespace titan::config {
+
+// Everything that is wrong with the configuration, each key with where it was set when `origins` are given.
+std::vector<Problem> check(const JobConfig& config, const std::map<std::string, Origin>& origins = {});
+
+// check() as InvalidArgument with one line per problem.
+absl::Status validate(const JobConfig& config);
+absl::Status validate(const Loaded& loaded);
+
+// Fills what follows from the other keys: data_parallel_shard_degree and global_batch_size -1,
+// lr_scheduler.total_steps. Call on a valid configuration.
+void resolve(JobConfig& config);
+
+// Data-parallel ranks (replicate * shard) and microbatches per step of a resolved configuration.
+int batch_degree(const JobConfig& config);
+std::int64_t accumulation_steps(const JobConfig& config);
+
+}  // namespace titan::config
