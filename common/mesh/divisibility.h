@@ -1,0 +1,25 @@
+#pragma once
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+#include "common/mesh/mesh.h"
+
+namespace titan::mesh {
+
+// The sizes of a model and its batch that the mesh has to divide. 0: does not apply.
+struct Sizes {
+  int64_t seq_len = 0;
+  int64_t n_layers = 0;
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;  // 0 also for latent attention, whose keys are shared by all heads.
+  int64_t vocab_size = 0;
+  int64_t num_experts = 0;
+  bool sequence_parallel = true;
+};
+
+// Whether the mesh can split these sizes. Errors: InvalidArgument, names the key, both numbers, and which values would
+// do.
+absl::Status check_divisible(const Mesh& mesh, const Sizes& sizes);
+
+}  // namespace titan::mesh

@@ -1,0 +1,119 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+namespace titan::models {
+
+enum class Attention {
+  kGrouped,  // Queries share key-value heads (GQA; plain multi-head when the counts are equal).
+  kLatent,   // DeepSeek's low-rank keys and values (MLA).
+};
+
+enum class Rope {
+  kInterleaved,  // Pairs (2i, 2i+1) as complex numbers.
+  kRotateHalf,   // Pairs (i, i + head_dim/2).
+};
+
+enum class Mask {
+  kCausal,
+  kBlockCausal,  // Causal inside each document; documents end with eos.
+};
+
+// Llama's frequency scaling: wavelengths above original/low are divided by `factor`, below original/high kept, between
+// blended.
+struct LlamaRopeScaling {
+  double factor = 8;
+  double low_freq_factor = 1;
+  double high_freq_factor = 4;
+  int64_t original_seq_len = 8192;
+};
+
+// YaRN: frequencies between the beta_fast and beta_slow rotations of `original_seq_len` are blended with
+// frequency/factor.
+struct YarnScaling {
+  double factor = 40;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  int64_t original_seq_len = 4096;
+  double mscale = 1;  // Softmax scale is multiplied by (0.1 * mscale * ln(factor) + 1)^2 (latent attention).
+  bool only_beyond_original = true;  // Applied only when seq_len > original_seq_len (DeepSeek); always in GPT-OSS.
+  bool scales_cos_sin = false;       // GPT-OSS: cos and sin times (0.1 * ln(factor) + 1) instead of the softmax scale.
+};
+
+struct MoeSpec {
+  int64_t num_experts = 8;
+  int64_t num_shared_experts = 1;  // Together one feed-forward of num_shared_experts * hidden.
+  int64_t top_k = 1;
+  int64_t hidden = 0;                  // Of one expert.
+  std::string score_func = "sigmoid";  // or "softmax"
+  bool route_norm = false;
+  double route_scale = 1;
+  bool gate_bias = false;
+  bool score_before_experts = true;
+  int64_t num_expert_groups = 0;  // 0: no node-limited routing.
+  int64_t num_limited_groups = 0;
+  double load_balance_coeff = 1e-3;
+  // A layer i has experts when i >= first_layer and (i + 1) % layer_step == 0; the others have a dense feed-forward.
+  int64_t first_layer = 0;
+  int64_t layer_step = 1;
+};
+
+// One flavor of one model family: every number that shapes it. Plain data; the controller plans with it, ranks build
+// from it.
+struct ModelSpec {
+  std::string name;    // "llama3"
+  std::string flavor;  // "8B"
+
+  int64_t dim = 0;
+  int64_t n_layers = 0;
+  int64_t n_heads = 0;
+  int64_t n_kv_heads = 0;
+  int64_t head_dim = 0;  // Of queries and keys; latent attention: qk_nope_head_dim + qk_rope_head_dim.
+  int64_t v_head_dim = 0;
+  int64_t vocab_size = 0;
+  int64_t ffn_hidden = 0;  // Of the dense feed-forward, after multiplier and rounding; 0 when every layer has experts.
+  int64_t max_seq_len = 0;
+  double norm_eps = 1e-5;
+  bool depth_init = true;  // Residual output std falls with the layer's own index, not with n_layers.
+  int64_t eos_id = 0;      // Default document separator of block-causal masks.
+  bool tied_embeddings = false;
+
+  Attention attention = Attention::kGrouped;
+  Mask mask = Mask::kCausal;
+  bool qk_norm = false;         // RMSNorm on each query and key head before RoPE.
+  bool attention_bias = false;  // On q, k, v and output projections.
+  bool attention_sinks = false;
+  int64_t sliding_window = 0;   // On even layers; 0: none.
+  int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
+  int64_t attention_chunk = 0;  // The RoPE layers of such a model attend inside blocks of this many tokens.
+
+  // Latent attention only.
+  int64_t q_lora_rank = 0;  // 0: queries are projected directly.
+  int64_t kv_lora_rank = 0;
+  int64_t qk_nope_head_dim = 0;
+  int64_t qk_rope_head_dim = 0;
+
+  Rope rope = Rope::kInterleaved;
+  double rope_theta = 10000;
+  std::optional<LlamaRopeScaling> rope_scaling;
+  std::optional<YarnScaling> yarn;
+
+  double swiglu_limit = 0;  // GPT-OSS's clamped activation with biases on the experts; 0: plain SwiGLU.
+  std::optional<MoeSpec> moe;
+
+  bool layer_has_experts(int64_t layer) const {
+    return moe.has_value() && layer >= moe->first_layer && (layer + 1) % moe->layer_step == 0;
+  }
+};
+
+// Llama's SwiGLU width: 2/3 of 4 * dim, times `multiplier`, rounded up to a multiple (each step truncates to an
+// integer).
+constexpr int64_t llama_ffn_hidden(int64_t dim, double multiplier, int64_t multiple_of) {
+  int64_t hidden = static_cast<int64_t>(2.0 * static_cast<double>(4 * dim) / 3.0);
+  hidden = static_cast<int64_t>(multiplier * static_cast<double>(hidden));
+  return (hidden + multiple_of - 1) / multiple_of * multiple_of;
+}
+
+}  // namespace titan::models
