@@ -1,0 +1,84 @@
+#pragma once
+
+// Files behind a small seam: POSIX here, object stores later, and slow, full or failing ones in tests (faulty_files.h).
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace titan::storage {
+
+// A new file. Nothing is durable before sync(). Destruction closes without a report; call close() to see errors.
+class WritableFile {
+ public:
+  virtual ~WritableFile() = default;
+  virtual absl::Status append(std::string_view bytes) = 0;  // All of it, or an error (ResourceExhausted: disk full).
+  virtual absl::Status sync() = 0;  // After an error the file must be given up, never synced again.
+  virtual absl::Status close() = 0;
+};
+
+// An existing file, for positional reads. Thread-safe.
+class ReadableFile {
+ public:
+  virtual ~ReadableFile() = default;
+  virtual int64_t size() const = 0;  // When it was opened.
+  // Fills `out` from `offset`. DataLoss when the file ends before.
+  virtual absl::Status read(int64_t offset, int64_t bytes, char* out) = 0;
+};
+
+// An advisory lock held until destruction; the kernel drops it when the process dies.
+class FileLock {
+ public:
+  virtual ~FileLock() = default;
+};
+
+enum class LockMode { kShared, kExclusive };
+
+// Every error names the operation and the path. All methods are thread-safe.
+class Files {
+ public:
+  virtual ~Files() = default;
+
+  // A file that did not exist: AlreadyExists otherwise, so that no writer ever touches another's file.
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) = 0;
+  // Opens for append, creating it when missing; a torn last line (no newline) is left to the caller.
+  virtual absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) = 0;
+  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
+
+  virtual absl::Status rename(const std::string& from, const std::string& to) = 0;  // Replaces `to` atomically.
+  virtual absl::Status remove(const std::string& path) = 0;                         // A file; NotFound when absent.
+  virtual absl::Status remove_folder(const std::string& path) = 0;  // With everything in it; absent is fine.
+  virtual absl::Status make_folders(const std::string& path) = 0;   // With its parents; existing is fine.
+  virtual absl::Status sync_folder(const std::string& path) = 0;    // Makes names in it durable.
+
+  virtual absl::StatusOr<std::vector<std::string>> list(
+      const std::string& folder) = 0;  // Names, sorted; NotFound when absent.
+  virtual bool exists(const std::string& path) = 0;
+  virtual bool is_folder(const std::string& path) = 0;
+
+  // Waits for the lock on `path`, creating the file when missing.
+  virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode) = 0;
+  // Unavailable when someone else holds it; NotFound when the file is missing.
+  virtual absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) = 0;
+};
+
+// The machine's file system. Never destroyed.
+Files& posix_files();
+
+// The whole file; DataLoss beyond `max_bytes` (a guard against nonsense, not a quota).
+absl::StatusOr<std::string> read_file(Files& files, const std::string& path, int64_t max_bytes = int64_t{1} << 32);
+
+// Replaces `path` by `bytes` so that readers and a crash see the old or the new content, whole: temporary file in the
+// same folder, fsync, rename, fsync of the folder.
+absl::Status atomic_write(Files& files, const std::string& path, std::string_view bytes);
+
+// "a/b" from "a" and "b"; an absolute `name` wins.
+std::string join_path(std::string_view folder, std::string_view name);
+
+}  // namespace titan::storage

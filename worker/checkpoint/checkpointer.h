@@ -1,0 +1,120 @@
+#pragma once
+
+// Saves and loads a job's state in {dump}/{folder}/step-N: the one class of this folder that the trainer uses.
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/config/job_config.h"
+#include "common/storage/file.h"
+#include "nlohmann/json.hpp"
+#include "worker/checkpoint/hf_mapper.h"
+#include "worker/checkpoint/slice.h"
+
+namespace titan::checkpoint {
+
+enum class Kind {
+  kFull,   // Model, optimizer, train state: a resume point.
+  kModel,  // Model only: an export or a seed, never a resume point.
+};
+
+// What the trainer keeps besides tensors. `shared` is the same on every rank: {"step", "ntokens_seen", "lr_scheduler",
+// "dataloader", ...}. `per_rank` is this rank's own (a per_rank data cursor); null when there is none.
+struct TrainState {
+  nlohmann::json shared = nlohmann::json::object();
+  nlohmann::json per_rank = nullptr;
+};
+
+enum class Source {
+  kCheckpoint,  // A full step of this job's own folder.
+  kInitial,     // Seed checkpoint, initial_load_path or Hugging Face weights.
+  kFresh,       // Nothing to load: the weights the caller drew are kept.
+};
+const char* name(Source source);  // "checkpoint", "initial", "fresh": the `source` of the loaded event.
+
+struct LoadResult {
+  Source source = Source::kFresh;
+  int64_t step = 0;        // Finished steps; 0 unless the optimizer and train state came along.
+  std::string path;        // Folder that was read; empty when fresh.
+  bool model_only = true;  // Only slices "model.*" were filled.
+  // The saved TrainState::shared, without what exclude_from_loading names ("lr_scheduler", "dataloader"; "train_state"
+  // is the rest); an empty object when model_only.
+  nlohmann::json train_state = nlohmann::json::object();
+  std::vector<nlohmann::json>
+      per_rank;  // Of all ranks that saved, in rank order; compare its size with the world size.
+};
+
+// Events: (kind, members) as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,
+// checkpoint_committed, checkpoint_failed {step, reason}, warning. Called on the training thread and on the writer
+// thread: must be thread-safe.
+using EventSink = std::function<void(const char* kind, nlohmann::json members)>;
+
+struct Setup {
+  std::string dump_folder;
+  config::Checkpoint config;
+  std::string
+      hf_assets_path;  // model.hf_assets_path: where initial_load_in_hf looks when initial_load_path is not set.
+  int rank = 0;
+  int world = 1;
+  std::string job_uid;
+  int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.
+  c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
+  EventSink events;                       // May be empty.
+  const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
+  storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
+  int64_t failed_saves_allowed =
+      0;  // Consecutive failed saves after which save() and wait() return the error; 0: every
+          // error is an event and training goes on (fenced and last saves always return it).
+  absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
+};
+
+class Checkpointer {
+ public:
+  // Errors: InvalidArgument naming the key (keep_latest_k = 1, unknown exclude_from_loading, ...), NotFound for a bad
+  // path.
+  static absl::StatusOr<std::unique_ptr<Checkpointer>> create(Setup setup);
+  // Gives up a save in flight that waits for other ranks; call wait() first on a clean exit.
+  ~Checkpointer();
+  Checkpointer(const Checkpointer&) = delete;
+  Checkpointer& operator=(const Checkpointer&) = delete;
+
+  // Collective. Precedence: newest full step of the folder that every rank can read and verify; else its step-0 seed;
+  // else initial_load_path; else Hugging Face weights under initial_load_in_hf; else fresh. load_step names one step
+  // instead. Live tensors are written only after all ranks agreed, so a rejected step leaves nothing behind. Errors:
+  // NotFound (named step or path), FailedPrecondition (does not fit this model, unless another reason), DataLoss (named
+  // step is corrupt), Unavailable (a rank is gone).
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);
+
+  // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when
+  // committed. Otherwise returns when the tensors are copied and a background thread does the rest. A save that fails
+  // (disk full, ...) on any rank fails on all: event checkpoint_failed, earlier checkpoints stay, Ok is returned (see
+  // failed_saves_allowed). Errors: FailedPrecondition "fenced: ..." when a newer attempt owns the folder: exit with
+  // kExitFenced.
+  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind = Kind::kFull);
+
+  // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. Returns
+  // any error.
+  absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
+
+  // Waits until no save is in flight; the status of the last one under the rules of save().
+  absl::Status wait();
+
+  bool save_in_flight() const;
+  int64_t last_committed_step() const;  // Full ones of this object, -1 before the first.
+
+ private:
+  class Impl;
+  explicit Checkpointer(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace titan::checkpoint

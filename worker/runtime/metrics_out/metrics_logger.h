@@ -1,0 +1,91 @@
+#pragma once
+
+// Where a step's figures go: torchtitan's console line, {dump}/metrics.jsonl and TensorBoard event files.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/clock/clock.h"
+#include "common/config/job_config.h"
+
+namespace titan::runtime {
+
+// Memory of this rank as torchtitan reports it. On the CPU "reserved" and "active" are the process's peak resident size
+// and percentages refer to the machine's memory; retries and OOMs are -1 where the allocator has no such count
+// (torchtitan too).
+struct MemoryStats {
+  double max_active_gib = -1;
+  double max_active_percent = -1;
+  double max_reserved_gib = -1;
+  double max_reserved_percent = -1;
+  int64_t num_alloc_retries = -1;
+  int64_t num_ooms = -1;
+};
+
+class MemoryMonitor {
+ public:
+  virtual ~MemoryMonitor() = default;
+  virtual MemoryStats peak() = 0;
+  virtual void reset_peak() = 0;
+  virtual std::string device_name() const = 0;
+};
+std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor();
+
+// Peak bf16 FLOP/s by device name as torchtitan lists them; unknown (and every CPU): A100's 312e12, so that mfu is
+// comparable with torchtitan's figure and meaningless as utilisation.
+double peak_flops(const std::string& device_name);
+
+// What the trainer knows after a step; the rest is measured here.
+struct StepMetrics {
+  double global_avg_loss = 0;
+  double global_max_loss = 0;
+  double grad_norm = 0;
+  int64_t n_tokens_seen = 0;
+  double lr = 0;
+  std::vector<std::pair<std::string, double>> extra;  // More named figures, appended in this order.
+};
+
+using NamedMetrics = std::vector<std::pair<std::string, double>>;
+
+struct MetricsSetup {
+  config::Metrics config;
+  std::string dump_folder;
+  std::string job_uid;
+  int attempt = 1;
+  int rank = 0;
+  int metrics_rank = 0;            // The rank that knows the loss: 0, or the first of the last pipeline stage.
+  int non_data_parallel_size = 1;  // cp * tp * pp
+  double flops_per_token = 0;
+  std::unique_ptr<MemoryMonitor> memory;                 // Null: CPU.
+  const Clock* clock = nullptr;                          // Null: system_clock().
+  std::function<void(const std::string& line)> console;  // Null: torchtitan's log format on stdout, flushed.
+};
+
+class MetricsLogger {
+ public:
+  static absl::StatusOr<std::unique_ptr<MetricsLogger>> create(MetricsSetup setup);
+  virtual ~MetricsLogger() = default;
+
+  virtual bool should_log(int64_t step) const = 0;  // step == 1 or step % log_freq == 0
+
+  // Each microbatch: tokens that this rank got, and how long it waited for them.
+  virtual void add_batch(int64_t tokens, absl::Duration data_loading) = 0;
+
+  // Computes throughput, mfu, times and memory since the last call, writes all outputs, starts anew. Returns what was
+  // written (for the step event). A full disk costs the line, not the job: warnings() tells. Errors: FailedPrecondition
+  // "fenced: ..." when a newer attempt owns the dump folder.
+  virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
+  virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;
+
+  // Outputs that could not be written since the last call.
+  virtual std::vector<std::string> take_warnings() = 0;
+};
+
+}  // namespace titan::runtime
