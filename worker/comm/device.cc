@@ -1,0 +1,66 @@
+#include "worker/comm/device.h"
+
+#include <ATen/native/Resize.h>
+#include <dlfcn.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include "absl/strings/str_cat.h"
+#include "worker/comm/gloo.h"
+
+namespace titan::comm {
+namespace {
+
+class CpuDevice : public Device {
+ public:
+  at::Device torch_device() const override { return at::kCPU; }
+
+  c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
+    return make_gloo_backend(options);
+  }
+
+  ReduceScatterMode reduce_scatter_mode() const override { return ReduceScatterMode::kOrderedSum; }
+
+  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
+    at::native::resize_bytes_cpu(&storage, static_cast<size_t>(bytes));
+  }
+
+  int64_t peak_memory_bytes() const override {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss * 1024;
+  }
+
+  int64_t total_memory_bytes() const override {
+    return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  }
+};
+
+absl::StatusOr<std::unique_ptr<Device>> load_cuda_device(int local_index) {
+  void* library = dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL);
+  if (library == nullptr) {
+    return absl::UnimplementedError(absl::StrCat("resources.device = \"cuda\": cannot load ", kCudaLibrary, " (",
+                                                 dlerror(), "); build with TITAN_CUDA=ON and install the CUDA wheels"));
+  }
+  auto factory = reinterpret_cast<CudaFactory>(dlsym(library, kCudaFactorySymbol));
+  if (factory == nullptr) {
+    return absl::InternalError(absl::StrCat(kCudaLibrary, " does not export ", kCudaFactorySymbol));
+  }
+  try {
+    return std::unique_ptr<Device>(factory(local_index));
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(absl::StrCat("CUDA device ", local_index, ": ", error.what()));
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
+
+absl::StatusOr<std::unique_ptr<Device>> make_device(const std::string& name, int local_index) {
+  if (name == "cpu") return make_cpu_device();
+  if (name == "cuda") return load_cuda_device(local_index);
+  return absl::InvalidArgumentError(absl::StrCat("resources.device: \"", name, "\" is not one of cpu, cuda"));
+}
+
+}  // namespace titan::comm

@@ -1,0 +1,102 @@
+#include "worker/comm/group.h"
+
+namespace titan::comm {
+namespace {
+
+// Runs `issue`, turning whatever the backend throws into PeerLost with the collective's name.
+template <typename Issue>
+auto translate(const std::string& what, Issue&& issue) {
+  try {
+    return issue();
+  } catch (const std::bad_alloc&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw PeerLost(what + ": " + error.what());
+  }
+}
+
+}  // namespace
+
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::string what, std::vector<at::Tensor> keep_alive)
+    : work_(std::move(work)), what_(std::move(what)), keep_alive_(std::move(keep_alive)) {}
+
+void Pending::wait() {
+  if (!work_.defined()) return;
+  auto work = std::move(work_);
+  work_.reset();
+  translate(what_, [&] { return work->wait(); });
+  keep_alive_.clear();
+}
+
+Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend)
+    : name_(std::move(name)), ranks_(std::move(ranks)), rank_(my_index), backend_(std::move(backend)) {}
+
+Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
+  TORCH_CHECK(output.numel() == input.numel() * size(), name_, " all_gather: ", output.numel(), " elements for ",
+              size(), " pieces of ", input.numel());
+  if (!backend_) {
+    output.view({-1}).copy_(input.view({-1}));
+    return {};
+  }
+  const std::string what = name_ + " all_gather";
+  auto work = translate(what, [&] { return backend_->_allgather_base(output, input, {}); });
+  return {std::move(work), what, {std::move(output), std::move(input)}};
+}
+
+Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
+  TORCH_CHECK(input.numel() == output.numel() * size(), name_, " reduce_scatter: ", input.numel(), " elements for ",
+              size(), " pieces of ", output.numel());
+  if (!backend_) {
+    output.view({-1}).copy_(input.view({-1}));
+    return {};
+  }
+  const std::string what = name_ + " reduce_scatter";
+  auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
+  return {std::move(work), what, {std::move(output)}};  // The work holds the input and drops it early.
+}
+
+Pending Group::all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation) const {
+  if (!backend_) return {};
+  const std::string what = name_ + " all_reduce";
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::AllreduceOptions options;
+  options.reduceOp = operation;
+  auto work = translate(what, [&] { return backend_->allreduce(tensors, options); });
+  return {std::move(work), what, {std::move(tensor)}};
+}
+
+Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
+  if (!backend_) {
+    output.view({-1}).copy_(input.view({-1}));
+    return {};
+  }
+  const std::string what = name_ + " all_to_all";
+  std::vector<int64_t> equal;
+  auto work = translate(what, [&] { return backend_->alltoall_base(output, input, equal, equal, {}); });
+  return {std::move(work), what, {std::move(output), std::move(input)}};
+}
+
+Pending Group::broadcast(at::Tensor tensor, int root) const {
+  if (!backend_) return {};
+  const std::string what = name_ + " broadcast";
+  std::vector<at::Tensor> tensors{tensor};
+  c10d::BroadcastOptions options;
+  options.rootRank = root;
+  auto work = translate(what, [&] { return backend_->broadcast(tensors, options); });
+  return {std::move(work), what, {std::move(tensor)}};
+}
+
+void Group::barrier() const {
+  if (!backend_) return;
+  translate(name_ + " barrier", [&] { return backend_->barrier({})->wait(); });
+}
+
+void Group::set_timeout(std::chrono::milliseconds timeout) const {
+  if (backend_) backend_->setTimeout(timeout);
+}
+
+void Group::abort() const {
+  if (backend_) backend_->abort();
+}
+
+}  // namespace titan::comm

@@ -1,0 +1,70 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "worker/comm/device.h"
+
+namespace titan::comm {
+
+// A collective or the rendezvous failed: another rank is gone or did not answer in time. The group is unusable
+// afterwards.
+class PeerLost : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+// A collective in flight. Its tensors may be read after wait(); they are kept alive until then.
+class Pending {
+ public:
+  Pending() = default;
+  Pending(c10::intrusive_ptr<c10d::Work> work, std::string what, std::vector<at::Tensor> keep_alive);
+  Pending(Pending&&) = default;
+  Pending& operator=(Pending&&) = default;
+
+  // Returns once the result is there; again: at once. Throws PeerLost.
+  void wait();
+  bool active() const { return work_.defined(); }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> work_;
+  std::string what_;
+  std::vector<at::Tensor> keep_alive_;
+};
+
+// The ranks of one mesh axis (or a flattened set of axes) as one rank sees them. A group of one has no backend: its
+// collectives are local copies and are not counted. All ranks of a group must issue the same collectives in the same
+// order.
+class Group {
+ public:
+  Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend);
+
+  const std::string& name() const { return name_; }
+  int rank() const { return rank_; }  // Index inside the group.
+  int size() const { return static_cast<int>(ranks_.size()); }
+  const std::vector<int>& ranks() const { return ranks_; }  // Global ranks in group order.
+
+  // output [size * n] = the inputs [n] in rank order.
+  Pending all_gather(at::Tensor output, at::Tensor input) const;
+  // output [n] = piece `rank` of the sum over ranks of input [size * n].
+  Pending reduce_scatter(at::Tensor output, at::Tensor input) const;
+  Pending all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation = c10d::ReduceOp::SUM) const;
+  // Equal pieces.
+  Pending all_to_all(at::Tensor output, at::Tensor input) const;
+  Pending broadcast(at::Tensor tensor, int root) const;
+  void barrier() const;
+
+  void set_timeout(std::chrono::milliseconds timeout) const;
+  void abort() const;
+
+ private:
+  std::string name_;
+  std::vector<int> ranks_;
+  int rank_;
+  c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
+};
+
+}  // namespace titan::comm

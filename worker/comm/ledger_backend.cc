@@ -1,0 +1,109 @@
+#include "worker/comm/ledger_backend.h"
+
+namespace titan::comm {
+namespace {
+
+int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  int64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
+  return bytes;
+}
+
+// Waits for the all-to-all, then adds the pieces in rank order on the waiting thread.
+class OrderedSumWork : public c10d::Work {
+ public:
+  OrderedSumWork(c10::intrusive_ptr<c10d::Work> exchange, at::Tensor input, at::Tensor pieces, at::Tensor output)
+      : exchange_(std::move(exchange)),
+        input_(std::move(input)),
+        pieces_(std::move(pieces)),
+        output_(std::move(output)) {}
+
+  bool isCompleted() override { return exchange_->isCompleted(); }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    if (!pieces_.defined()) return true;
+    exchange_->wait(timeout);
+    input_.reset();  // Frees the unreduced gradients before the sum.
+    at::NoGradGuard no_grad;
+    const int64_t count = pieces_.size(0);
+    at::add_out(output_, pieces_[0], pieces_[1]);
+    for (int64_t rank = 2; rank < count; ++rank) output_.add_(pieces_[rank]);
+    pieces_.reset();
+    return true;
+  }
+
+ private:
+  c10::intrusive_ptr<c10d::Work> exchange_;
+  at::Tensor input_;
+  at::Tensor pieces_;
+  at::Tensor output_;
+};
+
+}  // namespace
+
+LedgerBackend::LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger,
+                             ReduceScatterMode mode)
+    : c10d::Backend(inner->getRank(), inner->getSize()),
+      inner_(std::move(inner)),
+      group_(std::move(group)),
+      ledger_(ledger),
+      mode_(mode) {}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::broadcast(std::vector<at::Tensor>& tensors,
+                                                        const c10d::BroadcastOptions& options) {
+  ledger_.add(group_, "broadcast", bytes_of(tensors));
+  return inner_->broadcast(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::allreduce(std::vector<at::Tensor>& tensors,
+                                                        const c10d::AllreduceOptions& options) {
+  ledger_.add(group_, "all_reduce", bytes_of(tensors));
+  return inner_->allreduce(tensors, options);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
+                                                              const c10d::AllgatherOptions& options) {
+  ledger_.add(group_, "all_gather", static_cast<int64_t>(output.nbytes()));
+  return inner_->_allgather_base(output, input, options);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                                   const c10d::ReduceScatterOptions& options) {
+  ledger_.add(group_, "reduce_scatter", static_cast<int64_t>(input.nbytes()));
+  if (mode_ == ReduceScatterMode::kNative || options.reduceOp != c10d::ReduceOp::SUM) {
+    return inner_->_reduce_scatter_base(output, input, options);
+  }
+  at::Tensor pieces = at::empty({size_, input.numel() / size_}, input.options());
+  c10d::AllToAllOptions exchange_options;
+  exchange_options.timeout = options.timeout;
+  std::vector<int64_t> equal_splits;
+  at::Tensor flat = input.view({-1});
+  at::Tensor flat_pieces = pieces.view({-1});
+  auto exchange = inner_->alltoall_base(flat_pieces, flat, equal_splits, equal_splits, exchange_options);
+  return c10::make_intrusive<OrderedSumWork>(std::move(exchange), input, std::move(pieces), output);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::alltoall_base(at::Tensor& output, at::Tensor& input,
+                                                            std::vector<int64_t>& output_splits,
+                                                            std::vector<int64_t>& input_splits,
+                                                            const c10d::AllToAllOptions& options) {
+  ledger_.add(group_, "all_to_all", static_cast<int64_t>(input.nbytes()));
+  return inner_->alltoall_base(output, input, output_splits, input_splits, options);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
+  ledger_.add(group_, "send", bytes_of(tensors));
+  return inner_->send(tensors, destination, tag);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
+  ledger_.add(group_, "recv", bytes_of(tensors));
+  return inner_->recv(tensors, source, tag);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::barrier(const c10d::BarrierOptions& options) {
+  ledger_.add(group_, "barrier", 0);
+  return inner_->barrier(options);
+}
+
+}  // namespace titan::comm
