@@ -9,11 +9,12 @@
 
 namespace titan::nn {
 
-// How a parameter is drawn at the start; the numbers come from worker/nn/init, keyed by (seed, FQN, global element index).
+// How a parameter is drawn at the start; the numbers come from worker/nn/init, keyed by (seed, FQN, global element
+// index).
 struct Init {
   enum class Kind { kOnes, kZeros, kNormal, kTruncatedNormal };
   Kind kind = Kind::kZeros;
-  double std = 0;         // Mean is 0.
+  double std = 0;               // Mean is 0.
   double lower = 0, upper = 0;  // Absolute bounds of kTruncatedNormal.
 };
 
@@ -22,17 +23,17 @@ struct Parameter {
   std::string fqn;             // torchtitan's name: "layers.0.attention.wq.weight".
   std::vector<int64_t> shape;  // Full shape.
   Init init;
-  at::Tensor weight;           // Leaf of the full shape in compute dtype; its storage is empty while resharded.
+  at::Tensor weight;  // Leaf of the full shape in compute dtype; its storage is empty while resharded.
 };
 
 // What all blocks of one microbatch share.
 struct MicrobatchContext {
-  at::Tensor tokens;     // int64 [B, T]
-  at::Tensor labels;     // int64 [B, T], -100 is ignored
+  at::Tensor tokens;  // int64 [B, T]
+  at::Tensor labels;  // int64 [B, T], -100 is ignored
 };
 
-// A unit of the explicit engine: the runtime feeds it a detached input, runs its graph alone, and recomputes it at will.
-// forward must be deterministic given (input, weights) and keep no tensor between calls, except buffers.
+// A unit of the explicit engine: the runtime feeds it a detached input, runs its graph alone, and recomputes it at
+// will. forward must be deterministic given (input, weights) and keep no tensor between calls, except buffers.
 class Block {
  public:
   explicit Block(std::string name) : name_(std::move(name)) {}

@@ -8,11 +8,12 @@
 
 namespace titan::optim {
 
-// One tensor to update: this rank's shard. `value` and `grad` have the same shape and dtype; a shard may have 0 elements.
+// One tensor to update: this rank's shard. `value` and `grad` have the same shape and dtype; a shard may have 0
+// elements.
 struct Slot {
   std::string fqn;
   at::Tensor value;
-  at::Tensor grad;   // Filled by the engine before step().
+  at::Tensor grad;  // Filled by the engine before step().
 };
 
 struct Options {

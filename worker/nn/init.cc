@@ -1,0 +1,60 @@
+#include "worker/nn/init.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <functional>
+#include <limits>
+#include <numeric>
+
+#include "worker/nn/random.h"
+
+namespace titan::nn {
+namespace {
+
+// Chunks that lie wholly inside go straight to `out`; a cut one is drawn aside, so that its bits cannot depend on the
+// cut.
+void draw(uint64_t key, const CutNormal& distribution, int64_t begin, int64_t end, float* out) {
+  const int64_t first = begin / kChunk, last = (end + kChunk - 1) / kChunk;
+  at::parallel_for(first, last, /*grain_size=*/512, [&](int64_t from, int64_t to) {
+    float aside[kChunk];
+    for (int64_t chunk = from; chunk < to; ++chunk) {
+      const int64_t start = chunk * kChunk;
+      if (start >= begin && start + kChunk <= end) {
+        draw_chunk(key, chunk, distribution, out + (start - begin));
+        continue;
+      }
+      draw_chunk(key, chunk, distribution, aside);
+      const int64_t low = std::max(begin, start), high = std::min(end, start + kChunk);
+      std::copy(aside + (low - start), aside + (high - start), out + (low - begin));
+    }
+  });
+}
+
+}  // namespace
+
+void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end, at::Tensor out) {
+  const int64_t size =
+      std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1}, std::multiplies<int64_t>());
+  TORCH_CHECK(0 <= begin && begin <= end && end <= size, parameter.fqn, ": elements [", begin, ", ", end,
+              ") are outside of its ", size);
+  TORCH_CHECK(out.numel() == end - begin && out.is_contiguous() && out.is_cpu(), parameter.fqn,
+              ": needs a contiguous CPU tensor of ", end - begin, " elements to fill, got ", out.sizes());
+  if (begin == end) return;
+  at::NoGradGuard no_grad;
+  const Init& init = parameter.init;
+  if (init.kind == Init::Kind::kOnes || init.kind == Init::Kind::kZeros) {
+    out.fill_(init.kind == Init::Kind::kOnes ? 1 : 0);
+    return;
+  }
+  TORCH_CHECK(init.std > 0, parameter.fqn, ": a normal distribution needs a positive deviation, got ", init.std);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool cut = init.kind == Init::Kind::kTruncatedNormal;
+  const CutNormal distribution(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
+  const at::Tensor values = out.scalar_type() == at::kFloat ? out : at::empty({end - begin}, at::kFloat);
+  draw(stream_key(seed, parameter.fqn), distribution, begin, end, values.data_ptr<float>());
+  if (!values.is_same(out)) out.copy_(values.view(out.sizes()));
+}
+
+}  // namespace titan::nn

@@ -1,0 +1,33 @@
+#include "worker/nn/layers.h"
+
+#include <utility>
+
+namespace titan::nn {
+
+at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+
+Linear::Linear(const Declare& declare, const std::string& fqn, int64_t in_features, int64_t out_features, Init init)
+    : weight_(&declare(fqn, {out_features, in_features}, init)) {}
+
+at::Tensor Linear::forward(const at::Tensor& input) const {
+  const at::Tensor x = through(seams.input, input);
+  return through(seams.output, product ? product(x, *weight_) : at::linear(x, weight_->weight));
+}
+
+RmsNorm::RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps)
+    : weight_(&declare(fqn, {dim}, Init{Init::Kind::kOnes})), eps_(eps) {}
+
+at::Tensor RmsNorm::forward(const at::Tensor& input) const {
+  const at::Tensor x = through(seams.input, input);
+  return through(seams.output, at::rms_norm(x, weight_->shape, weight_->weight, eps_));
+}
+
+Embedding::Embedding(const Declare& declare, const std::string& fqn, int64_t vocab_size, int64_t dim, Init init)
+    : weight_(&declare(fqn, {vocab_size, dim}, init)) {}
+
+at::Tensor Embedding::forward(const at::Tensor& tokens) const {
+  const at::Tensor ids = through(seams.input, tokens);
+  return through(seams.output, lookup ? lookup(ids, *weight_) : at::embedding(weight_->weight, ids));
+}
+
+}  // namespace titan::nn

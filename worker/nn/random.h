@@ -1,0 +1,27 @@
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace titan::nn {
+
+// Counter-based random numbers: element i of a stream depends on (key, i) alone, so any slice can be drawn anywhere, in
+// any order, by any number of threads, with the same bits. Free of LibTorch.
+uint64_t stream_key(uint64_t seed, std::string_view name);
+
+// A normal distribution of mean 0 cut to [lower, upper]; without a cut the bounds are infinite. Symmetric or not.
+struct CutNormal {
+  CutNormal(double std, double lower, double upper);
+  float std, lower, upper;
+  float below;   // Probability mass under `lower`,
+  float above;   // over `upper`,
+  float inside;  // and between.
+};
+
+// The stream is drawn in chunks of this many elements; chunk boundaries are multiples of it.
+inline constexpr int64_t kChunk = 64;
+
+// Elements [chunk * kChunk, (chunk + 1) * kChunk) of the stream, in fp32.
+void draw_chunk(uint64_t key, int64_t chunk, const CutNormal& distribution, float* out);
+
+}  // namespace titan::nn

@@ -1,0 +1,63 @@
+#include "worker/optim/grad_norm.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace titan::optim {
+namespace {
+
+constexpr int64_t kPiece = 8192;  // Elements that one thread sums at a time; partial sums are added in order.
+
+template <typename T>
+double piece_sum(const T* values, int64_t count) {
+  double lanes[8] = {};
+  int64_t i = 0;
+  for (; i + 8 <= count; i += 8) {
+    for (int64_t lane = 0; lane < 8; ++lane) {
+      const double value = static_cast<double>(values[i + lane]);
+      lanes[lane] += value * value;
+    }
+  }
+  for (; i < count; ++i) lanes[i % 8] += static_cast<double>(values[i]) * static_cast<double>(values[i]);
+  return ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + ((lanes[4] + lanes[5]) + (lanes[6] + lanes[7]));
+}
+
+template <typename T>
+double tensor_sum(const at::Tensor& tensor) {
+  const T* values = tensor.const_data_ptr<T>();
+  const int64_t count = tensor.numel(), pieces = (count + kPiece - 1) / kPiece;
+  std::vector<double> partial(static_cast<size_t>(pieces));
+  at::parallel_for(0, pieces, /*grain_size=*/4, [&](int64_t from, int64_t to) {
+    for (int64_t piece = from; piece < to; ++piece) {
+      const int64_t start = piece * kPiece;
+      partial[static_cast<size_t>(piece)] = piece_sum(values + start, std::min(kPiece, count - start));
+    }
+  });
+  double sum = 0;
+  for (const double value : partial) sum += value;
+  return sum;
+}
+
+}  // namespace
+
+at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
+  const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().device();
+  at::Tensor total = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
+  double cpu_total = 0;
+  for (const at::Tensor& tensor : tensors) {
+    if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == at::kFloat) {
+      cpu_total += tensor_sum<float>(tensor);
+    } else if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == at::kDouble) {
+      cpu_total += tensor_sum<double>(tensor);
+    } else {
+      total += tensor.detach().to(at::kDouble).square().sum();
+    }
+  }
+  return total.add_(cpu_total);
+}
+
+double clip_coefficient(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+
+}  // namespace titan::optim

@@ -1,0 +1,44 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+
+namespace titan::optim {
+
+struct LrScheduleOptions {
+  int64_t warmup_steps = 200;
+  int64_t total_steps = 0;            // lr_scheduler.total_steps, else training.steps.
+  std::optional<double> decay_ratio;  // Share of total_steps; without it decay follows the warm-up at once.
+  std::string decay_type = "linear";  // linear, sqrt, cosine
+  double min_lr_factor = 0;
+};
+
+// Warm-up, stable and decay phases as a pure function of the 0-based step: `factor(n)` scales the learning rate of the
+// optimizer step that follows n finished ones. Past total_steps the factor stays at its last value (torchtitan's goes
+// negative there).
+class LrSchedule {
+ public:
+  // InvalidArgument names the lr_scheduler key that is wrong.
+  static absl::StatusOr<LrSchedule> create(const LrScheduleOptions& options);
+
+  double factor(int64_t step) const;
+
+  int64_t warmup_steps() const { return warmup_; }
+  int64_t stable_steps() const { return stable_; }
+  int64_t decay_steps() const { return decay_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }  // What was cut to fit total_steps.
+
+ private:
+  enum class Decay { kLinear, kSqrt, kCosine };
+
+  int64_t warmup_ = 0, stable_ = 0, decay_ = 0;
+  Decay shape_ = Decay::kLinear;
+  double min_factor_ = 0;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace titan::optim
