@@ -4,7 +4,9 @@
 
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace titan::nn {
@@ -25,6 +27,9 @@ struct Parameter {
   Init init;
   at::Tensor weight;  // Leaf of the full shape in compute dtype; its storage is empty while resharded.
 };
+
+// Registers one parameter with the block that owns a layer.
+using Declare = std::function<Parameter&(std::string fqn, std::vector<int64_t> shape, Init init)>;
 
 // What all blocks of one microbatch share.
 struct MicrobatchContext {
@@ -52,8 +57,11 @@ class Block {
   std::deque<Parameter>& parameters() { return parameters_; }  // Stable addresses, in declaration order.
 
  protected:
-  Parameter& add_parameter(std::string fqn, std::vector<int64_t> shape, Init init) {
-    return parameters_.emplace_back(Parameter{std::move(fqn), std::move(shape), init, {}});
+  // For the constructors of the block's layers.
+  Declare declare() {
+    return [this](std::string fqn, std::vector<int64_t> shape, Init init) -> Parameter& {
+      return parameters_.emplace_back(Parameter{std::move(fqn), std::move(shape), init, {}});
+    };
   }
 
  private:

@@ -11,9 +11,6 @@
 
 namespace titan::nn {
 
-// Registers one parameter with the block that owns the layer.
-using Declare = std::function<Parameter&(std::string fqn, std::vector<int64_t> shape, Init init)>;
-
 using Transform = std::function<at::Tensor(const at::Tensor&)>;
 
 // Where `parallel` puts collectives around a layer; an empty function is the identity.
