@@ -9,27 +9,39 @@
 
 namespace titan::rank_protocol {
 
-enum class Phase : uint32_t { kInit, kRendezvous, kBuild, kLoad, kData, kForward, kBackward, kOptimizer, kCheckpoint, kValidate, kExit };
+enum class Phase : uint32_t {
+  kInit,
+  kRendezvous,
+  kBuild,
+  kLoad,
+  kData,
+  kForward,
+  kBackward,
+  kOptimizer,
+  kCheckpoint,
+  kValidate,
+  kExit
+};
 const char* name(Phase phase);
 
 // One page of memory shared by a rank (writer) and its node's daemon and shim (readers), in a file of the run folder.
-// Plain atomics: a killed writer leaves it readable. The daemon writes `command` only.
+// Plain atomics: a killed writer leaves it readable. The node's shim writes `command`, nothing else.
 struct alignas(64) BeaconPage {
-  uint64_t magic;  // kBeaconMagic, last member written at creation.
+  uint64_t magic;  // Last member written at creation.
   uint32_t version;
   uint32_t rank;
   std::atomic<int64_t> pid;
-  std::atomic<int64_t> step;            // Finished optimizer steps.
+  std::atomic<int64_t> step;  // Finished optimizer steps.
   std::atomic<uint32_t> phase;
-  std::atomic<int64_t> phase_since;     // CLOCK_MONOTONIC nanoseconds.
+  std::atomic<int64_t> phase_since;  // CLOCK_MONOTONIC nanoseconds.
   std::atomic<int64_t> microbatch;
-  std::atomic<int64_t> collective_seq;  // Collectives issued so far.
-  std::atomic<uint64_t> counter;        // Grows with any progress.
-  std::atomic<int64_t> step_nanos;      // Last step's duration.
+  std::atomic<int64_t> collective_seq;   // Collectives issued so far.
+  std::atomic<uint64_t> counter;         // Grows with any progress.
+  std::atomic<int64_t> step_nanos;       // Last step's duration.
   std::atomic<int64_t> phase_nanos[16];  // Total time by phase.
   // 0 none, 1 save now, 2 stop at a step edge and save first.
   std::atomic<uint32_t> command;
-  std::atomic<uint32_t> command_seen;   // The rank's acknowledgement of the last command.
+  std::atomic<uint32_t> command_seen;  // The rank's acknowledgement of the last command.
 };
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };

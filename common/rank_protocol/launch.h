@@ -15,20 +15,20 @@ inline constexpr int kVersion = 1;
 
 struct RankPlace {
   int rank = 0;
-  int local_rank = 0;   // Index among the ranks of its node.
-  std::string node;     // Node id.
-  std::string host;     // Where other ranks reach it.
+  int local_rank = 0;  // Index among the ranks of its node.
+  std::string node;    // Node id.
+  std::string host;    // Where other ranks reach it.
 };
 
 // The one JSON file of an attempt; every rank of every node gets the same.
 struct Launch {
   int version = kVersion;
-  std::string job;              // Full job name, for messages; empty without a control plane.
+  std::string job;  // Full job name, for messages; empty without a control plane.
   std::string job_uid;
-  int attempt = 1;              // Fencing token: publishing is allowed only while the dump folder's fence names it.
-  nlohmann::json config;        // Resolved common/config JobConfig, every key present.
+  int attempt = 1;               // Fencing token: publishing is allowed only while the dump folder's fence names it.
+  nlohmann::json config;         // Resolved common/config JobConfig, every key present.
   std::vector<RankPlace> ranks;  // In rank order; size is the world size.
-  int threads_per_rank = 1;     // Fixed for the job's life: results depend on it bit for bit.
+  int threads_per_rank = 1;      // Fixed for the job's life: results depend on it bit for bit.
 };
 
 nlohmann::json to_json(const Launch& launch);
@@ -39,30 +39,31 @@ absl::StatusOr<Launch> read_launch(const std::string& path);
 // Exit codes of titan-rank; anything else, and any signal, is an infrastructure failure.
 enum ExitCode : int {
   kExitFinished = 0,
-  kExitInternal = 1,      // A bug or an unexpected throw.
-  kExitUsage = 2,         // Bad flags.
-  kExitBadConfig = 10,    // The configuration or launch file cannot be used. Not retried.
-  kExitUserError = 11,    // Data, tokenizer, checkpoint or weights cannot be used; non-finite loss under policy "fail".
-  kExitPeerLost = 12,     // A collective failed because another rank is gone.
+  kExitInternal = 1,    // A bug or an unexpected throw.
+  kExitUsage = 2,       // Bad flags.
+  kExitBadConfig = 10,  // The configuration or launch file cannot be used. Not retried.
+  kExitUserError = 11,  // Data, tokenizer, checkpoint or weights cannot be used; non-finite loss under policy "fail".
+  kExitPeerLost = 12,   // A collective failed because another rank is gone.
   kExitOutOfMemory = 13,
-  kExitStorage = 14,      // Disk full or I/O error.
-  kExitFenced = 15,       // A newer attempt owns the dump folder.
-  kExitStopped = 16,      // Stopped at a step edge on request, saved.
+  kExitStorage = 14,  // Disk full or I/O error.
+  kExitFenced = 15,   // A newer attempt owns the dump folder.
+  kExitStopped = 16,  // Stopped at a step edge on request, saved.
 };
 
 // Event kinds in a rank's spool. Every line: {"seq":n,"time":unix nanoseconds,"kind":...} plus the members listed.
 namespace event {
-inline constexpr char kStarted[] = "started";            // pid
-inline constexpr char kPhase[] = "phase";                // phase, seconds of the previous one: {"phase":"load","previous":"init","seconds":0.1}
-inline constexpr char kLoaded[] = "loaded";              // step, source: "checkpoint" | "initial" | "fresh"
+inline constexpr char kStarted[] = "started";  // pid
+inline constexpr char kPhase[] =
+    "phase";  // phase, seconds of the previous one: {"phase":"load","previous":"init","seconds":0.1}
+inline constexpr char kLoaded[] = "loaded";                 // step, source: "checkpoint" | "initial" | "fresh"
 inline constexpr char kRejected[] = "checkpoint_rejected";  // step, reason (text): a step that could not be used
-inline constexpr char kStep[] = "step";                  // step, metrics {torchtitan's names}; rank 0, each logged step
-inline constexpr char kStaged[] = "checkpoint_staged";   // step; training goes on
+inline constexpr char kStep[] = "step";                 // step, metrics {torchtitan's names}; rank 0, each logged step
+inline constexpr char kStaged[] = "checkpoint_staged";  // step; training goes on
 inline constexpr char kCommitted[] = "checkpoint_committed";  // step, full (bool), seconds; rank 0
-inline constexpr char kWarning[] = "warning";            // message
-inline constexpr char kError[] = "error";                // class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit
-inline constexpr char kFinished[] = "finished";          // step
-inline constexpr char kStopped[] = "stopped";            // step
+inline constexpr char kWarning[] = "warning";                 // message
+inline constexpr char kError[] = "error";  // class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit
+inline constexpr char kFinished[] = "finished";  // step
+inline constexpr char kStopped[] = "stopped";    // step
 }  // namespace event
 
 }  // namespace titan::rank_protocol

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,36 +10,43 @@
 
 namespace titan::rank_protocol {
 
-// A rank's append-only event file: one JSON object a line, numbered from 1 without gaps. One writer, one write(2) a line,
-// so a reader sees whole lines plus at most one torn last line.
+// A rank's append-only event file: one JSON object a line, numbered from 1 without gaps. One writer process, one
+// write(2) a line, so a reader sees whole lines plus at most one torn last line. Appending is safe from several
+// threads.
 class SpoolWriter {
  public:
   // Opens or creates. A torn last line of a dead writer is cut off and numbering goes on.
+  // Errors: DataLoss when the last whole line is not a numbered event (the file was damaged, not torn).
   static absl::StatusOr<SpoolWriter> open(const std::string& path);
   SpoolWriter(SpoolWriter&& other) noexcept;
   SpoolWriter& operator=(SpoolWriter&& other) noexcept;
   ~SpoolWriter();
 
-  // Adds "seq", "time" and "kind" to `members` (a JSON object) and appends. A full disk loses the event, never the rank:
-  // the error is returned and the number is not used.
+  // Adds "seq", "time" and "kind" to `members` (a JSON object) and appends. A full disk loses the event, never the
+  // rank: the error is returned and the number is not used. Bytes that are not UTF-8 are replaced; NaN and infinity
+  // become null. Errors: InvalidArgument when members is no object or names one of the three itself; those of write(2).
   absl::Status append(const char* kind, nlohmann::json members = nlohmann::json::object());
 
  private:
-  SpoolWriter(int fd, int64_t next) : fd_(fd), next_(next) {}
-  int fd_;
-  int64_t next_;
+  struct State;
+  explicit SpoolWriter(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
 };
 
 struct SpoolLine {
   int64_t sequence = 0;
-  std::string json;
+  std::string json;        // Without the line end.
+  int64_t end_offset = 0;  // Of the byte after the line end.
 };
 
-// Reads whole lines after a byte offset; the offset after the last whole line goes back to the caller, who saves it.
 struct SpoolBatch {
   std::vector<SpoolLine> lines;
   int64_t next_offset = 0;
 };
+
+// Reads whole lines after a byte offset; the offset after the last whole line goes back to the caller, who saves it.
+// About max_bytes at a time; a longer line comes whole.
+// Errors: NotFound (no such file yet), OutOfRange (the file ends before offset), DataLoss (a line without its number).
 absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes);
 
 // File names in an attempt's run folder on one node.

@@ -1,0 +1,119 @@
+#include "common/rank_protocol/beacon.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <iterator>
+#include <new>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+constexpr uint64_t kBeaconMagic = 0x4e4f434145425454;  // "TTBEACON" in memory order.
+constexpr uint32_t kBeaconVersion = 1;
+constexpr size_t kBeaconBytes = 4096;
+static_assert(sizeof(BeaconPage) <= kBeaconBytes);
+static_assert(std::atomic<int64_t>::is_always_lock_free && std::atomic<uint32_t>::is_always_lock_free);
+
+constexpr const char* kPhaseNames[] = {"init",     "rendezvous", "build",      "load",     "data", "forward",
+                                       "backward", "optimizer",  "checkpoint", "validate", "exit"};
+
+int64_t monotonic_nanos() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+absl::StatusOr<BeaconPage*> map(int fd, const std::string& path) {
+  void* memory = ::mmap(nullptr, kBeaconBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("map beacon ", path));
+  return static_cast<BeaconPage*>(memory);
+}
+
+}  // namespace
+
+const char* name(Phase phase) {
+  const auto index = static_cast<size_t>(phase);
+  return index < std::size(kPhaseNames) ? kPhaseNames[index] : "unknown";
+}
+
+absl::StatusOr<std::unique_ptr<Beacon>> Beacon::create(const std::string& path, int rank) {
+  // Made under another name and renamed: a reader never sees a page that is half set up.
+  const std::string fresh = absl::StrCat(path, ".new");
+  const Descriptor fd(::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  if (fd.get() < 0) return errno_status(errno, absl::StrCat("create beacon ", path));
+  // Reserves the block now: on a full disk this fails here, and not as SIGBUS at a later store.
+  if (const int failed = ::posix_fallocate(fd.get(), 0, kBeaconBytes); failed != 0) {
+    ::unlink(fresh.c_str());
+    return errno_status(failed, absl::StrCat("create beacon ", path));
+  }
+  TITAN_ASSIGN_OR_RETURN(BeaconPage * memory, map(fd.get(), path));
+  auto* page = new (memory) BeaconPage{};
+  page->version = kBeaconVersion;
+  page->rank = static_cast<uint32_t>(rank);
+  page->pid = ::getpid();
+  page->phase_since = monotonic_nanos();
+  std::atomic_thread_fence(std::memory_order_release);
+  page->magic = kBeaconMagic;
+  if (::rename(fresh.c_str(), path.c_str()) != 0) {
+    const int failed = errno;
+    ::munmap(page, kBeaconBytes);
+    ::unlink(fresh.c_str());
+    return errno_status(failed, absl::StrCat("create beacon ", path));
+  }
+  return std::unique_ptr<Beacon>(new Beacon(page));
+}
+
+absl::StatusOr<std::unique_ptr<Beacon>> Beacon::open(const std::string& path) {
+  const Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (fd.get() < 0) return errno_status(errno, absl::StrCat("open beacon ", path));
+  struct stat info {};
+  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, absl::StrCat("open beacon ", path));
+  if (info.st_size < static_cast<off_t>(kBeaconBytes)) {
+    return absl::DataLossError(absl::StrCat("beacon ", path, " has ", info.st_size, " bytes, expected ", kBeaconBytes));
+  }
+  TITAN_ASSIGN_OR_RETURN(BeaconPage * page, map(fd.get(), path));
+  std::unique_ptr<Beacon> beacon(new Beacon(page));
+  if (page->magic != kBeaconMagic) return absl::DataLossError(absl::StrCat("beacon ", path, " is not a beacon file"));
+  if (page->version > kBeaconVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("beacon ", path, " has version ", page->version, ", newer than ",
+                                                      kBeaconVersion, ": update this program"));
+  }
+  return beacon;
+}
+
+Beacon::~Beacon() { ::munmap(page_, kBeaconBytes); }
+
+void Beacon::enter(Phase phase) {
+  const int64_t now = monotonic_nanos();
+  const uint32_t before = page_->phase.load(std::memory_order_relaxed);
+  const int64_t spent = now - page_->phase_since.load(std::memory_order_relaxed);
+  if (before < std::size(page_->phase_nanos)) page_->phase_nanos[before].fetch_add(spent, std::memory_order_relaxed);
+  page_->phase_since.store(now, std::memory_order_relaxed);
+  page_->phase.store(static_cast<uint32_t>(phase), std::memory_order_release);
+  page_->counter.fetch_add(1, std::memory_order_release);
+}
+
+}  // namespace titan::rank_protocol

@@ -1,0 +1,107 @@
+#include "common/rank_protocol/launch.h"
+
+#include <cerrno>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+using nlohmann::json;
+
+absl::Status wrong(const std::string& member, const char* expected) {
+  return absl::InvalidArgumentError(absl::StrCat("launch file: ", member, " is missing or not ", expected));
+}
+
+absl::Status read_int(const json& from, const char* member, const std::string& where, int64_t least, int& out) {
+  const auto found = from.find(member);
+  if (found == from.end() || !found->is_number_integer()) return wrong(absl::StrCat(where, member), "an integer");
+  const int64_t value = found->get<int64_t>();
+  if (value < least || value > INT32_MAX) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("launch file: ", where, member, " is ", value, ", expected ", least, " or more"));
+  }
+  out = static_cast<int>(value);
+  return absl::OkStatus();
+}
+
+absl::Status read_text(const json& from, const char* member, const std::string& where, std::string& out) {
+  const auto found = from.find(member);
+  if (found == from.end() || !found->is_string()) return wrong(absl::StrCat(where, member), "a string");
+  out = found->get<std::string>();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RankPlace> place_from_json(const json& from, int index) {
+  const std::string where = absl::StrCat("ranks[", index, "].");
+  if (!from.is_object()) return wrong(absl::StrCat("ranks[", index, "]"), "an object");
+  RankPlace place;
+  TITAN_RETURN_IF_ERROR(read_int(from, "rank", where, 0, place.rank));
+  TITAN_RETURN_IF_ERROR(read_int(from, "local_rank", where, 0, place.local_rank));
+  TITAN_RETURN_IF_ERROR(read_text(from, "node", where, place.node));
+  TITAN_RETURN_IF_ERROR(read_text(from, "host", where, place.host));
+  if (place.rank != index) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("launch file: ", where, "rank is ", place.rank, ", but ranks must be listed in order from 0"));
+  }
+  return place;
+}
+
+}  // namespace
+
+json to_json(const Launch& launch) {
+  json ranks = json::array();
+  for (const RankPlace& place : launch.ranks) {
+    ranks.push_back(
+        {{"rank", place.rank}, {"local_rank", place.local_rank}, {"node", place.node}, {"host", place.host}});
+  }
+  return {{"version", launch.version},
+          {"job", launch.job},
+          {"job_uid", launch.job_uid},
+          {"attempt", launch.attempt},
+          {"config", launch.config},
+          {"ranks", std::move(ranks)},
+          {"threads_per_rank", launch.threads_per_rank}};
+}
+
+absl::StatusOr<Launch> launch_from_json(const json& from) {
+  if (!from.is_object()) return absl::InvalidArgumentError("launch file: not a JSON object");
+  Launch launch;
+  TITAN_RETURN_IF_ERROR(read_int(from, "version", "", 1, launch.version));
+  if (launch.version > kVersion) {
+    return absl::InvalidArgumentError(absl::StrCat("launch file: version ", launch.version, " is newer than ", kVersion,
+                                                   ", the newest that this program knows: update it"));
+  }
+  TITAN_RETURN_IF_ERROR(read_text(from, "job", "", launch.job));
+  TITAN_RETURN_IF_ERROR(read_text(from, "job_uid", "", launch.job_uid));
+  TITAN_RETURN_IF_ERROR(read_int(from, "attempt", "", 1, launch.attempt));
+  TITAN_RETURN_IF_ERROR(read_int(from, "threads_per_rank", "", 1, launch.threads_per_rank));
+  const auto config = from.find("config");
+  if (config == from.end() || !config->is_object()) return wrong("config", "an object");
+  launch.config = *config;
+  const auto ranks = from.find("ranks");
+  if (ranks == from.end() || !ranks->is_array() || ranks->empty()) return wrong("ranks", "a list with a rank in it");
+  for (const json& place : *ranks) {
+    TITAN_ASSIGN_OR_RETURN(RankPlace read, place_from_json(place, static_cast<int>(launch.ranks.size())));
+    launch.ranks.push_back(std::move(read));
+  }
+  return launch;
+}
+
+absl::StatusOr<Launch> read_launch(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return errno_status(errno, absl::StrCat("open launch file ", path));
+  std::stringstream text;
+  text << file.rdbuf();
+  if (file.bad()) return errno_status(EIO, absl::StrCat("read launch file ", path));
+  const json parsed = json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  if (parsed.is_discarded()) return absl::InvalidArgumentError(absl::StrCat("launch file ", path, " is not JSON"));
+  absl::StatusOr<Launch> launch = launch_from_json(parsed);
+  if (!launch.ok()) return annotate(launch.status(), path);
+  return launch;
+}
+
+}  // namespace titan::rank_protocol

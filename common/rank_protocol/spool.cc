@@ -1,0 +1,191 @@
+#include "common/rank_protocol/spool.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <ctime>
+#include <string_view>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/sync/sync.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+constexpr std::string_view kPrefix = "{\"seq\":";
+constexpr int64_t kTailStep = 64 << 10;
+
+// Only the writer makes these lines, so their start is fixed and no reader needs a JSON parser for the number. 0: no
+// event.
+int64_t sequence_of(std::string_view line) {
+  if (line.substr(0, kPrefix.size()) != kPrefix || line.back() != '}') return 0;
+  int64_t sequence = 0;
+  const char* const end = line.data() + line.size();
+  const auto [after, error] = std::from_chars(line.data() + kPrefix.size(), end, sequence);
+  return error == std::errc() && after != end && *after == ',' && sequence > 0 ? sequence : 0;
+}
+
+int64_t unix_nanos() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+// Reads [offset, offset + size) or up to the end of the file.
+absl::StatusOr<std::string> read_range(int fd, int64_t offset, int64_t size, const std::string& path) {
+  std::string bytes(static_cast<size_t>(size), '\0');
+  size_t got = 0;
+  while (got < bytes.size()) {
+    const ssize_t n = ::pread(fd, bytes.data() + got, bytes.size() - got, offset + static_cast<int64_t>(got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_status(errno, absl::StrCat("read ", path));
+    if (n == 0) break;
+    got += static_cast<size_t>(n);
+  }
+  bytes.resize(got);
+  return bytes;
+}
+
+struct Tail {
+  int64_t size = 0;  // Up to and including the last line end.
+  int64_t last_sequence = 0;
+};
+
+// Finds the last whole line, reading backwards in growing steps.
+absl::StatusOr<Tail> find_tail(int fd, int64_t file_size, const std::string& path) {
+  for (int64_t want = kTailStep;; want *= 4) {
+    const int64_t from = std::max<int64_t>(0, file_size - want);
+    TITAN_ASSIGN_OR_RETURN(const std::string bytes, read_range(fd, from, file_size - from, path));
+    const size_t end = bytes.rfind('\n');
+    const size_t before = end == std::string::npos || end == 0 ? std::string::npos : bytes.rfind('\n', end - 1);
+    if (from > 0 && before == std::string::npos) continue;  // The last whole line starts before these bytes.
+    if (end == std::string::npos) return Tail{};
+    const size_t begin = before == std::string::npos ? 0 : before + 1;
+    const int64_t sequence = sequence_of(std::string_view(bytes).substr(begin, end - begin));
+    if (sequence == 0) {
+      return absl::DataLossError(absl::StrCat("spool ", path, ": the line at byte ", from + static_cast<int64_t>(begin),
+                                              " is not a numbered event"));
+    }
+    return Tail{from + static_cast<int64_t>(end) + 1, sequence};
+  }
+}
+
+}  // namespace
+
+struct SpoolWriter::State {
+  ~State() { ::close(fd); }
+  sync::Mutex mutex;
+  int fd = -1;
+  int64_t next = 1;
+  int64_t size = 0;   // Bytes of whole lines.
+  bool torn = false;  // Bytes of a failed append may lie after them.
+  std::string path;
+};
+
+SpoolWriter::SpoolWriter(std::unique_ptr<State> state) : state_(std::move(state)) {}
+SpoolWriter::SpoolWriter(SpoolWriter&& other) noexcept = default;
+SpoolWriter& SpoolWriter::operator=(SpoolWriter&& other) noexcept = default;
+SpoolWriter::~SpoolWriter() = default;
+
+absl::StatusOr<SpoolWriter> SpoolWriter::open(const std::string& path) {
+  auto state = std::make_unique<State>();
+  state->path = path;
+  state->fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (state->fd < 0) return errno_status(errno, absl::StrCat("open spool ", path));
+  struct stat info {};
+  if (::fstat(state->fd, &info) != 0) return errno_status(errno, absl::StrCat("open spool ", path));
+  TITAN_ASSIGN_OR_RETURN(const Tail tail, find_tail(state->fd, info.st_size, path));
+  if (tail.size != info.st_size && ::ftruncate(state->fd, tail.size) != 0) {
+    return errno_status(errno, absl::StrCat("cut the torn end of spool ", path));
+  }
+  state->size = tail.size;
+  state->next = tail.last_sequence + 1;
+  return SpoolWriter(std::move(state));
+}
+
+absl::Status SpoolWriter::append(const char* kind, nlohmann::json members) {
+  if (members.is_null()) members = nlohmann::json::object();
+  if (!members.is_object() || members.contains("seq") || members.contains("time") || members.contains("kind")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("event ", kind, ": members must be an object without seq, time and kind"));
+  }
+  const std::string rest = members.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  State& state = *state_;
+  sync::Lock lock(state.mutex);
+  if (state.torn) {
+    if (::ftruncate(state.fd, state.size) != 0) return errno_status(errno, absl::StrCat("repair spool ", state.path));
+    state.torn = false;
+  }
+  const std::string line = absl::StrCat("{\"seq\":", state.next, ",\"time\":", unix_nanos(), ",\"kind\":\"", kind, "\"",
+                                        members.empty() ? "" : ",", rest.substr(1), "\n");
+  ssize_t written = 0;
+  do {
+    written = ::write(state.fd, line.data(), line.size());
+  } while (written < 0 && errno == EINTR);
+  if (written != static_cast<ssize_t>(line.size())) {
+    const int failed = written < 0 ? errno : ENOSPC;  // A short write to a file means that the disk is full.
+    state.torn = written > 0 && ::ftruncate(state.fd, state.size) != 0;
+    return errno_status(failed, absl::StrCat("append to spool ", state.path));
+  }
+  state.size += written;
+  ++state.next;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno_status(errno, absl::StrCat("open spool ", path));
+  const struct Closer {
+    int fd;
+    ~Closer() { ::close(fd); }
+  } closer{fd};
+  struct stat info {};
+  if (::fstat(fd, &info) != 0) return errno_status(errno, absl::StrCat("read spool ", path));
+  if (offset < 0 || offset > info.st_size) {
+    return absl::OutOfRangeError(
+        absl::StrCat("spool ", path, " has ", info.st_size, " bytes, offset ", offset, " lies outside"));
+  }
+  SpoolBatch batch;
+  batch.next_offset = offset;
+  std::string bytes;
+  size_t end = std::string::npos;
+  for (int64_t want = std::max<int64_t>(max_bytes, 1);; want *= 4) {
+    TITAN_ASSIGN_OR_RETURN(bytes, read_range(fd, offset, std::min(want, info.st_size - offset), path));
+    end = bytes.rfind('\n');
+    if (end != std::string::npos) break;
+    if (want >= info.st_size - offset) return batch;  // Nothing, or a torn line.
+  }
+  for (size_t begin = 0; begin <= end;) {
+    const size_t stop = bytes.find('\n', begin);
+    SpoolLine line;
+    line.json = bytes.substr(begin, stop - begin);
+    line.sequence = sequence_of(line.json);
+    if (line.sequence == 0) {
+      if (!batch.lines.empty()) return batch;  // The good lines first; the next call starts at the bad one.
+      return absl::DataLossError(absl::StrCat("spool ", path, ": the line at byte ",
+                                              offset + static_cast<int64_t>(begin), " is not a numbered event"));
+    }
+    line.end_offset = offset + static_cast<int64_t>(stop) + 1;
+    batch.next_offset = line.end_offset;
+    batch.lines.push_back(std::move(line));
+    begin = stop + 1;
+  }
+  return batch;
+}
+
+std::string spool_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".events.jsonl");
+}
+std::string beacon_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".beacon");
+}
+std::string log_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".log");
+}
+
+}  // namespace titan::rank_protocol

@@ -1,0 +1,66 @@
+#include "common/rank_protocol/beacon.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
+  const TempFolder folder;
+  const auto writer = Beacon::create(folder.file("b"), 3);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  const auto reader = Beacon::open(folder.file("b"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  (*writer)->page().step = 41;
+  (*writer)->enter(Phase::kForward);
+  EXPECT_EQ((*reader)->page().rank, 3);
+  EXPECT_EQ((*reader)->page().pid, ::getpid());
+  EXPECT_EQ((*reader)->page().step, 41);
+  EXPECT_EQ((*reader)->page().phase, static_cast<uint32_t>(Phase::kForward));
+  EXPECT_EQ((*reader)->page().counter, 1);
+  EXPECT_GT((*reader)->page().phase_nanos[static_cast<int>(Phase::kInit)], 0);
+  (*reader)->page().command = static_cast<uint32_t>(Command::kStopAndSave);
+  EXPECT_EQ((*writer)->page().command, 2);
+}
+
+// A rank killed in the middle of anything leaves a page that can be read.
+TEST(BeaconTest, OutlivesItsWriter) {
+  const TempFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto beacon = Beacon::create(folder.file("b"), 0);
+    (*beacon)->page().step = 7;
+    ::kill(::getpid(), SIGKILL);
+  }
+  ::waitpid(child, nullptr, 0);
+  const auto reader = Beacon::open(folder.file("b"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  EXPECT_EQ((*reader)->page().step, 7);
+  EXPECT_EQ((*reader)->page().pid, child);
+}
+
+TEST(BeaconTest, RefusesOtherFiles) {
+  const TempFolder folder;
+  EXPECT_EQ(Beacon::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(folder.file("short")) << "x";
+  EXPECT_EQ(Beacon::open(folder.file("short")).status().code(), absl::StatusCode::kDataLoss);
+  std::ofstream(folder.file("other")) << std::string(4096, 'x');
+  EXPECT_EQ(Beacon::open(folder.file("other")).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(BeaconTest, EveryPhaseHasAName) {
+  EXPECT_STREQ(name(Phase::kInit), "init");
+  EXPECT_STREQ(name(Phase::kValidate), "validate");
+  EXPECT_STREQ(name(Phase::kExit), "exit");
+  EXPECT_STREQ(name(static_cast<Phase>(99)), "unknown");
+}
+
+}  // namespace
+}  // namespace titan::rank_protocol

@@ -1,0 +1,73 @@
+#include "common/rank_protocol/launch.h"
+
+#include <fstream>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+Launch example() {
+  Launch launch;
+  launch.job = "projects/default/jobs/tiny";
+  launch.job_uid = "u1";
+  launch.attempt = 4;
+  launch.config = {{"training", {{"steps", 10}}}};
+  launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 0, "n2", "10.0.0.2"}};
+  launch.threads_per_rank = 2;
+  return launch;
+}
+
+TEST(LaunchTest, RoundTrips) {
+  const json written = to_json(example());
+  const absl::StatusOr<Launch> read = launch_from_json(written);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(to_json(*read), written);
+  EXPECT_EQ(read->ranks[1].host, "10.0.0.2");
+}
+
+TEST(LaunchTest, EveryMissingMemberIsNamed) {
+  const json whole = to_json(example());
+  for (const auto& member : whole.items()) {
+    json cut = whole;
+    cut.erase(member.key());
+    const absl::Status status = launch_from_json(cut).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << member.key();
+    EXPECT_THAT(std::string(status.message()), HasSubstr(member.key()));
+  }
+}
+
+TEST(LaunchTest, NamesWrongValues) {
+  json newer = to_json(example());
+  newer["version"] = 2;
+  EXPECT_THAT(std::string(launch_from_json(newer).status().message()), HasSubstr("version 2 is newer than 1"));
+  json disordered = to_json(example());
+  disordered["ranks"][1]["rank"] = 5;
+  EXPECT_THAT(std::string(launch_from_json(disordered).status().message()), HasSubstr("ranks[1].rank is 5"));
+  json attempt = to_json(example());
+  attempt["attempt"] = 0;
+  EXPECT_THAT(std::string(launch_from_json(attempt).status().message()), HasSubstr("attempt is 0"));
+}
+
+TEST(LaunchTest, UnknownMembersOfANewerWriterAreIgnored) {
+  json extra = to_json(example());
+  extra["later"] = 1;
+  EXPECT_TRUE(launch_from_json(extra).ok());
+}
+
+TEST(LaunchTest, ReadsFiles) {
+  const TempFolder folder;
+  EXPECT_EQ(read_launch(folder.file("none")).status().code(), absl::StatusCode::kNotFound);
+  std::ofstream(folder.file("bad")) << "{";
+  EXPECT_EQ(read_launch(folder.file("bad")).status().code(), absl::StatusCode::kInvalidArgument);
+  std::ofstream(folder.file("good")) << to_json(example()).dump();
+  EXPECT_TRUE(read_launch(folder.file("good")).ok());
+}
+
+}  // namespace
+}  // namespace titan::rank_protocol

@@ -1,0 +1,185 @@
+#include "common/rank_protocol/spool.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+using nlohmann::json;
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary | std::ios::trunc) << bytes;
+}
+
+// Events of different lengths, with characters that JSON escapes.
+void append_some(const std::string& path, int count) {
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  for (int i = 0; i < count; ++i) {
+    ASSERT_TRUE(writer->append("step", {{"step", i}, {"text", std::string(i * 3, 'x') + "\n\"\xc3\xa4"}}).ok());
+  }
+}
+
+TEST(SpoolTest, NumbersLinesAndAddsTimeAndKind) {
+  const TempFolder folder;
+  const std::string path = folder.file("s");
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append("started", {{"pid", 7}}).ok());
+  ASSERT_TRUE(writer->append("finished").ok());
+  const absl::StatusOr<SpoolBatch> batch = read_spool(path, 0, 1 << 20);
+  ASSERT_TRUE(batch.ok());
+  ASSERT_EQ(batch->lines.size(), 2);
+  const json first = json::parse(batch->lines[0].json);
+  EXPECT_EQ(first["seq"], 1);
+  EXPECT_EQ(first["kind"], "started");
+  EXPECT_EQ(first["pid"], 7);
+  EXPECT_GT(first["time"].get<int64_t>(), 1'600'000'000'000'000'000);
+  EXPECT_EQ(json::parse(batch->lines[1].json)["seq"], 2);
+  EXPECT_EQ(batch->lines[1].sequence, 2);
+  EXPECT_EQ(batch->next_offset, static_cast<int64_t>(read_file(path).size()));
+}
+
+// A writer killed at any byte of a write loses at most that line, and the next writer goes on with the right number.
+TEST(SpoolTest, SurvivesTruncationAtEveryByte) {
+  const TempFolder folder;
+  const std::string whole_path = folder.file("whole");
+  append_some(whole_path, 12);
+  const std::string whole = read_file(whole_path);
+  const std::string path = folder.file("cut");
+  for (size_t size = 0; size <= whole.size(); ++size) {
+    write_file(path, whole.substr(0, size));
+    const auto lines = static_cast<int64_t>(std::count(whole.begin(), whole.begin() + size, '\n'));
+    const absl::StatusOr<SpoolBatch> torn = read_spool(path, 0, 1 << 20);
+    ASSERT_TRUE(torn.ok()) << torn.status();
+    ASSERT_EQ(torn->lines.size(), lines) << size;
+    absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
+    ASSERT_TRUE(writer.ok()) << size << writer.status();
+    ASSERT_TRUE(writer->append("finished").ok());
+    const absl::StatusOr<SpoolBatch> rest = read_spool(path, torn->next_offset, 1 << 20);
+    ASSERT_TRUE(rest.ok()) << rest.status();
+    ASSERT_EQ(rest->lines.size(), 1);
+    ASSERT_EQ(rest->lines[0].sequence, lines + 1) << size;
+    ASSERT_TRUE(json::accept(rest->lines[0].json));
+  }
+}
+
+// However small the reads are, they give every line once, in order.
+TEST(SpoolTest, ReadsInPiecesOfAnySize) {
+  const TempFolder folder;
+  const std::string path = folder.file("s");
+  append_some(path, 20);
+  for (const int64_t piece : {1, 7, 64, 100, 1000, 100000}) {
+    int64_t offset = 0;
+    int64_t expected = 1;
+    for (;;) {
+      const absl::StatusOr<SpoolBatch> batch = read_spool(path, offset, piece);
+      ASSERT_TRUE(batch.ok());
+      if (batch->lines.empty()) break;
+      for (const SpoolLine& line : batch->lines) ASSERT_EQ(line.sequence, expected++);
+      ASSERT_EQ(batch->lines.back().end_offset, batch->next_offset);
+      offset = batch->next_offset;
+    }
+    EXPECT_EQ(expected, 21);
+  }
+}
+
+TEST(SpoolTest, LongLinesDoNotHideTheLastNumber) {
+  const TempFolder folder;
+  const std::string path = folder.file("s");
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok());
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(writer->append("warning", {{"message", std::string(300'000, 'm')}}).ok());
+  writer = SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok()) << writer.status();
+  ASSERT_TRUE(writer->append("finished").ok());
+  const absl::StatusOr<SpoolBatch> batch = read_spool(path, 0, 10);
+  ASSERT_TRUE(batch.ok());
+  ASSERT_FALSE(batch->lines.empty());
+  EXPECT_EQ(batch->lines[0].sequence, 1);
+  EXPECT_EQ(batch->lines[0].json.size() > 300'000, true);
+  EXPECT_EQ(read_spool(path, 0, 1 << 20)->lines.back().sequence, 3);
+}
+
+TEST(SpoolTest, NamesDamageInsteadOfSkippingIt) {
+  const TempFolder folder;
+  const std::string path = folder.file("s");
+  append_some(path, 3);
+  std::string bytes = read_file(path);
+  const size_t second = bytes.find('\n') + 1;
+  bytes[second] = '#';
+  write_file(path, bytes);
+  const absl::StatusOr<SpoolBatch> first = read_spool(path, 0, 1 << 20);
+  ASSERT_TRUE(first.ok());
+  EXPECT_EQ(first->lines.size(), 1);
+  EXPECT_EQ(read_spool(path, first->next_offset, 1 << 20).status().code(), absl::StatusCode::kDataLoss);
+  write_file(path, "not an event\n");
+  EXPECT_EQ(SpoolWriter::open(path).status().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST(SpoolTest, ErrorsAreExact) {
+  const TempFolder folder;
+  EXPECT_EQ(read_spool(folder.file("none"), 0, 10).status().code(), absl::StatusCode::kNotFound);
+  append_some(folder.file("s"), 1);
+  EXPECT_EQ(read_spool(folder.file("s"), 1 << 20, 10).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(SpoolWriter::open(folder.file("none/s")).status().code(), absl::StatusCode::kNotFound);
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(folder.file("s"));
+  ASSERT_TRUE(writer.ok());
+  EXPECT_EQ(writer->append("step", {{"seq", 1}}).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(writer->append("step", json::array()).code(), absl::StatusCode::kInvalidArgument);
+}
+
+// The disk is full for a while: those events are lost, with an error, and the numbers of the others have no gap.
+TEST(SpoolTest, FullDiskLosesTheEventOnly) {
+  if (::access("/dev/full", W_OK) != 0) GTEST_SKIP() << "no /dev/full";
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open("/dev/full");
+  if (!writer.ok()) GTEST_SKIP() << writer.status();
+  EXPECT_EQ(writer->append("finished").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(writer->append("finished").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(SpoolTest, InvalidUtf8AndNanDoNotThrow) {
+  const TempFolder folder;
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(folder.file("s"));
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append("error", {{"message", "bad \xff byte"}, {"loss", std::nan("")}}).ok());
+  const json event = json::parse(read_spool(folder.file("s"), 0, 1000)->lines[0].json);
+  EXPECT_TRUE(event["loss"].is_null());
+}
+
+TEST(SpoolTest, ThreadsShareOneWriter) {
+  const TempFolder folder;
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(folder.file("s"));
+  ASSERT_TRUE(writer.ok());
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      for (int i = 0; i < 200; ++i) EXPECT_TRUE(writer->append("step", {{"step", i}}).ok());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const absl::StatusOr<SpoolBatch> batch = read_spool(folder.file("s"), 0, 1 << 20);
+  ASSERT_TRUE(batch.ok());
+  ASSERT_EQ(batch->lines.size(), 800);
+  for (int i = 0; i < 800; ++i) ASSERT_EQ(batch->lines[i].sequence, i + 1);
+}
+
+}  // namespace
+}  // namespace titan::rank_protocol
