@@ -11,6 +11,7 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace titan::storage {
 
@@ -62,8 +63,9 @@ class Files {
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_folder(const std::string& path) = 0;
 
-  // Waits for the lock on `path`, creating the file when missing.
-  virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode) = 0;
+  // Waits for the lock on `path`, creating the file when missing. Unavailable after `patience`.
+  virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
+                                                         absl::Duration patience) = 0;
   // Unavailable when someone else holds it; NotFound when the file is missing.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) = 0;
 };

@@ -1,0 +1,124 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <random>
+#include <string>
+
+#include "common/storage/crc32c.h"
+#include "common/storage/faulty_files.h"
+#include "common/storage/file.h"
+
+namespace titan::storage {
+namespace {
+
+class StorageTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = join_path(::testing::TempDir(), "storage." + std::to_string(::getpid()) + "." +
+                                                  ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ASSERT_TRUE(posix_files().make_folders(folder_).ok());
+  }
+  void TearDown() override { posix_files().remove_folder(folder_).IgnoreError(); }
+
+  std::string folder_;
+};
+
+// The standard check value, and RFC 3720's (B.4): a wrong polynomial or bit order would make every checkpoint
+// "corrupt".
+TEST(Crc32cTest, KnownValues) {
+  EXPECT_EQ(crc32c("123456789", 9), 0xe3069283u);
+  EXPECT_EQ(crc32c(std::string(32, '\0').data(), 32), 0x8a9136aau);
+  EXPECT_EQ(crc32c(std::string(32, '\xff').data(), 32), 0x62a8ab43u);
+  EXPECT_EQ(crc32c("", 0), 0u);
+}
+
+TEST(Crc32cTest, TableAndInstructionAgreeForAllTailsAndSplits) {
+  std::mt19937_64 random(7);
+  std::string bytes(300, '\0');
+  for (char& c : bytes) c = static_cast<char>(random());
+  for (size_t begin = 0; begin < 9; ++begin) {
+    for (size_t size = 0; begin + size <= bytes.size(); ++size) {
+      const char* p = bytes.data() + begin;
+      const uint32_t whole = crc32c(p, size);
+      EXPECT_EQ(whole, crc32c_portable(p, size));
+      EXPECT_EQ(whole, crc32c(p + size / 3, size - size / 3, crc32c(p, size / 3)));
+    }
+  }
+}
+
+TEST_F(StorageTest, AtomicWriteReplacesWholeFiles) {
+  const std::string path = join_path(folder_, "a.json");
+  ASSERT_TRUE(atomic_write(posix_files(), path, "one").ok());
+  ASSERT_TRUE(atomic_write(posix_files(), path, "two").ok());
+  EXPECT_EQ(*read_file(posix_files(), path), "two");
+  EXPECT_THAT(*posix_files().list(folder_), ::testing::ElementsAre("a.json"));
+}
+
+// A writer never touches a file that is already there: an old attempt must not overwrite its successor's shard.
+TEST_F(StorageTest, CreateRefusesAnExistingFile) {
+  const std::string path = join_path(folder_, "shard");
+  ASSERT_TRUE(posix_files().create(path).ok());
+  EXPECT_EQ(posix_files().create(path).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(StorageTest, ErrorsNameOperationAndPath) {
+  const std::string path = join_path(folder_, "missing");
+  const absl::Status status = posix_files().open(path).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr("open " + path));
+  EXPECT_EQ(posix_files().open(folder_).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(StorageTest, ShortReadIsDataLoss) {
+  const std::string path = join_path(folder_, "short");
+  ASSERT_TRUE(atomic_write(posix_files(), path, "12345").ok());
+  auto file = posix_files().open(path);
+  char out[10];
+  EXPECT_TRUE((*file)->read(1, 4, out).ok());
+  EXPECT_EQ((*file)->read(1, 5, out).code(), absl::StatusCode::kDataLoss);
+}
+
+// A disk that fills up in the middle, or fails at any point, leaves the old content and no litter.
+TEST_F(StorageTest, AtomicWriteKeepsTheOldContentAtEveryFailure) {
+  const std::string path = join_path(folder_, "a.json");
+  ASSERT_TRUE(atomic_write(posix_files(), path, "old").ok());
+  int operations = 0;
+  FaultyFiles counting([&](const FileOperation&) { return ++operations, Fault{}; });
+  ASSERT_TRUE(atomic_write(counting, path, "old").ok());
+  for (int failing = 1; failing < operations; ++failing) {  // The last one is the folder's fsync, after the effect.
+    int seen = 0;
+    FaultyFiles full([&](const FileOperation&) {
+      return ++seen == failing ? Fault{absl::ResourceExhaustedError("disk full"), 1} : Fault{};
+    });
+    EXPECT_EQ(atomic_write(full, path, "new").code(), absl::StatusCode::kResourceExhausted) << failing;
+    EXPECT_EQ(*read_file(posix_files(), path), "old") << failing;
+  }
+  EXPECT_THAT(*posix_files().list(folder_), ::testing::ElementsAre("a.json"));
+}
+
+TEST_F(StorageTest, LocksExcludeAndAreDroppedWithTheirObject) {
+  const std::string path = join_path(folder_, "lock");
+  EXPECT_EQ(posix_files().try_lock(path, LockMode::kShared).status().code(), absl::StatusCode::kNotFound);
+  {
+    auto held = posix_files().lock(path, LockMode::kExclusive, absl::Seconds(1));
+    ASSERT_TRUE(held.ok());
+    EXPECT_EQ(posix_files().try_lock(path, LockMode::kShared).status().code(), absl::StatusCode::kUnavailable);
+    const absl::Status late = posix_files().lock(path, LockMode::kShared, absl::Milliseconds(5)).status();
+    EXPECT_EQ(late.code(), absl::StatusCode::kUnavailable);
+    EXPECT_THAT(std::string(late.message()), ::testing::HasSubstr("held by another process"));
+  }
+  auto first = posix_files().try_lock(path, LockMode::kShared);
+  auto second = posix_files().try_lock(path, LockMode::kShared);
+  EXPECT_TRUE(first.ok() && second.ok());
+}
+
+TEST(JoinPathTest, AbsoluteNamesWin) {
+  EXPECT_EQ(join_path("a", "b"), "a/b");
+  EXPECT_EQ(join_path("a/", "b"), "a/b");
+  EXPECT_EQ(join_path("a", "/b"), "/b");
+  EXPECT_EQ(join_path("", "b"), "b");
+}
+
+}  // namespace
+}  // namespace titan::storage
