@@ -1,0 +1,48 @@
+#include "controller/cli/arguments.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+
+namespace titan::cli {
+namespace {
+
+// "--section.key" or "--section.key=value"; numbers such as "--0.5" are not keys.
+bool is_key(std::string_view word) {
+  if (word.substr(0, 2) != "--" || word.size() < 5 || !absl::ascii_isalpha(word[2])) return false;
+  const std::string_view name =
+      word.substr(2, word.find('=') == std::string_view::npos ? word.npos : word.find('=') - 2);
+  return name.find('.') != std::string_view::npos && std::all_of(name.begin(), name.end(), [](unsigned char c) {
+           return absl::ascii_isalnum(c) || c == '_' || c == '.' || c == '-';
+         });
+}
+
+// After a bare boolean the configuration file may still follow: it is not the boolean's value.
+bool is_config_file(const std::string& word) {
+  return absl::EndsWith(word, ".toml") || absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml");
+}
+
+}  // namespace
+
+Arguments split_arguments(int argc, const char* const* argv) {
+  Arguments out;
+  bool has_file = false;
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (!is_key(word)) {
+      has_file = has_file || is_config_file(word) || word == "-";
+      out.words.push_back(word);
+      continue;
+    }
+    out.overrides.push_back(word);
+    if (word.find('=') != std::string::npos || i + 1 >= argc) continue;
+    const std::string next = argv[i + 1];
+    const bool value = !absl::StartsWith(next, "--") && (has_file || !is_config_file(next));
+    if (value) out.overrides.push_back(argv[++i]);
+  }
+  return out;
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,183 @@
+#include "controller/cli/client.h"
+
+#include <algorithm>
+#include <random>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "controller/cli/terminal.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace titan::cli {
+namespace {
+
+constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
+constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
+constexpr absl::Duration kSayWaiting = absl::Seconds(1);
+
+std::shared_ptr<grpc::Channel> connect(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+absl::Status to_status(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  std::string message = status.error_message();
+  google::rpc::Status details;
+  if (details.ParseFromString(status.error_details())) {
+    for (const google::protobuf::Any& any : details.details()) {
+      google::rpc::BadRequest bad;
+      if (!any.Is<google::rpc::BadRequest>() || !any.UnpackTo(&bad)) continue;
+      for (const auto& violation : bad.field_violations()) {
+        if (absl::StrContains(message, violation.description())) continue;
+        absl::StrAppend(&message, "\n  ", violation.field(), violation.field().empty() ? "" : ": ",
+                        violation.description());
+      }
+    }
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+}
+
+Client::Client(std::string address, absl::Duration timeout)
+    : address_(std::move(address)),
+      timeout_(timeout),
+      channel_(connect(address_)),
+      jobs_(v1::JobService::NewStub(channel_)),
+      nodes_(v1::NodeService::NewStub(channel_)) {}
+
+template <typename Response>
+absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
+  const absl::Time start = absl::Now();
+  const absl::Time deadline = start + timeout_;
+  bool said = false;
+  for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
+    grpc::ClientContext context;
+    context.set_deadline(absl::ToChronoTime(deadline));
+    Response response;
+    const grpc::Status status = attempt(context, response);
+    if (status.ok()) return response;
+    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+      if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+        return absl::DeadlineExceededError(
+            absl::StrCat("no answer from the controller at ", address_, " within ", absl::FormatDuration(timeout_)));
+      }
+      return to_status(status);
+    }
+    const absl::Time now = absl::Now();
+    if (now + pause >= deadline) {
+      return absl::UnavailableError(
+          absl::StrCat("no controller at ", address_, " (", status.error_message(),
+                       ")\n  start one with titan-controller, or name it with --controller or "
+                       "TITAN_CONTROLLER"));
+    }
+    if (!said && now - start > kSayWaiting) {
+      note(absl::StrCat("waiting for the controller at ", address_, " ..."));
+      said = true;
+    }
+    absl::SleepFor(pause);
+  }
+}
+
+absl::StatusOr<v1::Job> Client::create_job(const v1::CreateJobRequest& request) {
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CreateJob(&context, request, &job); });
+}
+
+absl::StatusOr<v1::Job> Client::get_job(const std::string& name) {
+  v1::GetJobRequest request;
+  request.set_name(name);
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->GetJob(&context, request, &job); });
+}
+
+absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
+  v1::CancelJobRequest request;
+  request.set_name(name);
+  request.set_request_id(make_request_id());
+  request.set_now(now);
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CancelJob(&context, request, &job); });
+}
+
+absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
+  v1::CheckpointJobRequest request;
+  request.set_name(name);
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CheckpointJob(&context, request, &job); });
+}
+
+absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(const v1::ListJobsRequest& request) {
+  return call<v1::ListJobsResponse>([&](grpc::ClientContext& context, v1::ListJobsResponse& response) {
+    return jobs_->ListJobs(&context, request, &response);
+  });
+}
+
+absl::StatusOr<v1::Node> Client::get_node(const std::string& name) {
+  v1::GetNodeRequest request;
+  request.set_name(name);
+  return call<v1::Node>(
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->GetNode(&context, request, &node); });
+}
+
+absl::StatusOr<v1::ListNodesResponse> Client::list_nodes(const v1::ListNodesRequest& request) {
+  return call<v1::ListNodesResponse>([&](grpc::ClientContext& context, v1::ListNodesResponse& response) {
+    return nodes_->ListNodes(&context, request, &response);
+  });
+}
+
+absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std::string& reason) {
+  v1::CordonNodeRequest request;
+  request.set_name(name);
+  request.set_reason(reason);
+  return call<v1::Node>(
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->CordonNode(&context, request, &node); });
+}
+
+absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
+  v1::UncordonNodeRequest request;
+  request.set_name(name);
+  return call<v1::Node>(
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->UncordonNode(&context, request, &node); });
+}
+
+absl::Status Client::wait_until_reachable() {
+  if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout_))) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("no controller at ", address_));
+}
+
+std::string make_request_id() {
+  std::random_device device;
+  uint32_t word[4];
+  for (uint32_t& w : word) w = device();
+  word[1] = (word[1] & 0xFFFF0FFFU) | 0x00004000U;  // Version 4,
+  word[2] = (word[2] & 0x3FFFFFFFU) | 0x80000000U;  // variant 1.
+  return absl::StrFormat("%08x-%04x-%04x-%04x-%04x%08x", word[0], word[1] >> 16, word[1] & 0xFFFFU, word[2] >> 16,
+                         word[2] & 0xFFFFU, word[3]);
+}
+
+std::string short_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "projects/default/jobs/";
+  return name.rfind(kPrefix, 0) == 0 ? name.substr(kPrefix.size()) : name;
+}
+
+std::string state_name(v1::Job::State state) { return v1::Job::State_Name(state); }
+
+bool is_final(v1::Job::State state) {
+  return state == v1::Job::SUCCEEDED || state == v1::Job::FAILED || state == v1::Job::CANCELLED;
+}
+
+}  // namespace titan::cli

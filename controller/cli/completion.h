@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/cli/globals.h"
+
+namespace CLI {
+class App;
+}
+
+namespace titan::cli {
+
+// A script for bash, zsh or fish that asks `titanctl __complete` for candidates. Errors: InvalidArgument for other
+// shells.
+absl::StatusOr<std::string> completion_script(const std::string& shell);
+
+// Candidates for the last of `words` (all words after "titanctl", the last one perhaps empty): verbs, flags,
+// configuration keys, and the controller's jobs and nodes where one is named. Never an error: no controller, no
+// candidates.
+std::vector<std::string> complete(const CLI::App& app, const std::vector<std::string>& words, const Globals& globals);
+
+}  // namespace titan::cli

@@ -1,0 +1,58 @@
+#include "controller/cli/interrupt.h"
+
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <utility>
+
+namespace titan::cli {
+namespace {
+
+sigset_t both_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  return set;
+}
+
+}  // namespace
+
+void Interrupt::block_signals() {
+  const sigset_t set = both_signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+}
+
+void Interrupt::unblock_signals() {
+  const sigset_t set = both_signals();
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+Interrupt::Interrupt(std::function<void(int)> on_signal)
+    : on_signal_(std::move(on_signal)), wake_(eventfd(0, EFD_CLOEXEC)), thread_([this] { watch(); }) {}
+
+Interrupt::~Interrupt() {
+  const uint64_t one = 1;
+  [[maybe_unused]] const ssize_t written = write(wake_, &one, sizeof one);
+  thread_.join();
+  close(wake_);
+}
+
+void Interrupt::watch() {
+  const sigset_t set = both_signals();
+  const int signals = signalfd(-1, &set, SFD_CLOEXEC);
+  pollfd waiting[] = {{signals, POLLIN, 0}, {wake_, POLLIN, 0}};
+  while (poll(waiting, 2, -1) >= 0 || errno == EINTR) {
+    if ((waiting[1].revents & POLLIN) != 0) break;
+    signalfd_siginfo info;
+    if ((waiting[0].revents & POLLIN) != 0 && read(signals, &info, sizeof info) == sizeof info) on_signal_(++count_);
+  }
+  close(signals);
+}
+
+}  // namespace titan::cli

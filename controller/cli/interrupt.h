@@ -1,0 +1,34 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+
+namespace titan::cli {
+
+// While it lives, SIGINT and SIGTERM call `on_signal(n)` with n = 1, 2, ... on a thread of its own instead of ending
+// the process. block_signals() must have run in main before any other thread started.
+class Interrupt {
+ public:
+  explicit Interrupt(std::function<void(int count)> on_signal);
+  ~Interrupt();
+  Interrupt(const Interrupt&) = delete;
+  Interrupt& operator=(const Interrupt&) = delete;
+
+  int count() const { return count_.load(); }
+
+  // Blocks the two signals in this thread and all later ones; without an Interrupt they end the process as usual once
+  // unblock_signals() ran.
+  static void block_signals();
+  static void unblock_signals();
+
+ private:
+  void watch();
+
+  std::function<void(int)> on_signal_;
+  std::atomic<int> count_ = 0;
+  int wake_;  // eventfd: ends the thread.
+  std::thread thread_;
+};
+
+}  // namespace titan::cli

@@ -1,0 +1,55 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "controller/cli/globals.h"
+#include "controller/cli/job_source.h"
+
+namespace titan::cli {
+
+// One function a verb of `titanctl job`; each gives the exit code.
+
+struct SubmitOptions {
+  Source source;
+  bool dry_run = false;
+  bool wait = false;
+  bool quiet = false;
+  std::string job_id;
+};
+int submit(const Globals& globals, const SubmitOptions& options);
+
+int validate(const Globals& globals, const Source& source);
+
+struct ListOptions {
+  std::vector<std::string> states;  // Any case; empty: all.
+  std::string project;
+  int limit = 0;  // 0: all.
+};
+int list(const Globals& globals, const ListOptions& options);
+
+int describe(const Globals& globals, const std::string& job);
+int cancel(const Globals& globals, const std::vector<std::string>& jobs, bool now, bool wait);
+int checkpoint(const Globals& globals, const std::string& job, bool wait);
+
+// `until`: empty for the end of the job, a state, "step=N" or "committed=N".
+int wait(const Globals& globals, const std::string& job, const std::string& until);
+
+struct LogsOptions {
+  std::string job;
+  bool follow = false;
+  std::vector<int> ranks;  // Empty: all.
+  int attempt = 0;         // 0: the newest, with follow each later one too.
+  int64_t tail = -1;       // -1: from the start.
+};
+int logs(const Globals& globals, const LogsOptions& options);
+
+struct EventsOptions {
+  std::string job;
+  std::string node;
+  bool follow = false;
+  int64_t after = 0;  // Revision.
+};
+int events(const Globals& globals, const EventsOptions& options);
+
+}  // namespace titan::cli

@@ -1,0 +1,110 @@
+#include "controller/cli/job_source.h"
+
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/config/json.h"
+#include "common/config/validate.h"
+#include "common/status/status.h"
+#include "controller/cli/preflight.h"
+#include "controller/cli/terminal.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<config::Format> named_format(const std::string& name) {
+  if (name == "toml") return config::Format::kToml;
+  if (name == "yaml") return config::Format::kYaml;
+  if (name == "json") return config::Format::kJson;
+  return absl::InvalidArgumentError("--format is '" + name + "': it must be toml, yaml or json");
+}
+
+// A missing or unreadable configuration is a usage error, whatever the system calls it.
+absl::StatusOr<std::string> read_all(const std::string& file) {
+  if (file == "-") return std::string(std::istreambuf_iterator<char>(std::cin), {});
+  std::error_code error;
+  if (fs::is_directory(file, error))
+    return absl::InvalidArgumentError(file + ": is a folder, not a configuration file");
+  std::ifstream in(file, std::ios::binary);
+  if (!in) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("cannot read ", file, ": ", errno_status(errno, "").message().substr(2), nearby_path(file)));
+  }
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+absl::StatusOr<config::Loaded> load(const Source& source, const std::string& text) {
+  if (source.file.empty()) return config::load_overrides(source.overrides);
+  const std::string name = source.file == "-" ? "standard input" : source.file;
+  config::Format format;
+  if (!source.format.empty()) {
+    TITAN_ASSIGN_OR_RETURN(format, named_format(source.format));
+  } else if (source.file == "-") {
+    format = config::guess_format(text);
+  } else {
+    TITAN_ASSIGN_OR_RETURN(format, config::format_of(source.file));
+  }
+  return config::load_text(text, format, name, source.overrides);
+}
+
+void make_absolute(std::string& path) { path = fs::absolute(path).lexically_normal().string(); }
+void make_absolute(std::optional<std::string>& path) {
+  if (path.has_value() && !path->empty()) make_absolute(*path);
+}
+
+void make_paths_absolute(config::Loaded& loaded) {
+  config::JobConfig& config = loaded.config;
+  make_absolute(config.job.dump_folder);
+  // The default stands for the assets that come with the installation, so it stays as it is.
+  if (loaded.origins.contains("model.hf_assets_path")) make_absolute(config.model.hf_assets_path);
+  make_absolute(config.training.dataset_path);
+  make_absolute(config.validation.dataset_path);
+  make_absolute(config.checkpoint.initial_load_path);
+  if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) {
+    make_absolute(config.parallelism.pipeline_parallel_schedule_csv);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Prepared> prepare(const Source& source) {
+  Prepared prepared;
+  if (!source.file.empty()) {
+    TITAN_ASSIGN_OR_RETURN(prepared.text, read_all(source.file));
+  }
+  TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
+  for (const std::string& warning : prepared.loaded.warnings) warn(warning);
+  TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
+  make_paths_absolute(prepared.loaded);
+  if (source.check_files) TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
+  config::resolve(prepared.loaded.config);
+  if (!source.overrides.empty()) {
+    absl::StrAppend(&prepared.text, "\n# command line: ", absl::StrJoin(source.overrides, " "), "\n");
+  }
+  return prepared;
+}
+
+v1::JobSpec to_spec(const Prepared& prepared) {
+  const config::JobConfig& config = prepared.loaded.config;
+  v1::JobSpec spec;
+  spec.set_config_json(config::to_json(config).dump());
+  spec.set_config_source(prepared.text);
+  spec.set_dump_folder(config.job.dump_folder);
+  spec.set_ranks(config.resources.ranks);
+  spec.set_ranks_per_node(config.resources.ranks_per_node);
+  spec.set_device(config.resources.device);
+  spec.set_priority(config.scheduling.priority);
+  spec.set_project(config.scheduling.project);
+  spec.set_job_id(config.scheduling.job_id);
+  return spec;
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/config/load.h"
+#include "titan/v1/job.pb.h"
+
+namespace titan::cli {
+
+// What names a job configuration on the command line.
+struct Source {
+  std::string file;    // Path, "-" for standard input, or empty: only overrides.
+  std::string format;  // toml, yaml or json; empty: by the file's ending, for standard input by its looks.
+  std::vector<std::string> overrides;  // "--training.steps", "10", ... as load.h takes them.
+  bool check_files = true;             // Look at the tokenizer, data set, checkpoint and dump folders as well.
+};
+
+struct Prepared {
+  config::Loaded loaded;  // Valid, resolved, with absolute paths.
+  std::string text;       // As the user wrote it, overrides noted in a comment at the end.
+};
+
+// Reads, checks and resolves a configuration; needs no controller. Relative paths become absolute against the current
+// folder. Warnings go to stderr. Errors: InvalidArgument with one line per problem.
+absl::StatusOr<Prepared> prepare(const Source& source);
+
+v1::JobSpec to_spec(const Prepared& prepared);
+
+}  // namespace titan::cli

@@ -1,0 +1,177 @@
+#include <memory>
+
+#include "controller/cli/job_commands.h"
+#include "controller/cli/run.h"
+#include "controller/cli/verbs.h"
+
+namespace titan::cli {
+namespace {
+
+// The file, --format and the flags that stand for configuration keys.
+struct SourceFlags {
+  Source source;
+  int ranks = 0;
+  int nodes = 0;
+  bool no_file_checks = false;
+
+  void add_to(CLI::App& verb) {
+    verb.add_option("file", source.file, "Configuration: .toml, .yaml or .json; - reads standard input");
+    verb.add_option("--format", source.format, "Of standard input: toml, yaml or json (default: told by its looks)");
+    verb.add_option("--nproc", ranks, "Ranks: --resources.ranks")->check(CLI::PositiveNumber);
+    verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node")
+        ->check(CLI::PositiveNumber);
+    verb.add_flag("--no-file-checks", no_file_checks,
+                  "Do not look at tokenizer, data and checkpoint folders from here");
+    verb.add_option("--section.key", "Any configuration key, after the file: --training.steps 100")
+        ->group("Configuration keys");
+  }
+
+  Source resolved(const Choice& choice) const {
+    Source out = source;
+    out.overrides = choice.overrides;
+    if (ranks > 0) out.overrides.insert(out.overrides.end(), {"--nproc", std::to_string(ranks)});
+    if (nodes > 0) out.overrides.insert(out.overrides.end(), {"--nodes", std::to_string(nodes)});
+    out.check_files = !no_file_checks;
+    return out;
+  }
+};
+
+CLI::App& add_source_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
+                          const std::string& examples, SourceFlags& flags, std::function<int()> act) {
+  CLI::App& verb = add_verb(parent, choice, name, what, examples, [&choice, act = std::move(act)] {
+    choice.takes_overrides = true;
+    return act();
+  });
+  flags.add_to(verb);
+  return verb;
+}
+
+void add_submit(CLI::App& parent, Choice& choice) {
+  auto flags = std::make_shared<SourceFlags>();
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App& verb = add_source_verb(parent, choice, "submit", "Check a job and queue it",
+                                   "titanctl submit configs/llama3_tiny.toml --nproc 2\n"
+                                   "titanctl submit job.yaml --wait --training.steps 100 --checkpoint.interval=10\n"
+                                   "generate-config | titanctl submit - --format toml -q",
+                                   *flags, [&choice, flags, options] {
+                                     options->source = flags->resolved(choice);
+                                     return submit(choice.globals, *options);
+                                   });
+  verb.add_option("--job-id", options->job_id, "Id of the job (default: the controller chooses)");
+  verb.add_flag("--dry-run", options->dry_run, "The controller checks everything and queues nothing");
+  verb.add_flag("--wait", options->wait, "Wait for the job's end; the exit code tells how it went");
+  verb.add_flag("-q,--quiet", options->quiet, "Only the job's id");
+}
+
+void add_run(CLI::App& parent, Choice& choice) {
+  auto flags = std::make_shared<SourceFlags>();
+  auto options = std::make_shared<RunOptions>();
+  CLI::App& verb =
+      add_source_verb(parent, choice, "run", "Run a job here, without a cluster; Ctrl-C saves and stops",
+                      "titanctl run configs/llama3_tiny.toml --nproc 2\n"
+                      "titanctl run configs/llama3_tiny.toml --job.dump_folder /tmp/try --training.steps 50",
+                      *flags, [&choice, flags, options] {
+                        options->source = flags->resolved(choice);
+                        return run(choice.globals, *options);
+                      });
+  verb.add_flag("--all-ranks", options->all_ranks, "Show the log of every rank, not only of rank 0");
+  verb.add_flag("--keep-state", options->keep_state, "Keep the private daemons' folder");
+}
+
+void add_validate(CLI::App& parent, Choice& choice) {
+  auto flags = std::make_shared<SourceFlags>();
+  add_source_verb(parent, choice, "validate", "Check a configuration; needs no controller",
+                  "titanctl validate configs/llama3_8b.toml --nproc 64\ntitanctl validate job.toml -o json   # the "
+                  "resolved configuration",
+                  *flags, [&choice, flags] { return validate(choice.globals, flags->resolved(choice)); });
+}
+
+void add_reading_verbs(CLI::App& parent, Choice& choice) {
+  auto list_options = std::make_shared<ListOptions>();
+  CLI::App& list_verb = add_verb(parent, choice, "list", "Jobs, newest first",
+                                 "titanctl list --state running,queued\ntitanctl list -o json",
+                                 [&choice, list_options] { return list(choice.globals, *list_options); });
+  list_verb.add_option("--state", list_options->states, "Only jobs in these states")->delimiter(',');
+  list_verb.add_option("--project", list_options->project, "Only jobs of this project");
+  list_verb.add_option("--limit", list_options->limit, "At most this many")->check(CLI::PositiveNumber);
+
+  auto described = std::make_shared<std::string>();
+  add_verb(parent, choice, "describe", "One job: state, progress, every attempt and why it ended",
+           "titanctl describe my-job", [&choice, described] { return describe(choice.globals, *described); })
+      .add_option("job", *described, "Job")
+      ->required();
+
+  auto log_options = std::make_shared<LogsOptions>();
+  CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
+                                 "titanctl logs -f my-job --rank 0\ntitanctl logs my-job --attempt 1 --tail 50",
+                                 [&choice, log_options] { return logs(choice.globals, *log_options); });
+  logs_verb.add_option("job", log_options->job, "Job")->required();
+  logs_verb.add_flag("-f,--follow", log_options->follow, "Until the job ends, across restarts");
+  logs_verb.add_option("--rank", log_options->ranks, "Only these ranks (default: all)")
+      ->delimiter(',')
+      ->check(CLI::NonNegativeNumber);
+  logs_verb.add_option("--attempt", log_options->attempt, "Of this attempt (default: the newest)")
+      ->check(CLI::PositiveNumber);
+  logs_verb.add_option("--tail", log_options->tail, "Only the last lines")->check(CLI::NonNegativeNumber);
+
+  auto event_options = std::make_shared<EventsOptions>();
+  CLI::App& events_verb =
+      add_verb(parent, choice, "events", "What happened to a job or a node, oldest first; -o json: one object a line",
+               "titanctl events -f my-job\ntitanctl events --node n1",
+               [&choice, event_options] { return events(choice.globals, *event_options); });
+  events_verb.add_option("job", event_options->job, "Job (default: everything)");
+  events_verb.add_option("--node", event_options->node, "Events of this node");
+  events_verb.add_flag("-f,--follow", event_options->follow, "Later events too");
+  events_verb.add_option("--after", event_options->after, "Only events after this revision")
+      ->check(CLI::NonNegativeNumber);
+}
+
+void add_acting_verbs(CLI::App& parent, Choice& choice) {
+  struct Cancel {
+    std::vector<std::string> jobs;
+    bool now = false, wait = false;
+  };
+  auto cancelled = std::make_shared<Cancel>();
+  CLI::App& cancel_verb = add_verb(parent, choice, "cancel", "Stop jobs for good; they save at a step edge first",
+                                   "titanctl cancel my-job --wait\ntitanctl cancel my-job --now", [&choice, cancelled] {
+                                     return cancel(choice.globals, cancelled->jobs, cancelled->now, cancelled->wait);
+                                   });
+  cancel_verb.add_option("job", cancelled->jobs, "Jobs")->required();
+  cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
+  cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
+
+  struct Wait {
+    std::string job, until;
+  };
+  auto waited = std::make_shared<Wait>();
+  CLI::App& wait_verb = add_verb(
+      parent, choice, "wait", "Wait for a job's end; --timeout SECONDS limits it",
+      "titanctl wait my-job\ntitanctl wait my-job --for running --timeout 60\ntitanctl wait my-job --for step=100",
+      [&choice, waited] { return wait(choice.globals, waited->job, waited->until); });
+  wait_verb.add_option("job", waited->job, "Job")->required();
+  wait_verb.add_option("--for", waited->until, "A state, step=N or committed=N instead of the end");
+
+  struct Checkpoint {
+    std::string job;
+    bool wait = false;
+  };
+  auto saved = std::make_shared<Checkpoint>();
+  CLI::App& checkpoint_verb = add_verb(
+      parent, choice, "checkpoint", "Save a running job at its next step edge", "titanctl checkpoint my-job --wait",
+      [&choice, saved] { return checkpoint(choice.globals, saved->job, saved->wait); });
+  checkpoint_verb.add_option("job", saved->job, "Job")->required();
+  checkpoint_verb.add_flag("--wait", saved->wait, "Until the checkpoint is committed");
+}
+
+}  // namespace
+
+void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group) {
+  add_submit(parent, choice);
+  add_run(parent, choice);
+  add_validate(parent, choice);
+  add_reading_verbs(parent, choice);
+  add_acting_verbs(parent, choice);
+  for (CLI::App* verb : parent.get_subcommands([](const CLI::App*) { return true; })) verb->group(group);
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,75 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/sync/sync.h"
+
+namespace titan::cli {
+
+// A child process that dies with this one and is out of reach of the terminal's Ctrl-C.
+class Child {
+ public:
+  // Output goes to `log_path`. `on_exit(text)` runs on a thread of its own when the process ends before stop().
+  static absl::StatusOr<std::unique_ptr<Child>> start(const std::vector<std::string>& command,
+                                                      const std::string& log_path,
+                                                      std::function<void(const std::string&)> on_exit);
+  ~Child();
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  // SIGTERM, after `grace` SIGKILL; waits for the end.
+  void stop(absl::Duration grace);
+  bool ended() const;
+
+ private:
+  Child(pid_t pid, std::string name, std::function<void(const std::string&)> on_exit);
+  void reap();
+
+  const pid_t pid_;
+  const std::string name_;
+  std::function<void(const std::string&)> on_exit_;
+  mutable sync::Mutex mutex_;
+  sync::Condition changed_;
+  bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
+  bool ended_ TITAN_GUARDED_BY(mutex_) = false;
+  std::thread reaper_;
+};
+
+// A real controller and a real worker for one command, on free loopback ports, with their state in a folder of their
+// own.
+class LocalCluster {
+ public:
+  struct Options {
+    std::string folder;  // State and daemon logs; must exist.
+    std::string device = "cpu";
+    int devices = 1;  // CPU ranks that the node takes; other devices are found by the worker.
+    std::function<void(const std::string&)> on_failure;  // A daemon ended by itself; the text names its log.
+  };
+
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> start(Options options);
+  ~LocalCluster() { stop(absl::Seconds(5)); }
+  LocalCluster(const LocalCluster&) = delete;
+  LocalCluster& operator=(const LocalCluster&) = delete;
+
+  const std::string& controller() const { return controller_address_; }
+  // Ranks first (through their worker), then the controller.
+  void stop(absl::Duration grace);
+
+ private:
+  LocalCluster() = default;
+
+  std::string controller_address_;
+  std::unique_ptr<Child> controller_;
+  std::unique_ptr<Child> worker_;
+};
+
+}  // namespace titan::cli

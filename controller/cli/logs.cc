@@ -1,0 +1,131 @@
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "controller/cli/client.h"
+#include "controller/cli/interrupt.h"
+#include "controller/cli/job_commands.h"
+#include "controller/cli/log_printer.h"
+#include "controller/cli/proto_json.h"
+#include "controller/cli/terminal.h"
+#include "controller/cli/watch.h"
+
+namespace titan::cli {
+namespace {
+
+std::string event_line(const v1::Event& event) {
+  std::string where = event.attempt() > 0 ? absl::StrCat("attempt ", event.attempt()) : "-";
+  if (event.rank() >= 0 && event.attempt() > 0) absl::StrAppend(&where, " rank ", event.rank());
+  if (!event.node().empty()) absl::StrAppend(&where, " ", event.node());
+  return absl::StrFormat("%s  %-24s  %-22s  %s\n", time_text(event.time()), event.reason(), where, event.message());
+}
+
+}  // namespace
+
+bool LogPrinter::print_chunk(const v1::LogChunk& chunk) {
+  if (!chunk.notice().empty()) note(absl::StrCat("rank ", chunk.rank(), ": ", chunk.notice()));
+  if (chunk.data().empty()) return true;
+  if (announce_attempts_ && chunk.attempt() > attempt_ && attempt_ > 0)
+    note(absl::StrCat("--- attempt ", chunk.attempt(), " ---"));
+  attempt_ = std::max(attempt_, chunk.attempt());
+
+  int64_t& end = ends_[{chunk.attempt(), chunk.rank()}];
+  const int64_t known = std::max<int64_t>(0, end - chunk.offset());
+  const auto size = static_cast<int64_t>(chunk.data().size());
+  if (known >= size) return true;
+  end = chunk.offset() + size;
+  return print_lines(chunk.rank(), std::string_view(chunk.data()).substr(known));
+}
+
+bool LogPrinter::print_lines(int rank, std::string_view data) {
+  if (!prefix_ranks_) return print(std::string(data));
+  std::string out;
+  while (!data.empty()) {
+    const size_t end = std::min(data.find('\n'), data.size() - 1) + 1;
+    absl::StrAppend(&out, "[rank ", rank, "] ", absl::string_view(data.data(), end));
+    data.remove_prefix(end);
+  }
+  return print(out);
+}
+
+absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stopper& stopper) {
+  bool again = false;
+  return follow_stream<v1::LogChunk>(
+      client, absl::InfiniteFuture(), stopper,
+      [&](grpc::ClientContext& context) {
+        v1::TailLogsRequest request;
+        request.set_name(options.job);
+        request.set_attempt(options.attempt);
+        for (const int rank : options.ranks) request.add_ranks(rank);
+        // From the start after a lost connection: what was printed is skipped by its offset.
+        request.set_tail_lines(again && !ends_.empty() ? -1 : options.tail);
+        request.set_follow(options.follow);
+        again = true;
+        return client.jobs().TailLogs(&context, request);
+      },
+      [this](const v1::LogChunk& chunk) { return !print_chunk(chunk); }, /*reconnect=*/options.follow);
+}
+
+int logs(const Globals& globals, const LogsOptions& options) {
+  if (options.follow) Interrupt::block_signals();
+  Client client(globals.controller, globals.timeout);
+  const auto job = client.get_job(options.job);
+  if (!job.ok()) return report(job.status());
+  Stopper stopper;
+  LogPrinter printer(/*prefix_ranks=*/options.ranks.size() != 1 && job->spec().ranks() > 1,
+                     /*announce_attempts=*/options.follow);
+  if (!options.follow) {
+    const absl::Status status = printer.stream(client, options, stopper);
+    return status.ok() ? static_cast<int>(kExitOk) : report(status);
+  }
+  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
+  const absl::Status status = printer.stream(client, options, stopper);
+  if (absl::IsCancelled(status)) {
+    note(absl::StrCat("\njob ", short_name(job->name()), " goes on; `titanctl cancel ", short_name(job->name()),
+                      "` stops it"));
+    return kExitInterrupted;
+  }
+  if (!status.ok()) return report(status);
+  const auto ended = client.get_job(options.job);
+  if (ended.ok()) report_end(*ended);
+  return kExitOk;
+}
+
+absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,
+                           const std::function<bool(const v1::Event&)>& seen) {
+  int64_t revision = options.after;
+  return follow_stream<v1::Event>(
+      client, absl::InfiniteFuture(), stopper,
+      [&](grpc::ClientContext& context) {
+        v1::ListEventsRequest request;
+        request.set_job(options.job);
+        request.set_node(options.node);
+        request.set_follow(options.follow);
+        request.set_revision(revision);
+        return client.jobs().ListEvents(&context, request);
+      },
+      [&](const v1::Event& event) {
+        revision = std::max(revision, event.revision());
+        return !seen(event);
+      },
+      /*reconnect=*/options.follow);
+}
+
+int events(const Globals& globals, const EventsOptions& options) {
+  Interrupt::block_signals();
+  Client client(globals.controller, globals.timeout);
+  Stopper stopper;
+  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
+  const absl::Status status = stream_events(client, options, stopper, [&](const v1::Event& event) {
+    if (globals.format == Format::kTable) return print(event_line(event));
+    if (globals.format == Format::kJson)
+      return print(to_json(event).dump() + "\n");  // One object a line, also while following.
+    print(nlohmann::ordered_json::array({to_json(event)}), globals.format);
+    return true;
+  });
+  if (absl::IsCancelled(status)) return kExitInterrupted;
+  return status.ok() ? static_cast<int>(kExitOk) : report(status);
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,184 @@
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "controller/cli/arguments.h"
+#include "controller/cli/completion.h"
+#include "controller/cli/suggest.h"
+#include "controller/cli/terminal.h"
+#include "controller/cli/verbs.h"
+
+namespace titan::cli {
+namespace {
+
+constexpr char kRootExamples[] =
+    "titanctl run configs/llama3_tiny.toml --nproc 2     # one machine, no cluster\n"
+    "titanctl submit configs/llama3_tiny.toml --wait     # to the controller\n"
+    "titanctl logs -f JOB\n"
+    "titanctl describe JOB";
+
+constexpr char kExitCodes[] =
+    "Exit codes: 0 done, 1 failed or refused, 2 usage or bad configuration, 3 not found, 4 timeout, 5 no controller,\n"
+    "            130 interrupted.\n"
+    "TITAN_CONTROLLER names the controller, NO_COLOR turns colours off.\n";
+
+// Examples before the flags; the exit codes after them.
+class Help : public CLI::Formatter {
+ public:
+  std::string make_description(const CLI::App* app) const override {
+    std::string out = app->get_description() + "\n";
+    if (app->get_footer().empty()) return out;
+    absl::StrAppend(&out, "\nExamples:\n");
+    for (const auto& line : CLI::detail::split(app->get_footer(), '\n')) absl::StrAppend(&out, "  ", line, "\n");
+    return out + "\n";
+  }
+  std::string make_footer(const CLI::App* app) const override { return app->get_parent() == nullptr ? kExitCodes : ""; }
+};
+
+class Program {
+ public:
+  explicit Program(Arguments arguments)
+      : arguments_(std::move(arguments)), app_("Titan's command line: jobs and nodes.", "titanctl") {
+    choice_.overrides = arguments_.overrides;
+    if (const char* address = std::getenv("TITAN_CONTROLLER"); address != nullptr && *address != '\0') {
+      choice_.globals.controller = address;
+    }
+    app_.formatter(std::make_shared<Help>());
+    app_.footer(kRootExamples);
+    app_.allow_extras();
+    app_.add_option("--controller", choice_.globals.controller, "HOST:PORT of the controller")->capture_default_str();
+    app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
+    app_.add_option("--timeout", timeout_,
+                    "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait");
+    CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
+    job->fallthrough()->allow_extras();
+    add_job_verbs(*job, choice_, "Verbs");
+    CLI::App* node = app_.add_subcommand("node", "Verbs of nodes")->group("Groups");
+    node->fallthrough()->allow_extras();
+    add_node_verbs(*node, choice_);
+    add_flat_aliases();
+    add_other_verbs(app_, choice_);
+  }
+
+  int run() {
+    if (!arguments_.words.empty() && arguments_.words[0] == "__complete") return complete_words();
+    if (arguments_.words.empty()) {
+      print(app_.help());
+      return kExitUsage;
+    }
+    try {
+      std::vector<std::string> reversed(arguments_.words.rbegin(), arguments_.words.rend());
+      app_.parse(reversed);
+    } catch (const CLI::CallForHelp&) {
+      print(deepest().help());
+      return kExitOk;
+    } catch (const CLI::ParseError& error) {
+      return usage(error.what());
+    }
+    if (const std::string wrong = unknown_words(); !wrong.empty()) return usage(wrong);
+    const auto format = parse_format(output_);
+    if (!format.ok()) return usage(std::string(format.status().message()));
+    choice_.globals.format = *format;
+    if (!timeout_.empty() && !read_timeout())
+      return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
+    if (!choice_.action) {
+      print(deepest().help());
+      return kExitUsage;
+    }
+    return choice_.action();
+  }
+
+ private:
+  void add_flat_aliases() {
+    const auto before = app_.get_subcommands([](const CLI::App*) { return true; });
+    std::vector<std::string> groups;
+    for (const CLI::App* sub : before) groups.push_back(sub->get_group());
+    add_job_verbs(app_, choice_, "Jobs");  // Also puts `job` and `node` into its group.
+    for (size_t i = 0; i < before.size(); ++i) before[i]->group(groups[i]);
+  }
+
+  bool read_timeout() {
+    double seconds = 0;
+    if (!absl::SimpleAtod(timeout_, &seconds) || !(seconds > 0)) return false;
+    choice_.globals.timeout = absl::Seconds(seconds);
+    choice_.globals.timeout_given = true;
+    return true;
+  }
+
+  // The last verb that was recognised.
+  CLI::App& deepest() {
+    CLI::App* app = &app_;
+    while (!app->get_subcommands().empty()) app = app->get_subcommands().back();
+    return *app;
+  }
+
+  std::string unknown_words() {
+    CLI::App& app = deepest();
+    const std::string where = app.get_parent() == nullptr ? "titanctl" : "titanctl " + verb_path(app);
+    for (const std::string& word : app_.remaining(/*recurse=*/true)) {
+      if (word.rfind("-", 0) == 0)
+        return absl::StrCat("unknown flag '", word, "' for `", where, "`", did_you_mean(word, flags(app)));
+      const std::vector<std::string> verbs = verbs_of(app);
+      if (!verbs.empty()) return absl::StrCat("unknown verb '", word, "' for `", where, "`", did_you_mean(word, verbs));
+      return absl::StrCat("unexpected '", word, "' for `", where, "`");
+    }
+    const bool reads_keys = app.get_name() == "submit" || app.get_name() == "run" || app.get_name() == "validate" ||
+                            app.get_name() == "dump";
+    if (!arguments_.overrides.empty() && !reads_keys) {
+      return absl::StrCat("`", where, "` reads no configuration, so it takes no ", arguments_.overrides[0]);
+    }
+    return "";
+  }
+
+  static std::string verb_path(const CLI::App& app) {
+    const CLI::App* parent = app.get_parent();
+    return parent == nullptr || parent->get_parent() == nullptr ? app.get_name()
+                                                                : verb_path(*parent) + " " + app.get_name();
+  }
+
+  static std::vector<std::string> verbs_of(const CLI::App& app) {
+    std::vector<std::string> out;
+    for (const CLI::App* sub : app.get_subcommands([](const CLI::App*) { return true; }))
+      out.push_back(sub->get_name());
+    return out;
+  }
+
+  static std::vector<std::string> flags(const CLI::App& leaf) {
+    std::vector<std::string> out;
+    for (const CLI::App* app = &leaf; app != nullptr; app = app->get_parent()) {
+      for (const CLI::Option* option : app->get_options()) {
+        for (const std::string& name : option->get_lnames()) out.push_back("--" + name);
+      }
+    }
+    return out;
+  }
+
+  int usage(const std::string& what) {
+    complain(what);
+    note("  `titanctl --help` shows the verbs, `titanctl VERB --help` the flags of one");
+    return kExitUsage;
+  }
+
+  int complete_words() {
+    const std::vector<std::string> words(arguments_.words.begin() + 1, arguments_.words.end());
+    for (const std::string& candidate : complete(app_, words, choice_.globals)) print(candidate + "\n");
+    return kExitOk;
+  }
+
+  Arguments arguments_;
+  Choice choice_;
+  CLI::App app_;
+  std::string output_ = "table";
+  std::string timeout_;
+};
+
+}  // namespace
+}  // namespace titan::cli
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // A closed pipe ends the output, which print() reports.
+  return titan::cli::Program(titan::cli::split_arguments(argc, argv)).run();
+}

@@ -1,0 +1,119 @@
+#include "controller/cli/node_commands.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "controller/cli/client.h"
+#include "controller/cli/proto_json.h"
+#include "controller/cli/terminal.h"
+
+namespace titan::cli {
+namespace {
+
+constexpr int kPage = 1000;
+
+std::string node_id(const v1::Node& node) {
+  constexpr std::string_view kPrefix = "nodes/";
+  return node.name().rfind(kPrefix, 0) == 0 ? node.name().substr(kPrefix.size()) : node.name();
+}
+
+std::string state_text(const v1::Node& node) {
+  return v1::Node::State_Name(node.state()) + (node.cordoned() ? ",CORDONED" : "");
+}
+
+std::string jobs_text(const v1::Node& node) {
+  return absl::StrJoin(node.jobs(), ",",
+                       [](std::string* out, const std::string& job) { out->append(short_name(job)); });
+}
+
+absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
+  std::vector<v1::Node> nodes;
+  v1::ListNodesRequest request;
+  request.set_page_size(kPage);
+  do {
+    const auto page = client.list_nodes(request);
+    if (!page.ok()) return page.status();
+    nodes.insert(nodes.end(), page->nodes().begin(), page->nodes().end());
+    request.set_page_token(page->next_page_token());
+  } while (!request.page_token().empty());
+  return nodes;
+}
+
+}  // namespace
+
+int list_nodes(const Globals& globals) {
+  Client client(globals.controller, globals.timeout);
+  const auto nodes = all_nodes(client);
+  if (!nodes.ok()) return report(nodes.status());
+  if (globals.format != Format::kTable) {
+    nlohmann::ordered_json all = nlohmann::ordered_json::array();
+    for (const v1::Node& node : *nodes) all.push_back(to_json(node));
+    print(nlohmann::ordered_json{{"nodes", std::move(all)}}, globals.format);
+    return kExitOk;
+  }
+  if (nodes->empty()) {
+    note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each"));
+    return kExitOk;
+  }
+  Table table({"NODE", "STATE", "DEVICE", "USED", "ADDRESS", "LAST BEAT", "JOBS"});
+  for (const v1::Node& node : *nodes) {
+    table.add({node_id(node), state_text(node), node.resources().device(),
+               absl::StrCat(node.devices_used(), "/", node.resources().devices()), node.address(),
+               age(node.last_beat_time()), jobs_text(node)});
+  }
+  print(table.text());
+  return kExitOk;
+}
+
+int describe_node(const Globals& globals, const std::string& name) {
+  Client client(globals.controller, globals.timeout);
+  const auto node = client.get_node(name);
+  if (!node.ok()) return report(node.status());
+  if (globals.format != Format::kTable) {
+    print(to_json(*node), globals.format);
+    return kExitOk;
+  }
+  std::string out;
+  const auto row = [&out](std::string_view key, const std::string& value) {
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-12s%s\n", key, value);
+  };
+  const v1::NodeResources& has = node->resources();
+  row("node", node_id(*node));
+  row("state", state_text(*node));
+  row("cordoned", node->cordon_reason());
+  row("devices", absl::StrCat(node->devices_used(), " of ", has.devices(), " ", has.device(), " used",
+                              has.device_model().empty() ? "" : ", " + has.device_model()));
+  row("cores", absl::StrCat(has.cpu_cores()));
+  row("memory", absl::StrFormat("%.1f GiB", static_cast<double>(has.memory_bytes()) / (1LL << 30)));
+  row("address", node->address());
+  row("version", node->version());
+  row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));
+  row("jobs", jobs_text(*node));
+  print(out);
+  return kExitOk;
+}
+
+int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason) {
+  Client client(globals.controller, globals.timeout);
+  for (const std::string& name : nodes) {
+    const auto node = client.cordon_node(name, reason);
+    if (!node.ok()) return report(node.status());
+    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+    note(absl::StrCat("node ", node_id(*node), " takes no new ranks; running ones stay. `titanctl node uncordon ",
+                      node_id(*node), "` takes it back"));
+  }
+  return kExitOk;
+}
+
+int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
+  Client client(globals.controller, globals.timeout);
+  for (const std::string& name : nodes) {
+    const auto node = client.uncordon_node(name);
+    if (!node.ok()) return report(node.status());
+    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+    note(absl::StrCat("node ", node_id(*node), " takes new ranks again"));
+  }
+  return kExitOk;
+}
+
+}  // namespace titan::cli

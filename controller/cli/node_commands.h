@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "controller/cli/globals.h"
+
+namespace titan::cli {
+
+// Verbs of `titanctl node`; each gives the exit code.
+int list_nodes(const Globals& globals);
+int describe_node(const Globals& globals, const std::string& node);
+int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason);
+int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes);
+
+}  // namespace titan::cli

@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "controller/cli/completion.h"
+#include "controller/cli/job_source.h"
+#include "controller/cli/node_commands.h"
+#include "controller/cli/suggest.h"
+#include "controller/cli/terminal.h"
+#include "controller/cli/verbs.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+int show_version(const Globals& globals) {
+  if (globals.format == Format::kTable) {
+    print("titanctl " TITAN_VERSION "\n");
+  } else {
+    print(nlohmann::ordered_json{{"version", TITAN_VERSION}}, globals.format);
+  }
+  return kExitOk;
+}
+
+int show_completion(const std::string& shell) {
+  const auto script = completion_script(shell);
+  if (!script.ok()) return report(script.status());
+  print(*script);
+  return kExitOk;
+}
+
+int dump_config(const Globals& globals, const Source& source, bool changed) {
+  const auto prepared = prepare(source);
+  if (!prepared.ok()) return report(prepared.status());
+  if (globals.format == Format::kTable) {
+    print(config::to_toml(prepared->loaded.config, changed));
+  } else {
+    print(nlohmann::ordered_json::parse(config::to_json(prepared->loaded.config).dump()), globals.format);
+  }
+  return kExitOk;
+}
+
+int config_help(const std::string& section) {
+  const std::vector<std::string> sections = config::section_names();
+  if (!section.empty() && std::find(sections.begin(), sections.end(), section) == sections.end()) {
+    return report(
+        absl::InvalidArgumentError(absl::StrCat("no section '", section, "'", did_you_mean(section, sections))));
+  }
+  print(config::help(section));
+  return kExitOk;
+}
+
+void add_config_verbs(CLI::App& root, Choice& choice) {
+  CLI::App* config = root.add_subcommand("config", "Show configurations and their keys")->group("Other");
+  config->require_subcommand(1)->fallthrough()->allow_extras();
+
+  struct Dump {
+    Source source;
+    bool changed = false;
+  };
+  auto dumped = std::make_shared<Dump>();
+  dumped->source.check_files = false;
+  CLI::App& dump = add_verb(
+      *config, choice, "dump", "The resolved configuration, as TOML unless -o says otherwise",
+      "titanctl config dump job.toml --training.steps 10\ntitanctl config dump --changed job.toml", [&choice, dumped] {
+        choice.takes_overrides = true;
+        dumped->source.overrides = choice.overrides;
+        return dump_config(choice.globals, dumped->source, dumped->changed);
+      });
+  dump.add_option("file", dumped->source.file, "Configuration; none: the defaults");
+  dump.add_option("--format", dumped->source.format, "Of standard input: toml, yaml or json");
+  dump.add_flag("--changed", dumped->changed, "Only what differs from the defaults");
+
+  auto section = std::make_shared<std::string>();
+  add_verb(*config, choice, "help", "Every key with its meaning, default and allowed values",
+           "titanctl config help checkpoint", [section] { return config_help(*section); })
+      .add_option("section", *section, "Only this section");
+}
+
+}  // namespace
+
+CLI::App& add_verb(CLI::App& parent, Choice& choice, const std::string& name, const std::string& what,
+                   const std::string& examples, std::function<int()> act) {
+  CLI::App* verb = parent.add_subcommand(name, what);
+  verb->footer(examples);
+  verb->fallthrough();
+  verb->allow_extras();
+  verb->final_callback([verb, &choice, act = std::move(act)] {
+    choice.verb = verb;
+    choice.action = act;
+  });
+  return *verb;
+}
+
+void add_node_verbs(CLI::App& parent, Choice& choice) {
+  add_verb(parent, choice, "list", "Nodes by name", "titanctl node list",
+           [&choice] { return list_nodes(choice.globals); });
+
+  auto node = std::make_shared<std::string>();
+  add_verb(parent, choice, "describe", "One node", "titanctl node describe n1",
+           [&choice, node] { return describe_node(choice.globals, *node); })
+      .add_option("node", *node, "Node")
+      ->required();
+
+  struct Cordon {
+    std::vector<std::string> nodes;
+    std::string reason;
+  };
+  auto cordoned = std::make_shared<Cordon>();
+  CLI::App& cordon = add_verb(parent, choice, "cordon", "Place no new ranks on nodes; running ones stay",
+                              "titanctl node cordon n1 --reason 'disk is failing'", [&choice, cordoned] {
+                                return cordon_nodes(choice.globals, cordoned->nodes, cordoned->reason);
+                              });
+  cordon.add_option("node", cordoned->nodes, "Nodes")->required();
+  cordon.add_option("--reason", cordoned->reason, "Why, for those who read the list");
+
+  auto freed = std::make_shared<std::vector<std::string>>();
+  add_verb(parent, choice, "uncordon", "Place ranks on nodes again", "titanctl node uncordon n1",
+           [&choice, freed] { return uncordon_nodes(choice.globals, *freed); })
+      .add_option("node", *freed, "Nodes")
+      ->required();
+}
+
+void add_other_verbs(CLI::App& root, Choice& choice) {
+  add_verb(root, choice, "version", "The version", "titanctl version -o json", [&choice] {
+    return show_version(choice.globals);
+  }).group("Other");
+  auto shell = std::make_shared<std::string>();
+  CLI::App& completion = add_verb(root, choice, "completion", "A completion script for bash, zsh or fish",
+                                  "source <(titanctl completion bash)", [shell] { return show_completion(*shell); });
+  completion.group("Other");
+  completion.add_option("shell", *shell, "bash, zsh or fish")->required();
+  add_verb(root, choice, "schema", "JSON Schema of the configuration, for editors",
+           "titanctl schema > titan.schema.json",
+           [] {
+             print(config::json_schema().dump(2) + "\n");
+             return static_cast<int>(kExitOk);
+           })
+      .group("Other");
+  add_config_verbs(root, choice);
+}
+
+}  // namespace titan::cli

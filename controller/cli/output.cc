@@ -1,0 +1,110 @@
+#include "controller/cli/output.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "yaml-cpp/yaml.h"
+
+namespace titan::cli {
+namespace {
+
+using nlohmann::ordered_json;
+
+void emit(YAML::Emitter& out, const ordered_json& value) {
+  switch (value.type()) {
+    case ordered_json::value_t::object:
+      if (value.empty()) out << YAML::Flow;
+      out << YAML::BeginMap;
+      for (const auto& [key, member] : value.items()) {
+        out << YAML::Key << key << YAML::Value;
+        emit(out, member);
+      }
+      out << YAML::EndMap;
+      return;
+    case ordered_json::value_t::array:
+      if (value.empty()) out << YAML::Flow;
+      out << YAML::BeginSeq;
+      for (const ordered_json& element : value) emit(out, element);
+      out << YAML::EndSeq;
+      return;
+    case ordered_json::value_t::string: {
+      const std::string text = value.get<std::string>();
+      // Texts that YAML would read as something else are quoted; long ones stay readable as literal blocks.
+      if (text.find('\n') != std::string::npos) {
+        out << YAML::Literal << text;
+      } else {
+        out << YAML::DoubleQuoted << text;
+      }
+      return;
+    }
+    case ordered_json::value_t::null:
+      out << YAML::Null;
+      return;
+    default:
+      out << value.dump();  // Numbers and booleans are spelled alike.
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<Format> parse_format(const std::string& text) {
+  if (text == "table") return Format::kTable;
+  if (text == "json") return Format::kJson;
+  if (text == "yaml") return Format::kYaml;
+  return absl::InvalidArgumentError("--output is '" + text + "': it must be table, json or yaml");
+}
+
+void print(const ordered_json& document, Format format) {
+  if (format == Format::kJson) {
+    print(document.dump(2, ' ', false, ordered_json::error_handler_t::replace) + "\n");
+    return;
+  }
+  YAML::Emitter out;
+  emit(out, document);
+  print(std::string(out.c_str()) + "\n");
+}
+
+bool print(const std::string& text) {
+  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+std::string Table::text() const {
+  std::vector<size_t> widths(rows_.front().size(), 0);
+  for (const auto& row : rows_) {
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string out;
+  for (const auto& row : rows_) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string duration_text(double seconds) {
+  const auto whole = static_cast<int64_t>(std::max(0.0, seconds));
+  if (whole < 60) return absl::StrFormat("%ds", whole);
+  if (whole < 3600) return absl::StrFormat("%dm%02ds", whole / 60, whole % 60);
+  if (whole < 86400) return absl::StrFormat("%dh%02dm", whole / 3600, whole % 3600 / 60);
+  return absl::StrFormat("%dd%02dh", whole / 86400, whole % 86400 / 3600);
+}
+
+std::string age(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0) return "-";
+  return duration_text(absl::ToDoubleSeconds(absl::Now() - absl::FromUnixSeconds(time.seconds())));
+}
+
+std::string time_text(const google::protobuf::Timestamp& time) {
+  if (time.seconds() == 0) return "-";
+  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+
+enum class Format { kTable, kJson, kYaml };
+
+// Errors: InvalidArgument naming the allowed values.
+absl::StatusOr<Format> parse_format(const std::string& text);
+
+// Prints a document to stdout: indented JSON, or YAML. Never called with kTable.
+void print(const nlohmann::ordered_json& document, Format format);
+
+// Prints text to stdout and flushes, so that a pipe sees each line at once. False once the reader is gone.
+bool print(const std::string& text);
+
+// Columns as wide as their widest cell, two blanks between, no line longer than needed.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) : rows_{std::move(header)} {}
+  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  std::string text() const;
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// "12s", "3m20s", "2h05m", "4d".
+std::string duration_text(double seconds);
+// Since `time`; "-" when it is not set.
+std::string age(const google::protobuf::Timestamp& time);
+// "2026-11-21 03:41:44", UTC; "-" when it is not set.
+std::string time_text(const google::protobuf::Timestamp& time);
+
+}  // namespace titan::cli

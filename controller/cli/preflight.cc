@@ -1,0 +1,245 @@
+#include "controller/cli/preflight.h"
+
+#include <glob.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/models/nearest.h"
+#include "common/models/registry.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+
+constexpr size_t kLongestShownLine = 60;
+
+std::string nearby_name(const fs::path& path) {
+  std::error_code error;
+  const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(parent, error)) names.push_back(entry.path().filename().string());
+  const std::string best = models::nearest(path.filename().string(), names);
+  return best.empty() ? "" : (path.parent_path() / best).string();
+}
+
+class Checker {
+ public:
+  explicit Checker(const config::Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
+
+  std::vector<config::Problem> check() {
+    check_dump_folder();
+    if (is_set("model.hf_assets_path")) check_tokenizer();
+    check_dataset("training.dataset_path", config_.training.dataset_path);
+    if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
+    if (config_.checkpoint.enable) {
+      check_initial_load();
+      check_load_step();
+    }
+    return std::move(problems_);
+  }
+
+ private:
+  bool is_set(const std::string& key) const { return loaded_.origins.contains(key); }
+
+  void bad(const std::string& key, const std::string& value, const std::string& message,
+           const std::string& suggestion = "") {
+    const auto origin = loaded_.origins.find(key);
+    problems_.push_back(
+        {origin == loaded_.origins.end() ? config::Origin{} : origin->second, key, value, message, suggestion});
+  }
+
+  // The path of a missing file or folder, with a neighbour that it may have meant.
+  void missing(const std::string& key, const std::string& value, const std::string& what) {
+    // The first part of the path that does not exist is the one that is misspelt.
+    fs::path wrong = fs::path(value).lexically_normal();
+    std::error_code error;
+    while (wrong.has_parent_path() && wrong.parent_path() != wrong && !fs::exists(wrong.parent_path(), error))
+      wrong = wrong.parent_path();
+    bad(key, value, what, nearby_name(wrong));
+  }
+
+  void check_dump_folder() {
+    const fs::path dump = config_.job.dump_folder;
+    std::error_code error;
+    if (fs::exists(dump, error) && !fs::is_directory(dump, error)) {
+      return bad("job.dump_folder", dump.string(), "is a file, and the job needs a folder", "");
+    }
+    fs::path existing = dump;
+    while (!existing.empty() && !fs::exists(existing, error) && existing != existing.parent_path())
+      existing = existing.parent_path();
+    if (!fs::is_directory(existing, error)) {
+      return bad("job.dump_folder", dump.string(),
+                 absl::StrCat(existing.string(), " is a file, so the folder cannot be made"));
+    }
+    if (access(existing.c_str(), W_OK) != 0) {
+      bad("job.dump_folder", dump.string(), absl::StrCat("cannot be written: no permission in ", existing.string()));
+    }
+  }
+
+  void check_tokenizer() {
+    const std::string key = "model.hf_assets_path";
+    const std::string& folder = config_.model.hf_assets_path;
+    std::error_code error;
+    if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder");
+    const std::string path = folder + "/tokenizer.json";
+    std::ifstream in(path);
+    if (!in) return bad(key, folder, "the folder holds no tokenizer.json");
+    const json tokenizer = json::parse(in, nullptr, /*allow_exceptions=*/false);
+    if (tokenizer.is_discarded() || !tokenizer.is_object() || !tokenizer.contains("model") ||
+        !tokenizer["model"].is_object()) {
+      return bad(key, folder, "tokenizer.json is not a Hugging Face tokenizer: no JSON object with a \"model\"");
+    }
+    const json& model = tokenizer["model"];
+    const std::string type = model.value("type", "BPE");
+    if (type != "BPE") return bad(key, folder, absl::StrCat("tokenizer.json has a model of type ", type), "BPE");
+    if (!model.contains("vocab") || !model["vocab"].is_object() || model["vocab"].empty()) {
+      return bad(key, folder, "tokenizer.json has no vocabulary (model.vocab)");
+    }
+    check_vocabulary(key, folder, tokenizer);
+  }
+
+  void check_vocabulary(const std::string& key, const std::string& folder, const json& tokenizer) {
+    const auto spec = models::find(config_.model.name, config_.model.flavor);
+    if (!spec.ok()) return;
+    int64_t largest = -1;
+    for (const auto& [token, id] : tokenizer["model"]["vocab"].items()) {
+      if (!id.is_number_integer())
+        return bad(key, folder, absl::StrCat("tokenizer.json: token \"", token, "\" has no number"));
+      largest = std::max(largest, id.get<int64_t>());
+    }
+    for (const json& added : tokenizer.value("added_tokens", json::array())) {
+      if (added.is_object()) largest = std::max(largest, added.value("id", int64_t{-1}));
+    }
+    if (largest < spec->vocab_size) return;
+    bad(key, folder,
+        absl::StrCat("the tokenizer's largest token is ", largest, ", but ", config_.model.name, " ",
+                     config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
+  }
+
+  // Data files of a dataset path: the file itself, the files of a folder, or what a pattern matches.
+  static std::vector<std::string> data_files(const std::string& path) {
+    std::vector<std::string> files;
+    std::error_code error;
+    const auto is_data = [](const std::string& name) {
+      for (const char* ending : {".json", ".jsonl", ".json.gz", ".jsonl.gz", ".json.zst", ".jsonl.zst"}) {
+        if (absl::EndsWith(name, ending)) return true;
+      }
+      return false;
+    };
+    if (fs::is_directory(path, error)) {
+      for (const auto& entry : fs::directory_iterator(path, error)) {
+        if (is_data(entry.path().string())) files.push_back(entry.path().string());
+      }
+    } else {
+      glob_t found{};
+      if (glob(path.c_str(), 0, nullptr, &found) == 0) files.assign(found.gl_pathv, found.gl_pathv + found.gl_pathc);
+      globfree(&found);
+    }
+    std::sort(files.begin(), files.end());
+    return files;
+  }
+
+  void check_dataset(const std::string& key, const std::optional<std::string>& path) {
+    if (!path.has_value()) return;
+    std::error_code error;
+    const std::vector<std::string> files = data_files(*path);
+    if (files.empty() && fs::is_directory(*path, error)) {
+      return bad(key, *path, "the folder holds no *.json or *.jsonl file (also with .gz or .zst)");
+    }
+    if (files.empty()) return missing(key, *path, "no such file or folder");
+    if (absl::EndsWith(files.front(), ".gz") || absl::EndsWith(files.front(), ".zst")) return;
+    std::ifstream in(files.front());
+    std::string line;
+    if (!std::getline(in, line)) {
+      if (files.size() == 1) bad(key, *path, absl::StrCat(files.front(), " is empty"));
+      return;
+    }
+    const json first = json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const bool has_text = first.is_object() && first.contains("text") && first["text"].is_string();
+    // Single bad lines are skipped and counted while training; a first one means another kind of file.
+    if (!has_text) {
+      bad(key, *path,
+          absl::StrCat(files.front(), ":1 is not a JSON object with a \"text\": ", line.substr(0, kLongestShownLine)));
+    }
+  }
+
+  void check_initial_load() {
+    if (!config_.checkpoint.initial_load_path.has_value()) return;
+    const std::string key = "checkpoint.initial_load_path";
+    const std::string& path = *config_.checkpoint.initial_load_path;
+    std::error_code error;
+    if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
+    if (!config_.checkpoint.initial_load_in_hf) return check_manifest(key, path, path);
+    for (const auto& entry : fs::directory_iterator(path, error)) {
+      if (entry.path().extension() == ".safetensors") return;
+    }
+    bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for");
+  }
+
+  void check_manifest(const std::string& key, const std::string& value, const std::string& step_folder) {
+    std::ifstream in(step_folder + "/manifest.json");
+    if (!in) {
+      const std::string newest = newest_step_in(step_folder);
+      return bad(key, value, "the folder holds no manifest.json, so it is not a complete checkpoint step", newest);
+    }
+    if (json::parse(in, nullptr, /*allow_exceptions=*/false).is_discarded())
+      bad(key, value, "manifest.json is not JSON: the checkpoint is damaged");
+  }
+
+  static std::vector<int64_t> steps_in(const fs::path& folder) {
+    std::vector<int64_t> steps;
+    std::error_code error;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      int64_t step = 0;
+      const std::string name = entry.path().filename().string();
+      if (absl::StartsWith(name, "step-") && absl::SimpleAtoi(name.substr(5), &step) &&
+          fs::exists(entry.path() / "manifest.json", error)) {
+        steps.push_back(step);
+      }
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+
+  static std::string newest_step_in(const fs::path& folder) {
+    const std::vector<int64_t> steps = steps_in(folder);
+    return steps.empty() ? "" : (folder / absl::StrCat("step-", steps.back())).string();
+  }
+
+  void check_load_step() {
+    const int64_t step = config_.checkpoint.load_step;
+    if (step < 0) return;
+    const fs::path folder = fs::path(config_.job.dump_folder) / config_.checkpoint.folder;
+    const std::vector<int64_t> steps = steps_in(folder);
+    if (steps.empty() || std::find(steps.begin(), steps.end(), step) != steps.end()) return;
+    bad("checkpoint.load_step", absl::StrCat(step),
+        absl::StrCat(folder.string(), " holds no such step; it has ", absl::StrJoin(steps, ", ")),
+        absl::StrCat(steps.back()));
+  }
+
+  const config::Loaded& loaded_;
+  const config::JobConfig& config_;
+  std::vector<config::Problem> problems_;
+};
+
+}  // namespace
+
+std::vector<config::Problem> check_files(const config::Loaded& loaded) { return Checker(loaded).check(); }
+
+std::string nearby_path(const std::string& path) {
+  const std::string near = nearby_name(path);
+  return near.empty() ? "" : "; did you mean '" + near + "'?";
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,129 @@
+#include <unistd.h>
+
+#include <memory>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "controller/cli/client.h"
+#include "controller/cli/interrupt.h"
+#include "controller/cli/job_commands.h"
+#include "controller/cli/job_json.h"
+#include "controller/cli/terminal.h"
+#include "controller/cli/watch.h"
+
+namespace titan::cli {
+namespace {
+
+int wait_for_end(const Globals& globals, Client& client, const std::string& name, Stopper& stopper) {
+  v1::Job::State last = v1::Job::STATE_UNSPECIFIED;
+  const auto ended = watch_job(client, name, absl::Now() + globals.whole_wait(), stopper, [&last](const v1::Job& job) {
+    if (job.state() != last && !is_final(job.state())) {
+      note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
+                        job.pending_message().empty() ? "" : ": " + job.pending_message()));
+    }
+    last = job.state();
+    return is_final(job.state());
+  });
+  if (ended.ok()) {
+    if (globals.format != Format::kTable) print(job_json(*ended), globals.format);
+    return report_end(*ended);
+  }
+  if (absl::IsCancelled(ended.status())) {
+    note(absl::StrCat("\njob ", short_name(name), " goes on; `titanctl wait ", short_name(name),
+                      "` waits again, `titanctl cancel ", short_name(name), "` stops it"));
+    return kExitInterrupted;
+  }
+  return report(ended.status());
+}
+
+}  // namespace
+
+int submit(const Globals& globals, const SubmitOptions& options) {
+  set_quiet(options.quiet);
+  Source source = options.source;
+  if (!options.job_id.empty()) source.overrides.insert(source.overrides.end(), {"--scheduling.job_id", options.job_id});
+  const auto prepared = prepare(source);
+  if (!prepared.ok()) return report(prepared.status());
+
+  if (options.wait) Interrupt::block_signals();  // Before the channel's threads start.
+  Client client(globals.controller, globals.timeout);
+  v1::CreateJobRequest request;
+  *request.mutable_spec() = to_spec(*prepared);
+  request.set_request_id(make_request_id());
+  request.set_validate_only(options.dry_run);
+  const auto job = client.create_job(request);
+  if (!job.ok()) return report(job.status());
+
+  if (options.dry_run) {
+    if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+    note("the controller would accept this job; nothing was queued");
+    return kExitOk;
+  }
+  const std::string name = short_name(job->name());
+  if (globals.format == Format::kTable) {
+    print(name + "\n");
+  } else if (!options.wait) {
+    print(job_json(*job), globals.format);
+  }
+  if (!options.wait) {
+    note(absl::StrCat("job ", name, " ", state_name(job->state()), "; `titanctl logs -f ", name, "` follows it"));
+    return kExitOk;
+  }
+  Stopper stopper;
+  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
+  return wait_for_end(globals, client, job->name(), stopper);
+}
+
+int validate(const Globals& globals, const Source& source) {
+  const auto prepared = prepare(source);
+  if (!prepared.ok()) return report(prepared.status());
+  if (globals.format != Format::kTable) {
+    print(nlohmann::ordered_json::parse(config::to_json(prepared->loaded.config).dump()), globals.format);
+  }
+  const config::JobConfig& config = prepared->loaded.config;
+  note(absl::StrCat(source.file.empty() ? "the configuration" : source.file, " is valid: ", config.model.name, " ",
+                    config.model.flavor, ", ", config.resources.ranks, config.resources.ranks == 1 ? " rank" : " ranks",
+                    ", ", config.training.steps, " steps of ", config.training.global_batch_size, " x ",
+                    config.training.seq_len, " tokens"));
+  return kExitOk;
+}
+
+int wait(const Globals& globals, const std::string& job, const std::string& until) {
+  Interrupt::block_signals();
+  std::string state;
+  int64_t step = -1, committed = -1;
+  if (until.rfind("step=", 0) == 0) {
+    if (!absl::SimpleAtoi(until.substr(5), &step))
+      return report(absl::InvalidArgumentError("--for step=N: N must be a number"));
+  } else if (until.rfind("committed=", 0) == 0) {
+    if (!absl::SimpleAtoi(until.substr(10), &committed)) {
+      return report(absl::InvalidArgumentError("--for committed=N: N must be a number"));
+    }
+  } else if (!until.empty()) {
+    const auto parsed = parse_state(until);
+    if (!parsed.ok()) return report(parsed.status());
+    state = state_name(*parsed);
+  }
+  const auto reached = [&](const v1::Job& now) {
+    if (step >= 0) return now.progress().step() >= step;
+    if (committed >= 0) return now.progress().committed_step() >= committed;
+    return !state.empty() && state_name(now.state()) == state;
+  };
+
+  Client client(globals.controller, globals.timeout);
+  Stopper stopper;
+  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
+  const auto seen = watch_job(client, job, absl::Now() + globals.whole_wait(), stopper,
+                              [&](const v1::Job& now) { return reached(now) || is_final(now.state()); });
+  if (!seen.ok()) {
+    if (absl::IsCancelled(seen.status())) return kExitInterrupted;
+    return report(seen.status());
+  }
+  if (globals.format != Format::kTable) print(job_json(*seen), globals.format);
+  if (!until.empty() && reached(*seen)) return kExitOk;
+  const int code = report_end(*seen);
+  return until.empty() ? code : static_cast<int>(kExitFailed);
+}
+
+}  // namespace titan::cli

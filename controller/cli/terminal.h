@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "controller/cli/exit_code.h"
+
+namespace titan::cli {
+
+// Data goes to stdout; everything here goes to stderr. Colour only on a terminal without NO_COLOR.
+
+enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
+
+// `text` in colour when `fd` is a terminal and NO_COLOR is not set.
+std::string paint(int fd, Paint colour, std::string_view text);
+
+void note(std::string_view text);      // What happens, or what to do next.
+void warn(std::string_view text);      // "titanctl: warning: ...".
+void complain(std::string_view text);  // "titanctl: ...", for errors.
+
+// Reports an error with a hint that fits its code, and gives the exit code for it.
+ExitCode report(const absl::Status& status);
+
+// Turns `note` off: submit -q.
+void set_quiet(bool quiet);
+
+}  // namespace titan::cli

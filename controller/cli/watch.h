@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/cli/client.h"
+
+namespace titan::cli {
+
+// Ends streams early: cancel() may come from any thread and also ends those that begin later.
+class Stopper {
+ public:
+  void cancel();
+  bool cancelled() const { return cancelled_.load(); }
+
+  // Registers a running stream for as long as the scope lives.
+  class Scope {
+   public:
+    Scope(Stopper& stopper, grpc::ClientContext& context);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    Stopper& stopper_;
+  };
+
+ private:
+  std::mutex mutex_;
+  grpc::ClientContext* running_ = nullptr;
+  std::atomic<bool> cancelled_ = false;
+};
+
+// Calls `seen` with the job as it is and after each change until `seen` returns true, and gives that job back. A
+// controller that goes away is waited for. Errors: Cancelled (by the stopper), DeadlineExceeded, NotFound.
+absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
+                                  const std::function<bool(const v1::Job&)>& seen);
+
+// Reads a server stream of `Message` again and again until it ends by itself: `open` starts it, `read` takes each
+// message. After UNAVAILABLE it is opened again, for as long as it takes; `open` resumes from what `read` has seen.
+template <typename Message>
+absl::Status follow_stream(
+    const Client& client, absl::Time deadline, Stopper& stopper,
+    const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
+    const std::function<bool(const Message&)>& read, bool reconnect = true);
+
+// 0 for SUCCEEDED, else 1; tells the end on stderr.
+int report_end(const v1::Job& job);
+
+}  // namespace titan::cli
+
+#include "controller/cli/watch_inl.h"
