@@ -1,0 +1,238 @@
+#include "common/config/aliases.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+
+namespace titan::config {
+namespace {
+
+constexpr Alias kAliases[] = {
+    // Spellings of articles.
+    {"parallelism.hsdp_degree", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.replica_degree", "parallelism.data_parallel_replicate_degree"},
+    {"parallelism.dp_degree", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.tp_degree", "parallelism.tensor_parallel_degree"},
+    {"parallelism.pp_degree", "parallelism.pipeline_parallel_degree"},
+    {"parallelism.cp_degree", "parallelism.context_parallel_degree"},
+    {"parallelism.ep_degree", "parallelism.expert_parallel_degree"},
+    {"parallelism.sharding_strategy", "parallelism.fsdp_reshard_after_forward", Turn::kSharding},
+    {"training.hsdp_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.replica_degree", "parallelism.data_parallel_replicate_degree"},
+    {"training.dp_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.tp_degree", "parallelism.tensor_parallel_degree"},
+    {"training.pp_degree", "parallelism.pipeline_parallel_degree"},
+    {"training.cp_degree", "parallelism.context_parallel_degree"},
+    {"training.sharding_strategy", "parallelism.fsdp_reshard_after_forward", Turn::kSharding},
+    {"training.max_seq_len", "training.seq_len"},
+    {"model.max_seq_len", "training.seq_len"},
+    {"training.batch_size", "training.local_batch_size"},
+    {"validation.batch_size", "validation.local_batch_size"},
+    {"validation.max_seq_len", "validation.seq_len"},
+    {"optimizer.type", "optimizer.name"},
+    // Before [parallelism] existed, degrees stood in [training] and [experimental].
+    {"training.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
+    {"parallelism.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.data_parallel_replicate_degree", "parallelism.data_parallel_replicate_degree"},
+    {"training.data_parallel_shard_degree", "parallelism.data_parallel_shard_degree"},
+    {"training.tensor_parallel_degree", "parallelism.tensor_parallel_degree"},
+    {"training.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"},
+    {"training.context_parallel_degree", "parallelism.context_parallel_degree"},
+    {"training.fsdp_reshard_after_forward", "parallelism.fsdp_reshard_after_forward"},
+    {"training.disable_loss_parallel", "parallelism.disable_loss_parallel"},
+    {"training.enable_loss_parallel", "parallelism.disable_loss_parallel", Turn::kNot},
+    {"training.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel"},
+    {"experimental.enable_async_tensor_parallel", "parallelism.enable_async_tensor_parallel"},
+    {"experimental.pipeline_parallel_degree", "parallelism.pipeline_parallel_degree"},
+    {"experimental.pipeline_parallel_schedule", "parallelism.pipeline_parallel_schedule"},
+    {"experimental.pipeline_parallel_schedule_csv", "parallelism.pipeline_parallel_schedule_csv"},
+    {"experimental.pipeline_parallel_layers_per_stage", "parallelism.pipeline_parallel_layers_per_stage"},
+    {"experimental.pipeline_parallel_microbatch_size", "parallelism.pipeline_parallel_microbatch_size"},
+    {"experimental.context_parallel_degree", "parallelism.context_parallel_degree"},
+    {"experimental.context_parallel_rotate_method", "parallelism.context_parallel_rotate_method"},
+    // Other sections of older versions.
+    {"training.compile", "compile.enable"},
+    {"training.warmup_steps", "lr_scheduler.warmup_steps"},
+    {"lr_scheduler.lr_min", "lr_scheduler.min_lr_factor"},
+    {"training.seed", "debug.seed"},
+    {"training.deterministic", "debug.deterministic"},
+    {"training.deterministic_warn_only", "debug.deterministic_warn_only"},
+    {"optimizer.fused", "optimizer.implementation", Turn::kFused},
+    {"optimizer.early_step_in_bwd", "optimizer.early_step_in_backward"},
+    {"model.tokenizer_path", "model.hf_assets_path", Turn::kFolder},
+    {"checkpoint.enable_checkpoint", "checkpoint.enable"},
+    {"checkpoint.model_weights_only", "checkpoint.last_save_model_only"},
+    {"checkpoint.last_save_model_weights_only", "checkpoint.last_save_model_only"},
+    {"checkpoint.initial_load_model_weights_only", "checkpoint.initial_load_model_only"},
+    {"metrics.enable_color_printing", "metrics.disable_color_printing", Turn::kNot},
+    {"metrics.rank_0_only", "metrics.save_for_all_ranks", Turn::kNot},
+    {"validation.enabled", "validation.enable"},
+    {"memory_estimation.enabled", "memory_estimation.enable"},
+    {"training.enable_float8_linear", "model.converters", Turn::kFloat8Converter},
+    {"float8.enable_float8_linear", "model.converters", Turn::kFloat8Converter},
+    {"float8.enable_fsdp_float8_all_gather", "quantize.linear.float8.enable_fsdp_float8_all_gather"},
+    {"float8.precompute_float8_dynamic_scale_for_fsdp",
+     "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp"},
+    {"float8.recipe_name", "quantize.linear.float8.recipe_name"},
+    {"float8.filter_fqns", "quantize.linear.float8.filter_fqns"},
+    {"float8.emulate", "quantize.linear.float8.emulate"},
+    {"float8.moe_fqns_prototype", "quantize.grouped_mm.float8.fqns"},
+    {"mx.mxfp8_dim1_cast_kernel_choice", "quantize.linear.mx.mxfp8_dim1_cast_kernel_choice"},
+    {"mx.recipe_name", "quantize.linear.mx.recipe_name"},
+    {"mx.filter_fqns", "quantize.linear.mx.filter_fqns"},
+    {"mx.moe_fqns_prototype", "quantize.grouped_mm.mx.fqns"},
+};
+
+struct ValueAlias {
+  std::string_view key;
+  std::string_view spelling;
+  std::string_view value;
+};
+
+constexpr ValueAlias kValueAliases[] = {
+    {"model.converters", "float8", "quantize.linear.float8"},
+    {"model.converters", "mx", "quantize.linear.mx"},
+    {"checkpoint.exclude_from_loading", "optim", "optimizer"},
+};
+
+struct Note {
+  std::string_view key;  // A whole section when it ends with a dot.
+  std::string_view text;
+};
+
+constexpr std::string_view kFlux = "it belongs to the model flux, which is not supported yet";
+constexpr std::string_view kTokens =
+    "batches are counted in sequences here: set training.local_batch_size and training.seq_len";
+constexpr std::string_view kNewer = "it belongs to a torchtitan version after 0.2.2";
+
+constexpr Note kUnknown[] = {
+    {"training.classifier_free_guidance_prob", kFlux},
+    {"training.img_size", kFlux},
+    {"validation.enable_classifier_free_guidance", kFlux},
+    {"validation.classifier_free_guidance_scale", kFlux},
+    {"validation.denoising_steps", kFlux},
+    {"validation.save_img_count", kFlux},
+    {"validation.save_img_folder", kFlux},
+    {"validation.all_timesteps", kFlux},
+    {"encoder.", kFlux},
+    {"inference.", kFlux},
+    {"experimental.pipeline_parallel_split_points",
+     "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part"},
+    {"experimental.pipeline_parallel_microbatches",
+     "set parallelism.pipeline_parallel_microbatch_size, in sequences per microbatch"},
+    {"checkpoint.interval_type", "checkpoint.interval counts steps"},
+    {"training.gradient_accumulation_steps",
+     "set training.global_batch_size; the number of microbatches follows from it"},
+    {"training.num_tokens_per_microbatch_per_dp_rank", kTokens},
+    {"training.num_tokens_per_train_step", kTokens},
+    {"training.max_context_length", "set training.seq_len"},
+    {"training.disable_cuda_graphs", kNewer},
+    {"parallelism.spmd_backend", kNewer},
+    {"parallelism.enable_fsdp_symm_mem", kNewer},
+    {"parallelism.num_pp_microbatches",
+     "set parallelism.pipeline_parallel_microbatch_size, in sequences per microbatch"},
+    {"optimizer.param_groups", kNewer},
+    {"model.norm_type", "the norm belongs to the model's flavor"},
+    {"model.use_flex_attn", "the attention variant belongs to the model's flavor, such as debugmodel_flex_attn"},
+    {"experimental.enable_compiled_autograd", "there is no autograd compiler here"},
+};
+
+constexpr Note kWithoutEffect[] = {
+    {"job.use_for_integration_test", "it selected torchtitan's own tests"},
+    {"float8.force_recompute_fp8_weight_in_bwd", "float8 weights are never kept for the backward pass"},
+};
+
+template <std::size_t N>
+std::string_view find_note(const Note (&notes)[N], std::string_view key) {
+  for (const Note& note : notes) {
+    if (note.key == key || (note.key.back() == '.' && key.substr(0, note.key.size()) == note.key)) return note.text;
+  }
+  return {};
+}
+
+std::optional<bool> truth(const Raw& value) {
+  if (value.kind == Raw::Kind::kBool) return value.boolean;
+  if (value.kind == Raw::Kind::kWord && absl::AsciiStrToLower(value.text) == "true") return true;
+  if (value.kind == Raw::Kind::kWord && absl::AsciiStrToLower(value.text) == "false") return false;
+  return std::nullopt;
+}
+
+std::optional<Complaint> turn_sharding(Raw& value) {
+  const std::string name = absl::AsciiStrToUpper(value.text);
+  if (name == "FULL_SHARD") {
+    value.text = "always";
+  } else if (name == "SHARD_GRAD_OP") {
+    value.text = "never";
+  } else {
+    return Complaint{"only FULL_SHARD and SHARD_GRAD_OP have a counterpart",
+                     "set parallelism.fsdp_reshard_after_forward and the data_parallel degrees instead"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+const Alias* find_alias(std::string_view spelling) {
+  for (const Alias& alias : kAliases) {
+    if (alias.spelling == spelling) return &alias;
+  }
+  return nullptr;
+}
+
+std::optional<Complaint> turn_value(Turn turn, Raw& value) {
+  const int line = value.line;
+  const std::optional<bool> boolean = truth(value);
+  const bool needs_boolean = turn == Turn::kNot || turn == Turn::kFused || turn == Turn::kFloat8Converter;
+  if (needs_boolean && !boolean) return Complaint{"expects true or false", ""};
+  switch (turn) {
+    case Turn::kSame:
+      break;
+    case Turn::kNot:
+      value = raw_bool(!*boolean);
+      break;
+    case Turn::kFolder:
+      for (const char* file : {"/tokenizer.json", "/original/tokenizer.model", "/tokenizer.model"}) {
+        if (absl::EndsWith(value.text, file)) {
+          value.text.resize(value.text.size() - std::string_view(file).size());
+          break;
+        }
+      }
+      break;
+    case Turn::kFused:
+      value = raw_string(*boolean ? "fused" : "foreach");
+      break;
+    case Turn::kFloat8Converter:
+      value = raw_string(*boolean ? "quantize.linear.float8" : "");
+      break;
+    case Turn::kSharding:
+      if (std::optional<Complaint> bad = turn_sharding(value)) return bad;
+      break;
+  }
+  value.line = line;
+  return std::nullopt;
+}
+
+void replace_value_aliases(std::string_view key, Raw& value) {
+  if (value.kind == Raw::Kind::kList) {
+    for (Raw& item : value.items) replace_value_aliases(key, item);
+    return;
+  }
+  for (const ValueAlias& alias : kValueAliases) {
+    if (alias.key != key) continue;
+    std::string replaced;
+    for (std::size_t start = 0; start <= value.text.size();) {
+      const std::size_t end = std::min(value.text.find(',', start), value.text.size());
+      const std::string_view piece = std::string_view(value.text).substr(start, end - start);
+      if (start > 0) replaced += ',';
+      replaced += piece == alias.spelling ? alias.value : piece;
+      start = end + 1;
+    }
+    value.text = replaced;
+  }
+}
+
+std::string_view explain_unknown(std::string_view key) { return find_note(kUnknown, key); }
+
+std::string_view explain_without_effect(std::string_view key) { return find_note(kWithoutEffect, key); }
+
+}  // namespace titan::config

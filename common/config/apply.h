@@ -1,0 +1,46 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "common/config/aliases.h"
+#include "common/config/catalog.h"
+#include "common/config/load.h"
+#include "common/config/raw.h"
+
+namespace titan::config {
+
+// Puts the settings of one source after another into a configuration and collects everything that is wrong.
+class Applier {
+ public:
+  enum class Repeats { kAreErrors, kLastWins };
+
+  Applier() : loaded_(std::make_unique<Loaded>()), catalog_(loaded_->config) {}
+
+  // Settings of one source; an older spelling beside its successor is an error within one source only.
+  void apply(const std::vector<Setting>& settings, Repeats repeats);
+  // --nodes M, after everything else: ranks_per_node = ranks / M.
+  void apply_nodes(const Setting& nodes);
+
+  const Catalog& catalog() const { return catalog_; }
+  std::vector<Problem>& problems() { return problems_; }
+  Loaded take() { return std::move(*loaded_); }
+
+ private:
+  void apply_one(Setting setting, Repeats repeats);
+  bool check_repeat(const std::string& key, const Setting& setting, Repeats repeats);
+  void report_unknown(const Setting& setting);
+  void complain(const Setting& setting, std::string message, std::string suggestion);
+  void warn(const Setting& setting, std::string text);
+
+  std::unique_ptr<Loaded> loaded_;  // The catalog refers into it.
+  Catalog catalog_;
+  std::vector<Problem> problems_;
+  std::map<std::string, Setting> seen_;     // Canonical key to the setting of this source.
+  std::set<std::string> unknown_sections_;  // Reported once, not once per key.
+};
+
+}  // namespace titan::config

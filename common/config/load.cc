@@ -1,0 +1,124 @@
+#include "common/config/load.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/config/apply.h"
+#include "common/config/overrides.h"
+#include "common/config/raw.h"
+#include "common/config/support.h"
+#include "common/status/status.h"
+
+namespace titan::config {
+namespace {
+
+Raw read(std::string_view text, Format format, const std::string& name, std::vector<Problem>& problems) {
+  if (text.size() > kMaxFileBytes) {
+    problems.push_back(
+        {{name, 0}, "", "", absl::StrCat("larger than ", kMaxFileBytes, " bytes: not a configuration"), ""});
+    return {};
+  }
+  switch (format) {
+    case Format::kToml:
+      return read_toml(text, name, problems);
+    case Format::kYaml:
+      return read_yaml(text, name, problems);
+    case Format::kJson:
+      return read_json(text, name, problems);
+  }
+  return {};
+}
+
+absl::StatusOr<std::string> read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return errno_status(errno, absl::StrCat("open ", path));
+  std::string text;
+  char buffer[1 << 16];
+  while (in.read(buffer, sizeof buffer) || in.gcount() > 0) {
+    text.append(buffer, static_cast<std::size_t>(in.gcount()));
+    if (text.size() > kMaxFileBytes) break;  // The reader refuses it.
+  }
+  if (in.bad()) return errno_status(EIO, absl::StrCat("read ", path));
+  return text;
+}
+
+absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std::vector<std::string>& words,
+                             std::vector<Problem> problems) {
+  Applier applier;
+  if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
+  Overrides overrides = parse_overrides(words, applier.catalog(), applier.problems());
+  applier.apply(overrides.settings, Applier::Repeats::kLastWins);
+  if (overrides.nodes) applier.apply_nodes(*overrides.nodes);
+  problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
+  if (!problems.empty()) return to_status(problems);
+  Loaded loaded = applier.take();
+  const std::vector<std::string> details = detail_warnings(loaded.config, loaded.origins);
+  loaded.warnings.insert(loaded.warnings.end(), details.begin(), details.end());
+  return loaded;
+}
+
+}  // namespace
+
+std::string format(const Problem& problem) {
+  std::string line = problem.origin.file;
+  if (problem.origin.line > 0) absl::StrAppend(&line, ":", problem.origin.line);
+  if (!line.empty()) line += ": ";
+  if (!problem.key.empty())
+    absl::StrAppend(&line, problem.key, problem.value.empty() ? "" : " = ", problem.value, ": ");
+  absl::StrAppend(&line, problem.message, problem.suggestion.empty() ? "" : "; ", problem.suggestion);
+  return line;
+}
+
+absl::Status to_status(const std::vector<Problem>& problems) {
+  if (problems.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrJoin(problems, "\n", [](std::string* out, const Problem& problem) { out->append(format(problem)); }));
+}
+
+absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
+                                 const std::vector<std::string>& overrides) {
+  std::vector<Problem> problems;
+  const Raw raw = read(text, format, name, problems);
+  return build(raw, name, overrides, std::move(problems));
+}
+
+absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides) {
+  TITAN_ASSIGN_OR_RETURN(const Format format, format_of(path));
+  TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(path));
+  TITAN_ASSIGN_OR_RETURN(Loaded loaded, load_text(text, format, path, overrides));
+  loaded.config.job.config_file = path;
+  return loaded;
+}
+
+absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides) {
+  Raw empty;
+  empty.kind = Raw::Kind::kTable;
+  return build(empty, "", overrides, {});
+}
+
+absl::StatusOr<Format> format_of(std::string_view path) {
+  const std::string name(path);
+  if (absl::EndsWith(name, ".toml")) return Format::kToml;
+  if (absl::EndsWith(name, ".yaml") || absl::EndsWith(name, ".yml")) return Format::kYaml;
+  if (absl::EndsWith(name, ".json")) return Format::kJson;
+  return absl::InvalidArgumentError(
+      absl::StrCat(name, ": unknown kind of configuration file; the name must end with .toml, .yaml, .yml or .json"));
+}
+
+Format guess_format(std::string_view text) {
+  const std::size_t start = text.find_first_not_of(" \t\r\n");
+  if (start != text.npos && text[start] == '{') return Format::kJson;
+  std::vector<Problem> problems;
+  if (text.size() <= kMaxFileBytes) read_toml(text, "", problems);
+  if (problems.empty()) return Format::kToml;
+  problems.clear();
+  const Raw yaml = text.size() <= kMaxFileBytes ? read_yaml(text, "", problems) : Raw();
+  // A broken TOML file is better explained by TOML's errors than by YAML's.
+  return problems.empty() && yaml.kind == Raw::Kind::kTable ? Format::kYaml : Format::kToml;
+}
+
+}  // namespace titan::config

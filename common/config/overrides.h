@@ -1,0 +1,21 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/config/catalog.h"
+#include "common/config/raw.h"
+
+namespace titan::config {
+
+struct Overrides {
+  std::vector<Setting> settings;
+  std::optional<Setting> nodes;  // --nodes M: becomes resources.ranks_per_node when the number of ranks is known.
+};
+
+// Splits command-line words into settings. Appends to `problems` what is no setting.
+Overrides parse_overrides(const std::vector<std::string>& words, const Catalog& catalog,
+                          std::vector<Problem>& problems);
+
+}  // namespace titan::config

@@ -1,0 +1,132 @@
+#include "common/config/support.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::config {
+namespace {
+
+// The value as the tables and messages write it: JSON, strings without quotes.
+std::string text_of(const nlohmann::json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+
+const nlohmann::json& at(const nlohmann::json& root, std::string_view key) {
+  std::string pointer = "/" + std::string(key);
+  std::replace(pointer.begin(), pointer.end(), '.', '/');
+  return root.at(nlohmann::json::json_pointer(pointer));
+}
+
+bool is_refused(const Unsupported& row, const nlohmann::json& value, const nlohmann::json& standard) {
+  const std::string text = text_of(value);
+  if (!row.only.empty()) return std::find(row.only.begin(), row.only.end(), text) != row.only.end();
+  return value != standard && std::find(row.fine.begin(), row.fine.end(), text) == row.fine.end();
+}
+
+Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view key) {
+  const auto found = origins.find(std::string(key));
+  return found == origins.end() ? Origin{} : found->second;
+}
+
+}  // namespace
+
+const std::vector<Unsupported>& unsupported() {
+  static const auto& table = *new std::vector<Unsupported>{
+      {"job.custom_config_module", "custom configuration modules"},
+      {"profiling.enable_profiling", "profiler traces"},
+      {"profiling.enable_memory_snapshot", "memory snapshots"},
+      {"metrics.save_for_all_ranks", "metrics files of every rank"},
+      {"metrics.enable_wandb", "Weights & Biases"},
+      {"model.converters", "quantized training"},
+      {"model.print_after_conversion", "model conversions"},
+      {"optimizer.early_step_in_backward", "the optimizer step inside the backward pass"},
+      {"training.enable_cpu_offload", "CPU offload"},
+      {"parallelism.tensor_parallel_degree", "tensor parallelism"},
+      {"parallelism.enable_async_tensor_parallel", "asynchronous tensor parallelism"},
+      {"parallelism.pipeline_parallel_degree", "pipeline parallelism"},
+      {"parallelism.context_parallel_degree", "context parallelism"},
+      {"parallelism.expert_parallel_degree", "expert parallelism"},
+      {"parallelism.expert_tensor_parallel_degree", "expert tensor parallelism"},
+      {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
+      {"activation_checkpoint.mode", "a memory budget for activations", {"memory_budget"}},
+      {"activation_checkpoint.selective_ac_option", "activation checkpointing per operation", {"op"}},
+      {"compile.enable", "compiled kernels"},
+      {"comm.mode", "simulated communication"},
+      {"comm.trace_buf_size", "the flight recorder of collectives", {}, {"0"}},
+      {"comm.save_traces_folder", "the flight recorder of collectives"},
+      {"comm.save_traces_file_prefix", "the flight recorder of collectives"},
+      {"memory_estimation.enable", "memory estimation"},
+      {"fault_tolerance.enable", "fault-tolerant replicas"},
+      {"experimental.custom_import", "Python extensions"},
+      {"experimental.custom_args_module", "Python extensions"},
+      {"debug.moe_force_load_balance", "mixtures of experts"},
+  };
+  return table;
+}
+
+const std::vector<Detail>& details() {
+  static const auto& table = *new std::vector<Detail>{
+      {"profiling.save_traces_folder", "profiling.enable_profiling"},
+      {"profiling.profile_freq", "profiling.enable_profiling"},
+      {"profiling.profiler_active", "profiling.enable_profiling"},
+      {"profiling.profiler_warmup", "profiling.enable_profiling"},
+      {"profiling.save_memory_snapshot_folder", "profiling.enable_memory_snapshot"},
+      {"parallelism.enable_sequence_parallel", "parallelism.tensor_parallel_degree"},
+      {"parallelism.disable_loss_parallel", "parallelism.tensor_parallel_degree"},
+      {"parallelism.module_fqns_per_model_part", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_first_stage_less_layers", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_last_stage_less_layers", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_layers_per_stage", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_schedule", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_schedule_csv", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_microbatch_size", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.pipeline_parallel_expert_parallel_overlap", "parallelism.pipeline_parallel_degree"},
+      {"parallelism.context_parallel_load_balancer", "parallelism.context_parallel_degree"},
+      {"parallelism.context_parallel_rotate_method", "parallelism.context_parallel_degree"},
+      {"parallelism.expert_parallel_comm_backend", "parallelism.expert_parallel_degree"},
+      {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
+       "activation_checkpoint.selective_ac_option"},
+      {"activation_checkpoint.memory_budget", "activation_checkpoint.mode"},
+      {"activation_checkpoint.visualize_memory_budget_pareto", "activation_checkpoint.mode"},
+      {"compile.components", "compile.enable"},
+      {"quantize.", "model.converters"},
+      {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
+      {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
+      {"fault_tolerance.", "fault_tolerance.enable"},
+  };
+  return table;
+}
+
+std::vector<Problem> check_support(const JobConfig& config, const std::map<std::string, Origin>& origins) {
+  const nlohmann::json values = to_json(config), defaults = to_json(JobConfig());
+  std::vector<Problem> problems;
+  for (const Unsupported& row : unsupported()) {
+    const nlohmann::json& value = at(values, row.key);
+    const nlohmann::json& standard = at(defaults, row.key);
+    if (!is_refused(row, value, standard)) continue;
+    problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
+                        absl::StrCat(std::string(row.feature), ": not supported yet"),
+                        absl::StrCat("leave it at ", standard.dump(), ", the default")});
+  }
+  return problems;
+}
+
+std::vector<std::string> detail_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins) {
+  const nlohmann::json values = to_json(config), defaults = to_json(JobConfig());
+  std::vector<std::string> warnings;
+  for (const auto& [key, origin] : origins) {
+    for (const Detail& detail : details()) {
+      const bool matches = detail.key == key || (detail.key.back() == '.' && key.rfind(detail.key, 0) == 0);
+      if (!matches || key == detail.switch_key || at(values, key) == at(defaults, key)) continue;
+      // With the switch on, the switch itself is refused or the feature exists.
+      if (at(values, detail.switch_key) != at(defaults, detail.switch_key)) continue;
+      warnings.push_back(absl::StrCat(origin.file, origin.line > 0 ? absl::StrCat(":", origin.line) : "", ": ", key,
+                                      " has no effect while ", std::string(detail.switch_key), " is ",
+                                      text_of(at(values, detail.switch_key))));
+    }
+  }
+  return warnings;
+}
+
+}  // namespace titan::config

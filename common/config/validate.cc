@@ -1,0 +1,179 @@
+#include "common/config/validate.h"
+
+#include <algorithm>
+#include <regex>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/checker.h"
+#include "common/config/support.h"
+#include "common/mesh/divisibility.h"
+#include "common/mesh/mesh.h"
+#include "common/models/registry.h"
+
+namespace titan::config {
+namespace {
+
+mesh::Degrees degrees_of(const Parallelism& p) {
+  return {.pp = p.pipeline_parallel_degree,
+          .dp_replicate = p.data_parallel_replicate_degree,
+          .dp_shard = p.data_parallel_shard_degree,
+          .cp = p.context_parallel_degree,
+          .tp = p.tensor_parallel_degree,
+          .ep = p.expert_parallel_degree,
+          .etp = p.expert_tensor_parallel_degree};
+}
+
+std::optional<models::ModelSpec> check_model(Checker& check) {
+  const Model& model = check.config().model;
+  absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
+  if (!spec.ok()) {
+    if (model.name == "flux") {
+      check.fail("model.name", model.name, "not supported yet", "use llama3");
+    } else {
+      const bool known = !models::flavors(model.name).empty();
+      check.fail_as(known ? "model.flavor" : "model.name", known ? model.flavor : model.name, spec.status());
+    }
+    return std::nullopt;
+  }
+  if (model.name != "llama3") check.fail("model.name", model.name, "not supported yet", "use llama3");
+  if (spec->mask != models::Mask::kCausal) {
+    check.fail("model.flavor", model.flavor, "attention masks per document are not supported yet",
+               "use a flavor without suffix");
+  }
+  return *spec;
+}
+
+void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  const JobConfig& config = check.config();
+  const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
+  if (!mesh.ok()) return check.fail_as("parallelism", "", mesh.status());
+  mesh::Sizes sizes{.seq_len = config.training.seq_len,
+                    .sequence_parallel = config.parallelism.enable_sequence_parallel};
+  if (spec.has_value()) {
+    sizes.n_layers = spec->n_layers;
+    sizes.n_heads = spec->n_heads;
+    sizes.n_kv_heads = spec->attention == models::Attention::kLatent ? 0 : spec->n_kv_heads;
+    sizes.vocab_size = spec->vocab_size;
+    sizes.num_experts = spec->moe.has_value() ? spec->moe->num_experts : 0;
+  }
+  if (absl::Status bad = mesh::check_divisible(*mesh, sizes); !bad.ok()) check.fail_as("parallelism", "", bad);
+
+  const Training& training = config.training;
+  const std::int64_t round = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
+  if (training.global_batch_size > 0 && training.global_batch_size % round != 0) {
+    const std::int64_t below = training.global_batch_size / round * round;
+    check.fail("training.global_batch_size", training.global_batch_size,
+               absl::StrCat("is not a multiple of training.local_batch_size ", training.local_batch_size, " x ",
+                            mesh->size(mesh::Axis::kBatch), " data-parallel ranks = ", round),
+               below > 0 ? absl::StrCat("use ", below, " or ", below + round) : absl::StrCat("use ", round));
+  }
+}
+
+void check_resources(Checker& check) {
+  const Resources& resources = check.config().resources;
+  if (resources.ranks_per_node > 0 && resources.ranks % resources.ranks_per_node != 0) {
+    check.fail("resources.ranks_per_node", resources.ranks_per_node,
+               absl::StrCat("does not divide resources.ranks ", resources.ranks),
+               "all nodes of a job hold the same number of ranks");
+  }
+}
+
+void check_schedules(Checker& check) {
+  const Optimizer& optimizer = check.config().optimizer;
+  if (optimizer.beta1 == 1) check.fail("optimizer.beta1", optimizer.beta1, "must be below 1", "");
+  if (optimizer.beta2 == 1) check.fail("optimizer.beta2", optimizer.beta2, "must be below 1", "");
+  const Restart& restart = check.config().restart;
+  if (restart.backoff_max_seconds < restart.backoff_initial_seconds) {
+    check.fail("restart.backoff_max_seconds", restart.backoff_max_seconds,
+               absl::StrCat("is below restart.backoff_initial_seconds ", restart.backoff_initial_seconds), "");
+  }
+  const ActivationCheckpoint& ac = check.config().activation_checkpoint;
+  int every = 0;
+  if (ac.mode == "selective" && ac.selective_ac_option != "op" &&
+      (!absl::SimpleAtoi(ac.selective_ac_option, &every) || every < 0)) {
+    check.fail("activation_checkpoint.selective_ac_option", ac.selective_ac_option,
+               "expects a number N (every Nth layer) or op", "use 2, torchtitan's default, for every second layer");
+  }
+}
+
+void check_data(Checker& check) {
+  const auto needs_path = [&](const std::string& section, const std::string& dataset, const auto& path) {
+    if (dataset == "c4_test" || path.has_value()) return;
+    check.fail(section + ".dataset", dataset,
+               absl::StrCat("is a local copy of allenai/c4: ", section, ".dataset_path must name its folder"),
+               "or use c4_test, which comes with the installation");
+  };
+  const JobConfig& config = check.config();
+  needs_path("training", config.training.dataset, config.training.dataset_path);
+  if (!config.validation.enable) return;
+  needs_path("validation", config.validation.dataset, config.validation.dataset_path);
+  if (config.validation.seq_len > config.training.seq_len) {
+    check.fail(
+        "validation.seq_len", config.validation.seq_len,
+        absl::StrCat("is longer than training.seq_len ", config.training.seq_len, ", for which positions are prepared"),
+        absl::StrCat("use at most ", config.training.seq_len));
+  }
+}
+
+// A resource id of the API: lower-case letters, digits and inner hyphens.
+void check_names(Checker& check) {
+  static const std::regex& id = *new std::regex("[a-z]([a-z0-9-]{0,61}[a-z0-9])?");
+  const Scheduling& scheduling = check.config().scheduling;
+  constexpr char kRule[] = "expects lower-case letters, digits and inner hyphens, a letter first, at most 63";
+  if (!std::regex_match(scheduling.project, id)) check.fail("scheduling.project", scheduling.project, kRule, "");
+  if (!scheduling.job_id.empty() && !std::regex_match(scheduling.job_id, id)) {
+    check.fail("scheduling.job_id", scheduling.job_id, kRule, "");
+  }
+  if (check.config().job.dump_folder.empty()) check.fail("job.dump_folder", "", "must not be empty", "");
+
+  const auto inner = [&](const std::string& key, const std::string& folder) {
+    const bool leaves = folder.empty() || folder.front() == '/' || folder == ".." || absl::StartsWith(folder, "../") ||
+                        absl::StrContains(folder, "/../") || absl::EndsWith(folder, "/..");
+    if (leaves) check.fail(key, folder, "expects a path inside job.dump_folder", "");
+  };
+  inner("checkpoint.folder", check.config().checkpoint.folder);
+  inner("metrics.save_tb_folder", check.config().metrics.save_tb_folder);
+  if (const auto& file = check.config().job.save_config_file) inner("job.save_config_file", *file);
+}
+
+}  // namespace
+
+std::vector<Problem> check(const JobConfig& config, const std::map<std::string, Origin>& origins) {
+  Checker checker(config, origins);
+  const std::optional<models::ModelSpec> spec = check_model(checker);
+  check_mesh(checker, spec);
+  check_resources(checker);
+  check_pipeline(checker, spec ? spec->n_layers : 0);
+  check_checkpoint(checker);
+  check_schedules(checker);
+  check_data(checker);
+  check_names(checker);
+  std::vector<Problem> problems = check_support(config, origins);
+  problems.insert(problems.end(), checker.problems().begin(), checker.problems().end());
+  return problems;
+}
+
+absl::Status validate(const JobConfig& config) { return to_status(check(config)); }
+
+absl::Status validate(const Loaded& loaded) { return to_status(check(loaded.config, loaded.origins)); }
+
+void resolve(JobConfig& config) {
+  const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
+  if (!mesh.ok()) return;
+  config.parallelism.data_parallel_shard_degree = mesh->degrees().dp_shard;
+  Training& training = config.training;
+  if (training.global_batch_size < 0)
+    training.global_batch_size = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
+}
+
+int batch_degree(const JobConfig& config) {
+  return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;
+}
+
+std::int64_t accumulation_steps(const JobConfig& config) {
+  return config.training.global_batch_size / (config.training.local_batch_size * batch_degree(config));
+}
+
+}  // namespace titan::config
