@@ -1,0 +1,44 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace titan::shim {
+
+// An open file descriptor, closed on destruction.
+class Descriptor {
+ public:
+  Descriptor() = default;
+  explicit Descriptor(int fd) : fd_(fd) {}
+  Descriptor(Descriptor&& other) noexcept : fd_(other.release()) {}
+  Descriptor& operator=(Descriptor&& other) noexcept;
+  ~Descriptor() { reset(); }
+  int get() const { return fd_; }
+  explicit operator bool() const { return fd_ >= 0; }
+  int release();
+  void reset();
+
+ private:
+  int fd_ = -1;
+};
+
+absl::StatusOr<std::string> read_file(const std::string& path);
+
+// Replaces a file in one step: a reader, or a new process after a kill, finds the old bytes or the new ones. `durable`
+// also holds over a power failure.
+absl::Status write_file(const std::string& path, const std::string& bytes, bool durable = false);
+
+// A Unix socket in `folder`, bound or connected through /proc/self/fd, so that long folder names do not meet the limit
+// of 107 bytes on socket addresses. Both are non-blocking and close on exec.
+absl::StatusOr<Descriptor> listen_unix(const std::string& folder, const std::string& name);
+absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::string& name);
+
+// A TCP socket listening on a free port of all addresses (IPv6 with IPv4 inside when `ipv6`).
+struct Listener {
+  Descriptor socket;
+  int port = 0;
+};
+absl::StatusOr<Listener> listen_any(bool ipv6);
+
+}  // namespace titan::shim

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace titan::shim {
+
+// Counts kills of the kernel's out-of-memory killer: in this process's memory cgroup (v2 or v1), or on the whole
+// machine when the cgroup does not say. A rank that SIGKILL ended while the count grew ran out of memory.
+class OutOfMemoryCounter {
+ public:
+  OutOfMemoryCounter();
+  // Kills so far; 0 when nothing on this machine counts them.
+  int64_t read() const;
+
+ private:
+  std::string path_;
+};
+
+}  // namespace titan::shim

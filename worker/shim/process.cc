@@ -1,0 +1,78 @@
+#include "worker/shim/process.h"
+
+#include <dirent.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <ctime>
+
+#include "absl/strings/str_cat.h"
+#include "worker/shim/files.h"
+
+namespace titan::shim {
+namespace {
+
+struct Stat {
+  char state = 0;  // 0: no such process.
+  int64_t ticks = 0;
+};
+
+Stat read_stat(pid_t pid) {
+  Stat result;
+  const absl::StatusOr<std::string> text = read_file(absl::StrCat("/proc/", pid, "/stat"));
+  if (!text.ok()) return result;
+  // The name in parentheses may hold anything, parentheses and spaces too.
+  size_t at = text->rfind(')');
+  if (at == std::string::npos || at + 2 >= text->size()) return result;
+  result.state = (*text)[at + 2];
+  for (int field = 2; field < 22 && at != std::string::npos; ++field) at = text->find(' ', at + 1);
+  if (at != std::string::npos) result.ticks = std::atoll(text->c_str() + at + 1);
+  return result;
+}
+
+int64_t nanos(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
+}
+
+}  // namespace
+
+int64_t start_ticks(pid_t pid) { return read_stat(pid).ticks; }
+
+bool alive(pid_t pid, int64_t ticks) {
+  if (pid <= 0) return false;
+  const Stat stat = read_stat(pid);
+  return stat.state != 0 && stat.state != 'Z' && stat.state != 'X' && stat.ticks == ticks;
+}
+
+const std::string& boot_id() {
+  static const std::string id = [] {
+    const absl::StatusOr<std::string> text = read_file("/proc/sys/kernel/random/boot_id");
+    return text.ok() ? text->substr(0, text->find('\n')) : std::string();
+  }();
+  return id;
+}
+
+int64_t monotonic_nanos() { return nanos(CLOCK_MONOTONIC); }
+int64_t unix_nanos() { return nanos(CLOCK_REALTIME); }
+
+int kill_marked(const std::string& entry) {
+  DIR* const folder = ::opendir("/proc");
+  if (folder == nullptr) return 0;
+  const std::string needle = absl::StrCat(std::string(1, '\0'), entry, std::string(1, '\0'));
+  int killed = 0;
+  while (const dirent* const item = ::readdir(folder)) {
+    const pid_t pid = std::atoi(item->d_name);
+    if (pid <= 0 || pid == ::getpid()) continue;
+    const absl::StatusOr<std::string> environment = read_file(absl::StrCat("/proc/", item->d_name, "/environ"));
+    if (!environment.ok()) continue;
+    if (absl::StrCat(std::string(1, '\0'), *environment).find(needle) == std::string::npos) continue;
+    if (::kill(pid, SIGKILL) == 0) ++killed;
+  }
+  ::closedir(folder);
+  return killed;
+}
+
+}  // namespace titan::shim

@@ -1,0 +1,37 @@
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/shim/files.h"
+
+namespace titan::shim {
+
+struct RankCommand {
+  std::string binary;
+  std::vector<std::string> arguments;              // Without the program's name.
+  std::map<std::string, std::string> environment;  // Added to this process's own.
+  int listen_fd = -1;                              // Inherited under the same number.
+};
+
+struct RankProcess {
+  pid_t pid = 0;
+  int64_t start_ticks = 0;
+  Descriptor output;  // Read end of stdout and stderr, non-blocking.
+};
+
+// Starts a rank: leader of its own process group, killed by the kernel when this thread's process dies, no descriptor
+// inherited but those named. Returns when exec has happened. Call it on the main thread: the death signal is tied to
+// the calling thread. Errors: those of fork and exec, naming the binary.
+absl::StatusOr<RankProcess> start_rank(const RankCommand& command);
+
+// Makes the kernel's out-of-memory killer choose others before this process, when that is allowed. Ranks are put back
+// to normal.
+void protect_from_oom_killer();
+
+}  // namespace titan::shim

@@ -1,0 +1,48 @@
+#include "worker/shim/spec.h"
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::shim {
+
+using nlohmann::json;
+
+json to_json(const Spec& spec) {
+  return {{"job_uid", spec.job_uid},
+          {"attempt", spec.attempt},
+          {"leader", spec.leader},
+          {"ipv6", spec.ipv6},
+          {"rank_binary", spec.rank_binary},
+          {"ranks", spec.ranks},
+          {"world", spec.world},
+          {"environment", spec.environment},
+          {"orphan_timeout_seconds", spec.orphan_timeout_seconds},
+          {"orphan_grace_seconds", spec.orphan_grace_seconds},
+          {"log_max_bytes", spec.log_max_bytes}};
+}
+
+absl::StatusOr<Spec> spec_from_json(const json& from) {
+  Spec spec;
+  try {
+    spec.job_uid = from.at("job_uid").get<std::string>();
+    spec.attempt = from.at("attempt").get<int>();
+    spec.leader = from.at("leader").get<bool>();
+    spec.ipv6 = from.value("ipv6", spec.ipv6);
+    spec.rank_binary = from.at("rank_binary").get<std::string>();
+    spec.ranks = from.at("ranks").get<std::vector<int>>();
+    spec.world = from.at("world").get<int>();
+    spec.environment = from.value("environment", spec.environment);
+    spec.orphan_timeout_seconds = from.value("orphan_timeout_seconds", spec.orphan_timeout_seconds);
+    spec.orphan_grace_seconds = from.value("orphan_grace_seconds", spec.orphan_grace_seconds);
+    spec.log_max_bytes = from.value("log_max_bytes", spec.log_max_bytes);
+  } catch (const json::exception& error) {
+    return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
+  }
+  if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
+  if (spec.orphan_timeout_seconds <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds, ", expected more than 0"));
+  }
+  return spec;
+}
+
+}  // namespace titan::shim

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::shim {
+
+// What the daemon asks of a shim: spec.json in the run folder of one attempt on one node. The run folder is the folder
+// of this file; it holds launch.json before the shim starts.
+struct Spec {
+  std::string job_uid;
+  int attempt = 1;
+  bool leader = false;  // Host the store: bind its port now and let rank 0 inherit the listening socket.
+  bool ipv6 = false;    // Listen on IPv6 as well.
+  std::string rank_binary;
+  std::vector<int> ranks;  // Of this node, in local order.
+  int world = 1;
+  std::map<std::string, std::string> environment;  // Added to the daemon's own for the ranks.
+  double orphan_timeout_seconds = 600;             // Stop and save when no daemon has renewed the lease for so long.
+  double orphan_grace_seconds = 60;                // Then SIGKILL after this.
+  int64_t log_max_bytes = 256 << 20;               // Kept of each rank's log.
+};
+
+nlohmann::json to_json(const Spec& spec);
+// Errors: InvalidArgument naming the member.
+absl::StatusOr<Spec> spec_from_json(const nlohmann::json& from);
+
+// Entry of every rank's environment that names its run folder; what its children inherit tells whose they are.
+inline constexpr char kRunFolderVariable[] = "TITAN_RUN_FOLDER";
+
+}  // namespace titan::shim
