@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::model {
 
@@ -23,6 +24,9 @@ absl::StatusOr<HfTensor> hf_tensor(const models::ModelSpec& spec, const std::str
 // The parameter behind a Hugging Face key; nullopt for tensors that carry no weight (rotary tables). NotFound: unknown
 // key.
 absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec& spec, const std::string& key);
+
+// The config.json with which transformers opens a folder of these weights.
+absl::StatusOr<nlohmann::json> hf_config(const models::ModelSpec& spec);
 
 // Full tensors, both ways; no copy when nothing is permuted.
 at::Tensor to_hf(const HfTensor& place, const at::Tensor& value);

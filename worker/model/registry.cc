@@ -13,10 +13,11 @@ struct Family {
   absl::StatusOr<Model> (*build)(const models::ModelSpec&, const BuildOptions&);
   absl::StatusOr<HfTensor> (*hf_tensor)(const models::ModelSpec&, const std::string&);
   absl::StatusOr<std::optional<std::string>> (*fqn_of_hf_key)(const models::ModelSpec&, const std::string&);
+  nlohmann::json (*hf_config)(const models::ModelSpec&);
 };
 
 constexpr Family kFamilies[] = {
-    {"llama3", llama::build, llama::hf_tensor, llama::fqn_of_hf_key},
+    {"llama3", llama::build, llama::hf_tensor, llama::fqn_of_hf_key, llama::hf_config},
 };
 
 absl::StatusOr<const Family*> find_family(const std::string& name) {
@@ -47,6 +48,12 @@ absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec
   const absl::StatusOr<const Family*> family = find_family(spec.name);
   if (!family.ok()) return family.status();
   return (*family)->fqn_of_hf_key(spec, key);
+}
+
+absl::StatusOr<nlohmann::json> hf_config(const models::ModelSpec& spec) {
+  const absl::StatusOr<const Family*> family = find_family(spec.name);
+  if (!family.ok()) return family.status();
+  return (*family)->hf_config(spec);
 }
 
 // Hugging Face rotates halves (i, i + D/2) where the model rotates neighbours (2i, 2i + 1).

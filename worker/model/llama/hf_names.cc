@@ -80,4 +80,31 @@ absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec
       absl::StrCat("\"", key, "\" is no Hugging Face name of a ", spec.name, " ", spec.flavor, " weight"));
 }
 
+nlohmann::json hf_config(const models::ModelSpec& spec) {
+  nlohmann::json config{{"architectures", {"LlamaForCausalLM"}},
+                        {"model_type", "llama"},
+                        {"hidden_act", "silu"},
+                        {"hidden_size", spec.dim},
+                        {"intermediate_size", spec.ffn_hidden},
+                        {"num_hidden_layers", spec.n_layers},
+                        {"num_attention_heads", spec.n_heads},
+                        {"num_key_value_heads", spec.n_kv_heads},
+                        {"head_dim", spec.head_dim},
+                        {"vocab_size", spec.vocab_size},
+                        {"max_position_embeddings", spec.max_seq_len},
+                        {"rms_norm_eps", spec.norm_eps},
+                        {"rope_theta", spec.rope_theta},
+                        {"attention_bias", false},
+                        {"mlp_bias", false},
+                        {"tie_word_embeddings", spec.tied_embeddings}};
+  if (spec.rope_scaling) {
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", spec.rope_scaling->factor},
+                              {"low_freq_factor", spec.rope_scaling->low_freq_factor},
+                              {"high_freq_factor", spec.rope_scaling->high_freq_factor},
+                              {"original_max_position_embeddings", spec.rope_scaling->original_seq_len}};
+  }
+  return config;
+}
+
 }  // namespace titan::model::llama

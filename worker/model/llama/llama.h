@@ -51,5 +51,6 @@ absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& o
 
 absl::StatusOr<HfTensor> hf_tensor(const models::ModelSpec& spec, const std::string& fqn);
 absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec& spec, const std::string& key);
+nlohmann::json hf_config(const models::ModelSpec& spec);
 
 }  // namespace titan::model::llama

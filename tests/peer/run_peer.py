@@ -1,0 +1,175 @@
+"""Runs torchtitan 0.2.2's own Trainer on CPU and records what it computes (see README.md).
+
+  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] -- torchtitan flags...
+
+With --weights training starts from that Hugging Face folder, which is made first (from seed and gain) when it is missing.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+import subprocess
+import sys
+
+import torchtitan_cpu  # noqa: F401
+
+import torch
+
+
+def parse(arguments):
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--nproc", type=int, default=1)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--weights")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gain", type=float, default=5)
+    parser.add_argument("--flavor", default="debugmodel")
+    parser.add_argument("flags", nargs="*", help="after --: torchtitan's own flags")
+    return parser.parse_args(arguments)
+
+
+def start_ranks(options):
+    """Runs this program once per rank; the rendezvous store lives here, on a port that the system chooses."""
+    store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    ranks = []
+    for rank in range(options.nproc):
+        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.nproc),
+                           MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True",
+                           TORCHELASTIC_RESTART_COUNT="0")
+        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), *sys.argv[1:]], env=environment))
+    codes = [rank.wait() for rank in ranks]
+    if any(codes):
+        sys.exit(f"peer ranks ended with {codes}")
+
+
+def full(tensor):
+    """The whole tensor on every rank (a collective when it is sharded), as plain fp32."""
+    tensor = tensor.detach()
+    if hasattr(tensor, "full_tensor"):
+        tensor = tensor.full_tensor()
+    return tensor.clone().contiguous()
+
+
+class Recorder:
+    """Patches the trainer's seams so that it writes what it computes."""
+
+    def __init__(self, out):
+        self.out = out
+        self.rank = int(os.environ["RANK"])
+        self.first = {}
+        self.clips = 0
+
+    def attach(self, trainer):
+        from torchtitan import train
+
+        self.trainer = trainer
+        processor, clip = trainer.metrics_processor, train.dist_utils.clip_grad_norm_
+        log = processor.log
+        steps = os.path.join(self.out, "steps.jsonl")
+
+        def log_and_record(step, average, largest, norm, *args, **named):
+            if self.rank == 0:
+                with open(steps, "a") as file:
+                    file.write(json.dumps({"step": step, "loss": float(average), "max_loss": float(largest),
+                                           "grad_norm": float(norm)}) + "\n")
+            return log(step, average, largest, norm, *args, **named)
+
+        def clip_and_record(*args, **named):
+            self.clips += 1
+            if self.clips == 1:
+                self.save_first_step()
+            return clip(*args, **named)
+
+        processor.log = log_and_record
+        train.dist_utils.clip_grad_norm_ = clip_and_record
+        trainer.model_parts[0].register_forward_hook(self.keep_logits)
+        step = trainer.forward_backward_step
+
+        def step_and_record(*, input_dict, labels, **named):
+            self.keep("tokens", input_dict["input"])
+            self.keep("labels", labels)
+            return step(input_dict=input_dict, labels=labels, **named)
+
+        trainer.forward_backward_step = step_and_record
+
+    def keep(self, name, tensor):
+        if self.clips == 0 and name not in self.first:
+            self.first[name] = tensor.detach().clone()
+
+    def keep_logits(self, _module, _inputs, logits):
+        if int(os.environ["WORLD_SIZE"]) == 1:
+            self.keep("logits", logits)
+
+    def save_first_step(self):
+        tensors, self.first = self.first, {}
+        for fqn, parameter in self.trainer.model_parts[0].named_parameters():
+            tensors["grad." + fqn] = full(parameter.grad)
+        self.save("step1.safetensors", tensors)
+
+    def save_final(self):
+        self.save("final.safetensors", {fqn: full(p) for fqn, p in self.trainer.model_parts[0].named_parameters()})
+
+    def save(self, name, tensors):
+        from safetensors.torch import save_file
+
+        if self.rank == 0:
+            save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(self.out, name))
+
+
+def sha256(path):
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def run_rank(options):
+    torch.set_num_threads(options.threads)
+    from torchtitan import train
+    from torchtitan.config import ConfigManager
+    from torchtitan.tools.logging import init_logger
+
+    init_logger()
+    train.time.sleep = lambda _seconds: None  # The trainer waits two seconds before it says goodbye.
+    flags = list(options.flags)
+    if options.weights:
+        weights = os.path.join(options.weights, "model.safetensors")
+        if not os.path.exists(weights) and os.environ["RANK"] == "0":
+            from make_weights import make_weights
+
+            make_weights(options.weights, options.flavor, options.seed, options.gain)
+        flags += ["--checkpoint.enable", "--checkpoint.initial_load_path", options.weights,
+                  "--checkpoint.initial_load_in_hf", "--checkpoint.interval", "1000000000",
+                  "--checkpoint.folder", "unused"]
+    config = ConfigManager().parse_args(["--model.flavor", options.flavor, "--metrics.log_freq", "1",
+                                         "--job.dump_folder", os.path.join(options.out, "dump"), *flags])
+    trainer = train.Trainer(config)
+    recorder = Recorder(options.out)
+    recorder.attach(trainer)
+    trainer.checkpointer.save = lambda *_args, **_named: None  # Only the initial load is wanted.
+    trainer.train()
+    recorder.save_final()
+    if recorder.rank == 0:
+        inputs = {"weights": weights} if options.weights else {}
+        if config.training.dataset_path:
+            inputs["dataset"] = os.path.join(config.training.dataset_path, "data.json")
+        versions = {name: importlib.metadata.version(name) for name in ("torch", "torchtitan", "safetensors")}
+        with open(os.path.join(options.out, "result.json"), "w") as file:
+            json.dump({"versions": versions, "flags": options.flags, "nproc": options.nproc, "seed": options.seed,
+                       "gain": options.gain, "sha256": {k: sha256(v) for k, v in inputs.items()}}, file, indent=1)
+    trainer.close()
+    torch.distributed.destroy_process_group()
+
+
+def main():
+    options = parse(sys.argv[1:])
+    os.makedirs(options.out, exist_ok=True)
+    if "RANK" in os.environ:
+        run_rank(options)
+    else:
+        start_ranks(options)
+
+
+if __name__ == "__main__":
+    main()
