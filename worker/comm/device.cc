@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/comm/gloo.h"
+#include "worker/comm/group.h"
 
 namespace titan::comm {
 namespace {
@@ -19,7 +20,7 @@ class CpuDevice : public Device {
     return make_gloo_backend(options);
   }
 
-  ReduceScatterMode reduce_scatter_mode() const override { return ReduceScatterMode::kOrderedSum; }
+  Collectives collectives() const override { return Collectives::kPointToPoint; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     at::native::resize_bytes_cpu(&storage, static_cast<size_t>(bytes));
@@ -49,7 +50,7 @@ absl::StatusOr<std::unique_ptr<Device>> load_cuda_device(int local_index) {
   try {
     return std::unique_ptr<Device>(factory(local_index));
   } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(absl::StrCat("CUDA device ", local_index, ": ", error.what()));
+    return absl::FailedPreconditionError(absl::StrCat("CUDA device ", local_index, ": ", describe(error)));
   }
 }
 

@@ -29,7 +29,7 @@ class Device {
 
   virtual at::Device torch_device() const = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) = 0;
-  virtual ReduceScatterMode reduce_scatter_mode() const = 0;
+  virtual Collectives collectives() const = 0;
 
   // Gives a storage `bytes` bytes of fresh memory, or none for 0, below autograd.
   virtual void resize_storage(c10::StorageImpl& storage, int64_t bytes) = 0;

@@ -11,11 +11,16 @@ auto translate(const std::string& what, Issue&& issue) {
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const std::exception& error) {
-    throw PeerLost(what + ": " + error.what());
+    throw PeerLost(what + ": " + describe(error));
   }
 }
 
 }  // namespace
+
+std::string describe(const std::exception& error) {
+  const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
+  return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
+}
 
 Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::string what, std::vector<at::Tensor> keep_alive)
     : work_(std::move(work)), what_(std::move(what)), keep_alive_(std::move(keep_alive)) {}
@@ -38,6 +43,8 @@ Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
+  output = output.view({-1});
+  input = input.view({-1});
   const std::string what = name_ + " all_gather";
   auto work = translate(what, [&] { return backend_->_allgather_base(output, input, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
@@ -50,6 +57,8 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
+  output = output.view({-1});
+  input = input.view({-1});
   const std::string what = name_ + " reduce_scatter";
   auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
   return {std::move(work), what, {std::move(output)}};  // The work holds the input and drops it early.

@@ -17,6 +17,9 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// An exception's text for users: without LibTorch's C++ stack.
+std::string describe(const std::exception& error);
+
 // A collective in flight. Its tensors may be read after wait(); they are kept alive until then.
 class Pending {
  public:

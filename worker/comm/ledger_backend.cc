@@ -1,5 +1,7 @@
 #include "worker/comm/ledger_backend.h"
 
+#include <algorithm>
+
 namespace titan::comm {
 namespace {
 
@@ -39,15 +41,37 @@ class OrderedSumWork : public c10d::Work {
   at::Tensor output_;
 };
 
+// Sends to and receives from every other rank.
+class ExchangeWork : public c10d::Work {
+ public:
+  void add(c10::intrusive_ptr<c10d::Work> part) { parts_.push_back(std::move(part)); }
+
+  bool isCompleted() override {
+    return std::all_of(parts_.begin(), parts_.end(), [](const auto& part) { return part->isCompleted(); });
+  }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    for (auto& part : parts_) part->wait(timeout);
+    parts_.clear();
+    return true;
+  }
+
+ private:
+  std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
+};
+
 }  // namespace
 
 LedgerBackend::LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger,
-                             ReduceScatterMode mode)
+                             Collectives mode, int tag_space)
     : c10d::Backend(inner->getRank(), inner->getSize()),
       inner_(std::move(inner)),
       group_(std::move(group)),
       ledger_(ledger),
-      mode_(mode) {}
+      mode_(mode),
+      tag_space_(tag_space) {
+  TORCH_CHECK(tag_space >= 0 && tag_space < 16, "tag space ", tag_space);
+}
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::broadcast(std::vector<at::Tensor>& tensors,
                                                         const c10d::BroadcastOptions& options) {
@@ -64,13 +88,34 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::allreduce(std::vector<at::Tensor>&
 c10::intrusive_ptr<c10d::Work> LedgerBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                               const c10d::AllgatherOptions& options) {
   ledger_.add(group_, "all_gather", static_cast<int64_t>(output.nbytes()));
-  return inner_->_allgather_base(output, input, options);
+  if (mode_ == Collectives::kNative) return inner_->_allgather_base(output, input, options);
+  return exchange_pieces(output, input);
+}
+
+c10::intrusive_ptr<c10d::Work> LedgerBackend::exchange_pieces(at::Tensor& output, at::Tensor& input) {
+  constexpr int kTags = 1 << 27;
+  const int tag = tag_space_ * kTags + next_tag_;
+  next_tag_ = (next_tag_ + 1) % kTags;
+  const at::Tensor pieces = output.view({size_, -1});
+  auto work = c10::make_intrusive<ExchangeWork>();
+  for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with another peer.
+    const int source = (rank_ + size_ - distance) % size_;
+    std::vector<at::Tensor> target{pieces[source]};
+    work->add(inner_->recv(target, source, tag));
+  }
+  for (int distance = 1; distance < size_; ++distance) {
+    std::vector<at::Tensor> own{input};
+    work->add(inner_->send(own, (rank_ + distance) % size_, tag));
+  }
+  at::NoGradGuard no_grad;
+  pieces[rank_].copy_(input.view({-1}));
+  return work;
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                                    const c10d::ReduceScatterOptions& options) {
   ledger_.add(group_, "reduce_scatter", static_cast<int64_t>(input.nbytes()));
-  if (mode_ == ReduceScatterMode::kNative || options.reduceOp != c10d::ReduceOp::SUM) {
+  if (mode_ == Collectives::kNative || options.reduceOp != c10d::ReduceOp::SUM) {
     return inner_->_reduce_scatter_base(output, input, options);
   }
   at::Tensor pieces = at::empty({size_, input.numel() / size_}, input.options());

@@ -7,18 +7,22 @@
 
 namespace titan::comm {
 
-// How a reduce_scatter is carried out by the wrapped backend.
-enum class ReduceScatterMode {
-  kNative,      // The backend's own (NCCL).
-  kOrderedSum,  // All-to-all, then this rank adds the pieces in rank order: faster than Gloo's own, and the order is
-                // fixed.
+// How the gathering and scattering collectives are carried out.
+enum class Collectives {
+  kNative,  // The backend's own (NCCL).
+  // For Gloo, whose own all_gather keeps a second copy of the output and whose reduce_scatter is slow: an all_gather is
+  // messages from rank to rank, straight into the output; a reduce_scatter is an all-to-all, and this rank then adds
+  // the pieces in rank order, so that the order of the sum is fixed.
+  kPointToPoint,
 };
 
 // A c10d backend that notes each collective in the ledger under `group`, then passes it on. Only the operations that
 // Titan uses are passed on; the others throw as c10d::Backend does.
 class LedgerBackend : public c10d::Backend {
  public:
-  LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, ReduceScatterMode mode);
+  // `tag_space` (0 to 15) keeps the messages of wrappers apart that share one inner backend.
+  LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, Collectives mode,
+                int tag_space);
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override;
@@ -41,10 +45,14 @@ class LedgerBackend : public c10d::Backend {
   const std::string getBackendName() const override { return inner_->getBackendName(); }
 
  private:
+  c10::intrusive_ptr<c10d::Work> exchange_pieces(at::Tensor& output, at::Tensor& input);
+
   c10::intrusive_ptr<c10d::Backend> inner_;
   const std::string group_;
   Ledger& ledger_;
-  const ReduceScatterMode mode_;
+  const Collectives mode_;
+  const int tag_space_;
+  int next_tag_ = 0;  // The same on every rank, because all issue the same collectives in the same order.
 };
 
 }  // namespace titan::comm

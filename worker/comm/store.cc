@@ -39,7 +39,7 @@ c10::intrusive_ptr<c10d::Store> make_store(const StoreOptions& options) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(host, store_options);
   } catch (const std::exception& error) {
-    throw PeerLost("rendezvous store " + host + ":" + std::to_string(store_options.port) + ": " + error.what());
+    throw PeerLost("rendezvous store " + host + ":" + std::to_string(store_options.port) + ": " + describe(error));
   }
 }
 

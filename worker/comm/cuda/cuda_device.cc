@@ -37,7 +37,7 @@ class CudaDevice final : public Device {
     return c10::make_intrusive<c10d::ProcessGroupNCCL>(options.store, options.rank, options.size, std::move(nccl));
   }
 
-  ReduceScatterMode reduce_scatter_mode() const override { return ReduceScatterMode::kNative; }
+  Collectives collectives() const override { return Collectives::kNative; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     c10::cuda::CUDAGuard guard(device_);

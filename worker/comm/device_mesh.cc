@@ -1,0 +1,53 @@
+#include "worker/comm/device_mesh.h"
+
+#include "worker/comm/store.h"
+
+namespace titan::comm {
+
+DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
+                       const DeviceMeshOptions& options)
+    : mesh_(mesh), rank_(options.rank) {
+  std::map<std::vector<int>, c10::intrusive_ptr<c10d::Backend>> connections;
+  for (const mesh::Axis axis : axes) {  // In the same order on every rank.
+    std::vector<int> ranks = mesh.group(rank_, axis);
+    const int index = mesh.index(rank_, axis);
+    c10::intrusive_ptr<c10d::Backend> backend;
+    if (ranks.size() > 1) {
+      auto& connection = connections[ranks];
+      if (!connection) {
+        // Named by axis and first rank: the groups of one axis do not meet in the store.
+        const std::string prefix = std::string(mesh::name(axis)) + "/" + std::to_string(ranks.front());
+        try {
+          connection = device.make_backend({.store = prefixed(options.store, prefix),
+                                            .rank = index,
+                                            .size = static_cast<int>(ranks.size()),
+                                            .host = options.host,
+                                            .timeout = options.timeout});
+        } catch (const std::bad_alloc&) {
+          throw;
+        } catch (const std::exception& error) {
+          throw PeerLost(std::string("group ") + mesh::name(axis) + ": " + describe(error));
+        }
+      }
+      backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, device.collectives(),
+                                                   static_cast<int>(axis));
+    }
+    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), index, std::move(backend)));
+  }
+}
+
+const Group& DeviceMesh::group(mesh::Axis axis) const {
+  const auto found = groups_.find(axis);
+  TORCH_CHECK(found != groups_.end(), "no group for axis ", mesh::name(axis));
+  return found->second;
+}
+
+void DeviceMesh::set_timeout(std::chrono::milliseconds timeout) const {
+  for (const auto& [axis, group] : groups_) group.set_timeout(timeout);
+}
+
+void DeviceMesh::abort() const {
+  for (const auto& [axis, group] : groups_) group.abort();
+}
+
+}  // namespace titan::comm

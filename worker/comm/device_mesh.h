@@ -1,0 +1,44 @@
+#pragma once
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+
+#include "common/mesh/mesh.h"
+#include "worker/comm/group.h"
+
+namespace titan::comm {
+
+struct DeviceMeshOptions {
+  int rank = 0;
+  std::string host = "127.0.0.1";         // Where other ranks reach this one.
+  c10::intrusive_ptr<c10d::Store> store;  // Null in a world of one.
+  std::chrono::milliseconds timeout{300'000};
+};
+
+// The process groups of one rank: one c10d group for each axis asked for whose size is above one. Axes that flatten to
+// the same ranks have a group of their own each, so that the ledger tells them apart; they share connections.
+class DeviceMesh {
+ public:
+  // Blocks until all ranks of this rank's groups have joined. Throws PeerLost. `device` and `ledger` must outlive the
+  // mesh.
+  DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
+             const DeviceMeshOptions& options);
+
+  const mesh::Mesh& mesh() const { return mesh_; }
+  int rank() const { return rank_; }
+  // The axis must have been asked for.
+  const Group& group(mesh::Axis axis) const;
+
+  void set_timeout(std::chrono::milliseconds timeout) const;
+  // Breaks all connections, so that the other ranks notice at once.
+  void abort() const;
+
+ private:
+  const mesh::Mesh mesh_;
+  const int rank_;
+  std::map<mesh::Axis, Group> groups_;
+};
+
+}  // namespace titan::comm
