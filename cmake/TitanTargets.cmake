@@ -22,6 +22,9 @@ function(_titan_configure target torch)
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
     target_precompile_headers(${target} REUSE_FROM titan_torch_pch)
+    # The header was compiled with -fPIC; executables would get -fPIE, which the compiler does not accept with it.
+    set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+    target_compile_options(${target} PRIVATE -fPIC)
   endif()
 endfunction()
 
