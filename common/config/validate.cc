@@ -100,7 +100,7 @@ void check_schedules(Checker& check) {
 
 void check_data(Checker& check) {
   const auto needs_path = [&](const std::string& section, const std::string& dataset, const auto& path) {
-    if (dataset == "c4_test" || path.has_value()) return;
+    if (dataset != "c4" || path.has_value()) return;
     check.fail(section + ".dataset", dataset,
                absl::StrCat("is a local copy of allenai/c4: ", section, ".dataset_path must name its folder"),
                "or use c4_test, which comes with the installation");
