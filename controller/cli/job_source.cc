@@ -60,11 +60,16 @@ void make_absolute(std::optional<std::string>& path) {
   if (path.has_value() && !path->empty()) make_absolute(*path);
 }
 
-void make_paths_absolute(config::Loaded& loaded) {
-  config::JobConfig& config = loaded.config;
+// torchtitan's default means the assets of each node's own installation (common/config/assets.h), unless the folder is
+// there.
+bool stands_for_assets(const std::string& path) {
+  std::error_code error;
+  return path == config::Model{}.hf_assets_path && !fs::exists(path, error);
+}
+
+void make_paths_absolute(config::JobConfig& config) {
   make_absolute(config.job.dump_folder);
-  // The default stands for the assets that come with the installation, so it stays as it is.
-  if (loaded.origins.contains("model.hf_assets_path")) make_absolute(config.model.hf_assets_path);
+  if (!stands_for_assets(config.model.hf_assets_path)) make_absolute(config.model.hf_assets_path);
   make_absolute(config.training.dataset_path);
   make_absolute(config.validation.dataset_path);
   make_absolute(config.checkpoint.initial_load_path);
@@ -83,7 +88,7 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
-  make_paths_absolute(prepared.loaded);
+  make_paths_absolute(prepared.loaded.config);
   if (source.check_files) TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
   config::resolve(prepared.loaded.config);
   if (!source.overrides.empty()) {

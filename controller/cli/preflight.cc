@@ -39,7 +39,7 @@ class Checker {
 
   std::vector<config::Problem> check() {
     check_dump_folder();
-    if (is_set("model.hf_assets_path")) check_tokenizer();
+    if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset_path);
     if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
     if (config_.checkpoint.enable) {
@@ -50,8 +50,6 @@ class Checker {
   }
 
  private:
-  bool is_set(const std::string& key) const { return loaded_.origins.contains(key); }
-
   void bad(const std::string& key, const std::string& value, const std::string& message,
            const std::string& suggestion = "") {
     const auto origin = loaded_.origins.find(key);

@@ -1,0 +1,46 @@
+# Sourced by test.sh and quickstart.sh: configuring and building with progress that is readable on a terminal and in a log.
+
+# Jobs that fit: one a core, and 1.5 GiB each, since a file with LibTorch's headers takes that much.
+build_jobs() {
+  local cores memory
+  cores=$(nproc)
+  memory=$(awk '/MemAvailable/ { print int($2 / 1572864) }' /proc/meminfo)
+  [ "$memory" -ge 1 ] || memory=1
+  echo $((cores < memory ? cores : memory))
+}
+
+# build_targets TARGET...: configures when needed and builds; no targets: everything.
+build_targets() {
+  local log=build/release/build.log
+  mkdir -p build/release
+  if [ ! -f build/release/build.ninja ]; then
+    cmake --preset release >"$log" 2>&1 || { tail -n 40 "$log" >&2; return 1; }
+  fi
+  # Progress: one line that moves on a terminal, one line in twenty files elsewhere; everything is in the log.
+  local every=20
+  [ -t 1 ] && every=1
+  NINJA_STATUS='[%f/%t] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
+    awk -v every="$every" '
+      /^\[[0-9]+\/[0-9]+\]/ {
+        split(substr($1, 2, length($1) - 2), at, "/")
+        if (every == 1) printf "\r  built %d of %d   ", at[1], at[2]
+        else if (at[1] % every == 0 || at[1] == at[2]) printf "  built %d of %d\n", at[1], at[2]
+        fflush()
+        seen = 1
+      }
+      END { if (seen && every == 1) printf "\n" }'
+  if [ "${PIPESTATUS[0]}" != 0 ]; then
+    grep -E -A 20 'FAILED|error:' "$log" | head -n 80 >&2
+    echo "the build failed; its whole log is $log" >&2
+    return 1
+  fi
+}
+
+# timed "What" COMMAND...: says what begins and how long it took.
+timed() {
+  local what=$1 start=$SECONDS
+  shift
+  printf '==> %s\n' "$what"
+  "$@"
+  printf '    %s: %d s\n' "$what" $((SECONDS - start))
+}

@@ -1,0 +1,19 @@
+#!/usr/bin/env bash
+# Installs what is missing, builds everything and runs all tests. The whole check of a fresh clone.
+#
+#   deploy/test.sh [CTEST ARGUMENTS...]      for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
+#
+# Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+case "${1:-}" in
+  -h | --help) sed -n '2,7p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+esac
+# shellcheck source=deploy/build.sh
+. deploy/build.sh
+
+timed "install" deploy/bootstrap.sh --with-oracles
+timed "build" build_targets
+printf '==> test\n'
+# The last lines are ctest's summary. Tests that start processes of their own run alone (RUN_SERIAL).
+exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"

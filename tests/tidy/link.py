@@ -1,0 +1,53 @@
+"""What the programs link: daemons and titanctl start in milliseconds because LibTorch is not in them; ranks never carry Protobuf,
+whose headers the torch wheel shadows; the shim carries neither. Read from the files with readelf and nm."""
+
+import os
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+BIN = Path(os.environ.get("TITAN_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
+TORCH = ("libtorch", "libc10", "libgomp", "libcuda", "libnccl")
+WIRE = ("libgrpc", "libprotobuf", "libgpr")
+PROGRAMS = {
+    "titanctl": TORCH,
+    "titan-controller": TORCH,
+    "titan-worker": TORCH,
+    "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml"),
+    "titan-rank": (*WIRE, "libcudart", "libcublas", "libnccl"),  # CUDA comes with a library that is loaded when it is wanted.
+}
+
+
+def needed(program):
+    """Names in the file's dynamic section: what the loader brings in for this program itself."""
+    text = subprocess.run(["readelf", "-d", BIN / program], check=True, capture_output=True, text=True).stdout
+    return [line.split("[")[1].rstrip("]") for line in text.splitlines() if "(NEEDED)" in line]
+
+
+def symbols(program):
+    return subprocess.run(["nm", "-C", "--defined-only", BIN / program], check=True, capture_output=True, text=True).stdout
+
+
+class Link(unittest.TestCase):
+    def test_forbidden_libraries(self):
+        for program, forbidden in PROGRAMS.items():
+            with self.subTest(program):
+                self.assertEqual([], [name for name in needed(program) if name.startswith(forbidden)])
+
+    def test_rank_links_torch(self):
+        self.assertTrue([name for name in needed("titan-rank") if name.startswith("libtorch_cpu")])
+
+    def test_no_static_copies(self):
+        """A static library would not show in NEEDED."""
+        self.assertNotIn("google::protobuf::Message", symbols("titan-rank"))
+        self.assertNotIn("google::protobuf::Message", symbols("titan-shim"))
+        self.assertNotIn("at::native", symbols("titan-worker"))
+
+    def test_no_gloo_vtables(self):
+        """Debian's Gloo headers are older than the wheel's code: a vtable emitted from them would have the wrong layout."""
+        self.assertEqual([], [line for line in symbols("titan-rank").splitlines() if "vtable for gloo::" in line])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)

@@ -1,0 +1,55 @@
+"""What does not belong into a source tree: half-done work, machine paths, and files that nobody formatted."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+UNFINISHED = re.compile(r"\b(TODO|FIXME|XXX)\b")
+MACHINE_PATH = re.compile(r"(?<![\w$}])/(work|root|home/\w+)/")
+CODE = (".h", ".cc", ".cu", ".cuh")
+
+
+def tracked():
+    """Files that git knows, or, in a copy without git, everything outside of build folders."""
+    listed = subprocess.run(["git", "-C", SOURCE, "ls-files", "-z"], capture_output=True, text=True)
+    if listed.returncode == 0 and listed.stdout:
+        return [SOURCE / name for name in listed.stdout.split("\0") if name and (SOURCE / name).is_file()]
+    skipped = {"build", ".deps", ".git", "outputs"}
+    return [p for p in SOURCE.rglob("*") if p.is_file() and not skipped & set(p.relative_to(SOURCE).parts)]
+
+
+class Text(unittest.TestCase):
+    def lines(self, pattern, skip=()):
+        found = []
+        for path in tracked():
+            name = path.relative_to(SOURCE).as_posix()
+            if name.startswith("tests/tidy/") or name in skip:
+                continue
+            try:
+                text = path.read_text()
+            except UnicodeDecodeError:
+                continue
+            found += [f"{name}:{i}: {line.strip()[:100]}" for i, line in enumerate(text.splitlines(), 1) if pattern.search(line)]
+        return found
+
+    def test_nothing_half_done(self):
+        self.assertEqual([], self.lines(UNFINISHED))
+
+    def test_no_machine_paths(self):
+        self.assertEqual([], self.lines(MACHINE_PATH))
+
+    @unittest.skipUnless(shutil.which("clang-format"), "clang-format is not installed")
+    def test_formatted(self):
+        files = [str(p) for p in tracked() if p.suffix in CODE and p.relative_to(SOURCE).parts[0] != "proto"]
+        done = subprocess.run(["clang-format", "--dry-run", "-Werror", *files], capture_output=True, text=True)
+        bad = sorted({line.split(":")[0] for line in done.stderr.splitlines() if "code should be clang-formatted" in line})
+        self.assertEqual([], bad, "run: clang-format -i " + " ".join(bad))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
