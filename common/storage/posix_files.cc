@@ -135,7 +135,7 @@ class PosixFiles : public Files {
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
     if (!S_ISREG(info.st_mode))
-      return absl::FailedPreconditionError(absl::StrCat("open ", path, ": not a regular file"));
+      return absl::InvalidArgumentError(absl::StrCat("open ", path, ": not a regular file"));
     return std::make_unique<PosixReadableFile>(std::move(fd), info.st_size, path);
   }
 

@@ -28,6 +28,9 @@ SaveDecision decide_save(const config::Checkpoint& config, const StepEdge& edge)
 struct StoredStep {
   int64_t step = 0;
   bool full = true;
+  // Found steps may be damaged or belong to an abandoned branch beyond the step that was loaded, so newness is (trust,
+  // step).
+  enum Trust { kFound, kLoaded, kCommitted } trust = kFound;
 };
 
 // Steps to delete so that keep_latest_k stay (0: all stay), oldest first. The newest full one always stays.

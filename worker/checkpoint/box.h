@@ -1,0 +1,33 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+
+namespace titan::checkpoint {
+
+// A rectangular part of a tensor: rows [offset, offset + shape) in every dim. A scalar has no dims and one element.
+struct Box {
+  std::vector<int64_t> offset;
+  std::vector<int64_t> shape;
+  int64_t elements() const;
+};
+
+Box whole(const std::vector<int64_t>& shape);
+
+// Nothing when they share no element.
+std::optional<Box> intersect(const Box& a, const Box& b);
+
+// The elements of `part` (inside both boxes) as runs that are contiguous in `from` and in `to`, both stored row-major:
+// visit(element in from, element in to, count), ascending in `from`. Stops at the first error.
+absl::Status for_each_run(const Box& part, const Box& from, const Box& to,
+                          absl::FunctionRef<absl::Status(int64_t, int64_t, int64_t)> visit);
+
+// Whether the boxes cover a tensor of `shape` exactly once. The message says what is missing or doubled.
+absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Box>& boxes);
+
+}  // namespace titan::checkpoint

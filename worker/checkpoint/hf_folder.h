@@ -1,0 +1,81 @@
+#pragma once
+
+// Hugging Face weights: a folder with one model.safetensors, or several files and model.safetensors.index.json.
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/storage/file.h"
+#include "worker/checkpoint/hf_mapper.h"
+#include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/shard.h"
+
+namespace titan::checkpoint {
+
+inline constexpr char kHfIndexName[] = "model.safetensors.index.json";
+
+class HfFolder {
+ public:
+  // Reads the index and every header; config.json is not needed. Errors: NotFound (no weights), DataLoss naming file
+  // and tensor.
+  static absl::StatusOr<std::unique_ptr<HfFolder>> open(storage::Files& files, const std::string& folder);
+
+  const std::string& folder() const { return folder_; }
+  const std::vector<std::string>& keys() const { return keys_; }
+  bool has(const std::string& key) const { return tensors_.contains(key); }
+  // NotFound naming the key and the nearest one.
+  absl::StatusOr<const TensorEntry*> entry(const std::string& key) const;
+  // Rows [begin, end) of dim 0; all of the tensor by default. CPU, in the file's dtype.
+  absl::StatusOr<at::Tensor> read(const std::string& key, int64_t begin = 0, int64_t end = -1) const;
+
+ private:
+  HfFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
+  absl::Status add_file(const std::string& name);
+
+  storage::Files& files_;
+  std::string folder_;
+  std::map<std::string, std::unique_ptr<storage::ReadableFile>> open_;
+  std::map<std::string, std::pair<storage::ReadableFile*, TensorEntry>> tensors_;
+  std::vector<std::string> keys_;
+};
+
+// Reads the box of parameter `fqn` of full shape `shape`. FailedPrecondition when the weights do not fit.
+absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
+                                          const std::vector<int64_t>& shape, const Box& box);
+
+// One rank's share of turning the "model.*" tensors of a step into Hugging Face files.
+struct HfExport {
+  at::ScalarType dtype = at::kFloat;
+  int64_t max_file_bytes = int64_t{2} << 30;  // A file is put together in memory.
+};
+struct HfFile {
+  std::string name;  // "model-00001-of-00003.safetensors"
+  std::vector<std::string> fqns;
+};
+// The same on every rank. NotFound when the mapper does not know a parameter.
+absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
+                                                const HfExport& options);
+// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
+struct HfWritten {
+  std::vector<std::string> keys;
+  int64_t bytes = 0;
+};
+absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
+                                            const HfFile& file, const HfExport& options, const std::string& folder,
+                                            const std::string& name, const std::atomic<bool>* stop = nullptr);
+// The text of model.safetensors.index.json.
+std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
+
+// All of it in one process, into a new or empty folder: files, index, config.json.
+absl::Status export_folder(storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options,
+                           const std::string& folder,
+                           const std::function<void(const std::string& file)>& progress = {});
+
+}  // namespace titan::checkpoint

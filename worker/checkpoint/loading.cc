@@ -1,0 +1,247 @@
+#include "worker/checkpoint/loading.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_join.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/step_folders.h"
+
+namespace titan::checkpoint {
+namespace {
+
+using From = Candidate::From;
+
+bool contains(const std::vector<std::string>& list, const char* name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+Candidate failure(absl::Status error) { return {.from = From::kError, .error = std::move(error)}; }
+
+void plan_own_steps(storage::Files& files, const Setup& setup, const std::string& folder,
+                    std::vector<Candidate>& plan) {
+  const auto steps = list_steps(files, folder);
+  if (!steps.ok()) {
+    plan.push_back(failure(steps.status()));
+    return;
+  }
+  const int64_t named = setup.config.load_step;
+  for (auto at = steps->rbegin(); at != steps->rend(); ++at) {
+    // A later attempt of a job that started from a named step goes on from what it saved since.
+    if (!at->has_manifest || (named >= 0 && setup.attempt <= 1)) continue;
+    plan.push_back({.from = From::kStep,
+                    .source = Source::kCheckpoint,
+                    .path = at->path,
+                    .step = at->step,
+                    .this_job = named >= 0});
+  }
+  if (named >= 0) {
+    const bool seed = named == 0;
+    plan.push_back({.from = From::kStep,
+                    .source = seed ? Source::kInitial : Source::kCheckpoint,
+                    .path = step_path(folder, named),
+                    .step = named,
+                    .model_only = seed,
+                    .required = true});
+  } else if (!steps->empty() && steps->front().step == 0 && steps->front().has_manifest) {
+    plan.push_back({.from = From::kStep,
+                    .source = Source::kInitial,
+                    .path = steps->front().path,
+                    .step = 0,
+                    .model_only = true,
+                    .required = true});
+  }
+}
+
+void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candidate>& plan) {
+  const config::Checkpoint& config = setup.config;
+  if (!config.initial_load_path && !config.initial_load_in_hf) return;
+  const std::string path = config.initial_load_path.value_or(setup.hf_assets_path);
+  const std::string key = config.initial_load_path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
+  const auto exists = [&](const char* name) { return files.exists(storage::join_path(path, name)); };
+  if (!files.is_folder(path)) {
+    plan.push_back(failure(absl::NotFoundError(absl::StrCat(key, ": ", path, " is not a folder"))));
+  } else if (config.initial_load_in_hf) {
+    plan.push_back(
+        {.from = From::kHuggingFace, .source = Source::kInitial, .path = path, .model_only = true, .required = true});
+  } else if (exists(kManifestName)) {
+    plan.push_back({.from = From::kStep,
+                    .source = Source::kInitial,
+                    .path = path,
+                    .model_only = config.initial_load_model_only,
+                    .required = true});
+  } else if (exists(".metadata")) {
+    plan.push_back(failure(absl::InvalidArgumentError(absl::StrCat(
+        key, ": ", path,
+        " was written by torch.distributed.checkpoint; convert it to Hugging Face safetensors first and set ",
+        "checkpoint.initial_load_in_hf = true"))));
+  } else {
+    if (const auto steps = list_steps(files, path); steps.ok()) {
+      for (auto at = steps->rbegin(); at != steps->rend(); ++at) {
+        if (!at->has_manifest) continue;
+        plan.push_back({.from = From::kStep,
+                        .source = Source::kInitial,
+                        .path = at->path,
+                        .step = at->step,
+                        .model_only = config.initial_load_model_only});
+      }
+    }
+    plan.push_back(failure(absl::NotFoundError(absl::StrCat(
+        key, ": no usable checkpoint in ", path,
+        "; it must be a step-N folder with a manifest.json, a folder of such, or Hugging Face weights with "
+        "checkpoint.initial_load_in_hf = true"))));
+  }
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+
+absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& candidate,
+                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
+  const Manifest& manifest = reader->manifest();
+  if (reader->manifest_crc() != candidate.manifest_crc) {
+    return absl::DataLossError(absl::StrCat(candidate.path, ": this rank sees another manifest than rank 0"));
+  }
+  StagedLoad staged{.step = manifest.step};
+  std::set<std::string> claimed;
+  for (const Slice& slice : slices) {
+    at::Tensor& out = staged.tensors.emplace_back();
+    claimed.insert(slice.key);
+    if (candidate.model_only && !is_model(slice)) continue;
+    if (!candidate.model_only && contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
+    const TensorRecord* record = manifest.find(slice.key);
+    if (record == nullptr) {
+      return absl::FailedPreconditionError(
+          absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+    }
+    if (record->shape != slice.shape) {
+      return absl::FailedPreconditionError(absl::StrCat(candidate.path, " does not fit this model: ", slice.key, " is ",
+                                                        shape_text(record->shape), " there and ",
+                                                        shape_text(slice.shape), " here"));
+    }
+    const Box box{slice.offset, slice.local.sizes().vec()};
+    out = at::empty(box.shape, at::TensorOptions().dtype(record->dtype));
+    TITAN_RETURN_IF_ERROR(reader->read(*record, box, out));
+  }
+  if (candidate.model_only || !contains(exclude, "model")) {
+    for (const TensorRecord& tensor : manifest.tensors) {
+      if (absl::StartsWith(tensor.key, "model.") && !claimed.contains(tensor.key))
+        staged.unclaimed.push_back(tensor.key);
+    }
+  }
+  if (!candidate.model_only) {
+    staged.train_state = without_excluded(manifest.train_state, exclude);
+    if (!contains(exclude, "dataloader")) staged.per_rank = manifest.per_rank;
+  }
+  return staged;
+}
+
+absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candidate& candidate,
+                                              const std::vector<Slice>& slices, const HfMapper* hf) {
+  if (hf == nullptr) {
+    return absl::FailedPreconditionError("checkpoint.initial_load_in_hf: this model has no Hugging Face names");
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, candidate.path));
+  StagedLoad staged;
+  for (const Slice& slice : slices) {
+    at::Tensor& out = staged.tensors.emplace_back();
+    if (!is_model(slice) || slice.local.numel() == 0) continue;
+    TITAN_ASSIGN_OR_RETURN(out, read_parameter(*weights, *hf, slice.key.substr(6), slice.shape,
+                                               Box{slice.offset, slice.local.sizes().vec()}));
+  }
+  return staged;
+}
+
+}  // namespace
+
+bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
+
+nlohmann::json to_json(const Candidate& candidate) {
+  return {{"from", static_cast<int>(candidate.from)},
+          {"source", static_cast<int>(candidate.source)},
+          {"path", candidate.path},
+          {"step", candidate.step},
+          {"model_only", candidate.model_only},
+          {"required", candidate.required},
+          {"manifest_crc", candidate.manifest_crc},
+          {"code", static_cast<int>(candidate.error.code())},
+          {"message", std::string(candidate.error.message())}};
+}
+
+absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
+  try {
+    return Candidate{.from = static_cast<From>(json.at("from").get<int>()),
+                     .source = static_cast<Source>(json.at("source").get<int>()),
+                     .path = json.at("path"),
+                     .step = json.at("step"),
+                     .model_only = json.at("model_only"),
+                     .required = json.at("required"),
+                     .manifest_crc = json.at("manifest_crc"),
+                     .error = absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
+                                           json.at("message").get<std::string>())};
+  } catch (const nlohmann::json::exception& error) {
+    return absl::InternalError(absl::StrCat("rank 0's proposal cannot be read: ", error.what()));
+  }
+}
+
+std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder) {
+  std::vector<Candidate> plan;
+  if (setup.config.enable) {
+    plan_own_steps(files, setup, folder, plan);
+    plan_initial(files, setup, plan);
+  }
+  plan.push_back({.from = From::kFresh, .source = Source::kFresh, .model_only = true});
+  return plan;
+}
+
+absl::StatusOr<bool> inspect(storage::Files& files, const std::string& job_uid, Candidate& candidate) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
+  const Manifest& manifest = reader->manifest();
+  if (candidate.step >= 0 && manifest.step != candidate.step) {
+    return absl::DataLossError(absl::StrCat(candidate.path, "/", kManifestName, ": belongs to step ", manifest.step));
+  }
+  candidate.step = manifest.step;
+  candidate.manifest_crc = reader->manifest_crc();
+  if (candidate.this_job && manifest.job_uid != job_uid) return false;
+  if (!manifest.full && !candidate.model_only) {
+    if (!candidate.required) return false;
+    return absl::FailedPreconditionError(
+        absl::StrCat(candidate.path,
+                     " is a model-only export, not a resume point; to start from its weights name it in "
+                     "checkpoint.initial_load_path"));
+  }
+  return true;
+}
+
+absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
+                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
+                                      const HfMapper* hf) {
+  switch (candidate.from) {
+    case From::kStep:
+      return stage_step(files, candidate, slices, exclude);
+    case From::kHuggingFace:
+      return stage_hugging_face(files, candidate, slices, hf);
+    case From::kFresh:
+      return StagedLoad{.tensors = std::vector<at::Tensor>(slices.size())};
+    case From::kError:
+      break;
+  }
+  return candidate.error;
+}
+
+nlohmann::json without_excluded(nlohmann::json train_state, const std::vector<std::string>& exclude) {
+  for (const char* member : {"lr_scheduler", "dataloader"}) {
+    if (contains(exclude, member)) train_state.erase(member);
+  }
+  if (contains(exclude, "train_state")) {
+    nlohmann::json kept = nlohmann::json::object();
+    for (const char* member : {"lr_scheduler", "dataloader"}) {
+      if (train_state.contains(member)) kept[member] = train_state[member];
+    }
+    return kept;
+  }
+  return train_state;
+}
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,62 @@
+#pragma once
+
+// What a load tries, in which order, and how one rank reads its part into host memory. Agreement between the ranks is
+// checkpointer.cc's.
+
+#include <ATen/ATen.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/checkpoint/checkpointer.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/shard.h"
+
+namespace titan::checkpoint {
+
+// One thing that rank 0 proposes to all ranks.
+struct Candidate {
+  enum class From { kStep, kHuggingFace, kFresh, kError };
+  From from = From::kFresh;
+  Source source = Source::kFresh;
+  std::string path;
+  int64_t step = -1;          // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
+  bool model_only = false;    // Take the model's tensors alone.
+  bool required = false;      // Unusable: an error. Otherwise it is rejected and the next one is proposed.
+  bool this_job = false;      // Skipped unless this job wrote it.
+  uint32_t manifest_crc = 0;  // Filled by inspect(): every rank must see this manifest.
+  absl::Status error;         // kError: what load() returns.
+};
+nlohmann::json to_json(const Candidate& candidate);
+absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
+
+// In order of precedence, ending with kFresh or kError. Looks at names only.
+std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder);
+
+// Rank 0, before it proposes a kStep: reads the manifest and fills in step and manifest_crc. False: to be skipped in
+// silence (a model-only export is no resume point).
+absl::StatusOr<bool> inspect(storage::Files& files, const std::string& job_uid, Candidate& candidate);
+
+// What a rank read: one tensor per slice, undefined where nothing is loaded.
+struct StagedLoad {
+  std::vector<at::Tensor> tensors;
+  std::vector<std::string> unclaimed;  // The candidate's model tensors that this rank has no slice of.
+  int64_t step = 0;
+  nlohmann::json train_state = nlohmann::json::object();
+  std::vector<nlohmann::json> per_rank;
+};
+
+// Errors: FailedPrecondition when the tensors do not fit the slices; anything else when they cannot be read.
+absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,
+                                      const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
+                                      const HfMapper* hf);
+
+// Drops what `exclude` names from a saved train state: "lr_scheduler" and "dataloader" are members, "train_state" is
+// the rest.
+nlohmann::json without_excluded(nlohmann::json train_state, const std::vector<std::string>& exclude);
+
+bool is_model(const Slice& slice);  // Key "model.*".
+
+}  // namespace titan::checkpoint

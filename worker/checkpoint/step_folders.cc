@@ -1,0 +1,176 @@
+#include "worker/checkpoint/step_folders.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::checkpoint {
+namespace {
+
+constexpr char kStepPrefix[] = "step-";
+constexpr char kPurgedPrefix[] = ".purged-";
+constexpr char kExportPrefix[] = ".export-";
+
+// N of "step-N", or -1. Only the spelling that step_path() writes counts: not "step-007".
+int64_t step_of(const std::string& name) {
+  int64_t step = -1;
+  if (!absl::StartsWith(name, kStepPrefix) || !absl::SimpleAtoi(name.substr(sizeof kStepPrefix - 1), &step)) return -1;
+  return step >= 0 && name == absl::StrCat(kStepPrefix, step) ? step : -1;
+}
+
+bool is_shard(const std::string& name) {
+  return name.size() > 1 && name[0] == 'a' && name[1] >= '0' && name[1] <= '9' && absl::EndsWith(name, ".safetensors");
+}
+
+bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }
+
+}  // namespace
+
+std::string step_path(const std::string& folder, int64_t step) {
+  return storage::join_path(folder, absl::StrCat(kStepPrefix, step));
+}
+
+absl::StatusOr<std::vector<StepFolder>> list_steps(storage::Files& files, const std::string& folder) {
+  std::vector<StepFolder> steps;
+  auto names = files.list(folder);
+  if (absl::IsNotFound(names.status())) return steps;
+  if (!names.ok()) return names.status();
+  for (const std::string& name : *names) {
+    const int64_t step = step_of(name);
+    if (step < 0) continue;
+    StepFolder found{.step = step, .path = storage::join_path(folder, name)};
+    found.has_manifest = files.exists(storage::join_path(found.path, kManifestName));
+    found.has_hf_index = files.exists(storage::join_path(found.path, "model.safetensors.index.json"));
+    found.has_dcp = files.exists(storage::join_path(found.path, ".metadata"));
+    steps.push_back(std::move(found));
+  }
+  std::sort(steps.begin(), steps.end(), [](const StepFolder& a, const StepFolder& b) { return a.step < b.step; });
+  return steps;
+}
+
+Janitor::~Janitor() { wait(); }
+
+void Janitor::wait() {
+  if (deleter_.joinable()) deleter_.join();
+}
+
+absl::Status Janitor::retire(const std::vector<std::string>& names) {
+  std::vector<std::string> doomed;
+  absl::Status status;
+  for (const std::string& name : names) {
+    std::string target = storage::join_path(folder_, name);
+    if (!absl::StartsWith(name, kPurgedPrefix)) {
+      // The attempt in the name keeps two attempts' purges of one step apart; a taken name is an older crash's rest.
+      target = storage::join_path(folder_, absl::StrCat(kPurgedPrefix, "a", attempt_, "-", name));
+      if (files_.exists(target)) {
+        if (status = files_.remove_folder(target); !status.ok()) break;
+      }
+      if (status = files_.rename(storage::join_path(folder_, name), target); !status.ok()) break;
+    }
+    doomed.push_back(std::move(target));
+  }
+  wait();
+  if (!doomed.empty()) {
+    deleter_ = std::thread([this, doomed = std::move(doomed)] {
+      for (const std::string& path : doomed) files_.remove_folder(path).IgnoreError();  // The next start tries again.
+    });
+  }
+  return status;
+}
+
+absl::Status Janitor::clean_leftovers() {
+  auto names = files_.list(folder_);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    std::vector<std::string> doomed;
+    for (const std::string& name : *names) {
+      if (absl::StartsWith(name, kPurgedPrefix) || absl::StartsWith(name, kExportPrefix)) doomed.push_back(name);
+    }
+    TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files_, folder_));
+    for (const StepFolder& step : steps) {
+      if (!step.has_manifest && !step.has_hf_index && !step.has_dcp) {
+        doomed.push_back(absl::StrCat(kStepPrefix, step.step));
+        continue;
+      }
+      // Shards beside a manifest that names others: an attempt died while it saved this step again.
+      if (!step.has_manifest) continue;
+      const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
+      if (!text.ok()) continue;
+      const auto manifest = manifest_from_text(*text);
+      if (!manifest.ok()) continue;  // Nothing is deleted on a damaged manifest's word.
+      full_[step.step] = manifest->full;
+      std::set<std::string> named;
+      for (const FileRecord& file : manifest->files) named.insert(file.name);
+      TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
+      for (const std::string& entry : entries) {
+        if ((is_shard(entry) && !named.contains(entry)) || is_temporary(entry)) {
+          TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(step.path, entry)));
+        }
+      }
+    }
+    return retire(doomed);
+  });
+}
+
+absl::Status Janitor::clean_step(const Manifest& manifest) {
+  const std::string path = step_path(folder_, manifest.step);
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
+  std::set<std::string> named;
+  for (const FileRecord& file : manifest.files) named.insert(file.name);
+  std::vector<std::string> doomed;
+  for (const std::string& entry : entries) {
+    if ((is_shard(entry) && !named.contains(entry)) || is_temporary(entry)) doomed.push_back(entry);
+  }
+  if (doomed.empty()) return absl::OkStatus();
+  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    for (const std::string& entry : doomed) TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(path, entry)));
+    return absl::OkStatus();
+  });
+}
+
+void Janitor::note_committed(int64_t step, bool full) {
+  trust_[step] = StoredStep::kCommitted;
+  full_[step] = full;
+}
+
+bool Janitor::is_full(const StepFolder& step) {
+  if (!step.has_manifest) return false;
+  if (const auto known = full_.find(step.step); known != full_.end()) return known->second;
+  const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
+  const auto manifest = text.ok() ? manifest_from_text(*text) : text.status();
+  return full_[step.step] = manifest.ok() && manifest->full;
+}
+
+absl::Status Janitor::purge(int keep_latest_k) {
+  if (keep_latest_k <= 0) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, list_steps(files_, folder_));
+  std::vector<StoredStep> steps;
+  for (const StepFolder& folder : folders) {
+    if (!folder.has_manifest && !folder.has_hf_index && !folder.has_dcp) continue;
+    const auto trust = trust_.find(folder.step);
+    steps.push_back({folder.step, is_full(folder), trust == trust_.end() ? StoredStep::kFound : trust->second});
+  }
+  const std::vector<int64_t> doomed = steps_to_purge(std::move(steps), keep_latest_k);
+  if (doomed.empty()) return absl::OkStatus();
+  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    std::vector<std::string> names;
+    std::vector<std::unique_ptr<storage::FileLock>> locks;  // Until the rename is done.
+    for (const int64_t step : doomed) {
+      const std::string manifest = storage::join_path(step_path(folder_, step), kManifestName);
+      auto lock = files_.try_lock(manifest, storage::LockMode::kExclusive);
+      if (absl::IsUnavailable(lock.status())) continue;  // Being read; the next purge sees it again.
+      if (lock.ok()) locks.push_back(*std::move(lock));
+      names.push_back(absl::StrCat(kStepPrefix, step));
+      full_.erase(step);
+      trust_.erase(step);
+    }
+    return retire(names);
+  });
+}
+
+}  // namespace titan::checkpoint
