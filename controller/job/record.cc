@@ -1,0 +1,74 @@
+#include "controller/job/record.h"
+
+#include <cmath>
+#include <limits>
+
+namespace titan::job {
+
+// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them.
+#define TITAN_RECORD_FIELDS(Type, ...)                                                      \
+  void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) {              \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))                \
+  }                                                                                         \
+  void from_json(const nlohmann::json& nlohmann_json_j, Type& nlohmann_json_t) {            \
+    const Type nlohmann_json_default_obj;                                                   \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_FROM_WITH_DEFAULT, __VA_ARGS__)) \
+  }
+
+TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, backoff_max_seconds,
+                    unreachable_grace_seconds, orphan_timeout_seconds, stop_grace_seconds)
+TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step)
+TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
+                    project, job_id, restart)
+TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks)
+TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message)
+TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
+                    cancel_requested, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
+                    end_time_ns)
+TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
+                    last_step, end_cause, end_message, exits, phase_seconds, store_host, store_port)
+TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity)
+TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
+                    device_model, cordoned, cordon_reason, lease_epoch, events)
+
+namespace {
+
+nlohmann::json number(double value) { return std::isfinite(value) ? nlohmann::json(value) : nlohmann::json(nullptr); }
+
+double number_at(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  if (it == json.end()) return 0;
+  return it->is_null() ? std::numeric_limits<double>::quiet_NaN() : it->get<double>();
+}
+
+}  // namespace
+
+void to_json(nlohmann::json& json, JobState state) { json = std::string(name(state)); }
+
+void from_json(const nlohmann::json& json, JobState& state) {
+  const absl::StatusOr<JobState> parsed = state_from_name(json.get_ref<const std::string&>());
+  if (!parsed.ok()) throw nlohmann::json::other_error::create(501, std::string(parsed.status().message()), &json);
+  state = *parsed;
+}
+
+void to_json(nlohmann::json& json, const Progress& progress) {
+  json = {{"step", progress.step},
+          {"loss", number(progress.loss)},
+          {"grad_norm", number(progress.grad_norm)},
+          {"tokens_per_second", number(progress.tokens_per_second)},
+          {"mfu_percent", number(progress.mfu_percent)},
+          {"committed_step", progress.committed_step},
+          {"update_time_ns", progress.update_time_ns}};
+}
+
+void from_json(const nlohmann::json& json, Progress& progress) {
+  progress.step = json.value("step", int64_t{0});
+  progress.loss = number_at(json, "loss");
+  progress.grad_norm = number_at(json, "grad_norm");
+  progress.tokens_per_second = number_at(json, "tokens_per_second");
+  progress.mfu_percent = number_at(json, "mfu_percent");
+  progress.committed_step = json.value("committed_step", int64_t{0});
+  progress.update_time_ns = json.value("update_time_ns", int64_t{0});
+}
+
+}  // namespace titan::job

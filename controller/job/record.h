@@ -1,0 +1,181 @@
+#pragma once
+
+// What the controller remembers about jobs, attempts and nodes: the values of its store, as JSON objects.
+// A member that an older record lacks takes its default, so members may be added freely; they are never renamed.
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "controller/job/state.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::job {
+
+struct RestartPolicy {
+  int no_progress_limit = 3;  // Restarts without a new step or commit before the job fails.
+  double backoff_initial_seconds = 1;
+  double backoff_max_seconds = 60;
+  double unreachable_grace_seconds = 60;
+  double orphan_timeout_seconds = 600;
+  double stop_grace_seconds = 30;
+};
+
+// What the restart policy knows of the job's past.
+struct RestartHistory {
+  int without_progress = 0;  // Restarts since the last progress.
+  int64_t best_step = 0;     // Highest finished step of any attempt.
+  int64_t best_commit = 0;   // Newest full checkpoint.
+  std::string user_error;    // Last user error's reason, and the step at which it struck.
+  int64_t user_error_step = -1;
+};
+
+// The part of a job's specification that scheduling needs. The full configuration is a record of its own.
+struct Spec {
+  std::string title;
+  std::string dump_folder;  // Absolute, normalised.
+  std::string device = "cpu";
+  int ranks = 1;
+  int ranks_per_node = 0;    // 0: the scheduler decides.
+  int threads_per_rank = 0;  // 0: resolved at the first placement and kept.
+  int priority = 0;
+  int64_t total_steps = 0;
+  std::string project = "default";
+  std::string job_id;
+  RestartPolicy restart;
+};
+
+struct JobRecord {
+  std::string uid;
+  std::string name;          // projects/{project}/jobs/{job}
+  int64_t order = 0;         // Creation order: age in the queue, and the page order of lists.
+  std::string request_id;    // Of the request that created it; kept as long as the job.
+  uint32_t fingerprint = 0;  // CRC of that request's content: a reused id with other content is an error.
+  JobState state = JobState::kQueued;
+  std::string failure_reason;
+  std::string failure_message;
+  bool cancel_requested = false;
+  Spec spec;
+  RestartHistory history;
+  int attempts = 0;          // Attempts made; the newest one's number.
+  int64_t events = 0;        // Events written; the newest one's number.
+  int threads_per_rank = 0;  // Resolved once: results depend on it bit for bit.
+  int64_t create_time_ns = 0;
+  int64_t start_time_ns = 0;  // First step of the first attempt that made one.
+  int64_t end_time_ns = 0;
+};
+
+struct Placement {
+  std::string node;
+  int first_rank = 0;
+  int num_ranks = 0;
+  bool operator==(const Placement& other) const {
+    return node == other.node && first_rank == other.first_rank && num_ranks == other.num_ranks;
+  }
+};
+
+struct RankExit {
+  int rank = 0;
+  std::string node;
+  int exit_code = 0;  // -1 when a signal ended it.
+  int signal = 0;
+  bool out_of_memory = false;
+  int64_t time_ns = 0;
+  std::string message;
+};
+
+struct AttemptRecord {
+  int number = 0;
+  std::vector<Placement> placements;  // The first one holds rank 0 and leads.
+  int64_t start_time_ns = 0;
+  int64_t first_step_time_ns = 0;
+  int64_t end_time_ns = 0;
+  int64_t resumed_step = 0;
+  int64_t last_step = 0;
+  std::string end_cause;
+  std::string end_message;
+  std::vector<RankExit> exits;
+  std::map<std::string, double> phase_seconds;
+  std::string store_host;  // Known once prepared.
+  int store_port = 0;
+};
+
+struct Progress {
+  int64_t step = 0;
+  double loss = 0;
+  double grad_norm = 0;
+  double tokens_per_second = 0;
+  double mfu_percent = 0;
+  int64_t committed_step = 0;
+  int64_t update_time_ns = 0;
+};
+
+struct EventRecord {
+  int64_t time_ns = 0;
+  std::string job;  // Full name; empty for node events.
+  std::string node;
+  int attempt = 0;
+  int rank = -1;
+  std::string reason;
+  std::string message;
+  std::string severity = "info";
+};
+
+struct NodeRecord {
+  std::string name;
+  std::string instance;
+  std::string address;
+  std::string version;
+  std::string device;
+  int devices = 0;
+  int cpu_cores = 0;
+  int64_t memory_bytes = 0;
+  std::string device_model;
+  bool cordoned = false;
+  std::string cordon_reason;
+  int64_t lease_epoch = 0;
+  int64_t events = 0;
+};
+
+void to_json(nlohmann::json& json, const RestartPolicy& policy);
+void from_json(const nlohmann::json& json, RestartPolicy& policy);
+void to_json(nlohmann::json& json, const RestartHistory& history);
+void from_json(const nlohmann::json& json, RestartHistory& history);
+void to_json(nlohmann::json& json, const Spec& spec);
+void from_json(const nlohmann::json& json, Spec& spec);
+void to_json(nlohmann::json& json, const Placement& placement);
+void from_json(const nlohmann::json& json, Placement& placement);
+void to_json(nlohmann::json& json, const RankExit& exit);
+void from_json(const nlohmann::json& json, RankExit& exit);
+void to_json(nlohmann::json& json, JobState state);
+void from_json(const nlohmann::json& json, JobState& state);
+void to_json(nlohmann::json& json, const Progress& progress);  // Non-finite numbers become null and come back as NaN.
+void from_json(const nlohmann::json& json, Progress& progress);
+void to_json(nlohmann::json& json, const JobRecord& record);
+void from_json(const nlohmann::json& json, JobRecord& record);
+void to_json(nlohmann::json& json, const AttemptRecord& record);
+void from_json(const nlohmann::json& json, AttemptRecord& record);
+void to_json(nlohmann::json& json, const EventRecord& record);
+void from_json(const nlohmann::json& json, EventRecord& record);
+void to_json(nlohmann::json& json, const NodeRecord& record);
+void from_json(const nlohmann::json& json, NodeRecord& record);
+
+template <typename Record>
+std::string encode(const Record& record) {
+  // Text from outside may hold broken UTF-8; a record must be writable whatever a rank printed.
+  return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+// Errors: DataLoss naming what is wrong with the text.
+template <typename Record>
+absl::StatusOr<Record> decode(const std::string& text) {
+  try {
+    return nlohmann::json::parse(text).get<Record>();
+  } catch (const nlohmann::json::exception& error) {
+    return absl::DataLossError(error.what());
+  }
+}
+
+}  // namespace titan::job

@@ -1,0 +1,210 @@
+#include "controller/job/restart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/rank_protocol/launch.h"
+
+namespace titan::job {
+namespace {
+
+using rank_protocol::ExitCode;
+
+constexpr int kSigKill = 9;
+
+// Exits that say what went wrong come before exits that are consequences.
+int rank_of_blame(const RankExit& exit) {
+  if (exit.out_of_memory) return 2;
+  if (exit.signal != 0) return 6;
+  switch (exit.exit_code) {
+    case ExitCode::kExitBadConfig:
+    case ExitCode::kExitUsage:
+      return 0;
+    case ExitCode::kExitUserError:
+      return 1;
+    case ExitCode::kExitOutOfMemory:
+      return 2;
+    case ExitCode::kExitStorage:
+      return 3;
+    case ExitCode::kExitFenced:
+      return 4;
+    case ExitCode::kExitPeerLost:
+      return 7;
+    case ExitCode::kExitFinished:
+    case ExitCode::kExitStopped:
+      return 9;
+    default:
+      return 5;
+  }
+}
+
+Cause cause_of(const RankExit& exit) {
+  switch (rank_of_blame(exit)) {
+    case 0:
+      return Cause::kBadConfig;
+    case 1:
+      return Cause::kUserError;
+    case 2:
+      return Cause::kOutOfMemory;
+    case 3:
+      return Cause::kStorageError;
+    case 4:
+      return Cause::kFenced;
+    case 6:
+      return Cause::kRankKilled;
+    default:
+      return Cause::kRankFailed;
+  }
+}
+
+std::string how_it_left(const RankExit& exit) {
+  if (exit.out_of_memory) return "was killed for memory";
+  if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal);
+  return absl::StrCat("left with exit code ", exit.exit_code);
+}
+
+// Killed by the controller, which stopped what was left of the attempt.
+bool is_collateral(const RankExit& exit, int64_t stop_time_ns) {
+  return stop_time_ns != 0 && exit.signal == kSigKill && !exit.out_of_memory && exit.time_ns >= stop_time_ns;
+}
+
+const RankExit* find_root(const EndFacts& facts) {
+  const RankExit* root = nullptr;
+  for (const bool take_collateral : {false, true}) {
+    for (const RankExit& exit : facts.exits) {
+      if (is_collateral(exit, facts.stop_time_ns) != take_collateral || rank_of_blame(exit) == 9) continue;
+      const auto order = [](const RankExit& e) { return std::make_pair(rank_of_blame(e), e.time_ns); };
+      if (root == nullptr || order(exit) < order(*root)) root = &exit;
+    }
+    // A peer was lost, yet only the controller's own kills are left to explain it: the earliest of them was the lost
+    // peer.
+    if (root != nullptr && rank_of_blame(*root) != 7) return root;
+  }
+  return root;
+}
+
+AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
+  AttemptEnd end{cause_of(exit), "", absl::StrCat("rank ", exit.rank, " on ", exit.node, " ", how_it_left(exit))};
+  std::string words = exit.message;
+  for (const ErrorReport& error : facts.errors) {
+    if (error.rank != exit.rank) continue;
+    end.reason = error.reason;
+    words = error.message;
+  }
+  if (!words.empty()) absl::StrAppend(&end.message, ": ", words);
+  return end;
+}
+
+Cause cause_of(const Refusal& refusal) {
+  if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
+  if (refusal.reason == "DUMP_FOLDER_NOT_SHARED" || refusal.reason == "DUMP_FOLDER_UNUSABLE") return Cause::kUserError;
+  return Cause::kLaunchFailed;
+}
+
+std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
+  const auto left_with = [&](int code) {
+    return std::count_if(facts.exits.begin(), facts.exits.end(),
+                         [&](const RankExit& exit) { return exit.signal == 0 && exit.exit_code == code; });
+  };
+  const int finished = static_cast<int>(left_with(ExitCode::kExitFinished));
+  const int stopped = static_cast<int>(left_with(ExitCode::kExitStopped));
+  if (finished == facts.num_ranks) return AttemptEnd{Cause::kFinished, "", "every rank finished"};
+  if (facts.cancelled) {
+    return AttemptEnd{Cause::kCancelled, "",
+                      stopped == facts.num_ranks ? "cancelled; the ranks saved first" : "cancelled"};
+  }
+  if (finished + stopped == facts.num_ranks) {
+    return AttemptEnd{Cause::kStopped, "", "the ranks were asked to stop; they saved and left"};
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+absl::string_view name(Cause cause) {
+  switch (cause) {
+    case Cause::kFinished:
+      return "FINISHED";
+    case Cause::kCancelled:
+      return "CANCELLED";
+    case Cause::kStopped:
+      return "STOPPED";
+    case Cause::kRankKilled:
+      return "RANK_KILLED";
+    case Cause::kRankFailed:
+      return "RANK_FAILED";
+    case Cause::kOutOfMemory:
+      return "OUT_OF_MEMORY";
+    case Cause::kStorageError:
+      return "STORAGE_ERROR";
+    case Cause::kFenced:
+      return "FENCED";
+    case Cause::kShimLost:
+      return "SHIM_LOST";
+    case Cause::kNodeLost:
+      return "NODE_LOST";
+    case Cause::kLaunchFailed:
+      return "LAUNCH_FAILED";
+    case Cause::kUserError:
+      return "USER_ERROR";
+    case Cause::kBadConfig:
+      return "BAD_CONFIG";
+  }
+  return "UNKNOWN";
+}
+
+AttemptEnd classify(const EndFacts& facts) {
+  if (std::optional<AttemptEnd> clean = clean_end(facts)) return *clean;
+  const RankExit* root = find_root(facts);
+  // A rank that names a user error outranks everything; a lost node or shim outranks the deaths that followed from it.
+  if (root != nullptr && rank_of_blame(*root) <= 1) return from_exit(*root, facts);
+  if (!facts.lost_nodes.empty()) {
+    return {Cause::kNodeLost, "", absl::StrCat("lost node ", absl::StrJoin(facts.lost_nodes, ", "))};
+  }
+  if (!facts.refusals.empty()) {
+    const Refusal& refusal = facts.refusals.front();
+    return {cause_of(refusal), refusal.reason, absl::StrCat("node ", refusal.node, ": ", refusal.message)};
+  }
+  if (root != nullptr) return from_exit(*root, facts);
+  return {Cause::kRankFailed, "",
+          absl::StrCat(facts.exits.size(), " of ", facts.num_ranks, " ranks were seen leaving")};
+}
+
+bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
+  const bool progress = step > history.best_step || commit > history.best_commit;
+  history.best_step = std::max(history.best_step, step);
+  history.best_commit = std::max(history.best_commit, commit);
+  if (progress) history.without_progress = 0;
+  return progress;
+}
+
+Verdict decide(const RestartPolicy& policy, RestartHistory& history, const AttemptEnd& end, int64_t step,
+               double jitter) {
+  const auto fail = [&](absl::string_view reason, std::string message) {
+    return Verdict{false, 0, std::string(reason), std::move(message)};
+  };
+  const std::string reason = end.reason.empty() ? std::string(name(end.cause)) : end.reason;
+  if (end.cause == Cause::kBadConfig) return fail(reason, end.message);
+  if (end.cause == Cause::kUserError) {
+    if (history.user_error == reason && history.user_error_step == step) {
+      return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));
+    }
+    history.user_error = reason;
+    history.user_error_step = step;
+  }
+  if (history.without_progress >= policy.no_progress_limit) {
+    return fail("NO_PROGRESS",
+                absl::StrCat(history.without_progress, " restarts reached no new step or checkpoint beyond step ",
+                             history.best_step, "; the last attempt ended with ", reason, ": ", end.message));
+  }
+  const int restart =
+      history.without_progress++;  // The first one is immediate, then 1, 2, 4 ... times the initial backoff.
+  if (restart == 0) return {true, 0, "", ""};
+  const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
+  return {true, std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds), "", ""};
+}
+
+}  // namespace titan::job

@@ -1,0 +1,82 @@
+#pragma once
+
+// Why an attempt ended, and whether there is another one. Pure: facts in, verdict out.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "controller/job/record.h"
+
+namespace titan::job {
+
+enum class Cause {
+  kFinished,
+  kCancelled,
+  kStopped,     // Ranks were asked to save and leave by something other than a cancel: a signal, a service stop.
+  kRankKilled,  // A bare signal: blames neither the job nor the node.
+  kRankFailed,  // A bug, an unexpected throw, or a peer lost without a named culprit.
+  kOutOfMemory,
+  kStorageError,
+  kFenced,  // Somebody newer owns the dump folder.
+  kShimLost,
+  kNodeLost,
+  kLaunchFailed,  // A node could not prepare or start its ranks.
+  kUserError,     // Data, tokenizer, checkpoint or weights: the same one at the same step twice ends the job.
+  kBadConfig,     // Never retried.
+};
+absl::string_view name(Cause cause);  // UPPER_SNAKE, as in Attempt.end_cause.
+
+// An error event that a rank wrote before it left.
+struct ErrorReport {
+  int rank = 0;
+  std::string kind;    // user, infra, peer, fenced.
+  std::string reason;  // UPPER_SNAKE.
+  std::string message;
+};
+
+// A node that could not do its part, in its own words.
+struct Refusal {
+  std::string node;
+  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, ...
+  std::string message;
+};
+
+struct EndFacts {
+  std::vector<RankExit> exits;
+  std::vector<ErrorReport> errors;
+  std::vector<Refusal> refusals;
+  std::vector<std::string> lost_nodes;
+  bool cancelled = false;    // Somebody cancelled the job.
+  int64_t stop_time_ns = 0;  // When the controller told what was left to die; 0: it did not.
+  int num_ranks = 0;
+};
+
+struct AttemptEnd {
+  Cause cause = Cause::kRankFailed;
+  std::string reason;   // Finer than the cause where something named it: NONFINITE_LOSS, DUMP_FOLDER_NOT_SHARED, ...
+  std::string message;  // One line: which rank or node, and its own last words.
+};
+
+// The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,
+// are consequences and never the root while anything better is known.
+AttemptEnd classify(const EndFacts& facts);
+
+// Takes a finished step or full commit into the history. True when it was never reached before: the counters start
+// over.
+bool note_progress(RestartHistory& history, int64_t step, int64_t commit);
+
+struct Verdict {
+  bool restart = false;
+  double delay_seconds = 0;
+  std::string failure_reason;  // When there is no restart.
+  std::string failure_message;
+};
+
+// What follows an attempt that neither finished nor was cancelled. `step`: the last one that it finished.
+// `jitter` in [0, 1) spreads the backoff by up to a quarter.
+Verdict decide(const RestartPolicy& policy, RestartHistory& history, const AttemptEnd& end, int64_t step,
+               double jitter);
+
+}  // namespace titan::job

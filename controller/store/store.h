@@ -1,0 +1,87 @@
+#pragma once
+
+// The controller's memory: an ordered log of changes to keyed records. Every transaction gets the next revision;
+// nothing is acknowledged, readable or announced before it is durable, and callbacks run in log order.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace titan::store {
+
+struct Record {
+  std::string key;
+  std::string value;
+  int64_t revision = 0;  // Of the last change.
+};
+
+struct Mutation {
+  std::string key;
+  std::optional<std::string> value;  // Nothing: delete.
+  // The record's revision that the writer knows; 0: there is no such record. Anything else aborts the whole
+  // transaction.
+  std::optional<int64_t> expected_revision;
+};
+
+inline Mutation put(std::string key, std::string value) { return {std::move(key), std::move(value), std::nullopt}; }
+inline Mutation erase(std::string key) { return {std::move(key), std::nullopt, std::nullopt}; }
+
+enum class WhenFull {
+  kRefuse,  // A full disk answers ResourceExhausted: for what a client asks, who can try again.
+  kRetry,   // Keeps its place until there is room: for what already happened and must not be lost.
+};
+
+struct Transaction {
+  std::vector<Mutation> mutations;
+  WhenFull when_full = WhenFull::kRetry;
+};
+
+// The revision, or: Aborted (an expected revision did not match), ResourceExhausted (disk), Unavailable (the store has
+// failed or is closing; nothing of the transaction was applied as far as readers will ever see).
+using Committed = std::function<void(const absl::StatusOr<int64_t>&)>;
+
+// One change of the log. `value` is nothing for a deletion.
+struct Change {
+  int64_t revision = 0;
+  std::string key;
+  std::optional<std::string> value;
+};
+
+class Store {
+ public:
+  virtual ~Store() = default;
+
+  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order.
+  virtual void commit(Transaction transaction, Committed done) = 0;
+
+  // Revision of the last durable transaction.
+  virtual int64_t revision() const = 0;
+
+  // Errors of the three readers: DataLoss when a record's checksum does not match.
+  virtual absl::StatusOr<std::optional<Record>> get(const std::string& key) const = 0;
+  // Records whose key begins with `prefix` and is greater than `after`, by key, at most `limit`.
+  virtual absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
+                                                   int limit) const = 0;
+  // Changes with a greater revision, in order: whole transactions, about `limit` changes. OutOfRange when older ones
+  // were compacted away: read the records again and go on from revision().
+  virtual absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const = 0;
+
+  // `listener` runs on the store's thread after each group of transactions has become durable and their callbacks have
+  // run. Unsubscribe by destroying the handle, which waits for a running listener.
+  using Listener = std::function<void(int64_t revision)>;
+  virtual std::shared_ptr<void> subscribe(Listener listener) = 0;
+};
+
+// Every record under a prefix, read in pages.
+absl::StatusOr<std::vector<Record>> scan_all(const Store& store, const std::string& prefix);
+
+// The smallest string that is greater than every string with this prefix (ASCII prefixes only).
+std::string prefix_end(std::string prefix);
+
+}  // namespace titan::store

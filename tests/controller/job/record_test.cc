@@ -1,0 +1,60 @@
+#include "controller/job/record.h"
+
+#include <cmath>
+#include <limits>
+
+#include "gtest/gtest.h"
+
+namespace titan::job {
+namespace {
+
+TEST(RecordTest, AJobComesBackAsItWas) {
+  JobRecord record;
+  record.uid = "u1";
+  record.name = "projects/default/jobs/a";
+  record.order = 7;
+  record.fingerprint = 4000000000u;
+  record.state = JobState::kRecovering;
+  record.spec.dump_folder = "/data/a";
+  record.spec.ranks = 4;
+  record.spec.restart.stop_grace_seconds = 2.5;
+  record.history.best_step = 12;
+  record.history.user_error = "NONFINITE_LOSS";
+  const absl::StatusOr<JobRecord> back = decode<JobRecord>(encode(record));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(encode(*back), encode(record));
+  EXPECT_EQ(back->state, JobState::kRecovering);
+  EXPECT_EQ(back->spec.restart.stop_grace_seconds, 2.5);
+}
+
+// A record of an older version lacks members; it must load with their defaults.
+TEST(RecordTest, MissingMembersTakeDefaults) {
+  const absl::StatusOr<AttemptRecord> attempt = decode<AttemptRecord>(R"({"number":3,"placements":[{"node":"a"}]})");
+  ASSERT_TRUE(attempt.ok()) << attempt.status();
+  EXPECT_EQ(attempt->number, 3);
+  EXPECT_EQ(attempt->placements[0].num_ranks, 0);
+}
+
+TEST(RecordTest, NonFiniteProgressSurvives) {
+  Progress progress;
+  progress.loss = std::numeric_limits<double>::quiet_NaN();
+  progress.grad_norm = 1.5;
+  const absl::StatusOr<Progress> back = decode<Progress>(encode(progress));
+  ASSERT_TRUE(back.ok());
+  EXPECT_TRUE(std::isnan(back->loss));
+  EXPECT_EQ(back->grad_norm, 1.5);
+}
+
+TEST(RecordTest, BrokenUtf8OfARankIsStillWritten) {
+  EventRecord event;
+  event.message = "bad \xff byte";
+  EXPECT_TRUE(decode<EventRecord>(encode(event)).ok());
+}
+
+TEST(RecordTest, DamageIsDataLoss) {
+  EXPECT_EQ(decode<JobRecord>("{").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(decode<JobRecord>(R"({"state":"SLEEPING"})").status().code(), absl::StatusCode::kDataLoss);
+}
+
+}  // namespace
+}  // namespace titan::job

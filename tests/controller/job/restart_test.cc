@@ -1,0 +1,119 @@
+#include "controller/job/restart.h"
+
+#include "common/rank_protocol/launch.h"
+#include "gtest/gtest.h"
+
+namespace titan::job {
+namespace {
+
+RankExit left(int rank, int code, int64_t time = 10) {
+  return {rank, "n" + std::to_string(rank), code, 0, false, time, ""};
+}
+RankExit killed(int rank, int signal, int64_t time) {
+  return {rank, "n" + std::to_string(rank), -1, signal, false, time, ""};
+}
+
+// The rank that was killed is the root; its peers' failed collectives and our own kills are consequences.
+TEST(ClassifyTest, FindsTheKilledRank) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 10), killed(2, 9, 40)},
+                 .num_ranks = 3};
+  facts.stop_time_ns = 30;
+  const AttemptEnd end = classify(facts);
+  EXPECT_EQ(end.cause, Cause::kRankKilled);
+  EXPECT_EQ(end.message, "rank 1 on n1 was killed by signal 9");
+}
+
+// The report of the killed rank may come after its peers': then only its time tells, and clocks of nodes differ.
+TEST(ClassifyTest, APeerLossNeedsAnotherRoot) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), killed(1, 9, 31)}, .num_ranks = 2};
+  facts.stop_time_ns = 30;
+  EXPECT_EQ(classify(facts).cause, Cause::kRankKilled);
+}
+
+TEST(ClassifyTest, AUserErrorOutranksALostNode) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitUserError)}, .num_ranks = 2};
+  facts.errors = {{0, "user", "NONFINITE_LOSS", "loss is nan at step 7"}};
+  facts.lost_nodes = {"n1"};
+  const AttemptEnd end = classify(facts);
+  EXPECT_EQ(end.cause, Cause::kUserError);
+  EXPECT_EQ(end.reason, "NONFINITE_LOSS");
+  EXPECT_EQ(end.message, "rank 0 on n0 left with exit code 11: loss is nan at step 7");
+}
+
+TEST(ClassifyTest, ALostNodeOutranksThePeersThatDiedOfIt) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost)}, .lost_nodes = {"n1"}, .num_ranks = 2};
+  EXPECT_EQ(classify(facts).cause, Cause::kNodeLost);
+}
+
+TEST(ClassifyTest, AShimIsNamed) {
+  EndFacts facts{
+      .exits = {killed(0, 9, 5), left(1, 12)}, .refusals = {{"n0", "SHIM_LOST", "its shim is gone"}}, .num_ranks = 2};
+  EXPECT_EQ(classify(facts).cause, Cause::kShimLost);
+}
+
+TEST(ClassifyTest, MemoryIsNamed) {
+  RankExit exit = killed(1, 9, 5);
+  exit.out_of_memory = true;
+  EXPECT_EQ(classify({.exits = {left(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
+}
+
+TEST(ClassifyTest, CleanEnds) {
+  EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .num_ranks = 2}).cause, Cause::kFinished);
+  EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .num_ranks = 2}).cause, Cause::kStopped);
+  EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .cancelled = true, .num_ranks = 2}).cause,
+            Cause::kCancelled);
+  EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kFinished);
+  EXPECT_EQ(classify({.exits = {killed(0, 9, 1)}, .cancelled = true, .num_ranks = 2}).cause, Cause::kCancelled);
+}
+
+class DecideTest : public ::testing::Test {
+ protected:
+  Verdict next(Cause cause, int64_t step = 0, double jitter = 0) {
+    return decide(policy_, history_, {cause, "", "why"}, step, jitter);
+  }
+  RestartPolicy policy_;
+  RestartHistory history_;
+};
+
+TEST_F(DecideTest, FirstIsImmediateThenBackoffDoubles) {
+  policy_.no_progress_limit = 20;
+  EXPECT_EQ(next(Cause::kRankKilled).delay_seconds, 0);
+  EXPECT_EQ(next(Cause::kRankKilled).delay_seconds, 1);
+  EXPECT_EQ(next(Cause::kRankKilled).delay_seconds, 2);
+  EXPECT_EQ(next(Cause::kRankKilled, 0, 1).delay_seconds, 5);  // 4 s and a quarter of jitter.
+  for (int i = 0; i < 10; ++i) next(Cause::kRankKilled);
+  EXPECT_EQ(next(Cause::kRankKilled, 0, 0.5).delay_seconds, 60);
+}
+
+TEST_F(DecideTest, ThreeRestartsWithoutProgressFail) {
+  for (int i = 0; i < 3; ++i) EXPECT_TRUE(next(Cause::kRankKilled).restart) << i;
+  const Verdict verdict = next(Cause::kRankKilled);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "NO_PROGRESS");
+}
+
+TEST_F(DecideTest, ProgressStartsOver) {
+  for (int kill = 0; kill < 50; ++kill) {
+    EXPECT_TRUE(note_progress(history_, kill + 1, 0));
+    const Verdict verdict = next(Cause::kRankKilled);
+    EXPECT_TRUE(verdict.restart);
+    EXPECT_EQ(verdict.delay_seconds, 0);
+  }
+  EXPECT_FALSE(note_progress(history_, 50, 0));  // Replayed.
+  EXPECT_TRUE(note_progress(history_, 50, 50));  // A commit counts too.
+}
+
+TEST_F(DecideTest, TheSameUserErrorAtTheSameStepTwiceFails) {
+  EXPECT_TRUE(next(Cause::kUserError, 7).restart);
+  note_progress(history_, 9, 0);
+  EXPECT_TRUE(next(Cause::kUserError, 9).restart);
+  const Verdict verdict = next(Cause::kUserError, 9);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "USER_ERROR");
+  EXPECT_EQ(verdict.failure_message, "why (the same error at step 9 twice)");
+}
+
+TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBadConfig).restart); }
+
+}  // namespace
+}  // namespace titan::job

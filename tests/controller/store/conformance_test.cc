@@ -1,0 +1,254 @@
+// What every backend promises. A new backend adds itself to the list at the end.
+
+#include <atomic>
+#include <future>
+#include <random>
+#include <thread>
+
+#include "controller/store/memory_store.h"
+#include "controller/store/sqlite_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::store {
+namespace {
+
+using ::testing::ElementsAre;
+
+class Backend {
+ public:
+  virtual ~Backend() = default;
+  virtual Store& store() = 0;
+  virtual void settle() {}  // Lets queued transactions become durable.
+};
+
+class MemoryBackend : public Backend {
+ public:
+  explicit MemoryBackend(int64_t keep) : store_(keep) {}
+  Store& store() override { return store_; }
+  void settle() override { store_.run_pending(); }
+
+ private:
+  MemoryStore store_;
+};
+
+class SqliteBackend : public Backend {
+ public:
+  explicit SqliteBackend(int64_t keep) {
+    static std::atomic<int> next{0};
+    path_ = ::testing::TempDir() + "store-" + std::to_string(getpid()) + "-" + std::to_string(next++);
+    SqliteOptions options;
+    options.keep_changes = keep;
+    store_ = *SqliteStore::open(path_, options);
+  }
+  ~SqliteBackend() override {
+    store_.reset();
+    for (const char* end : {"", "-wal", "-shm", ".lock"}) unlink((path_ + end).c_str());
+  }
+  Store& store() override { return *store_; }
+
+ private:
+  std::string path_;
+  std::unique_ptr<SqliteStore> store_;
+};
+
+using Factory = std::function<std::unique_ptr<Backend>(int64_t keep_changes)>;
+
+class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory>> {
+ protected:
+  void make(int64_t keep_changes = 1000) { backend_ = GetParam().second(keep_changes); }
+  Store& store() { return backend_->store(); }
+
+  absl::StatusOr<int64_t> commit(std::vector<Mutation> mutations) {
+    std::promise<absl::StatusOr<int64_t>> promise;
+    store().commit({std::move(mutations)}, [&](const absl::StatusOr<int64_t>& result) { promise.set_value(result); });
+    backend_->settle();
+    return promise.get_future().get();
+  }
+
+  std::string value(const std::string& key) {
+    const auto record = store().get(key);
+    EXPECT_TRUE(record.ok()) << record.status();
+    return record.ok() && *record ? (*record)->value : "(none)";
+  }
+
+  std::unique_ptr<Backend> backend_;
+};
+
+TEST_P(StoreTest, RevisionsGrowByTransaction) {
+  make();
+  EXPECT_EQ(store().revision(), 0);
+  EXPECT_EQ(*commit({put("a", "1"), put("b", "2")}), 1);
+  EXPECT_EQ(*commit({put("a", "3")}), 2);
+  EXPECT_EQ(store().revision(), 2);
+  EXPECT_EQ((*store().get("a"))->revision, 2);
+  EXPECT_EQ((*store().get("b"))->revision, 1);
+  EXPECT_EQ(value("a"), "3");
+}
+
+TEST_P(StoreTest, ValuesMayHoldAnything) {
+  make();
+  const std::string odd("\0\xff'\"\n", 5);
+  ASSERT_TRUE(commit({put("k", odd), put("empty", "")}).ok());
+  EXPECT_EQ(value("k"), odd);
+  EXPECT_EQ(value("empty"), "");
+}
+
+TEST_P(StoreTest, CompareAndSetAbortsTheWholeTransaction) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  Mutation create = put("a", "2");
+  create.expected_revision = 0;
+  EXPECT_EQ(commit({put("b", "x"), create}).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(value("b"), "(none)");
+  EXPECT_EQ(store().revision(), 1);
+  Mutation update = put("a", "2");
+  update.expected_revision = 1;
+  EXPECT_TRUE(commit({update}).ok());
+  EXPECT_EQ(commit({update}).status().code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(value("a"), "2");
+}
+
+// Two writers that saw the same revision: the first in the queue wins even when both wait for the same fsync.
+TEST_P(StoreTest, CompareAndSetSeesEarlierTransactionsOfTheSameGroup) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  std::vector<absl::StatusCode> codes;
+  std::promise<void> all;
+  for (int i = 0; i < 8; ++i) {
+    Mutation update = put("a", std::to_string(i));
+    update.expected_revision = 1;
+    store().commit({{update}}, [&](const absl::StatusOr<int64_t>& result) {
+      codes.push_back(result.status().code());
+      if (codes.size() == 8) all.set_value();
+    });
+  }
+  backend_->settle();
+  all.get_future().wait();
+  EXPECT_EQ(codes[0], absl::StatusCode::kOk);
+  EXPECT_EQ(std::count(codes.begin(), codes.end(), absl::StatusCode::kAborted), 7);
+  EXPECT_EQ(value("a"), "0");
+}
+
+TEST_P(StoreTest, ScansByPrefixInPages) {
+  make();
+  for (const char* key : {"job/2", "job/1", "job0", "job/3", "joa/9", "job/1/x"})
+    ASSERT_TRUE(commit({put(key, key)}).ok());
+  const auto first = store().scan("job/", "", 2);
+  ASSERT_TRUE(first.ok());
+  ASSERT_EQ(first->size(), 2u);
+  EXPECT_EQ((*first)[0].key, "job/1");
+  EXPECT_EQ((*first)[1].key, "job/1/x");
+  const auto rest = store().scan("job/", "job/1/x", 10);
+  ASSERT_EQ(rest->size(), 2u);
+  EXPECT_EQ((*rest)[1].key, "job/3");
+  EXPECT_EQ(scan_all(store(), "job/")->size(), 4u);
+}
+
+TEST_P(StoreTest, DeletesAndRecreates) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  ASSERT_TRUE(commit({erase("a"), erase("never")}).ok());
+  EXPECT_EQ(value("a"), "(none)");
+  EXPECT_TRUE(store().scan("a", "", 9)->empty());
+  Mutation create = put("a", "2");
+  create.expected_revision = 0;
+  EXPECT_TRUE(commit({create}).ok());
+  EXPECT_EQ(value("a"), "2");
+}
+
+// A watcher that reads the log from any revision sees exactly what happened after it, in order.
+TEST_P(StoreTest, TheLogIsAPrefixOfHistory) {
+  make();
+  std::mt19937 random(7);
+  std::map<std::string, std::string> model;
+  std::vector<std::map<std::string, std::string>> history = {{}};
+  for (int i = 0; i < 200; ++i) {
+    const std::string key = "k" + std::to_string(random() % 12);
+    if (random() % 4 == 0) {
+      model.erase(key);
+      ASSERT_TRUE(commit({erase(key), put("n", std::to_string(i))}).ok());
+    } else {
+      model[key] = std::to_string(i);
+      ASSERT_TRUE(commit({put(key, std::to_string(i)), put("n", std::to_string(i))}).ok());
+    }
+    model["n"] = std::to_string(i);
+    history.push_back(model);
+  }
+  for (const int from : {0, 1, 57, 120, 200}) {
+    std::map<std::string, std::string> seen = history[from];
+    int64_t cursor = from;
+    while (true) {
+      const auto changes = store().changes(cursor, 7);
+      ASSERT_TRUE(changes.ok());
+      if (changes->empty()) break;
+      for (const Change& change : *changes) {
+        ASSERT_GE(change.revision, cursor);
+        cursor = change.revision;
+        if (change.value) {
+          seen[change.key] = *change.value;
+        } else {
+          seen.erase(change.key);
+        }
+      }
+    }
+    EXPECT_EQ(cursor, 200);
+    EXPECT_EQ(seen, history[200]);
+  }
+}
+
+TEST_P(StoreTest, CompactionSaysSoAndKeepsEveryRecord) {
+  make(50);
+  ASSERT_TRUE(commit({put("old", "kept"), put("gone", "x")}).ok());
+  ASSERT_TRUE(commit({erase("gone")}).ok());
+  for (int i = 0; i < 500; ++i) ASSERT_TRUE(commit({put("k" + std::to_string(i % 5), std::to_string(i))}).ok());
+  EXPECT_EQ(store().changes(1, 10).status().code(), absl::StatusCode::kOutOfRange);
+  const auto recent = store().changes(store().revision() - 10, 100);
+  ASSERT_TRUE(recent.ok());
+  EXPECT_EQ(recent->size(), 10u);
+  EXPECT_EQ(value("old"), "kept");
+  EXPECT_EQ(value("gone"), "(none)");
+  for (int i = 0; i < 5; ++i) EXPECT_EQ(value("k" + std::to_string(i)), std::to_string(495 + i));
+}
+
+TEST_P(StoreTest, CallbacksRunInLogOrderAndAfterDurability) {
+  make();
+  constexpr int kCount = 300;
+  std::vector<int64_t> order;
+  std::promise<void> all;
+  for (int i = 0; i < kCount; ++i) {
+    store().commit({{put("k" + std::to_string(i), "v")}}, [&, i](const absl::StatusOr<int64_t>& revision) {
+      order.push_back(*revision);
+      EXPECT_TRUE(store().get("k" + std::to_string(i))->has_value());
+      EXPECT_GE(store().revision(), *revision);
+      if (i == kCount - 1) all.set_value();
+    });
+  }
+  backend_->settle();
+  all.get_future().wait();
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(order[i], i + 1);
+}
+
+TEST_P(StoreTest, ListenersHearOfNewRevisions) {
+  make();
+  std::atomic<int64_t> heard{0};
+  auto handle = store().subscribe([&](int64_t revision) { heard = revision; });
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  backend_->settle();
+  while (heard != 1) std::this_thread::yield();
+  handle.reset();
+  ASSERT_TRUE(commit({put("a", "2")}).ok());
+  EXPECT_EQ(heard, 1);
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, StoreTest,
+                         ::testing::Values(std::make_pair("Memory", Factory([](int64_t keep) {
+                                                            return std::make_unique<MemoryBackend>(keep);
+                                                          })),
+                                           std::make_pair("Sqlite", Factory([](int64_t keep) {
+                                                            return std::make_unique<SqliteBackend>(keep);
+                                                          }))),
+                         [](const auto& info) { return info.param.first; });
+
+}  // namespace
+}  // namespace titan::store
