@@ -21,29 +21,30 @@ enum class Order { kGlobal, kPerRank };
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
   std::string text_key = "text";
-  std::string tokenizer_folder;    // Holds tokenizer.json (and tokenizer_config.json).
-  int64_t batch = 1;               // Rows of one microbatch on this data-parallel rank.
+  std::string tokenizer_folder;  // Holds tokenizer.json (and tokenizer_config.json).
+  int64_t batch = 1;             // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
-  bool loop = true;                // Training never ends; validation may.
-  int64_t max_bad_lines = 100;     // More malformed lines than this fail the job.
-  int prefetch = 2;                // Microbatches prepared ahead by the loader's thread; 0: none.
+  bool loop = true;             // Training never ends; validation may.
+  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
+  int prefetch = 2;             // Microbatches prepared ahead by the loader's thread; 0: none.
 };
 
 // Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row
-// m * batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), so that the global
-// batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer.
+// m * batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), so that the
+// global batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer.
 class Loader {
  public:
   virtual ~Loader() = default;
 
-  // The next microbatch. OutOfRange at the end when not looping; InvalidArgument (names file and line) past max_bad_lines.
+  // The next microbatch. OutOfRange at the end when not looping; InvalidArgument (names file and line) past
+  // max_bad_lines.
   virtual absl::StatusOr<Batch> next() = 0;
 
-  // Cursor after the last batch that next() returned (not what was prefetched). Order kGlobal: the same on every rank and valid
-  // for any dp_size; kPerRank: this rank's own.
+  // Cursor after the last batch that next() returned (not what was prefetched). Order kGlobal: the same on every rank
+  // and valid for any dp_size; kPerRank: this rank's own.
   virtual nlohmann::json state() const = 0;
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 

@@ -1,0 +1,59 @@
+// Tokenises the texts of a file for comparison with the Python package: tokenize_file FOLDER TEXTS IDS [repeats].
+// TEXTS: little-endian uint32 length, then UTF-8, again and again. IDS: uint32 count, then int32 tokens for each text.
+#include <chrono>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <sstream>
+
+#include "worker/data/tokenizer.h"
+
+namespace {
+
+int run(const char* folder, const char* texts_path, const char* ids_path, int repeats) {
+  auto tokenizer = titan::data::Tokenizer::load(folder);
+  if (!tokenizer.ok()) {
+    std::cerr << tokenizer.status() << "\n";
+    return 2;
+  }
+  std::ostringstream buffer;
+  buffer << std::ifstream(texts_path, std::ios::binary).rdbuf();
+  const std::string all = buffer.str();
+  std::ofstream out(ids_path, std::ios::binary);
+  std::vector<int32_t> tokens;
+  size_t bytes = 0;
+  const auto start = std::chrono::steady_clock::now();
+  for (int repeat = 0; repeat < repeats; ++repeat) {
+    for (size_t at = 0; at + 4 <= all.size();) {
+      uint32_t length;
+      std::memcpy(&length, all.data() + at, 4);
+      tokens.clear();
+      if (absl::Status status = (*tokenizer)->encode({all.data() + at + 4, length}, tokens); !status.ok()) {
+        std::cerr << "text at " << at << ": " << status << "\n";
+        return 3;
+      }
+      at += 4 + length;
+      bytes += length;
+      if (repeat > 0) continue;
+      const auto count = static_cast<uint32_t>(tokens.size());
+      out.write(reinterpret_cast<const char*>(&count), 4);
+      out.write(reinterpret_cast<const char*>(tokens.data()), static_cast<std::streamsize>(4 * tokens.size()));
+    }
+  }
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  std::printf("%.2f\n", static_cast<double>(bytes) / 1e6 / seconds.count());
+  return out.flush() ? 0 : 4;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc < 4) {
+    std::cerr << "usage: tokenize_file FOLDER TEXTS IDS [repeats]\n";
+    return 1;
+  }
+  return run(argv[1], argv[2], argv[3], argc > 4 ? std::atoi(argv[4]) : 1);
+}

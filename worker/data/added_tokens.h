@@ -1,0 +1,46 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+
+namespace titan::data {
+
+struct AddedToken {
+  int32_t id = 0;
+  std::string content;
+  bool special = false;
+  bool lstrip = false;      // Takes the white space before it along.
+  bool rstrip = false;      // And after it.
+  bool normalized = false;  // Looked for in normalised text instead of the original.
+};
+
+// Finds tokens such as "<|end_of_text|>" in text: leftmost first, then longest.
+class AddedTokenMatcher {
+ public:
+  explicit AddedTokenMatcher(const std::vector<AddedToken>& tokens);
+
+  // Calls `between` with each stretch of text outside tokens and `token` with each token's id, in order.
+  absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& between,
+                     const std::function<void(int32_t)>& token) const;
+
+ private:
+  struct Node {
+    std::map<unsigned char, int32_t> children;
+    int32_t token = -1;  // Index into tokens_ when a token ends here.
+  };
+
+  int32_t longest_at(std::string_view text, size_t at) const;
+
+  std::vector<AddedToken> tokens_;
+  std::vector<Node> nodes_;
+  std::array<bool, 256> starts_{};
+};
+
+}  // namespace titan::data

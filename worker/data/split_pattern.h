@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace titan::data {
+
+// Cuts text into pieces as the `tokenizers` package's Split pre-tokenizer does, with PCRE2 in place of Oniguruma. Not
+// thread safe: one per thread.
+class SplitPattern {
+ public:
+  enum class Behavior {
+    kIsolated,  // Matches and the text between them are pieces.
+    kRemoved,   // Only the text between matches.
+  };
+  struct Options {
+    Behavior behavior = Behavior::kIsolated;
+    bool invert = false;   // Matches and the text between them change roles.
+    bool literal = false;  // `pattern` is plain text.
+  };
+
+  // `pattern` in Oniguruma's syntax. Errors: InvalidArgument for a construct that the two engines read differently, by
+  // name.
+  static absl::StatusOr<std::unique_ptr<SplitPattern>> compile(const std::string& pattern, const Options& options);
+  ~SplitPattern();
+  SplitPattern(const SplitPattern&) = delete;
+  SplitPattern& operator=(const SplitPattern&) = delete;
+
+  // Calls `piece` with every piece of `text` (valid UTF-8), in order; stops at its first error.
+  absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& piece) const;
+
+ private:
+  struct Compiled;
+  SplitPattern(const Options& options, std::unique_ptr<Compiled> compiled);
+
+  Options options_;
+  std::unique_ptr<Compiled> compiled_;
+};
+
+// The same pattern for PCRE2: categories grow by the characters of newer Unicode versions, \s becomes White_Space.
+absl::StatusOr<std::string> translate_pattern(const std::string& pattern);
+
+}  // namespace titan::data
