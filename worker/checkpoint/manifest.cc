@@ -165,15 +165,17 @@ std::string to_text(const Manifest& manifest) {
                                  {"step", manifest.step},         {"kind", manifest.full ? "full" : "model"},
                                  {"attempt", manifest.attempt},   {"job_uid", manifest.job_uid},
                                  {"world", manifest.world},       {"train_state", manifest.train_state},
-                                 {"per_rank", manifest.per_rank}, {"files", json::array()},
-                                 {"tensors", json::array()}};
+                                 {"per_rank", manifest.per_rank}, {"files", json::array()}};
   for (const FileRecord& file : manifest.files) body["files"].emplace_back(to_json(file));
-  for (const TensorRecord& tensor : manifest.tensors) body["tensors"].emplace_back(to_json(tensor));
-  // One tensor a line, so that people and diff can read it.
-  std::string text = body.dump();
-  for (size_t at = text.find(",{\"dtype\""); at != std::string::npos; at = text.find(",{\"dtype\"", at + 2))
-    text.insert(at + 1, "\n");
-  text = text.substr(1) + "\n";
+  // One tensor a line, so that people and diff can read it. The opening brace stands before the checksum.
+  std::string text = body.dump().substr(1);
+  text.back() = ',';
+  text += "\"tensors\":[";
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    text += i == 0 ? "\n" : ",\n";
+    text += to_json(manifest.tensors[i]).dump();
+  }
+  text += "\n]}\n";
   return absl::StrCat(std::string(kPrefix), hex(storage::crc32c(text.data(), text.size())), "\",", text);
 }
 
