@@ -67,8 +67,9 @@ std::string format(const Problem& problem) {
   std::string line = problem.origin.file;
   if (problem.origin.line > 0) absl::StrAppend(&line, ":", problem.origin.line);
   if (!line.empty()) line += ": ";
-  if (!problem.key.empty())
-    absl::StrAppend(&line, problem.key, problem.value.empty() ? "" : " = ", problem.value, ": ");
+  std::string what = problem.key;
+  if (!problem.value.empty()) absl::StrAppend(&what, what.empty() ? "" : " = ", problem.value);
+  if (!what.empty()) absl::StrAppend(&line, what, ": ");
   absl::StrAppend(&line, problem.message, problem.suggestion.empty() ? "" : "; ", problem.suggestion);
   return line;
 }

@@ -1,0 +1,373 @@
+#include "common/config/load.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "common/config/fields.h"
+#include "common/config/json.h"
+#include "common/config/support.h"
+#include "common/config/validate.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::config {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+
+Loaded toml(std::string_view text, const std::vector<std::string>& overrides = {}) {
+  absl::StatusOr<Loaded> loaded = load_text(text, Format::kToml, "a.toml", overrides);
+  EXPECT_TRUE(loaded.ok()) << loaded.status().message();
+  return loaded.ok() ? *std::move(loaded) : Loaded();
+}
+
+std::string error(std::string_view text, const std::vector<std::string>& overrides = {}) {
+  const absl::StatusOr<Loaded> loaded = load_text(text, Format::kToml, "a.toml", overrides);
+  EXPECT_EQ(loaded.status().code(), absl::StatusCode::kInvalidArgument);
+  return std::string(loaded.status().message());
+}
+
+// torchtitan 0.2.2's recipe for the 8B model, as its users have it.
+constexpr char kLlama8b[] = R"(# NOTE: this toml config is a preset for 64 A100 GPUs.
+[job]
+dump_folder = "./outputs"
+description = "Llama 3 8B training"
+
+[profiling]
+enable_profiling = true
+save_traces_folder = "profile_trace"
+profile_freq = 100
+
+[metrics]
+log_freq = 10
+enable_tensorboard = true
+save_tb_folder = "tb"
+
+[model]
+name = "llama3"
+flavor = "8B"
+hf_assets_path = "./assets/hf/Llama-3.1-8B"
+# converters = ["quantize.linear.float8"]
+
+[optimizer]
+name = "AdamW"
+lr = 3e-4
+eps = 1e-8
+
+[lr_scheduler]
+warmup_steps = 200  # lr scheduler warm up
+
+[training]
+local_batch_size = 1
+seq_len = 8192
+max_norm = 1.0  # grad norm clipping
+steps = 1000
+dataset = "c4"
+
+[parallelism]
+data_parallel_replicate_degree = 1
+data_parallel_shard_degree = -1
+tensor_parallel_degree = 1
+pipeline_parallel_degree = 1
+context_parallel_degree = 1
+
+[checkpoint]
+enable = false
+folder = "checkpoint"
+interval = 500
+last_save_model_only = true
+export_dtype = "float32"
+async_mode = "disabled"  # ["disabled", "async", "async_with_pinned_mem"]
+
+[compile]
+enable = false
+components = ["model", "loss"]
+
+[activation_checkpoint]
+mode = "selective"  # ["none", "selective", "full"]
+selective_ac_option = "op"  # "int" = ac every positive int layer or 'op', ac based on ops policy
+
+[quantize.linear.float8]
+enable_fsdp_float8_all_gather = false
+precompute_float8_dynamic_scale_for_fsdp = false
+filter_fqns = ["output"]
+
+[validation]
+enable = false
+dataset = "c4_validation"
+freq = 500
+steps = 1200
+)";
+
+TEST(LoadTest, ReadsATorchtitanRecipe) {
+  const Loaded loaded = toml(kLlama8b);
+  EXPECT_EQ(loaded.config.model.flavor, "8B");
+  EXPECT_EQ(loaded.config.optimizer.lr, 3e-4);
+  EXPECT_EQ(loaded.config.training.seq_len, 8192);
+  EXPECT_EQ(loaded.config.quantize.linear.float8.filter_fqns, std::vector<std::string>{"output"});
+  EXPECT_EQ(loaded.config.validation.steps, 1200);
+  // Details of a feature that is off change nothing; torchtitan's own recipes carry them.
+  ASSERT_THAT(loaded.warnings, SizeIs(1));
+  EXPECT_EQ(loaded.warnings[0],
+            "a.toml:63: quantize.linear.float8.filter_fqns has no effect while model.converters is []");
+}
+
+TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
+  const absl::Status status = validate(toml(kLlama8b));
+  const std::string message(status.message());
+  EXPECT_THAT(message, HasSubstr("a.toml:7: profiling.enable_profiling = true: profiler traces: not supported yet"));
+  EXPECT_THAT(message,
+              HasSubstr("a.toml:58: activation_checkpoint.selective_ac_option = op: activation checkpointing per"));
+  EXPECT_THAT(message, HasSubstr("training.dataset = c4"));  // It needs a local folder here.
+  EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 2);
+  EXPECT_TRUE(validate(toml(kLlama8b, {"--profiling.no_enable_profiling", "--activation_checkpoint.mode=full",
+                                       "--training.dataset_path", "/data/c4",
+                                       "--activation_checkpoint.selective_ac_option", "2"}))
+                  .ok());
+}
+
+TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {
+  const Loaded loaded =
+      toml("[training]\nsteps = 5\nseq_len = 64\n[checkpoint]\nenable = true\n[metrics]\nenable_tensorboard = true\n",
+           {"--training.steps", "7", "--checkpoint.interval=3", "--metrics.no_enable_tensorboard",
+            "--training.dataloader.order", "per_rank", "--debug.deterministic", "--quantize.linear.float8.recipe_name",
+            "rowwise", "--model.converters", "", "--checkpoint.exclude_from_loading", "lr_scheduler,dataloader",
+            "--debug.seed", "42"});
+  EXPECT_EQ(loaded.config.training.steps, 7);
+  EXPECT_EQ(loaded.config.training.seq_len, 64);
+  EXPECT_EQ(loaded.config.training.local_batch_size, 8);
+  EXPECT_TRUE(loaded.config.checkpoint.enable);
+  EXPECT_EQ(loaded.config.checkpoint.interval, 3);
+  EXPECT_FALSE(loaded.config.metrics.enable_tensorboard);
+  EXPECT_EQ(loaded.config.training.dataloader.order, "per_rank");
+  EXPECT_TRUE(loaded.config.debug.deterministic);
+  EXPECT_EQ(loaded.config.debug.seed, 42);
+  EXPECT_EQ(loaded.config.quantize.linear.float8.recipe_name, "rowwise");
+  EXPECT_THAT(loaded.config.checkpoint.exclude_from_loading, ElementsAre("lr_scheduler", "dataloader"));
+  EXPECT_EQ(loaded.origins.at("training.steps").file, "command line");
+  EXPECT_EQ(loaded.origins.at("training.seq_len").line, 3);
+}
+
+TEST(LoadTest, CommandLineForms) {
+  const Loaded loaded =
+      toml("", {"--nproc", "8", "--nodes=2", "--training.local-batch-size", "2", "--checkpoint.enable", "true",
+                "--training.steps", "1", "--training.steps", "2", "--checkpoint.load_step", "-1",
+                "--parallelism.module_fqns_per_model_part", R"([["tok_embeddings"],["norm","output"]])",
+                "--parallelism.context_parallel_load_balancer", "None"});
+  EXPECT_EQ(loaded.config.resources.ranks, 8);
+  EXPECT_EQ(loaded.config.resources.ranks_per_node, 4);
+  EXPECT_EQ(loaded.config.training.local_batch_size, 2);
+  EXPECT_TRUE(loaded.config.checkpoint.enable);
+  EXPECT_EQ(loaded.config.training.steps, 2);  // The last one wins.
+  EXPECT_EQ(loaded.config.checkpoint.load_step, -1);
+  ASSERT_TRUE(loaded.config.parallelism.module_fqns_per_model_part.has_value());
+  EXPECT_THAT(*loaded.config.parallelism.module_fqns_per_model_part,
+              ElementsAre(ElementsAre("tok_embeddings"), ElementsAre("norm", "output")));
+  EXPECT_FALSE(loaded.config.parallelism.context_parallel_load_balancer.has_value());
+  EXPECT_EQ(toml("", {"--restart.no_progress_limit", "5"}).config.restart.no_progress_limit, 5);  // Not a negation.
+}
+
+TEST(LoadTest, OlderSpellingsMeanTheirSuccessors) {
+  const Loaded loaded = toml(R"(
+[training]
+batch_size = 4
+max_seq_len = 512
+tensor_parallel_degree = 2
+compile = true
+enable_float8_linear = true
+enable_loss_parallel = false
+warmup_steps = 20
+seed = 7
+[parallelism]
+replica_degree = 2
+hsdp_degree = 4
+pp_degree = 3
+sharding_strategy = "SHARD_GRAD_OP"
+[optimizer]
+type = "Adam"
+fused = false
+[model]
+tokenizer_path = "./assets/llama/tokenizer.json"
+[checkpoint]
+enable_checkpoint = true
+model_weights_only = false
+exclude_from_loading = "optim,lr_scheduler"
+[float8]
+filter_fqns = "output,wq"
+)");
+  const JobConfig& c = loaded.config;
+  EXPECT_EQ(c.training.local_batch_size, 4);
+  EXPECT_EQ(c.training.seq_len, 512);
+  EXPECT_EQ(c.parallelism.tensor_parallel_degree, 2);
+  EXPECT_TRUE(c.compile.enable);
+  EXPECT_THAT(c.model.converters, ElementsAre("quantize.linear.float8"));
+  EXPECT_TRUE(c.parallelism.disable_loss_parallel);
+  EXPECT_EQ(c.lr_scheduler.warmup_steps, 20);
+  EXPECT_EQ(c.debug.seed, 7);
+  EXPECT_EQ(c.parallelism.data_parallel_replicate_degree, 2);
+  EXPECT_EQ(c.parallelism.data_parallel_shard_degree, 4);
+  EXPECT_EQ(c.parallelism.pipeline_parallel_degree, 3);
+  EXPECT_EQ(c.parallelism.fsdp_reshard_after_forward, "never");
+  EXPECT_EQ(c.optimizer.name, "Adam");
+  EXPECT_EQ(c.optimizer.implementation, "foreach");
+  EXPECT_EQ(c.model.hf_assets_path, "./assets/llama");
+  EXPECT_TRUE(c.checkpoint.enable);
+  EXPECT_FALSE(c.checkpoint.last_save_model_only);
+  EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer", "lr_scheduler"));
+  EXPECT_THAT(c.quantize.linear.float8.filter_fqns, ElementsAre("output", "wq"));
+  EXPECT_THAT(loaded.warnings, SizeIs(18));  // One per older spelling.
+  EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
+}
+
+TEST(LoadTest, OlderSpellingBesideItsSuccessorIsAnErrorWithinOneSource) {
+  EXPECT_THAT(error("[training]\nbatch_size = 4\nlocal_batch_size = 4\n"),
+              HasSubstr("keep only training.local_batch_size"));
+  EXPECT_THAT(error("", {"--training.batch_size", "4", "--training.local_batch_size", "4"}), HasSubstr("keep only"));
+  EXPECT_EQ(toml("[training]\nbatch_size = 4\n", {"--training.local_batch_size", "2"}).config.training.local_batch_size,
+            2);
+  EXPECT_EQ(toml("[training]\nlocal_batch_size = 4\n", {"--training.batch_size", "2"}).config.training.local_batch_size,
+            2);
+}
+
+TEST(LoadTest, KeysWithoutAMeaningWarnOnceEach) {
+  const Loaded loaded = toml(R"(
+[training]
+gc_freq = 100
+gc_debug = true
+[training.dataloader]
+num_workers = 4
+persistent_workers = true
+pin_memory = true
+prefetch_factor = 2
+[activation_checkpoint]
+early_stop = true
+determinism_check = "none"
+[compile]
+backend = "aot_eager"
+)");
+  ASSERT_THAT(loaded.warnings, SizeIs(9));
+  EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.gc_freq has no effect: there is no Python garbage collector");
+  EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
+}
+
+TEST(LoadTest, AllProblemsOfAFileComeTogetherInItsOrder) {
+  const std::string message =
+      error("[training]\nstep = 1\nseq_len = \"x\"\n[modle]\nname = \"a\"\nflavor = \"b\"\n[optimizer]\nlr = -1\n",
+            {"--metrics.log_freq", "0"});
+  EXPECT_EQ(message,
+            "a.toml:2: training.step = 1: unknown key; did you mean training.steps?\n"
+            "a.toml:3: training.seq_len = \"x\": expects an integer (tokens), at least 1, not a string\n"
+            "a.toml:5: modle.name = \"a\": unknown section [modle]; did you mean model?\n"
+            "a.toml:8: optimizer.lr = -1: out of range: expects a number above 0\n"
+            "command line: metrics.log_freq = 0: out of range: expects an integer (steps), at least 1");
+}
+
+TEST(LoadTest, YamlAndJsonGiveTheSameAsToml) {
+  const Loaded a = toml(
+      "[training]\nsteps = 5\nmax_norm = 2\n[training.dataloader]\norder = \"per_rank\"\n[model]\nconverters = "
+      "[\"mx\"]\n"
+      "[debug]\nseed = 3\n[lr_scheduler]\ndecay_ratio = 0.25\n[job]\ndescription = \"1: a # b\"\n");
+  const auto yaml = load_text(
+      "training:\n  steps: 5\n  max_norm: 2\n  dataloader: {order: per_rank}\nmodel:\n  converters: [mx]\n"
+      "debug:\n  seed: 3\nlr_scheduler:\n  decay_ratio: 0.25\njob:\n  description: '1: a # b'\nmetrics:\n",
+      Format::kYaml, "a.yaml");
+  const auto json = load_text(R"({"training": {"steps": 5, "max_norm": 2, "dataloader": {"order": "per_rank"}},
+      "model": {"converters": ["mx"]}, "debug": {"seed": 3}, "lr_scheduler": {"decay_ratio": 0.25},
+      "job": {"description": "1: a # b"}})",
+                              Format::kJson, "a.json");
+  ASSERT_TRUE(yaml.ok()) << yaml.status().message();
+  ASSERT_TRUE(json.ok()) << json.status().message();
+  EXPECT_EQ(to_json(yaml->config), to_json(a.config));
+  EXPECT_EQ(to_json(json->config), to_json(a.config));
+}
+
+TEST(LoadTest, YamlKeepsTextThatLooksLikeSomethingElse) {
+  const auto loaded = load_text(
+      "job:\n  description: 12\n  save_config_file: ~\nactivation_checkpoint:\n  selective_ac_option: 3\n"
+      "checkpoint:\n  enable: True\noptimizer:\n  lr: 3e-4\ndebug:\n  seed: null\n",
+      Format::kYaml, "a.yaml");
+  ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+  EXPECT_EQ(loaded->config.job.description, "12");
+  EXPECT_FALSE(loaded->config.job.save_config_file.has_value());
+  EXPECT_EQ(loaded->config.activation_checkpoint.selective_ac_option, "3");
+  EXPECT_TRUE(loaded->config.checkpoint.enable);
+  EXPECT_EQ(loaded->config.optimizer.lr, 3e-4);
+}
+
+TEST(LoadTest, GuessesTheFormatOfStandardInput) {
+  EXPECT_EQ(guess_format("  {\"training\": {}}"), Format::kJson);
+  EXPECT_EQ(guess_format("[training]\nsteps = 1\n"), Format::kToml);
+  EXPECT_EQ(guess_format("training:\n  steps: 1\n"), Format::kYaml);
+  EXPECT_EQ(guess_format("[training\nsteps = 1\n"), Format::kToml);
+}
+
+TEST(LoadTest, FilesAreNamedInErrors) {
+  EXPECT_EQ(load_file("/nowhere/a.toml").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(load_file("/nowhere/a.toml").status().message()), HasSubstr("/nowhere/a.toml"));
+  EXPECT_EQ(load_file("/etc/hostname").status().code(), absl::StatusCode::kInvalidArgument);
+  const std::string source = std::getenv("TITAN_SOURCE");
+  for (const char* name : {"llama3_tiny", "llama3_debug", "llama3_8b"}) {
+    const auto loaded = load_file(source + "/configs/" + name + ".toml");
+    ASSERT_TRUE(loaded.ok()) << loaded.status().message();
+    EXPECT_THAT(loaded->warnings, IsEmpty()) << name;
+    JobConfig config = loaded->config;
+    if (config.training.dataset == "c4") config.training.dataset_path = "/data/c4";
+    EXPECT_TRUE(validate(config).ok()) << validate(config).message();
+  }
+}
+
+// YAML anchors that multiply, deep nesting and cut or damaged files give an error or a configuration, never a crash.
+TEST(LoadTest, DamagedFilesNeverCrash) {
+  std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
+  for (char c = 'b'; c <= 'j'; ++c) {
+    bomb += std::string(1, c) + ": &" + c + " [";
+    for (int i = 0; i < 10; ++i) bomb += std::string(i ? ", *" : "*") + static_cast<char>(c - 1);
+    bomb += "]\n";
+  }
+  EXPECT_EQ(load_text(bomb, Format::kYaml, "a").status().code(), absl::StatusCode::kInvalidArgument);
+  for (const Format format : {Format::kToml, Format::kYaml, Format::kJson}) {
+    EXPECT_FALSE(load_text(std::string(100000, '['), format, "a").ok());
+    EXPECT_FALSE(load_text(std::string(100000, '{'), format, "a").ok());
+    EXPECT_FALSE(load_text(std::string(5 << 20, ' '), format, "a").ok());
+  }
+  std::mt19937 random(17);
+  const std::string seeds[] = {
+      kLlama8b, to_toml(JobConfig()), to_json(JobConfig()).dump(1),
+      "training:\n  steps: 5\n  dataloader: {order: &x per_rank}\nmodel:\n  converters: [*x, \"a\\u0041\"]\n"};
+  const std::string alphabet = "[]{}=\"'#.,:-&*!|>%@`\\\n\t \x00\x01\xff\xc3" + std::string("0123456789eE+_abtrue");
+  for (int round = 0; round < 4000; ++round) {
+    std::string text = seeds[round % 4];
+    for (int edits = 1 + static_cast<int>(random() % 8); edits > 0 && !text.empty(); --edits) {
+      const std::size_t at = random() % text.size();
+      switch (random() % 4) {
+        case 0:
+          text[at] = alphabet[random() % alphabet.size()];
+          break;
+        case 1:
+          text.insert(at, 1, alphabet[random() % alphabet.size()]);
+          break;
+        case 2:
+          text.erase(at, 1 + random() % 20);
+          break;
+        case 3:
+          text.resize(random() % 8 == 0 ? at : text.size());
+          break;
+      }
+    }
+    for (const Format format : {Format::kToml, Format::kYaml, Format::kJson}) {
+      const auto loaded = load_text(text, format, "a");
+      if (loaded.ok()) to_json(loaded->config).dump();  // Throws on broken UTF-8.
+      EXPECT_TRUE(loaded.ok() || loaded.status().code() == absl::StatusCode::kInvalidArgument);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace titan::config
