@@ -1,0 +1,58 @@
+#pragma once
+
+// Prometheus metrics, thinly: a registry, the usual shapes, and an HTTP page. Names and labels are the caller's.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "prometheus/collectable.h"
+#include "prometheus/counter.h"
+#include "prometheus/gauge.h"
+#include "prometheus/histogram.h"
+
+namespace prometheus {
+class Exposer;
+class Registry;
+}  // namespace prometheus
+
+namespace titan::metrics {
+
+using Labels = std::map<std::string, std::string>;
+
+class Metrics {
+ public:
+  Metrics();  // With titan_build_info.
+  ~Metrics();
+
+  // The same name and labels give the same metric. References live as long as this object. Thread-safe.
+  prometheus::Counter& counter(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Gauge& gauge(const std::string& name, const std::string& help, const Labels& labels = {});
+  prometheus::Histogram& histogram(const std::string& name, const std::string& help, const Labels& labels = {});
+
+  // Metrics that are computed when somebody asks, such as one gauge per active job.
+  void add(std::shared_ptr<prometheus::Collectable> collectable);
+
+  // Serves http://address/metrics; "127.0.0.1:0" takes a free port. Returns the port.
+  absl::StatusOr<int> serve(const std::string& address);
+
+  // What the page would say.
+  std::string text() const;
+
+ private:
+  std::shared_ptr<prometheus::Registry> registry_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_;
+  std::unique_ptr<prometheus::Exposer> exposer_;
+};
+
+// From 100 µs to 100 s, three to a decade.
+const std::vector<double>& time_buckets();
+
+// Building blocks of a Collectable.
+prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help);
+void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels = {});
+
+}  // namespace titan::metrics

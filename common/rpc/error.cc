@@ -1,0 +1,99 @@
+#include "common/rpc/error.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/cord.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
+
+namespace titan::rpc {
+namespace {
+
+constexpr char kErrorInfo[] = "type.googleapis.com/google.rpc.ErrorInfo";
+constexpr char kBadRequest[] = "type.googleapis.com/google.rpc.BadRequest";
+
+template <typename Message>
+Message payload(const absl::Status& status, const char* url) {
+  Message message;
+  if (const auto cord = status.GetPayload(url)) message.ParseFromString(std::string(*cord));
+  return message;
+}
+
+std::string code_name(absl::StatusCode code) { return absl::StatusCodeToString(code); }
+
+}  // namespace
+
+absl::Status error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
+                   std::vector<std::pair<std::string, std::string>> metadata) {
+  absl::Status status(code, message);
+  google::rpc::ErrorInfo info;
+  info.set_reason(std::string(reason));
+  info.set_domain(kDomain);
+  for (auto& [key, value] : metadata) (*info.mutable_metadata())[key] = value;
+  status.SetPayload(kErrorInfo, absl::Cord(info.SerializeAsString()));
+  return status;
+}
+
+absl::Status bad_request(absl::string_view reason, std::vector<FieldViolation> violations, std::string message) {
+  google::rpc::BadRequest details;
+  for (const FieldViolation& violation : violations) {
+    auto* added = details.add_field_violations();
+    added->set_field(violation.field);
+    added->set_description(violation.description);
+  }
+  if (message.empty()) {
+    message = absl::StrJoin(violations, "\n", [](std::string* out, const FieldViolation& violation) {
+      absl::StrAppend(out, violation.field, ": ", violation.description);
+    });
+  }
+  absl::Status status = error(absl::StatusCode::kInvalidArgument, reason, message);
+  status.SetPayload(kBadRequest, absl::Cord(details.SerializeAsString()));
+  return status;
+}
+
+std::string reason(const absl::Status& status) { return payload<google::rpc::ErrorInfo>(status, kErrorInfo).reason(); }
+
+std::vector<std::pair<std::string, std::string>> metadata(const absl::Status& status) {
+  const auto info = payload<google::rpc::ErrorInfo>(status, kErrorInfo);
+  return {info.metadata().begin(), info.metadata().end()};
+}
+
+std::vector<FieldViolation> field_violations(const absl::Status& status) {
+  std::vector<FieldViolation> violations;
+  const auto details = payload<google::rpc::BadRequest>(status, kBadRequest);
+  for (const auto& violation : details.field_violations()) {
+    violations.push_back({violation.field(), violation.description()});
+  }
+  return violations;
+}
+
+grpc::Status to_grpc(const absl::Status& status) {
+  if (status.ok()) return grpc::Status::OK;
+  if (reason(status).empty()) {
+    absl::Status named = error(status.code(), code_name(status.code()), status.message());
+    status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) { named.SetPayload(url, value); });
+    return to_grpc(named);
+  }
+  google::rpc::Status details;
+  details.set_code(static_cast<int>(status.code()));
+  details.set_message(std::string(status.message()));
+  status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
+    auto* any = details.add_details();
+    any->set_type_url(std::string(url));
+    any->set_value(std::string(value));
+  });
+  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()), details.SerializeAsString()};
+}
+
+absl::Status from_grpc(const grpc::Status& status) {
+  if (status.ok()) return absl::OkStatus();
+  absl::Status result(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  google::rpc::Status details;
+  if (details.ParseFromString(status.error_details())) {
+    for (const auto& any : details.details()) result.SetPayload(any.type_url(), absl::Cord(any.value()));
+  }
+  return result;
+}
+
+}  // namespace titan::rpc

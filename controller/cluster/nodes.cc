@@ -1,0 +1,101 @@
+#include "controller/cluster/nodes.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+
+namespace titan::cluster {
+
+absl::string_view name(NodeState state) {
+  switch (state) {
+    case NodeState::kReconciling:
+      return "RECONCILING";
+    case NodeState::kReady:
+      return "READY";
+    case NodeState::kLost:
+      return "LOST";
+    case NodeState::kUnreachable:
+      return "UNREACHABLE";
+  }
+  return "UNKNOWN";
+}
+
+bool valid_id(absl::string_view id) {
+  if (id.empty() || id.size() > 63 || id.front() < 'a' || id.front() > 'z' || id.back() == '-') return false;
+  for (const char c : id) {
+    if (!((c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '-')) return false;
+  }
+  return true;
+}
+
+void Nodes::restore(job::NodeRecord record, absl::Duration now) {
+  Node& node = nodes_[record.name];
+  node.record = std::move(record);
+  node.last_beat = now;
+}
+
+absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared_ptr<Session> session,
+                                          absl::Duration now, absl::Time wall) {
+  if (!valid_id(hello.node())) {
+    return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
+                      absl::StrCat("node id '", hello.node(), "' must match [a-z]([a-z0-9-]{0,61}[a-z0-9])?"));
+  }
+  Node& node = nodes_[hello.node()];
+  job::NodeRecord& record = node.record;
+  const bool alive = node.session != nullptr && !lease_over(node, now);
+  if (alive && record.instance != hello.instance()) {
+    return rpc::error(absl::StatusCode::kAlreadyExists, "NODE_ID_IN_USE",
+                      absl::StrCat("another titan-worker with another state folder holds node id '", hello.node(),
+                                   "'; give this one its own --node"));
+  }
+  if (node.session != nullptr) node.session->close("a newer session of this node took over");
+  record.name = hello.node();
+  record.instance = hello.instance();
+  record.address = hello.address();
+  record.version = hello.version();
+  record.device = hello.resources().device();
+  record.devices = hello.resources().devices();
+  record.cpu_cores = hello.resources().cpu_cores();
+  record.memory_bytes = hello.resources().memory_bytes();
+  record.device_model = hello.resources().device_model();
+  ++record.lease_epoch;
+  node.session = std::move(session);
+  node.state = NodeState::kReconciling;
+  beat(node, now, wall);
+  return &node;
+}
+
+Node* Nodes::owner(const std::string& name, const Session* session) {
+  Node* node = find(name);
+  return node != nullptr && node->session.get() == session ? node : nullptr;
+}
+
+void Nodes::close_session(const std::string& name, const Session* session) {
+  Node* node = owner(name, session);
+  if (node == nullptr) return;
+  node->session = nullptr;
+  node->suspect = true;
+}
+
+void Nodes::beat(Node& node, absl::Duration now, absl::Time wall) {
+  node.last_beat = now;
+  node.last_beat_time = wall;
+  node.suspect = false;
+}
+
+Node* Nodes::find(const std::string& name) {
+  const auto it = nodes_.find(name);
+  return it == nodes_.end() ? nullptr : &it->second;
+}
+
+const Node* Nodes::find(const std::string& name) const {
+  const auto it = nodes_.find(name);
+  return it == nodes_.end() ? nullptr : &it->second;
+}
+
+void Nodes::mark_suspects(absl::Duration now) {
+  for (auto& [name, node] : nodes_) {
+    if (now - node.last_beat > 3 * beat_) node.suspect = true;
+  }
+}
+
+}  // namespace titan::cluster

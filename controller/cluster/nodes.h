@@ -1,0 +1,74 @@
+#pragma once
+
+// The nodes: what each offers, who speaks for it, and how long it has been silent. No locks: the owner has one.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/cluster/session.h"
+#include "controller/job/record.h"
+
+namespace titan::cluster {
+
+enum class NodeState {
+  kReconciling,  // Known, and not heard of since the controller started or the node came back.
+  kReady,
+  kLost,         // Lease gone, and nothing shows that its ranks still run.
+  kUnreachable,  // Lease gone, but other nodes' beacons show its job advancing.
+};
+absl::string_view name(NodeState state);
+
+struct Node {
+  job::NodeRecord record;
+  NodeState state = NodeState::kReconciling;
+  std::shared_ptr<Session> session;  // None: nobody speaks for the node now.
+  absl::Duration last_beat;          // Monotonic.
+  absl::Time last_beat_time;         // For people.
+  bool suspect = false;              // Three beats missed, or its stream broke: nothing new is placed there.
+
+  bool can_take_ranks() const { return state == NodeState::kReady && session != nullptr && !suspect; }
+};
+
+class Nodes {
+ public:
+  Nodes(absl::Duration lease, absl::Duration beat) : lease_(lease), beat_(beat) {}
+
+  // A node of the store, after a restart of the controller: its lease starts now.
+  void restore(job::NodeRecord record, absl::Duration now);
+
+  // A new session. The record in the node has the next lease epoch and what the worker said; an older session is
+  // closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE) while another
+  // daemon holds the id.
+  absl::StatusOr<Node*> open_session(const v1::Register& hello, std::shared_ptr<Session> session, absl::Duration now,
+                                     absl::Time wall);
+  // The node whose session this still is, or nullptr.
+  Node* owner(const std::string& node, const Session* session);
+  void close_session(const std::string& node, const Session* session);
+  void beat(Node& node, absl::Duration now, absl::Time wall);
+
+  Node* find(const std::string& name);
+  const Node* find(const std::string& name) const;
+  std::map<std::string, Node>& all() { return nodes_; }
+  const std::map<std::string, Node>& all() const { return nodes_; }
+
+  bool lease_over(const Node& node, absl::Duration now) const { return now - node.last_beat > lease_; }
+  // Marks who missed three beats.
+  void mark_suspects(absl::Duration now);
+  absl::Duration lease() const { return lease_; }
+  absl::Duration beat_interval() const { return beat_; }
+
+ private:
+  const absl::Duration lease_;
+  const absl::Duration beat_;
+  std::map<std::string, Node> nodes_;
+};
+
+// [a-z]([a-z0-9-]{0,61}[a-z0-9])?, the form of every id in a resource name.
+bool valid_id(absl::string_view id);
+
+}  // namespace titan::cluster

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "titan/v1/worker.pb.h"
+
+namespace titan::cluster {
+
+// The controller's end of a worker's stream. Thread-safe; nothing here blocks.
+class Session {
+ public:
+  virtual ~Session() = default;
+  // Queues a message; dropped without a word once the stream is gone, since every command is sent again to the next
+  // session.
+  virtual void send(const v1::ControllerMessage& message) = 0;
+  // Ends the stream: a newer session of the node took over.
+  virtual void close(const std::string& why) = 0;
+};
+
+}  // namespace titan::cluster
