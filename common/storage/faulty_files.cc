@@ -74,6 +74,8 @@ const char* name(Kind kind) {
       return "read";
     case Kind::kRename:
       return "rename";
+    case Kind::kTruncate:
+      return "truncate";
     case Kind::kRemove:
       return "remove";
     case Kind::kRemoveFolder:
@@ -115,6 +117,11 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> FaultyFiles::open(const std::strin
 absl::Status FaultyFiles::rename(const std::string& from, const std::string& to) {
   TITAN_RETURN_IF_ERROR(ask(Kind::kRename, to));
   return base_.rename(from, to);
+}
+
+absl::Status FaultyFiles::truncate(const std::string& path, int64_t bytes) {
+  TITAN_RETURN_IF_ERROR(ask(Kind::kTruncate, path));
+  return base_.truncate(path, bytes);
 }
 
 absl::Status FaultyFiles::remove(const std::string& path) {

@@ -19,6 +19,7 @@ struct FileOperation {
     kOpen,
     kRead,
     kRename,
+    kTruncate,
     kRemove,
     kRemoveFolder,
     kMakeFolders,
@@ -49,6 +50,7 @@ class FaultyFiles : public Files {
   absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
   absl::Status rename(const std::string& from, const std::string& to) override;
+  absl::Status truncate(const std::string& path, int64_t bytes) override;
   absl::Status remove(const std::string& path) override;
   absl::Status remove_folder(const std::string& path) override;
   absl::Status make_folders(const std::string& path) override;

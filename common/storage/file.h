@@ -53,7 +53,8 @@ class Files {
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
 
   virtual absl::Status rename(const std::string& from, const std::string& to) = 0;  // Replaces `to` atomically.
-  virtual absl::Status remove(const std::string& path) = 0;                         // A file; NotFound when absent.
+  virtual absl::Status truncate(const std::string& path, int64_t bytes) = 0;
+  virtual absl::Status remove(const std::string& path) = 0;         // A file; NotFound when absent.
   virtual absl::Status remove_folder(const std::string& path) = 0;  // With everything in it; absent is fine.
   virtual absl::Status make_folders(const std::string& path) = 0;   // With its parents; existing is fine.
   virtual absl::Status sync_folder(const std::string& path) = 0;    // Makes names in it durable.

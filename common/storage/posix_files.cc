@@ -134,13 +134,17 @@ class PosixFiles : public Files {
     if (fd.get() < 0) return failed("open", path);
     struct stat info;
     if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
-    if (!S_ISREG(info.st_mode))
-      return absl::InvalidArgumentError(absl::StrCat("open ", path, ": not a regular file"));
+    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat("open ", path, ": not a regular file"));
     return std::make_unique<PosixReadableFile>(std::move(fd), info.st_size, path);
   }
 
   absl::Status rename(const std::string& from, const std::string& to) override {
     if (::rename(from.c_str(), to.c_str()) != 0) return failed("rename", absl::StrCat(from, " to ", to));
+    return absl::OkStatus();
+  }
+
+  absl::Status truncate(const std::string& path, int64_t bytes) override {
+    if (::truncate(path.c_str(), bytes) != 0) return failed("truncate", path);
     return absl::OkStatus();
   }
 

@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/config/job_config.h"
+#include "common/storage/file.h"
 
 namespace titan::runtime {
 
@@ -66,6 +67,7 @@ struct MetricsSetup {
   std::unique_ptr<MemoryMonitor> memory;                 // Null: CPU.
   const Clock* clock = nullptr;                          // Null: system_clock().
   std::function<void(const std::string& line)> console;  // Null: torchtitan's log format on stdout, flushed.
+  storage::Files* files = nullptr;                       // Null: posix_files().
 };
 
 class MetricsLogger {
@@ -77,6 +79,7 @@ class MetricsLogger {
 
   // Each microbatch: tokens that this rank got, and how long it waited for them.
   virtual void add_batch(int64_t tokens, absl::Duration data_loading) = 0;
+  virtual void add_validation_tokens(int64_t tokens) = 0;
 
   // Computes throughput, mfu, times and memory since the last call, writes all outputs, starts anew. Returns what was
   // written (for the step event). A full disk costs the line, not the job: warnings() tells. Errors: FailedPrecondition
