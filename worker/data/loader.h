@@ -34,7 +34,9 @@ struct LoaderOptions {
 
 // Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row
 // m * batch * dp_size + r of one stream, and this rank takes rows [dp_rank * batch, (dp_rank + 1) * batch), so that the
-// global batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer.
+// global batch depends only on batch * dp_size. kPerRank: torchtitan's contiguous document chunk and own token buffer
+// (of compressed files, which it streams, every dp_size-th file, or every dp_size-th document when the files cannot be
+// dealt evenly).
 class Loader {
  public:
   virtual ~Loader() = default;
@@ -48,10 +50,15 @@ class Loader {
   virtual nlohmann::json state() const = 0;
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 
-  // Malformed lines that were skipped since the last call, for warnings: "data.json:17: not JSON".
+  // Malformed lines that were skipped since the last call, for warnings: "data.json:17: not JSON, skipped". Order
+  // kGlobal: the same on every rank.
   virtual std::vector<std::string> take_warnings() = 0;
+
+  // The largest token that can appear: has to be below the model's vocabulary size.
+  virtual int32_t max_token_id() const = 0;
 };
 
+// Files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the option, file or key.
 absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options);
 
 }  // namespace titan::data

@@ -231,8 +231,9 @@ class Reader {
     }
     if (type == "Split") return split(pre);
     if (type == "Digits") {
-      // Rust's numeric characters are Unicode's N; kept together unless asked for one by one.
-      file_.splits.push_back({flag(pre, "individual_digits") ? "\\p{N}" : "\\p{N}+", {}});
+      // Rust's numeric characters: N of Unicode 17. Kept together unless asked for one by one.
+      const std::string numeric = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
+      file_.splits.push_back({flag(pre, "individual_digits") ? numeric : numeric + "+", {}});
       return absl::OkStatus();
     }
     return bad(

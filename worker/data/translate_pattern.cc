@@ -102,6 +102,8 @@ class Translator {
       case 'p':
       case 'P':
         return property(c == 'P');
+      case 'x':
+        return code_point();
       case 'r':
       case 'n':
       case 't':
@@ -129,6 +131,14 @@ class Translator {
   absl::Status emit_negated(const std::string& set, size_t consumed) {
     absl::StrAppend(&out_, "[^", set, "]");
     at_ += consumed;
+    return absl::OkStatus();
+  }
+
+  // \x{1F600} means the same in both; \x41 as well, but nobody writes it.
+  absl::Status code_point() {
+    const size_t close = pattern_.find('}', at_);
+    if (pattern_.compare(at_ + 2, 1, "{") != 0 || close == std::string::npos) return refuse("\\x without braces");
+    copy(close + 1 - at_);
     return absl::OkStatus();
   }
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace titan::data {
+
+// The bytes of a file, decompressed when its name ends with .gz or .zst.
+class ByteSource {
+ public:
+  virtual ~ByteSource() = default;
+
+  // Fills `buffer` with up to `size` bytes; 0 at the end of the file.
+  // Errors: InvalidArgument for compressed data that is cut short or damaged (names the file), or what the disk says.
+  virtual absl::StatusOr<size_t> read(char* buffer, size_t size) = 0;
+
+  // Positioned at `offset` of the decompressed bytes. Compressed files are decoded up to there.
+  static absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path, int64_t offset);
+};
+
+}  // namespace titan::data

@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/data/byte_source.h"
+
+namespace titan::data {
+
+// A place between two documents of a list of files.
+struct DocumentPosition {
+  int64_t file = 0;
+  int64_t offset = 0;    // Bytes (decompressed) of the file before this place.
+  int64_t line = 0;      // Lines of the file before it.
+  int64_t document = 0;  // Documents of all files before it, skipped malformed ones included.
+
+  bool operator==(const DocumentPosition&) const = default;
+};
+
+// The share of the documents that one reader takes, in order.
+struct DocumentShare {
+  int64_t begin = 0;                // First document,
+  std::optional<int64_t> end;       // and the one after the last; nothing: all that follow.
+  int64_t step = 1, remainder = 0;  // Of these the ones with document % step == remainder.
+};
+
+struct Document {
+  std::string text;
+  DocumentPosition position;  // Where it starts.
+};
+
+// Reads documents from files of JSON lines ({"text": "..."}). Blank lines are no documents; malformed lines are noted
+// and skipped.
+class DocumentReader {
+ public:
+  struct Options {
+    std::vector<std::string> files;
+    std::string text_key = "text";
+    DocumentShare share;
+    int64_t max_bad_lines = 100;
+  };
+  explicit DocumentReader(Options options) : options_(std::move(options)) {}
+
+  // The next document, or nothing after the last. Errors: InvalidArgument past max_bad_lines (names file and line) and
+  // for damaged compressed data, NotFound and others from the disk.
+  absl::StatusOr<std::optional<Document>> next();
+
+  // Where the next document (or blank or malformed line) starts.
+  const DocumentPosition& position() const { return position_; }
+
+  // Continues at a position that a reader of the same files gave. Errors: InvalidArgument when the files do not reach
+  // there.
+  absl::Status seek(const DocumentPosition& position, int64_t bad_lines);
+  // Starts again at the first document; malformed lines count from 0 again.
+  void rewind();
+
+  // Malformed lines of this pass.
+  int64_t bad_lines() const { return bad_lines_; }
+  // Descriptions of the malformed lines since the last call: "data.json:17: not JSON".
+  std::vector<std::string> take_warnings();
+
+ private:
+  absl::StatusOr<bool> next_line(std::string_view& line);
+  absl::StatusOr<bool> fill();
+  absl::Status note_bad_line(const std::string& why);
+  std::string place() const;
+
+  Options options_;
+  DocumentPosition position_;
+  int64_t bad_lines_ = 0;
+  std::vector<std::string> warnings_;
+  std::unique_ptr<ByteSource> source_;
+  std::string buffer_;
+  size_t consumed_ = 0;  // Of buffer_.
+};
+
+// The number of non-blank lines of all files.
+absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files);
+
+}  // namespace titan::data

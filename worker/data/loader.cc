@@ -1,0 +1,229 @@
+#include "worker/data/loader.h"
+
+#include <deque>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/sync/sync.h"
+#include "worker/data/row_stream.h"
+#include "worker/data/sharding.h"
+#include "worker/data/stream_state.h"
+
+namespace titan::data {
+namespace {
+
+constexpr int64_t kIgnoredLabel = -100;
+
+// One microbatch with the place behind it, or why there is none.
+struct Item {
+  absl::Status status;
+  Batch batch;
+  StreamPosition after;
+  std::vector<std::string> warnings;
+};
+
+// Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
+class BatchMaker {
+ public:
+  BatchMaker(RowStream stream, int64_t rows, int64_t first, int64_t batch, int64_t seq_len)
+      : stream_(std::move(stream)), rows_(rows), first_(first), batch_(batch), seq_len_(seq_len) {}
+
+  Item make() {
+    Item item;
+    item.status = fill(item.batch);
+    item.after = stream_.position();
+    item.warnings = stream_.take_warnings();
+    return item;
+  }
+
+  StreamPosition position() const { return stream_.position(); }
+  absl::Status seek(const StreamPosition& position) { return stream_.seek(position); }
+
+ private:
+  absl::Status fill(Batch& batch) {
+    batch.tokens = at::zeros({batch_, seq_len_}, at::kLong);
+    batch.labels = at::empty({batch_, seq_len_}, at::kLong);
+    std::fill_n(batch.labels.data_ptr<int64_t>(), batch_ * seq_len_, kIgnoredLabel);
+    for (int64_t row = 0; row < rows_; ++row) {
+      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_.next());
+      if (tokens == nullptr) return row == 0 ? absl::OutOfRangeError("the dataset is at its end") : absl::OkStatus();
+      if (row < first_ || row >= first_ + batch_) continue;
+      const int64_t start = (row - first_) * seq_len_;
+      std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + start);
+      std::copy_n(tokens + 1, seq_len_, batch.labels.data_ptr<int64_t>() + start);
+    }
+    return absl::OkStatus();
+  }
+
+  RowStream stream_;
+  int64_t rows_, first_, batch_, seq_len_;
+};
+
+class PrefetchingLoader final : public Loader {
+ public:
+  PrefetchingLoader(const LoaderOptions& options, std::vector<std::string> files, BatchMaker maker,
+                    int32_t max_token_id)
+      : options_(options),
+        files_(std::move(files)),
+        max_token_id_(max_token_id),
+        maker_(std::move(maker)),
+        returned_(maker_.position()) {}
+  ~PrefetchingLoader() override { stop(); }
+
+  absl::StatusOr<Batch> next() override {
+    Item item = take();
+    for (std::string& warning : item.warnings) warnings_.push_back(std::move(warning));
+    if (!item.status.ok()) return item.status;
+    returned_ = item.after;
+    return std::move(item.batch);
+  }
+
+  nlohmann::json state() const override {
+    nlohmann::json state = to_json(returned_, files_);
+    state["order"] = options_.order == Order::kGlobal ? "global" : "per_rank";
+    if (options_.order == Order::kPerRank) {
+      state["dp_rank"] = options_.dp_rank;
+      state["dp_size"] = options_.dp_size;
+    }
+    return state;
+  }
+
+  absl::Status restore(const nlohmann::json& state) override {
+    TITAN_RETURN_IF_ERROR(check_owner(state));
+    TITAN_ASSIGN_OR_RETURN(const StreamPosition position, position_from_json(state, files_));
+    stop();
+    TITAN_RETURN_IF_ERROR(maker_.seek(position));
+    returned_ = position;
+    warnings_.clear();
+    return absl::OkStatus();
+  }
+
+  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
+  int32_t max_token_id() const override { return max_token_id_; }
+
+ private:
+  absl::Status check_owner(const nlohmann::json& state) const {
+    if (!state.is_object()) return absl::InvalidArgumentError("dataloader state: not a JSON object");
+    const std::string order = options_.order == Order::kGlobal ? "global" : "per_rank";
+    const std::string saved = state.value("order", "missing");
+    if (saved != order) {
+      return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved with training.dataloader.order \"", saved,
+                                                     "\", the job has \"", order,
+                                                     "\"; the position means nothing there"));
+    }
+    if (options_.order == Order::kGlobal) return absl::OkStatus();
+    const int rank = state.value("dp_rank", -1), size = state.value("dp_size", -1);
+    if (rank == options_.dp_rank && size == options_.dp_size) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dataloader state: saved by data-parallel rank ", rank, " of ", size, ", this is rank ", options_.dp_rank,
+        " of ", options_.dp_size, "; order \"per_rank\" cannot change its degree, order \"global\" can"));
+  }
+
+  // The next item from the thread, which starts with the first call; from the maker itself without one.
+  Item take() {
+    if (options_.prefetch <= 0) {
+      if (failed_.ok()) {
+        Item item = maker_.make();
+        failed_ = item.status;
+        return item;
+      }
+      return {failed_, {}, {}, {}};
+    }
+    sync::Lock lock(mutex_);
+    if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
+    changed_.wait(mutex_, [this]() TITAN_REQUIRES(mutex_) { return !ready_.empty(); });
+    if (!ready_.front().status.ok()) {  // Stays for the calls after this one.
+      Item last = ready_.front();
+      ready_.front().warnings.clear();
+      return last;
+    }
+    Item item = std::move(ready_.front());
+    ready_.pop_front();
+    changed_.notify_all();
+    return item;
+  }
+
+  // The thread: keeps `prefetch` items ready until it is stopped or has met the end or an error.
+  void run() {
+    bool more = true;
+    while (more) {
+      {
+        sync::Lock lock(mutex_);
+        changed_.wait(mutex_, [this]() TITAN_REQUIRES(mutex_) {
+          return stopping_ || ready_.size() < static_cast<size_t>(options_.prefetch);
+        });
+        if (stopping_) return;
+      }
+      Item item = maker_.make();
+      more = item.status.ok();
+      sync::Lock lock(mutex_);
+      ready_.push_back(std::move(item));
+      changed_.notify_all();
+    }
+  }
+
+  void stop() {
+    {
+      sync::Lock lock(mutex_);
+      stopping_ = true;
+      changed_.notify_all();
+    }
+    if (thread_.joinable()) thread_.join();
+    sync::Lock lock(mutex_);
+    stopping_ = false;
+    ready_.clear();
+    failed_ = absl::OkStatus();
+  }
+
+  const LoaderOptions options_;
+  const std::vector<std::string> files_;
+  const int32_t max_token_id_;
+  BatchMaker maker_;         // The thread's while it runs.
+  StreamPosition returned_;  // Behind the last batch that next() gave.
+  std::vector<std::string> warnings_;
+  absl::Status failed_;  // Without a thread.
+
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<Item> ready_ TITAN_GUARDED_BY(mutex_);
+  bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+absl::Status check(const LoaderOptions& options) {
+  if (options.files.empty()) return absl::InvalidArgumentError("the dataset has no files");
+  if (options.batch < 1 || options.seq_len < 1) {
+    return absl::InvalidArgumentError(absl::StrCat("training: local_batch_size ", options.batch, " and seq_len ",
+                                                   options.seq_len, " have to be 1 or more"));
+  }
+  if (options.dp_size < 1 || options.dp_rank < 0 || options.dp_rank >= options.dp_size) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data-parallel rank ", options.dp_rank, " of ", options.dp_size, " does not exist"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options) {
+  TITAN_RETURN_IF_ERROR(check(options));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
+  const int32_t max_token_id = tokenizer->max_id();
+  const bool global = options.order == Order::kGlobal;
+  RankShare share{.files = options.files};
+  if (!global) {
+    TITAN_ASSIGN_OR_RETURN(share, split_by_rank(options.files, options.dp_rank, options.dp_size));
+  }
+  DocumentReader reader({.files = share.files,
+                         .text_key = options.text_key,
+                         .share = share.share,
+                         .max_bad_lines = options.max_bad_lines});
+  RowStream stream(std::move(reader), std::move(tokenizer), options.seq_len + 1, options.loop);
+  BatchMaker maker(std::move(stream), global ? options.batch * options.dp_size : options.batch,
+                   global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);
+  return std::make_unique<PrefetchingLoader>(options, share.files, std::move(maker), max_token_id);
+}
+
+}  // namespace titan::data

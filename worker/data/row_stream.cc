@@ -1,0 +1,82 @@
+#include "worker/data/row_stream.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::data {
+
+RowStream::RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
+    : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
+
+absl::StatusOr<const int32_t*> RowStream::next() {
+  // Whole rows are dropped from the front together, so that the copying stays small beside the tokenising.
+  if (head_ - first_ > 64 * row_tokens_ || head_ - first_ == static_cast<int64_t>(tokens_.size())) {
+    tokens_.erase(tokens_.begin(), tokens_.begin() + (head_ - first_));
+    first_ = head_;
+  }
+  while (first_ + static_cast<int64_t>(tokens_.size()) < head_ + row_tokens_) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, append_document());
+    if (!more) return nullptr;
+  }
+  const int32_t* row = tokens_.data() + (head_ - first_);
+  head_ += row_tokens_;
+  while (segments_.size() > 1 && segments_[1].begin <= head_) segments_.pop_front();
+  return row;
+}
+
+absl::StatusOr<bool> RowStream::append_document() {
+  TITAN_ASSIGN_OR_RETURN(std::optional<Document> document, reader_.next());
+  if (!document.has_value()) {
+    if (!loop_) return false;
+    if (!pass_had_tokens_) {
+      return absl::InvalidArgumentError(
+          "the dataset has no document with text for this rank: every line is blank or malformed");
+    }
+    pass_had_tokens_ = false;
+    ++pass_;
+    reader_.rewind();
+    return true;
+  }
+  const size_t before = tokens_.size();
+  TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(document->text, tokens_));
+  if (tokens_.size() == before) return true;
+  pass_had_tokens_ = true;
+  segments_.push_back({first_ + static_cast<int64_t>(before),
+                       {.document = document->position, .pass = pass_, .bad_lines = reader_.bad_lines()}});
+  return true;
+}
+
+StreamPosition RowStream::reader_position() const {
+  return {.document = reader_.position(), .pass = pass_, .bad_lines = reader_.bad_lines()};
+}
+
+StreamPosition RowStream::position() const {
+  const int64_t end = first_ + static_cast<int64_t>(tokens_.size());
+  if (segments_.empty() || head_ == end) return reader_position();
+  StreamPosition position = segments_.front().start;
+  position.token = head_ - segments_.front().begin;
+  return position;
+}
+
+absl::Status RowStream::seek(const StreamPosition& position) {
+  TITAN_RETURN_IF_ERROR(reader_.seek(position.document, position.bad_lines));
+  reader_.take_warnings();
+  tokens_.clear();
+  segments_.clear();
+  first_ = head_ = 0;
+  pass_ = position.pass;
+  pass_had_tokens_ = position.document.document > 0;
+  if (position.token == 0) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const bool more, append_document());
+  if (!more || static_cast<int64_t>(tokens_.size()) < position.token) {
+    return absl::InvalidArgumentError(absl::StrCat("the checkpoint's data position is token ", position.token,
+                                                   " of a document that now has ", tokens_.size(),
+                                                   ": the dataset or the tokenizer has changed"));
+  }
+  head_ = position.token;
+  return absl::OkStatus();
+}
+
+}  // namespace titan::data

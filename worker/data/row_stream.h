@@ -1,0 +1,64 @@
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "worker/data/document_reader.h"
+#include "worker/data/tokenizer.h"
+
+namespace titan::data {
+
+// A place in the token stream: `token` tokens into the document at `document`.
+struct StreamPosition {
+  DocumentPosition document;
+  int64_t token = 0;
+  int64_t pass = 0;       // Times that the documents have been read to the end.
+  int64_t bad_lines = 0;  // Of this pass, before `document`.
+
+  bool operator==(const StreamPosition&) const = default;
+};
+
+// Rows of a fixed number of tokens cut from one stream: each document as BOS, text, EOS, one after the other. With
+// `loop` the stream begins again after the last document (a row may span the seam); without, what does not fill a row
+// is left out.
+class RowStream {
+ public:
+  RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop);
+
+  // The next row's tokens, valid until the next call; empty at the end. Errors: those of the reader; InvalidArgument
+  // when a whole pass gives no token.
+  absl::StatusOr<const int32_t*> next();
+
+  // Where the next row starts.
+  StreamPosition position() const;
+  absl::Status seek(const StreamPosition& position);
+
+  std::vector<std::string> take_warnings() { return reader_.take_warnings(); }
+
+ private:
+  struct Segment {
+    int64_t begin;  // Token number in the stream at which the document starts.
+    StreamPosition start;
+  };
+
+  absl::StatusOr<bool> append_document();
+  StreamPosition reader_position() const;
+
+  DocumentReader reader_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  int64_t row_tokens_;
+  bool loop_;
+  int64_t pass_ = 0;
+  bool pass_had_tokens_ = false;
+  std::vector<int32_t> tokens_;   // Read and not yet left behind,
+  int64_t first_ = 0;             // the stream's number of tokens_[0],
+  int64_t head_ = 0;              // and of the next row's first token.
+  std::deque<Segment> segments_;  // Documents that reach beyond head_, and the one before.
+};
+
+}  // namespace titan::data

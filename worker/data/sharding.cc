@@ -1,0 +1,41 @@
+#include "worker/data/sharding.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::data {
+namespace {
+
+bool compressed(const std::string& file) { return absl::EndsWith(file, ".gz") || absl::EndsWith(file, ".zst"); }
+
+}  // namespace
+
+absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size) {
+  RankShare mine;
+  if (dp_size == 1) {
+    mine.files = files;
+  } else if (std::none_of(files.begin(), files.end(), compressed)) {
+    mine.files = files;
+    TITAN_ASSIGN_OR_RETURN(const int64_t documents, count_documents(files));
+    if (documents < dp_size) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the dataset has ", documents, " documents for ", dp_size,
+                       " data-parallel ranks; in order \"per_rank\" each rank needs one"));
+    }
+    const int64_t each = documents / dp_size, more = documents % dp_size;
+    mine.share.begin = each * dp_rank + std::min<int64_t>(dp_rank, more);
+    mine.share.end = mine.share.begin + each + (dp_rank < more ? 1 : 0);
+  } else if (files.size() % dp_size == 0) {
+    for (size_t i = dp_rank; i < files.size(); i += dp_size) mine.files.push_back(files[i]);
+  } else {
+    mine.files = files;
+    mine.share.step = dp_size;
+    mine.share.remainder = dp_rank;
+  }
+  return mine;
+}
+
+}  // namespace titan::data
