@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "common/models/registry.h"
+#include "tests/numerics/engine_on_mesh.h"
 #include "tests/numerics/safetensors.h"
 #include "worker/model/hf_names.h"
 #include "worker/model/model.h"
@@ -27,7 +28,7 @@ constexpr double kLogitTolerance = 1e-5;
 constexpr double kGradTolerance = 1e-4;
 constexpr double kNoise = 1e-3;  // Relative to the tensor's rms.
 
-using Tensors = std::map<std::string, at::Tensor>;
+using testing::Tensors;
 
 double rms(const at::Tensor& value) { return std::sqrt(value.to(at::kDouble).square().mean().item<double>()); }
 
@@ -39,6 +40,12 @@ struct Errors {
   double logits = 0, grad = 0, loss = 0;
   std::string worst;  // Parameter with the largest gradient error.
 
+  void add_grad(const std::string& fqn, const at::Tensor& got, const at::Tensor& want) {
+    const double error = relative_rms(got, want);
+    if (error <= grad) return;  // Not a number counts as the largest.
+    grad = error;
+    worst = fqn;
+  }
   bool pass() const { return logits < kLogitTolerance && grad < kGradTolerance; }
 };
 
@@ -105,10 +112,21 @@ class Comparison {
     size_t i = 0;
     for (const auto& block : model_.blocks) {
       for (const nn::Parameter& parameter : block->parameters()) {
-        const double error = relative_rms(grads[i++], peer_.at("grad." + parameter.fqn));
-        if (!(error <= errors.grad)) errors.grad = error, errors.worst = parameter.fqn;
+        errors.add_grad(parameter.fqn, grads[i++], peer_.at("grad." + parameter.fqn));
       }
     }
+    return errors;
+  }
+
+  Errors run_engine(const mesh::Degrees& degrees, int world) {
+    Tensors weights;
+    for (const auto& block : model_.blocks) {
+      for (const nn::Parameter& parameter : block->parameters()) weights[parameter.fqn] = parameter.weight.detach();
+    }
+    const Tensors got = testing::engine_step(spec_, weights, peer_["tokens"], peer_["labels"], degrees, world);
+    Errors errors;
+    errors.logits = relative_rms(got.at("logits"), peer_["logits"]);
+    for (const auto& [fqn, weight] : weights) errors.add_grad(fqn, got.at("grad." + fqn), peer_.at("grad." + fqn));
     return errors;
   }
 
@@ -149,6 +167,10 @@ int main(const std::vector<std::string>& arguments) {
   Comparison comparison(arguments[1], arguments[2]);
   const std::vector<std::string> names = comparison.build();
   bool good = report("as it is", comparison.run(), true);
+  good &= report("engine, 1 rank", comparison.run_engine({}, 1), true);
+  good &= report("engine, FSDP 2", comparison.run_engine({.dp_shard = 2}, 2), true);
+  good &= report("engine, DDP 2", comparison.run_engine({.dp_replicate = 2, .dp_shard = 1}, 2), true);
+  good &= report("engine, HSDP 2x2", comparison.run_engine({.dp_replicate = 2, .dp_shard = 2}, 4), true);
   if (arguments.size() < 4 || arguments[3] != "--noise") return good ? 0 : 1;
   for (const std::string& fqn : names) {
     comparison.with_noise(fqn, [&] { good &= report("noise in " + fqn, comparison.run_disturbed(), false); });

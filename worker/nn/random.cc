@@ -1,20 +1,15 @@
 #include "worker/nn/random.h"
 
-#include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 namespace titan::nn {
 namespace {
 
-constexpr int kLanes = kChunk / 4;  // Philox blocks of one chunk; each gives four 32-bit words.
-
-using Words = std::array<uint32_t, kLanes>;
-
-// Philox-4x32-10 (Salmon et al., SC 2011) over kLanes consecutive counters at once.
-void philox(uint64_t key, uint64_t first_counter, std::array<Words, 4>& word) {
-  for (int i = 0; i < kLanes; ++i) {
+// Philox-4x32-10 (Salmon et al., SC 2011) over consecutive counters. Inlined so that each clone of draw_chunk gets its
+// own.
+[[gnu::always_inline]] inline void philox_rounds(uint64_t key, uint64_t first_counter, PhiloxWords& word) {
+  for (int i = 0; i < kPhiloxBlocks; ++i) {
     const uint64_t counter = first_counter + static_cast<uint64_t>(i);
     word[0][i] = static_cast<uint32_t>(counter);
     word[1][i] = static_cast<uint32_t>(counter >> 32);
@@ -22,7 +17,7 @@ void philox(uint64_t key, uint64_t first_counter, std::array<Words, 4>& word) {
   }
   uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
   for (int round = 0; round < 10; ++round) {
-    for (int i = 0; i < kLanes; ++i) {
+    for (int i = 0; i < kPhiloxBlocks; ++i) {
       const uint64_t a = uint64_t{0xD2511F53} * word[0][i];
       const uint64_t b = uint64_t{0xCD9E8D57} * word[2][i];
       const uint32_t next0 = static_cast<uint32_t>(b >> 32) ^ word[1][i] ^ k0;
@@ -38,7 +33,7 @@ void philox(uint64_t key, uint64_t first_counter, std::array<Words, 4>& word) {
 }
 
 // Natural logarithm for normal positive x, within 2 ulp. libm's own differs between versions and does not vectorise.
-inline float natural_log(float x) {
+[[gnu::always_inline]] inline float natural_log(float x) {
   constexpr float kSqrtHalf = 0.70710678f;
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   float exponent = static_cast<float>(static_cast<int32_t>(bits >> 23) - 126);
@@ -61,7 +56,7 @@ inline float natural_log(float x) {
 
 // The quantile of the standard normal for the smaller tail mass `tail` in (0, 0.5], as a positive number:
 // sqrt(2) erfinv(1 - 2 tail) by M. Giles's single-precision polynomials ("Approximating the erfinv function").
-inline float upper_quantile(float tail) {
+[[gnu::always_inline]] inline float upper_quantile(float tail) {
   const float x = 1.0f - 2.0f * tail;
   const float w = -natural_log(4.0f * tail * (1.0f - tail));
   const float a = w - 2.5f;
@@ -100,6 +95,8 @@ uint64_t stream_key(uint64_t seed, std::string_view name) {
   return hash ^ (hash >> 31);
 }
 
+void philox(uint64_t key, uint64_t first_counter, PhiloxWords& word) { philox_rounds(key, first_counter, word); }
+
 CutNormal::CutNormal(double std_in, double lower_in, double upper_in)
     : std(static_cast<float>(std_in)), lower(static_cast<float>(lower_in)), upper(static_cast<float>(upper_in)) {
   const double under = mass_below(lower_in / std_in), over = mass_below(-upper_in / std_in);
@@ -110,11 +107,11 @@ CutNormal::CutNormal(double std_in, double lower_in, double upper_in)
 
 __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, int64_t chunk,
                                                                   const CutNormal& distribution, float* out) {
-  std::array<Words, 4> word;
-  philox(key, static_cast<uint64_t>(chunk) * kLanes, word);
+  PhiloxWords word;
+  philox_rounds(key, static_cast<uint64_t>(chunk) * kPhiloxBlocks, word);
   constexpr float kScale = 1.0f / 2147483648.0f;
   for (int w = 0; w < 4; ++w) {
-    for (int i = 0; i < kLanes; ++i) {
+    for (int i = 0; i < kPhiloxBlocks; ++i) {
       // 31 bits to a point inside (0, 1), kept as the distances from both ends, so that both tails have full precision.
       const int32_t bits = static_cast<int32_t>(word[w][i] >> 1);
       const float from_left = (static_cast<float>(bits) + 0.5f) * kScale;
@@ -126,7 +123,7 @@ __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, 
       const float z = upper_quantile(tail < 0.5f ? tail : 0.5f);
       const float value = (negative ? -z : z) * distribution.std;
       const float capped = value < distribution.upper ? value : distribution.upper;
-      out[w * kLanes + i] = capped > distribution.lower ? capped : distribution.lower;
+      out[w * kPhiloxBlocks + i] = capped > distribution.lower ? capped : distribution.lower;
     }
   }
 }

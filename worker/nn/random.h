@@ -1,5 +1,6 @@
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string_view>
 
@@ -20,6 +21,11 @@ struct CutNormal {
 
 // The stream is drawn in chunks of this many elements; chunk boundaries are multiples of it.
 inline constexpr int64_t kChunk = 64;
+
+// The four words of each Philox-4x32-10 block with counters [first_counter, first_counter + kPhiloxBlocks).
+inline constexpr int kPhiloxBlocks = kChunk / 4;
+using PhiloxWords = std::array<std::array<uint32_t, kPhiloxBlocks>, 4>;
+void philox(uint64_t key, uint64_t first_counter, PhiloxWords& word);
 
 // Elements [chunk * kChunk, (chunk + 1) * kChunk) of the stream, in fp32.
 void draw_chunk(uint64_t key, int64_t chunk, const CutNormal& distribution, float* out);

@@ -1,0 +1,52 @@
+"""In float64 every mesh trains alike: 1 rank, FSDP 2, DDP 2, HSDP 2x2 (and accumulation, and recomputation) agree to 1e-10.
+
+No tolerance needs an argument there: what is left is the order of sums.
+"""
+
+import tempfile
+from pathlib import Path
+
+from rank_runs import LOSS, MESHES, NORM, RankRun, Report, mesh_flags, relative_rms
+
+STEPS, ROWS, LIMIT = 5, 4, 1e-10
+COMMON = {"training.seq_len": 128, "training.steps": STEPS, "training.dtype": "float64", "lr_scheduler.warmup_steps": 2,
+          "activation_checkpoint.mode": "none", "debug.seed": 7, "checkpoint.enable": True,
+          "checkpoint.interval": STEPS, "checkpoint.last_save_model_only": False}
+
+VARIANTS = {"1 rank, 4 microbatches": ("1 rank", {"training.local_batch_size": 1, "training.global_batch_size": ROWS}),
+            "FSDP 2, 2 microbatches, full recomputation, never resharding": (
+                "FSDP 2", {"training.local_batch_size": 1, "training.global_batch_size": ROWS,
+                           "activation_checkpoint.mode": "full",
+                           "parallelism.fsdp_reshard_after_forward": "never"})}
+
+
+def train(folder, mesh, extra):
+    flags, world = mesh_flags(mesh, ROWS)
+    run = RankRun(folder, {**COMMON, **flags, **extra}, world).wait()
+    return run.metrics(), run.checkpoint(STEPS)
+
+
+def main():
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="titan-float64-") as folder:
+        cases = {**{mesh: (mesh, {}) for mesh in MESHES}, **VARIANTS}
+        reference = None
+        for number, (name, (mesh, extra)) in enumerate(cases.items()):
+            metrics, state = train(Path(folder) / str(number), mesh, extra)
+            if reference is None:
+                reference = metrics, state
+                continue
+            want_metrics, want_state = reference
+            for key in (LOSS, NORM):
+                report.below(f"{name}: {key}",
+                             max(abs(metrics[s][key] / want_metrics[s][key] - 1) for s in range(1, STEPS + 1)), LIMIT)
+            if sorted(state) != sorted(want_state):
+                raise SystemExit(f"{name}: other tensors than on 1 rank: {sorted(set(state) ^ set(want_state))}")
+            errors = {key: relative_rms(value, want_state[key]) for key, value in state.items()}
+            worst = max(errors, key=errors.get)
+            report.below(f"{name}: parameters and optimizer state, worst {worst}", errors[worst], LIMIT)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()

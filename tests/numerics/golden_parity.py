@@ -1,0 +1,181 @@
+"""Titan's training beside torchtitan 0.2.2's own, live, from the same Hugging Face weights and text, at fp32.
+
+Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tests/peer/README.md says why). What is compared:
+  one step    logits and every parameter's gradient, in one process (compare_with_peer): the bare model, the engine on all four
+              meshes as threads, and the test of the test;
+  on meshes   titan-rank on 1 rank, FSDP 2, DDP 2 and HSDP 2x2: first step's gradients (from Adam's first moment), ten steps of
+              loss and gradient norm, and each tensor's total update; global order against torchtitan on 1 rank, per_rank order
+              against torchtitan's FSDP 2;
+  export      the Hugging Face folder that the last save writes.
+"""
+
+import argparse
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import numpy
+
+from rank_runs import LOSS, MESHES, NORM, ASSETS, RankRun, Report, mesh_flags, read_safetensors, relative_rms
+
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
+STEPS, ROWS, SEQ_LEN = 10, 4, 256
+MAX_NORM, BETA1 = 1.0, 0.9
+COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",
+          "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none"}
+
+# Relative; see docs of tests/numerics. torchtitan's own norm is inexact on CPU, ours is held to its own gradients.
+LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
+
+
+def run_peer(out, weights, seed, nproc):
+    flags = {**COMMON, "training.local_batch_size": ROWS // nproc, "model.hf_assets_path": ASSETS / "tokenizer",
+             "training.dataset_path": ASSETS / "c4_test"}
+    command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
+               "--gain", 5, "--nproc", nproc, "--"]
+    for key, value in flags.items():
+        command += ["--" + key, value]
+    log = Path(f"{out}.log")
+    with open(log, "wb") as file:
+        result = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
+    if result.returncode:
+        sys.exit(f"torchtitan failed:\n{log.read_text(errors='replace')[-4000:]}")
+    versions = json.loads((out / "result.json").read_text())
+    print("torchtitan ran:", json.dumps({key: versions[key] for key in ("versions", "nproc", "seed", "sha256")}))
+
+
+class Peer:
+    """What one torchtitan run recorded."""
+
+    def __init__(self, folder, initial):
+        lines = (folder / "steps.jsonl").read_text().splitlines()
+        self.steps = {row["step"]: row for row in map(json.loads, lines)}
+        self.first = read_safetensors(folder / "step1.safetensors")
+        final = read_safetensors(folder / "final.safetensors")
+        self.final, self.initial = final, initial
+        self.updates = {fqn: numpy.float64(final[fqn]) - initial[fqn] for fqn in final}
+
+
+def run_titan(folder, weights, mesh, extra):
+    flags, world = mesh_flags(mesh, ROWS)
+    run = RankRun(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
+                           "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
+                           "checkpoint.interval": STEPS + 1, **extra}, world)
+    return run.wait()
+
+
+def compare_run(report, name, run, peer):
+    metrics = run.metrics()
+    if sorted(metrics) != list(range(1, STEPS + 1)):
+        sys.exit(f"{name}: metrics.jsonl has steps {sorted(metrics)}")
+    report.below(f"{name}: loss", max(abs(metrics[s][LOSS] / row["loss"] - 1) for s, row in peer.steps.items()), LOSS_LIMIT)
+    report.below(f"{name}: grad_norm",
+                 max(abs(metrics[s][NORM] / row["grad_norm"] - 1) for s, row in peer.steps.items()), NORM_LIMIT)
+
+    # Adam's first moment after one step is (1 - beta1) times the clipped gradient.
+    first = run.checkpoint(1)
+    norm = metrics[1][NORM]
+    factor = (1 - BETA1) * min(1.0, MAX_NORM / (norm + 1e-6))
+    errors, squares = {}, 0.0
+    for fqn in peer.final:
+        gradient = numpy.float64(first["optim.exp_avg." + fqn]) / factor
+        errors[fqn] = relative_rms(gradient, peer.first["grad." + fqn])
+        squares += float(numpy.sum(gradient * gradient))
+    worst = max(errors, key=errors.get)
+    report.below(f"{name}: first step's gradients, worst {worst}", errors[worst], GRAD_LIMIT)
+    report.below(f"{name}: its grad_norm against an fp64 norm", abs(norm / squares**0.5 - 1), OWN_NORM_LIMIT)
+
+
+def compare_updates(report, name, final, peer):
+    errors = {fqn: relative_rms(numpy.float64(final[fqn]) - peer.initial[fqn], update)
+              for fqn, update in peer.updates.items()}
+    worst = max(errors, key=errors.get)
+    report.below(f"{name}: total update, worst {worst}", errors[worst], UPDATE_LIMIT)
+
+
+def hf_weights(folder):
+    tensors = {}
+    for path in sorted(folder.glob("*.safetensors")):
+        tensors.update(read_safetensors(path))
+    return tensors
+
+
+def unpermute(weight, heads):
+    """Hugging Face's halves back to neighbouring pairs: the documented inverse, written out here."""
+    rows, columns = weight.shape
+    return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
+
+
+HF_LAYER = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
+            "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.up_proj": "feed_forward.w3",
+            "mlp.down_proj": "feed_forward.w2", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm"}
+HF_MODEL = {"model.embed_tokens.weight": "tok_embeddings.weight", "model.norm.weight": "norm.weight",
+            "lm_head.weight": "output.weight"}
+
+
+def from_hf(tensors, heads=16):
+    """Hugging Face names and layout to torchtitan's, for the debug model."""
+    result = {}
+    for key, value in tensors.items():
+        if key in HF_MODEL:
+            result[HF_MODEL[key]] = value
+            continue
+        _, _, layer, rest = key.split(".", 3)
+        name = HF_LAYER[rest.removesuffix(".weight")]
+        result[f"layers.{layer}.{name}.weight"] = unpermute(value, heads) if name.endswith(("wq", "wk")) else value
+    return result
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
+    parser.add_argument("--keep", type=Path, help="work here and leave everything")
+    options = parser.parse_args()
+    print("seed", options.seed, flush=True)
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="titan-parity-") as temporary:
+        folder = options.keep or Path(temporary)
+        weights = folder / "weights"
+        run_peer(folder / "peer-1", weights, options.seed, 1)
+        check = subprocess.run([TESTS / "compare_with_peer", weights, folder / "peer-1", "--noise"], stdout=subprocess.PIPE)
+        rows = [json.loads(line) for line in check.stdout.splitlines()]
+        for row in rows:
+            if row["must_pass"]:
+                print(f"one step, {row['check']}: logits {row['logits']:.3g}, gradients {row['grad']:.3g}", flush=True)
+        wrong = [row["check"] for row in rows if not row["good"]]
+        report.below("one step, and its test of the test: wrong checks", len(wrong) + (check.returncode != 0), 0)
+        for name in wrong:
+            print("  wrong:", name)
+
+        initial = from_hf(hf_weights(weights))
+        peer = Peer(folder / "peer-1", initial)
+        full = {"checkpoint.last_save_model_only": False}
+        for mesh in MESHES:
+            # One mesh ends with an export instead of a full checkpoint: its updates are read from there.
+            export = mesh == "HSDP 2x2"
+            run = run_titan(folder / mesh.replace(" ", "-"), weights, mesh,
+                            {"checkpoint.last_save_in_hf": True} if export else full)
+            compare_run(report, mesh, run, peer)
+            last = run.dump / "checkpoint" / f"step-{STEPS}"
+            final = from_hf(hf_weights(last)) if export else model_of(run.checkpoint(STEPS))
+            compare_updates(report, mesh + (" (exported)" if export else ""), final, peer)
+
+        run_peer(folder / "peer-2", weights, options.seed, 2)
+        run = run_titan(folder / "per-rank", weights, "FSDP 2", {**full, "training.dataloader.order": "per_rank"})
+        peer = Peer(folder / "peer-2", initial)
+        compare_run(report, "FSDP 2, per_rank order", run, peer)
+        compare_updates(report, "FSDP 2, per_rank order", model_of(run.checkpoint(STEPS)), peer)
+    report.finish()
+
+
+def model_of(tensors):
+    return {key[len("model."):]: value for key, value in tensors.items() if key.startswith("model.")}
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,156 @@
+"""Runs titan-rank without any daemon, and reads what it leaves behind. Needs numpy only."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy
+
+BIN = Path(os.environ["TITAN_BIN"])
+ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
+LOSS = "loss_metrics/global_avg_loss"
+NORM = "grad_norm"
+
+DATA = {"model.hf_assets_path": ASSETS / "tokenizer", "training.dataset": "c4_test",
+        "training.dataset_path": ASSETS / "c4_test"}
+
+# name -> (data_parallel_replicate_degree, data_parallel_shard_degree)
+MESHES = {"1 rank": (1, 1), "FSDP 2": (1, 2), "DDP 2": (2, 1), "HSDP 2x2": (2, 2)}
+
+
+def mesh_flags(mesh, rows):
+    """Flags for one of MESHES over a global batch of `rows`, and its world size."""
+    replicate, shard = MESHES[mesh]
+    return {"parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
+            "training.local_batch_size": rows // (replicate * shard)}, replicate * shard
+
+
+def to_toml(flags):
+    sections = {}
+    for key, value in flags.items():
+        section, name = key.rsplit(".", 1)
+        sections.setdefault(section, {})[name] = value
+    lines = []
+    for section, values in sections.items():
+        lines.append(f"[{section}]")
+        for name, value in values.items():
+            lines.append(f"{name} = {json.dumps(str(value) if isinstance(value, Path) else value)}")
+    return "\n".join(lines) + "\n"
+
+
+class RankRun:
+    """The ranks of one stand-alone job: start, wait, read."""
+
+    def __init__(self, folder, flags, world):
+        self.folder = Path(folder)
+        self.dump = self.folder / "dump"
+        self.folder.mkdir(parents=True)
+        config = self.folder / "job.toml"
+        config.write_text(to_toml({**DATA, "job.dump_folder": self.dump, "resources.ranks": world,
+                                   "resources.threads_per_rank": 1, "metrics.log_freq": 1, **flags}))
+        listener = socket.create_server(("127.0.0.1", 0))  # Rank 0 inherits it: no port is guessed.
+        os.set_inheritable(listener.fileno(), True)
+        store = f"127.0.0.1:{listener.getsockname()[1]}"
+        self.ranks = []
+        for rank in range(world):
+            command = [BIN / "titan-rank", "--config", config, "--rank", rank, "--world", world, "--store", store,
+                       "--run-dir", self.folder / "run"]
+            if rank == 0:
+                command += ["--listen-fd", listener.fileno()]
+            with open(self.folder / f"rank-{rank}.out", "wb") as out:
+                self.ranks.append(subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT,
+                                                   pass_fds=[listener.fileno()] if rank == 0 else []))
+        listener.close()
+
+    def wait(self, timeout=120):
+        deadline = time.monotonic() + timeout
+        try:
+            codes = [rank.wait(max(0.1, deadline - time.monotonic())) for rank in self.ranks]
+        except subprocess.TimeoutExpired:
+            codes = ["timeout"]
+        finally:
+            self.kill()
+        if any(codes):
+            for rank in range(len(self.ranks)):
+                tail = (self.folder / f"rank-{rank}.out").read_text(errors="replace")[-3000:]
+                print(f"--- rank {rank} of {self.folder}\n{tail}", file=sys.stderr)
+            raise RuntimeError(f"ranks of {self.folder} ended with {codes}")
+        return self
+
+    def kill(self):
+        for rank in self.ranks:
+            if rank.poll() is None:
+                rank.kill()
+                rank.wait()
+
+    def metrics(self):
+        """Metrics by step; the last line of a step counts."""
+        lines = (self.dump / "metrics.jsonl").read_text().split("\n")[:-1]
+        return {row["step"]: row for row in map(json.loads, lines)}
+
+    def checkpoint(self, step):
+        return read_checkpoint(self.dump / "checkpoint" / f"step-{step}")
+
+
+NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64}
+
+
+def read_checkpoint(folder):
+    """All tensors of a step folder, joined from the ranks' pieces; reads the documented format without the product's code."""
+    manifest = json.loads((folder / "manifest.json").read_text())
+    files = [numpy.memmap(folder / file["name"], dtype=numpy.uint8, mode="r") for file in manifest["files"]]
+    tensors = {}
+    for record in manifest["tensors"]:
+        kind = numpy.dtype(NUMPY_TYPES[record["dtype"]])
+        whole = numpy.empty(record["shape"], kind)
+        for piece in record["pieces"]:
+            count = int(numpy.prod(piece["shape"], dtype=numpy.int64))
+            data = files[piece["file"]][piece["begin"]:piece["begin"] + count * kind.itemsize].view(kind)
+            box = tuple(slice(o, o + n) for o, n in zip(piece["offset"], piece["shape"]))
+            whole[box] = data.reshape(piece["shape"])
+        tensors[record["key"]] = whole
+    return tensors
+
+
+def read_safetensors(path):
+    """name -> array, by the published format."""
+    data = numpy.memmap(path, dtype=numpy.uint8, mode="r")
+    size = int(data[:8].view(numpy.uint64)[0])
+    header = json.loads(bytes(data[8:8 + size]))
+    header.pop("__metadata__", None)
+    return {name: data[8 + size + entry["data_offsets"][0]:8 + size + entry["data_offsets"][1]].view(
+        NUMPY_TYPES[entry["dtype"]]).reshape(entry["shape"]) for name, entry in header.items()}
+
+
+def rms(values):
+    values = numpy.asarray(values, numpy.float64)
+    return float(numpy.sqrt(numpy.mean(values * values)))
+
+
+def relative_rms(got, want):
+    """rms of the difference over rms of `want`; all-zero tensors must be equal."""
+    size = rms(want)
+    error = rms(numpy.asarray(got, numpy.float64) - numpy.asarray(want, numpy.float64))
+    return error / size if size else (0.0 if error == 0 else float("inf"))
+
+
+class Report:
+    """Collects checks, prints each with its figure and limit, and says at the end whether all held."""
+
+    def __init__(self):
+        self.failed = []
+
+    def below(self, what, value, limit):
+        good = value <= limit  # False for nan.
+        print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (limit {limit:g})", flush=True)
+        if not good:
+            self.failed.append(what)
+
+    def finish(self):
+        if self.failed:
+            sys.exit(f"{len(self.failed)} checks failed: " + "; ".join(self.failed))
+        print("all checks hold")

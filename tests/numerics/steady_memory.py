@@ -1,0 +1,60 @@
+"""Resident memory does not grow with the steps: RSS of every rank at step --to is at most 2 % above that at step --from.
+
+  steady_memory.py [--from 100] [--to 500] [--nproc 2]
+"""
+
+import argparse
+import re
+import tempfile
+import time
+from pathlib import Path
+
+from rank_runs import RankRun, Report
+
+
+def rss_kib(pid):
+    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()).group(1))
+
+
+def wait_step(run, step, deadline):
+    while True:
+        try:
+            if max(run.metrics(), default=0) >= step:
+                return
+        except FileNotFoundError:
+            pass
+        if any(rank.poll() is not None for rank in run.ranks) or time.monotonic() > deadline:
+            raise SystemExit(f"the job did not reach step {step}")
+        time.sleep(0.02)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--from", type=int, default=100, dest="first")
+    parser.add_argument("--to", type=int, default=500, dest="last")
+    parser.add_argument("--nproc", type=int, default=2)
+    options = parser.parse_args()
+    report = Report()
+    with tempfile.TemporaryDirectory(prefix="titan-memory-") as folder:
+        # The tiny job; more steps than are measured, so that no rank has begun to end.
+        run = RankRun(Path(folder) / "job", {
+            "training.local_batch_size": 1, "training.seq_len": 256, "training.steps": options.last + 100000,
+            "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none", "checkpoint.enable": True,
+            "checkpoint.interval": 20, "checkpoint.keep_latest_k": 2,
+            "parallelism.data_parallel_shard_degree": options.nproc}, options.nproc)
+        try:
+            deadline = time.monotonic() + 600
+            wait_step(run, options.first, deadline)
+            before = [rss_kib(rank.pid) for rank in run.ranks]
+            wait_step(run, options.last, deadline)
+            after = [rss_kib(rank.pid) for rank in run.ranks]
+        finally:
+            run.kill()
+    for rank, (a, b) in enumerate(zip(before, after)):
+        print(f"rank {rank}: {a / 1024:.1f} MiB at step {options.first}, {b / 1024:.1f} MiB at step {options.last}")
+        report.below(f"rank {rank}: growth in percent", 100 * (b / a - 1), 2)
+    report.finish()
+
+
+if __name__ == "__main__":
+    main()
