@@ -18,6 +18,9 @@ namespace {
 using Kind = Raw::Kind;
 using Outcome = std::optional<Complaint>;
 
+// Larger maxima only keep products inside 64 bits; they are named when they are passed.
+constexpr double kSanityLimit = 1 << 20;
+
 // absl's own string_view is not std's in the packaged version.
 std::string str(std::string_view text) { return std::string(text); }
 
@@ -36,6 +39,9 @@ Outcome check_bounds(const Field& field, double value) {
   if (field.special.has_value() && value == *field.special) return std::nullopt;
   const bool low = value < field.minimum || (field.positive && value <= 0);
   if (!low && value <= field.maximum) return std::nullopt;
+  if (!low && field.maximum >= kSanityLimit) {
+    return Complaint{absl::StrCat("out of range: at most ", static_cast<std::int64_t>(field.maximum)), ""};
+  }
   return Complaint{absl::StrCat("out of range: expects ", expected(field)), ""};
 }
 
@@ -190,7 +196,7 @@ Outcome set(const Field& field, const Raw& raw, std::optional<T>& member) {
 
 std::string bounds(const Field& field) {
   std::string text = absl::StrCat(field.unit.empty() ? "" : absl::StrCat(" (", str(field.unit), ")"));
-  const bool low = std::isfinite(field.minimum), high = std::isfinite(field.maximum);
+  const bool low = std::isfinite(field.minimum), high = field.maximum < kSanityLimit;
   if (field.positive) {
     absl::StrAppend(&text, " above 0");
   } else if (low && high) {

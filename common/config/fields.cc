@@ -1,6 +1,12 @@
 #include "common/config/fields.h"
 
 namespace titan::config {
+namespace {
+
+// Sequences and tokens beyond this are typing errors; their products stay inside 64 bits.
+constexpr double kMost = 1 << 30;
+
+}  // namespace
 
 std::vector<Field> fields_of(Job& c) {
   return {
@@ -94,13 +100,13 @@ std::vector<Field> fields_of(Training& c) {
           .is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
-          .at_least(1),
+          .between(1, kMost),
       Field("global_batch_size", c.global_batch_size,
             "Sequences per step; -1 means one microbatch on every data-parallel rank")
           .in("sequences")
-          .at_least(1)
+          .between(1, kMost)
           .or_value(-1),
-      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").at_least(1),
+      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").between(1, kMost),
       Field("max_norm", c.max_norm, "Gradients are scaled down to this global L2 norm").above_zero(),
       Field("steps", c.steps, "Optimizer steps to train").in("steps").at_least(1),
       Field("enable_cpu_offload", c.enable_cpu_offload,
@@ -195,8 +201,10 @@ std::vector<Field> fields_of(Validation& c) {
       Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}),
       Field("dataset_path", c.dataset_path, "Folder or glob of *.json, *.jsonl files, optionally .gz or .zst")
           .is_path(),
-      Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank").in("sequences").at_least(1),
-      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").at_least(1),
+      Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank")
+          .in("sequences")
+          .between(1, kMost),
+      Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").between(1, kMost),
       Field("freq", c.freq, "Training steps between two validations").in("steps").at_least(1),
       Field("steps", c.steps, "Batches per validation; -1 means all data").in("batches").at_least(1).or_value(-1),
   };

@@ -1,5 +1,6 @@
 #include "common/config/json.h"
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 
@@ -7,6 +8,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/config/apply.h"
+#include "common/config/assign.h"
 #include "common/config/fields.h"
 #include "nlohmann/json.hpp"
 
@@ -63,6 +65,43 @@ Raw to_raw(const json& value) {
       break;
   }
   return raw;
+}
+
+// The object of a section, or null when there is none.
+const json* find_section(const json& root, std::string_view name) {
+  const json* at = &root;
+  for (std::size_t start = 0; start <= name.size();) {
+    const std::size_t end = std::min(name.find('.', start), name.size());
+    const auto found = at->find(std::string(name.substr(start, end - start)));
+    if (found == at->end() || !found->is_object()) return nullptr;
+    at = &*found;
+    start = end + 1;
+  }
+  return at;
+}
+
+std::size_t count_leaves(const json& value) {
+  if (!value.is_object() || value.empty()) return 1;
+  std::size_t count = 0;
+  for (const json& member : value) count += count_leaves(member);
+  return count;
+}
+
+// Reads canonical keys with good values into `config`. False when there is anything else; the caller then finds out
+// what.
+bool read_plain(const json& value, JobConfig& config) {
+  std::size_t taken = 0;
+  for (const Section& section : sections(config)) {
+    const json* object = find_section(value, section.name);
+    if (object == nullptr) continue;
+    for (const Field& field : section.fields) {
+      const auto member = object->find(std::string(field.key));
+      if (member == object->end()) continue;
+      if (assign(field, to_raw(*member))) return false;
+      ++taken;
+    }
+  }
+  return taken == count_leaves(value);
 }
 
 // TOML's basic strings escape like JSON's.
@@ -137,6 +176,8 @@ json to_json(const JobConfig& config) {
 
 absl::StatusOr<JobConfig> from_json(const json& value) {
   if (!value.is_object()) return absl::InvalidArgumentError("configuration: expects a JSON object with sections");
+  // The usual case, a stored or submitted job, several times faster than the search for what is wrong.
+  if (JobConfig config; read_plain(value, config)) return config;
   Applier applier;
   applier.apply(flatten(to_raw(value), "configuration"), Applier::Repeats::kAreErrors);
   if (!applier.problems().empty()) return to_status(applier.problems());

@@ -16,11 +16,11 @@ class Converter {
  public:
   Converter(const std::string& file, std::vector<Problem>& problems) : file_(file), problems_(problems) {}
 
-  Raw convert(const YAML::Node& node, int depth) {
+  Raw convert(const YAML::Node& node, const std::string& path, int depth) {
     Raw raw;
     raw.line = node.Mark().line + 1;
     if (++nodes_ > kMaxNodes || depth > kMaxDepth) {
-      if (!too_large_) complain(raw.line, "", depth > kMaxDepth ? "nested too deeply" : "expands to too many values");
+      if (!too_large_) complain(raw.line, path, depth > kMaxDepth ? "nested too deeply" : "expands to too many values");
       too_large_ = true;
       return raw;
     }
@@ -29,11 +29,11 @@ class Converter {
     } else if (node.IsSequence()) {
       raw.kind = Raw::Kind::kList;
       for (const YAML::Node& item : node) {
-        raw.items.push_back(convert(item, depth + 1));
+        raw.items.push_back(convert(item, path, depth + 1));
         if (too_large_) break;
       }
     } else if (node.IsMap()) {
-      convert_map(node, depth, raw);
+      convert_map(node, path, depth, raw);
     }
     return raw;
   }
@@ -50,19 +50,20 @@ class Converter {
     }
   }
 
-  void convert_map(const YAML::Node& node, int depth, Raw& raw) {
+  void convert_map(const YAML::Node& node, const std::string& path, int depth, Raw& raw) {
     raw.kind = Raw::Kind::kTable;
     std::map<std::string, int> lines;
     for (const auto& pair : node) {
       const int line = pair.first.Mark().line + 1;
       if (!pair.first.IsScalar()) {
-        complain(line, "", "a key must be a plain name");
+        complain(line, path, "a key must be a plain name");
         continue;
       }
       const std::string& key = pair.first.Scalar();
+      const std::string full = path.empty() ? key : path + "." + key;
       const auto [first, is_new] = lines.emplace(key, line);
-      if (!is_new) complain(line, key, absl::StrCat("set twice (first in line ", first->second, ")"));
-      raw.members.emplace_back(key, convert(pair.second, depth + 1));
+      if (!is_new) complain(line, full, absl::StrCat("set twice (first in line ", first->second, ")"));
+      raw.members.emplace_back(key, convert(pair.second, full, depth + 1));
       Raw& value = raw.members.back().second;
       value.line = line;
       if (value.kind == Raw::Kind::kNull && depth == 0)
@@ -72,7 +73,7 @@ class Converter {
   }
 
   void complain(int line, const std::string& key, std::string message) {
-    problems_.push_back({{file_, line}, key, "", std::move(message), ""});
+    problems_.push_back({{file_, line}, printable(key), "", std::move(message), ""});
   }
 
   const std::string& file_;
@@ -91,7 +92,7 @@ Raw read_yaml(std::string_view text, const std::string& file, std::vector<Proble
       empty.kind = Raw::Kind::kTable;
       return empty;
     }
-    Raw raw = Converter(file, problems).convert(root, 0);
+    Raw raw = Converter(file, problems).convert(root, "", 0);
     if (raw.kind != Raw::Kind::kTable) {
       problems.push_back({{file, 1}, "", "", "not a configuration: sections with keys are expected", ""});
       problems.back().suggestion = "write sections, such as \"training:\" with \"  steps: 10\" below";

@@ -24,6 +24,11 @@ bool is_refused(const Unsupported& row, const nlohmann::json& value, const nlohm
   return value != standard && std::find(row.fine.begin(), row.fine.end(), text) == row.fine.end();
 }
 
+const nlohmann::json& default_values() {
+  static const auto& values = *new nlohmann::json(to_json(JobConfig()));
+  return values;
+}
+
 Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view key) {
   const auto found = origins.find(std::string(key));
   return found == origins.end() ? Origin{} : found->second;
@@ -93,13 +98,15 @@ const std::vector<Detail>& details() {
       {"quantize.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
+      {"debug.deterministic_warn_only", "debug.deterministic"},
       {"fault_tolerance.", "fault_tolerance.enable"},
   };
   return table;
 }
 
 std::vector<Problem> check_support(const JobConfig& config, const std::map<std::string, Origin>& origins) {
-  const nlohmann::json values = to_json(config), defaults = to_json(JobConfig());
+  const nlohmann::json values = to_json(config);
+  const nlohmann::json& defaults = default_values();
   std::vector<Problem> problems;
   for (const Unsupported& row : unsupported()) {
     const nlohmann::json& value = at(values, row.key);
@@ -113,7 +120,8 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
 }
 
 std::vector<std::string> detail_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins) {
-  const nlohmann::json values = to_json(config), defaults = to_json(JobConfig());
+  const nlohmann::json values = to_json(config);
+  const nlohmann::json& defaults = default_values();
   std::vector<std::string> warnings;
   for (const auto& [key, origin] : origins) {
     for (const Detail& detail : details()) {

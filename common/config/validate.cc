@@ -1,8 +1,8 @@
 #include "common/config/validate.h"
 
 #include <algorithm>
-#include <regex>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -45,8 +45,22 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
   return *spec;
 }
 
+// Whether the product of the degrees can be computed at all; reports it otherwise.
+bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
+  std::int64_t product = 1;
+  for (const int degree : {degrees.pp, degrees.dp_replicate, std::max(degrees.dp_shard, 1), degrees.cp, degrees.tp}) {
+    if (!__builtin_mul_overflow(product, std::int64_t{degree}, &product)) continue;
+    check.fail("parallelism", "",
+               absl::StrCat("degrees multiply to far more than the job's ", check.config().resources.ranks, " ranks"),
+               "");
+    return false;
+  }
+  return true;
+}
+
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
+  if (!check_degrees(check, degrees_of(config.parallelism))) return;
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!mesh.ok()) return check.fail_as("parallelism", "", mesh.status());
   mesh::Sizes sizes{.seq_len = config.training.seq_len,
@@ -84,6 +98,12 @@ void check_schedules(Checker& check) {
   const Optimizer& optimizer = check.config().optimizer;
   if (optimizer.beta1 == 1) check.fail("optimizer.beta1", optimizer.beta1, "must be below 1", "");
   if (optimizer.beta2 == 1) check.fail("optimizer.beta2", optimizer.beta2, "must be below 1", "");
+  const auto& total = check.config().lr_scheduler.total_steps;
+  if (const std::int64_t steps = check.config().training.steps; total.has_value() && *total < steps) {
+    check.fail("lr_scheduler.total_steps", *total,
+               absl::StrCat("is below training.steps ", steps, ": the learning rate would become negative"),
+               absl::StrCat("use at least ", steps, " or leave it out"));
+  }
   const Restart& restart = check.config().restart;
   if (restart.backoff_max_seconds < restart.backoff_initial_seconds) {
     check.fail("restart.backoff_max_seconds", restart.backoff_max_seconds,
@@ -103,7 +123,7 @@ void check_data(Checker& check) {
     if (dataset != "c4" || path.has_value()) return;
     check.fail(section + ".dataset", dataset,
                absl::StrCat("is a local copy of allenai/c4: ", section, ".dataset_path must name its folder"),
-               "or use c4_test, which comes with the installation");
+               "or use c4_test or c4_validation, which come with the installation");
   };
   const JobConfig& config = check.config();
   needs_path("training", config.training.dataset, config.training.dataset_path);
@@ -118,12 +138,17 @@ void check_data(Checker& check) {
 }
 
 // A resource id of the API: lower-case letters, digits and inner hyphens.
+bool is_id(const std::string& text) {
+  const auto is_word = [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); };
+  return !text.empty() && text.size() <= 63 && absl::ascii_islower(text.front()) && is_word(text.back()) &&
+         std::all_of(text.begin(), text.end(), [&](char c) { return is_word(c) || c == '-'; });
+}
+
 void check_names(Checker& check) {
-  static const std::regex& id = *new std::regex("[a-z]([a-z0-9-]{0,61}[a-z0-9])?");
   const Scheduling& scheduling = check.config().scheduling;
   constexpr char kRule[] = "expects lower-case letters, digits and inner hyphens, a letter first, at most 63";
-  if (!std::regex_match(scheduling.project, id)) check.fail("scheduling.project", scheduling.project, kRule, "");
-  if (!scheduling.job_id.empty() && !std::regex_match(scheduling.job_id, id)) {
+  if (!is_id(scheduling.project)) check.fail("scheduling.project", scheduling.project, kRule, "");
+  if (!scheduling.job_id.empty() && !is_id(scheduling.job_id)) {
     check.fail("scheduling.job_id", scheduling.job_id, kRule, "");
   }
   if (check.config().job.dump_folder.empty()) check.fail("job.dump_folder", "", "must not be empty", "");

@@ -85,6 +85,9 @@ TEST(JsonTest, IsStrictButForgivesMissingMembers) {
               HasSubstr("training.stepz = 5: unknown key; did you mean training.steps?"));
   EXPECT_THAT(std::string(unknown.message()), HasSubstr("model.name = 3: expects a string"));
   EXPECT_FALSE(from_json(nlohmann::json::array()).ok());
+  EXPECT_FALSE(from_json({{"modle", nlohmann::json::object()}}).ok());
+  EXPECT_TRUE(from_json({{"model", nlohmann::json::object()}}).ok());
+  EXPECT_TRUE(from_json(nlohmann::json::object()).ok());
 }
 
 // torchtitan 0.2.2's defaults, key by key; a test with the real package is beside this one.

@@ -369,5 +369,67 @@ TEST(LoadTest, DamagedFilesNeverCrash) {
   }
 }
 
+// Whatever words and JSON members come, the answer is a configuration or an error that names them.
+TEST(LoadTest, OddWordsAndJsonNeverCrash) {
+  const std::vector<std::string> words = {"--training.steps",
+                                          "5",
+                                          "-1",
+                                          "--",
+                                          "--=",
+                                          "--.",
+                                          "--x.y.z=",
+                                          "--checkpoint.enable",
+                                          "true",
+                                          "--nproc",
+                                          "--nodes",
+                                          "0",
+                                          "--nodes=-3",
+                                          "--no_x",
+                                          "--training.no_",
+                                          "--model.converters",
+                                          ",,",
+                                          "\xff\xfe",
+                                          "--float8.recipe_name",
+                                          "--training.enable_float8_linear",
+                                          "--a",
+                                          "",
+                                          "None",
+                                          "--parallelism.module_fqns_per_model_part",
+                                          "[[",
+                                          "[[1]]",
+                                          "--resources.ranks=1e3"};
+  std::mt19937 random(23);
+  for (int round = 0; round < 3000; ++round) {
+    std::vector<std::string> line;
+    for (std::size_t length = random() % 8; line.size() < length;) line.push_back(words[random() % words.size()]);
+    const auto loaded = load_overrides(line);
+    if (loaded.ok()) {
+      to_json(loaded->config).dump();
+      (void)validate(*loaded);
+    }
+    EXPECT_TRUE(loaded.ok() || loaded.status().code() == absl::StatusCode::kInvalidArgument);
+  }
+  const nlohmann::json full = to_json(JobConfig());
+  const std::vector<nlohmann::json> values = {nullptr,
+                                              true,
+                                              -1,
+                                              1e300,
+                                              UINT64_MAX,
+                                              "",
+                                              "None",
+                                              nlohmann::json::array({1, "a"}),
+                                              nlohmann::json::object(),
+                                              nlohmann::json::array({nlohmann::json::array({"x"})})};
+  const nlohmann::json flat = full.flatten();
+  for (const auto& [pointer, old] : flat.items()) {
+    for (const nlohmann::json& value : values) {
+      nlohmann::json damaged = full;
+      damaged[nlohmann::json::json_pointer(pointer)] = value;
+      const auto config = from_json(damaged);
+      if (config.ok()) (void)validate(*config);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace titan::config
