@@ -69,6 +69,7 @@ class ShardUnit {
   void finish_gradients();
   // The next reduced gradients replace what the gradient shard holds.
   void forget_gradients() { has_gradients_ = false; }
+  void scale_gradients(double factor) { gradients_.mul_(factor); }
 
   // Bytes of one all-gather and of one reduce-scatter of this unit, for closed forms.
   int64_t gather_bytes() const;

@@ -42,6 +42,7 @@ class ShardedModel {
   std::vector<at::Tensor> gradients();
   // The next microbatch's gradients replace the present ones.
   void forget_gradients();
+  void scale_gradients(double factor);
 
   std::vector<optim::Slot> optimizer_slots();
   // Live state for checkpoints: the weights, and the optimizer's state when given.

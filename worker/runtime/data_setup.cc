@@ -1,0 +1,48 @@
+#include "worker/runtime/data_setup.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/data/datasets.h"
+
+namespace titan::runtime {
+namespace {
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open(const std::string& section, const std::string& dataset,
+                                                   const std::optional<std::string>& dataset_path,
+                                                   const config::DataLoader& settings, data::LoaderOptions options) {
+  absl::StatusOr<std::vector<std::string>> files = data::dataset_files(dataset, dataset_path.value_or(""));
+  if (!files.ok()) return annotate(files.status(), absl::StrCat(section, ".dataset"));
+  options.files = *std::move(files);
+  options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
+  options.max_bad_lines = settings.max_bad_lines;
+  options.prefetch = settings.prefetch;
+  return data::open_loader(options);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
+                                                                   const DataShare& share) {
+  const config::Training& training = config.training;
+  return open("training", training.dataset, training.dataset_path, training.dataloader,
+              {.tokenizer_folder = config.model.hf_assets_path,
+               .batch = share.local_batch,
+               .seq_len = training.seq_len,
+               .dp_rank = share.dp_rank,
+               .dp_size = share.dp_size,
+               .loop = true});
+}
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
+                                                                     const DataShare& share) {
+  const config::Validation& validation = config.validation;
+  return open("validation", validation.dataset, validation.dataset_path, validation.dataloader,
+              {.tokenizer_folder = config.model.hf_assets_path,
+               .batch = share.local_batch,
+               .seq_len = validation.seq_len,
+               .dp_rank = share.dp_rank,
+               .dp_size = share.dp_size,
+               .loop = validation.steps > 0});
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <memory>
+
+#include "absl/status/statusor.h"
+#include "common/config/job_config.h"
+#include "worker/data/loader.h"
+
+namespace titan::runtime {
+
+// Which rows this rank reads.
+struct DataShare {
+  int dp_rank = 0;
+  int dp_size = 1;
+  int64_t local_batch = 1;
+};
+
+// Errors: as data::open_loader and data::find_dataset_files, naming the configuration's key.
+absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
+                                                                   const DataShare& share);
+absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
+                                                                     const DataShare& share);
+
+}  // namespace titan::runtime

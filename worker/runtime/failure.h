@@ -1,0 +1,40 @@
+#pragma once
+
+#include <stdexcept>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/rank_protocol/launch.h"
+
+namespace titan::runtime {
+
+// Why a rank ends early: what its exit code and its error event say.
+class Failure : public std::runtime_error {
+ public:
+  Failure(rank_protocol::ExitCode exit_code, std::string reason, const std::string& message)
+      : std::runtime_error(message), exit_code_(exit_code), reason_(std::move(reason)) {}
+
+  rank_protocol::ExitCode exit_code() const { return exit_code_; }
+  const std::string& reason() const { return reason_; }  // UPPER_SNAKE
+  const char* error_class() const;                       // user, infra, peer, fenced
+
+ private:
+  rank_protocol::ExitCode exit_code_;
+  std::string reason_;
+};
+
+// Throws unless OK. `exit_code` and `reason` hold where the status itself does not say more: fenced, disk full, a rank
+// gone.
+void check(const absl::Status& status, rank_protocol::ExitCode exit_code, const char* reason);
+
+template <typename T>
+T value(absl::StatusOr<T> result, rank_protocol::ExitCode exit_code, const char* reason) {
+  check(result.status(), exit_code, reason);
+  return *std::move(result);
+}
+
+// The exception being handled, as a Failure. Call inside a catch block.
+Failure current_failure();
+
+}  // namespace titan::runtime

@@ -1,0 +1,174 @@
+#include "worker/runtime/options.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "common/config/load.h"
+#include "common/config/validate.h"
+#include "common/rank_protocol/launch.h"
+#include "common/status/status.h"
+
+namespace titan::runtime {
+
+const char kUsage[] =
+    "titan-rank: trains as one rank of a job\n"
+    "\n"
+    "  titan-rank --config FILE [--rank R --world N --store HOST:PORT] [flags] [--section.key value ...]\n"
+    "\n"
+    "  --config FILE      a job configuration (.toml, .yaml, .json), or the launch file of an attempt\n"
+    "  --rank R           this rank, from 0 (default 0)\n"
+    "  --world N          number of ranks (default 1; a launch file knows it)\n"
+    "  --store HOST:PORT  where the ranks meet; rank 0 listens there\n"
+    "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
+    "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
+    "  --help             this text\n"
+    "\n"
+    "By hand, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";
+
+namespace {
+
+absl::StatusOr<int> number(const std::string& flag, const std::string& text, int least) {
+  int parsed = 0;
+  if (!absl::SimpleAtoi(text, &parsed) || parsed < least) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": \"", text, "\" is not a number from ", least));
+  }
+  return parsed;
+}
+
+absl::Status parse_store(const std::string& store, RankJob& job) {
+  if (store.empty()) return absl::OkStatus();
+  const size_t colon = store.rfind(':');
+  if (colon == std::string::npos || colon == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--store: \"", store, "\" is not HOST:PORT"));
+  }
+  job.store_host = store.substr(0, colon);
+  TITAN_ASSIGN_OR_RETURN(job.store_port, number("--store", store.substr(colon + 1), 1));
+  return absl::OkStatus();
+}
+
+// A launch file is JSON with a rank table; a job configuration has none.
+bool is_launch_file(const std::string& path) {
+  if (!absl::EndsWith(path, ".json")) return false;
+  std::ifstream file(path);
+  const nlohmann::json json = nlohmann::json::parse(file, nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("ranks") && json.contains("config");
+}
+
+int usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
+
+absl::Status read_launch(const Options& options, RankJob& job) {
+  if (!options.overrides.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.overrides[0], ": a launch file's configuration cannot be overridden"));
+  }
+  TITAN_ASSIGN_OR_RETURN(const rank_protocol::Launch launch, rank_protocol::read_launch(options.config_file));
+  absl::StatusOr<config::JobConfig> config = config::from_json(launch.config);
+  if (!config.ok()) return annotate(config.status(), options.config_file);
+  job.config = *std::move(config);
+  job.job_uid = launch.job_uid;
+  job.attempt = launch.attempt;
+  job.world = static_cast<int>(launch.ranks.size());
+  if (options.world && *options.world != job.world) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--world ", *options.world, ": the launch file has ", job.world, " ranks"));
+  }
+  job.rank = options.rank.value_or(0);
+  if (job.rank >= job.world) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, ": the launch file has ", job.world, " ranks"));
+  }
+  const rank_protocol::RankPlace& place = launch.ranks[job.rank];
+  job.local_rank = place.local_rank;
+  if (!place.host.empty()) job.host = place.host;
+  job.threads = launch.threads_per_rank;
+  job.run_folder = std::filesystem::path(options.config_file).parent_path().string();
+  if (job.run_folder.empty()) job.run_folder = std::string(1, '.');
+  return annotate(config::validate(job.config), options.config_file);
+}
+
+absl::Status read_config(const Options& options, RankJob& job) {
+  std::vector<std::string> overrides = options.overrides;
+  if (options.world) overrides.insert(overrides.begin(), {"--resources.ranks", absl::StrCat(*options.world)});
+  TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
+  // Started by hand it is one process unless --world says otherwise, whatever the file asks the controller for.
+  if (!options.world) loaded.config.resources.ranks = 1;
+  TITAN_RETURN_IF_ERROR(config::validate(loaded));
+  config::resolve(loaded.config);
+  job.config = std::move(loaded.config);
+  job.warnings = std::move(loaded.warnings);
+  job.world = job.config.resources.ranks;
+  job.rank = options.rank.value_or(0);
+  job.local_rank = job.rank;
+  if (job.rank >= job.world) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, ": there are ", job.world, " ranks (--world)"));
+  }
+  job.job_uid = job.config.scheduling.job_id.empty() ? "by-hand" : job.config.scheduling.job_id;
+  job.threads = job.config.resources.threads_per_rank;
+  if (job.threads <= 0) job.threads = std::max(1, usable_cores() / job.world);
+  job.run_folder = (std::filesystem::path(job.config.job.dump_folder) / "run").string();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
+  Options options;
+  for (size_t i = 0; i < words.size(); ++i) {
+    std::string flag = words[i];
+    if (flag == "--help" || flag == "-h") {
+      options.help = true;
+      return options;
+    }
+    const bool is_override = !absl::StartsWith(flag, "--") || absl::StrContains(flag.substr(0, flag.find('=')), '.');
+    if (is_override) {
+      options.overrides.push_back(flag);
+      continue;
+    }
+    std::string argument;
+    if (const size_t equals = flag.find('='); equals != std::string::npos) {
+      argument = flag.substr(equals + 1);
+      flag.resize(equals);
+    } else if (i + 1 < words.size()) {
+      argument = words[++i];
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " needs a value"));
+    }
+    if (flag == "--config") {
+      options.config_file = argument;
+    } else if (flag == "--store") {
+      options.store = argument;
+    } else if (flag == "--run-dir") {
+      options.run_folder = argument;
+    } else if (flag == "--rank") {
+      TITAN_ASSIGN_OR_RETURN(options.rank, number(flag, argument, 0));
+    } else if (flag == "--world") {
+      TITAN_ASSIGN_OR_RETURN(options.world, number(flag, argument, 1));
+    } else if (flag == "--listen-fd") {
+      TITAN_ASSIGN_OR_RETURN(options.listen_fd, number(flag, argument, 0));
+    } else {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": unknown flag"));
+    }
+  }
+  if (options.config_file.empty()) return absl::InvalidArgumentError("--config FILE is missing");
+  return options;
+}
+
+absl::StatusOr<RankJob> read_job(const Options& options) {
+  RankJob job;
+  TITAN_RETURN_IF_ERROR(is_launch_file(options.config_file) ? read_launch(options, job) : read_config(options, job));
+  if (!options.run_folder.empty()) job.run_folder = options.run_folder;
+  job.listen_fd = options.listen_fd;
+  TITAN_RETURN_IF_ERROR(parse_store(options.store, job));
+  const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());
+  if (job.world > 1 && !reachable) {
+    return absl::InvalidArgumentError(absl::StrCat("--store HOST:PORT is missing: ", job.world, " ranks have to meet"));
+  }
+  return job;
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/config/job_config.h"
+
+namespace titan::runtime {
+
+// titan-rank's command line.
+struct Options {
+  std::string config_file;
+  std::optional<int> rank;
+  std::optional<int> world;
+  std::string store;  // HOST:PORT
+  std::string run_folder;
+  std::optional<int> listen_fd;
+  std::vector<std::string> overrides;  // --section.key words, stand-alone only.
+  bool help = false;
+};
+
+extern const char kUsage[];
+
+// Errors: InvalidArgument naming the word.
+absl::StatusOr<Options> parse_options(const std::vector<std::string>& words);
+
+// What this rank is to do: from a launch file, or from a job configuration when started by hand.
+struct RankJob {
+  config::JobConfig config;  // Valid and resolved for `world` ranks.
+  std::vector<std::string> warnings;
+  std::string job_uid;
+  int attempt = 0;  // 0: by hand; rank 0 takes the dump folder's fence over with the next number.
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  std::string host = "127.0.0.1";
+  int threads = 1;
+  std::string run_folder;
+  std::string store_host = "127.0.0.1";
+  int store_port = 0;
+  std::optional<int> listen_fd;
+};
+
+// Errors: InvalidArgument, NotFound and others, each naming the file and key or flag.
+absl::StatusOr<RankJob> read_job(const Options& options);
+
+}  // namespace titan::runtime

@@ -1,0 +1,31 @@
+#pragma once
+
+#include <cstdint>
+
+#include "worker/comm/device_mesh.h"
+
+namespace titan::runtime {
+
+// What one rank contributes at the end of a step's backward pass.
+struct StepReport {
+  double loss_sum = 0;        // Sum of this rank's cross-entropies.
+  double valid_tokens = 0;    // That count towards it.
+  double sum_of_squares = 0;  // Of this rank's gradient shard.
+  bool checkpoint = false;    // This rank was asked to save.
+  bool stop = false;          // This rank was asked to save and stop.
+};
+
+// What all ranks then know; equal bits on every rank, because each adds the same numbers in rank order.
+struct StepSummary {
+  double avg_loss = 0;  // Per valid token of the step.
+  double max_loss = 0;  // Of the rank with the highest mean.
+  double grad_norm = 0;
+  bool checkpoint = false;
+  bool stop = false;
+};
+
+// Exchanges the reports by one all-gather over the world; commands ride along, so that all ranks act at the same step.
+// Gradient shards that replicas hold twice count once.
+StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device);
+
+}  // namespace titan::runtime

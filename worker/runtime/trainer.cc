@@ -1,0 +1,191 @@
+#include "worker/runtime/trainer.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/policy.h"
+#include "worker/nn/loss.h"
+#include "worker/optim/grad_norm.h"
+#include "worker/runtime/failure.h"
+
+namespace titan::runtime {
+
+using rank_protocol::Command;
+using rank_protocol::ExitCode;
+using rank_protocol::Phase;
+namespace event = rank_protocol::event;
+
+ExitCode Trainer::run() {
+  if (config_.checkpoint.create_seed_checkpoint) {
+    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
+    save_seed();
+    return finish(/*stopped=*/false);
+  }
+  load();
+  context_.reporter->enter_start_phase(Phase::kData);
+  if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
+  bool stop = false;
+  while (step_ < config_.training.steps && !stop) {
+    run_step();
+    stop = command_ == Command::kStopAndSave;
+    acknowledge_commands();
+  }
+  return finish(stop && step_ < config_.training.steps);
+}
+
+void Trainer::run_step() {
+  const absl::Duration began = context_.clock->monotonic();
+  const comm::LedgerCounts before = context_.ledger.counts();
+  const std::vector<data::Batch> batches = fetch_batches();
+  StepReport report = forward_backward(batches);
+  context_.reporter->enter(Phase::kOptimizer);
+  report.sum_of_squares = optim::sum_of_squares(model_->gradients()).item<double>();
+  add_commands(report);
+  const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
+  last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
+
+  const bool updated = update(summary);
+  ++step_;
+  tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
+  context_.reporter->finished_step(step_, context_.clock->monotonic() - began);
+  if (step_ == first_step_ + 1) {
+    // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
+    context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
+  }
+  if (updated) log_step(summary);
+  ++schedule_step_;
+
+  if (validator_ && validator_->due(step_, config_.validation.freq)) {
+    context_.reporter->enter(Phase::kValidate);
+    const double loss = validator_->run(model_->engine(), *context_.mesh, context_.device->torch_device());
+    const NamedMetrics metrics =
+        value(metrics_->log_validation(step_, loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+    if (context_.rank == 0) {
+      nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+      for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+      context_.reporter->event(event::kStep, std::move(members));
+    }
+  }
+  // What all ranks agreed on replaces what this one was told: a command reaches the nodes at different times.
+  if (summary.stop) command_ = Command::kStopAndSave;
+  save_if_due(summary);
+}
+
+std::vector<data::Batch> Trainer::fetch_batches() {
+  context_.reporter->enter(Phase::kData);
+  std::vector<data::Batch> batches;
+  for (int64_t i = 0; i < batch_plan_.microbatches; ++i) {
+    const absl::Duration began = context_.clock->monotonic();
+    batches.push_back(value(loader_->next(), rank_protocol::kExitUserError, "DATA"));
+    metrics_->add_batch(batches.back().tokens.numel(), context_.clock->monotonic() - began);
+  }
+  report_data_warnings();
+  return batches;
+}
+
+StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
+  const at::Device device = context_.device->torch_device();
+  StepReport report;
+  for (const data::Batch& batch : batches) report.valid_tokens += nn::count_valid(batch.labels).item<double>();
+
+  // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
+  at::Tensor global_tokens = at::full({1}, static_cast<int64_t>(report.valid_tokens), at::kLong).to(device);
+  comm::Pending counting = context_.mesh->group(mesh::Axis::kBatch).all_reduce(global_tokens);
+  const auto count = [&] {
+    counting.wait();
+    return global_tokens.item<int64_t>();
+  };
+
+  model_->forget_gradients();
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  for (size_t i = 0; i < batches.size(); ++i) {
+    context_.reporter->microbatch(static_cast<int64_t>(i));
+    const nn::MicrobatchContext microbatch{batches[i].tokens.to(device), batches[i].labels.to(device)};
+    loss_sum += model_->engine().train(microbatch, count, /*last=*/i + 1 == batches.size());
+  }
+  model_->engine().finish_step();
+  report.loss_sum = loss_sum.item<double>();
+  return report;
+}
+
+void Trainer::add_commands(StepReport& report) {
+  command_ = context_.reporter->command();
+  if (context_.stop_signal != nullptr && context_.stop_signal->load()) command_ = Command::kStopAndSave;
+  report.checkpoint = command_ == Command::kCheckpoint;
+  report.stop = command_ == Command::kStopAndSave;
+}
+
+// False when the step was skipped. Every rank decides alike, from the same numbers.
+bool Trainer::update(const StepSummary& summary) {
+  if (!std::isfinite(summary.avg_loss) || !std::isfinite(summary.grad_norm)) {
+    const std::string message = absl::StrCat("step ", step_ + 1, ": loss ", summary.avg_loss, ", gradient norm ",
+                                             summary.grad_norm, " is not finite");
+    if (config_.training.nonfinite_policy == "fail") {
+      throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
+                    absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
+    }
+    context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
+    return false;
+  }
+  const double factor = optim::clip_coefficient(summary.grad_norm, config_.training.max_norm);
+  if (factor < 1) model_->scale_gradients(factor);
+  optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_));
+  return true;
+}
+
+void Trainer::log_step(const StepSummary& summary) {
+  if (!metrics_->should_log(step_)) return;
+  StepMetrics figures;
+  figures.global_avg_loss = summary.avg_loss;
+  figures.global_max_loss = summary.max_loss;
+  figures.grad_norm = summary.grad_norm;
+  figures.n_tokens_seen = tokens_seen_;
+  figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
+  const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
+}
+
+void Trainer::save_if_due(const StepSummary& summary) {
+  if (!checkpointer_) {
+    if (summary.stop || summary.checkpoint) {
+      context_.reporter->warning("nothing is saved: checkpoint.enable is false");
+    }
+    return;
+  }
+  const checkpoint::StepEdge edge{step_, config_.training.steps, summary.stop || summary.checkpoint};
+  const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
+  if (decision == checkpoint::SaveDecision::kNo) return;
+  context_.reporter->enter(Phase::kCheckpoint);
+  const absl::Status saved = decision == checkpoint::SaveDecision::kLast
+                                 ? checkpointer_->save_last(step_, slices_, train_state())
+                                 : checkpointer_->save(step_, slices_, train_state());
+  check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
+}
+
+void Trainer::acknowledge_commands() {
+  if (command_ != Command::kNone) context_.reporter->acknowledge(command_);
+}
+
+void Trainer::report_data_warnings() {
+  for (const std::string& warning : loader_->take_warnings()) {
+    context_.reporter->warning(absl::StrCat("skipped ", warning));
+  }
+}
+
+ExitCode Trainer::finish(bool stopped) {
+  context_.reporter->enter(Phase::kExit);
+  if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
+  // Rank 0 hosts the store: nobody leaves while another still needs it.
+  context_.mesh->group(mesh::Axis::kWorld).barrier();
+  if (context_.rank == 0) {
+    log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
+  }
+  context_.reporter->event(stopped ? event::kStopped : event::kFinished, {{"step", step_}});
+  return stopped ? rank_protocol::kExitStopped : rank_protocol::kExitFinished;
+}
+
+}  // namespace titan::runtime

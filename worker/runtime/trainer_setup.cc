@@ -1,0 +1,227 @@
+// How a Trainer comes to its first step: building, outputs, loading.
+
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "common/models/registry.h"
+#include "common/models/sizes.h"
+#include "worker/model/hf_mapper.h"
+#include "worker/runtime/data_setup.h"
+#include "worker/runtime/failure.h"
+#include "worker/runtime/trainer.h"
+
+namespace titan::runtime {
+
+using rank_protocol::kExitBadConfig;
+using rank_protocol::kExitInternal;
+using rank_protocol::kExitStorage;
+using rank_protocol::kExitUserError;
+using rank_protocol::Phase;
+
+namespace {
+
+MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& spec) {
+  MetricsSetup setup;
+  setup.config = context.config.metrics;
+  setup.dump_folder = context.config.job.dump_folder;
+  setup.job_uid = context.job_uid;
+  setup.attempt = context.attempt;
+  setup.rank = context.rank;
+  setup.metrics_rank = 0;
+  const config::Parallelism& degrees = context.config.parallelism;
+  setup.non_data_parallel_size =
+      degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
+  setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
+  setup.clock = context.clock;
+  return setup;
+}
+
+optim::LrScheduleOptions schedule_options(const config::JobConfig& config) {
+  const config::LrScheduler& lr = config.lr_scheduler;
+  return {.warmup_steps = lr.warmup_steps,
+          .total_steps = lr.total_steps.value_or(config.training.steps),
+          .decay_ratio = lr.decay_ratio,
+          .decay_type = lr.decay_type,
+          .min_lr_factor = lr.min_lr_factor};
+}
+
+optim::Options optimizer_options(const config::Optimizer& optimizer) {
+  return {.name = optimizer.name,
+          .implementation = optimizer.implementation,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .eps = optimizer.eps,
+          .weight_decay = optimizer.weight_decay};
+}
+
+}  // namespace
+
+Trainer::Trainer(RankContext& context) : context_(context), config_(context.config) {
+  build();
+  open_outputs();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::build() {
+  spec_ = value(models::find(config_.model.name, config_.model.flavor), kExitBadConfig, "MODEL");
+  int64_t seq_len = config_.training.seq_len;
+  if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
+  model::Model model = value(model::build(spec_, {.seq_len = seq_len}), kExitBadConfig, "MODEL");
+  if (auto mapper = model::make_hf_mapper(spec_); mapper.ok()) hf_mapper_ = *std::move(mapper);
+
+  ShardingOptions sharding;
+  const config::Training& training = config_.training;
+  sharding.precision =
+      value(parallel::make_precision(training.dtype, training.mixed_precision_param, training.mixed_precision_reduce),
+            kExitBadConfig, "PRECISION");
+  sharding.reshard_after_forward = config_.parallelism.fsdp_reshard_after_forward;
+  sharding.ac_mode = config_.activation_checkpoint.mode;
+  sharding.ac_option = config_.activation_checkpoint.selective_ac_option;
+
+  if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
+  model_ = value(ShardedModel::create(std::move(model), sharding, *context_.mesh, *context_.device,
+                                      [this](BlockEngine::Pass pass) {
+                                        context_.reporter->enter(
+                                            pass == BlockEngine::Pass::kForward ? Phase::kForward : Phase::kBackward);
+                                      }),
+                 kExitBadConfig, "MODEL");
+  optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
+  schedule_ = value(optim::LrSchedule::create(schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
+  if (context_.rank == 0) {
+    for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
+    log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),
+                          " total parameters"));
+  }
+  slices_ = model_->slices(optimizer_.get());
+}
+
+void Trainer::open_outputs() {
+  metrics_ = value(MetricsLogger::create(metrics_setup(context_, spec_)), kExitStorage, "METRICS_OUTPUT");
+  if (!config_.checkpoint.enable && !config_.checkpoint.create_seed_checkpoint) return;
+  checkpoint::Setup setup;
+  setup.dump_folder = config_.job.dump_folder;
+  setup.config = config_.checkpoint;
+  setup.hf_assets_path = config_.model.hf_assets_path;
+  setup.rank = context_.rank;
+  setup.world = context_.world;
+  setup.job_uid = context_.job_uid;
+  setup.attempt = context_.attempt;
+  setup.store = context_.store;
+  setup.events = [this](const char* kind, nlohmann::json members) {
+    context_.reporter->event(kind, std::move(members));
+  };
+  setup.hf = hf_mapper_.get();
+  checkpointer_ = value(checkpoint::Checkpointer::create(std::move(setup)), kExitBadConfig, "CHECKPOINT");
+}
+
+void Trainer::load() {
+  context_.reporter->enter_start_phase(Phase::kLoad);
+  // Opening data (the tokenizer above all) goes on beside the checkpoint.
+  const int dp_rank = context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
+  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
+  const config::Training& training = config_.training;
+  batch_plan_ =
+      value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size), kExitBadConfig, "BATCH_SIZE");
+  const auto open = [this, dp_rank, dp_size](int64_t local_batch) {
+    return open_training_loader(config_, {dp_rank, dp_size, local_batch});
+  };
+  std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
+      std::async(std::launch::async, open, batch_plan_.local_batch);
+
+  checkpoint::LoadResult loaded;
+  absl::Status load_status;
+  if (checkpointer_) {
+    absl::StatusOr<checkpoint::LoadResult> result = checkpointer_->load(slices_);
+    load_status = result.status();
+    if (result.ok()) loaded = *std::move(result);
+  }
+  loader_ = value(opening.get(), kExitUserError, "DATA");
+  check(load_status, kExitUserError, "CHECKPOINT");
+  if (loaded.source == checkpoint::Source::kFresh) {
+    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
+  }
+  restore_state(loaded);
+  if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
+    // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
+    const BatchPlan planned = batch_plan_;
+    batch_plan_ =
+        value(plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size), kExitUserError, "BATCH_SIZE");
+    if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
+      context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ", batch_plan_.global_batch,
+                                              " rows is kept; the configuration gives ", planned.global_batch));
+    }
+    if (batch_plan_.local_batch != planned.local_batch) {
+      loader_ = value(open(batch_plan_.local_batch), kExitUserError, "DATA");
+    }
+  }
+  restore_data(loaded);
+  if (config_.validation.enable) {
+    validator_ = std::make_unique<Validator>(
+        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size}), kExitUserError,
+              "VALIDATION_DATA"),
+        config_.validation.steps);
+  }
+  context_.reporter->finished_step(step_, absl::ZeroDuration());
+  context_.reporter->event(rank_protocol::event::kLoaded,
+                           {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+}
+
+void Trainer::restore_state(const checkpoint::LoadResult& loaded) {
+  first_step_ = step_ = schedule_step_ = loaded.step;
+  tokens_seen_ = loaded.train_state.value("ntokens_seen", int64_t{0});
+  if (loaded.model_only) return;
+  const auto schedule = loaded.train_state.find("lr_scheduler");
+  schedule_step_ = schedule == loaded.train_state.end() ? 0 : schedule->value("last_epoch", step_);
+}
+
+void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
+  const auto cursor = loaded.train_state.find("dataloader");
+  if (cursor == loaded.train_state.end()) return;
+  const std::string saved_order = cursor->value("order", "global");
+  const std::string& order = config_.training.dataloader.order;
+  if (saved_order != order) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("training.dataloader.order = \"", order, "\" cannot go on from a checkpoint of order \"",
+                               saved_order,
+                               "\"; put \"dataloader\" into checkpoint.exclude_from_loading to start the "
+                               "data anew"));
+  }
+  if (order == "global") {
+    check(loader_->restore(cursor->at("cursor")), kExitUserError, "DATA_CURSOR");
+    return;
+  }
+  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
+  if (cursor->value("dp_size", 0) != dp_size || static_cast<int>(loaded.per_rank.size()) != context_.world) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("a checkpoint with training.dataloader.order = \"per_rank\" of ",
+                               cursor->value("dp_size", 0), " data-parallel ranks cannot go on with ", dp_size,
+                               "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew"));
+  }
+  check(loader_->restore(loaded.per_rank[context_.rank]), kExitUserError, "DATA_CURSOR");
+}
+
+checkpoint::TrainState Trainer::train_state() const {
+  checkpoint::TrainState state;
+  const std::string& order = config_.training.dataloader.order;
+  nlohmann::json dataloader = {{"order", order}, {"dp_size", context_.mesh->mesh().size(mesh::Axis::kBatch)}};
+  if (order == "global") {
+    dataloader["cursor"] = loader_->state();
+  } else {
+    state.per_rank = loader_->state();
+  }
+  state.shared = {{"step", step_},
+                  {"ntokens_seen", tokens_seen_},
+                  {"global_batch", batch_plan_.global_batch},
+                  {"lr_scheduler", {{"last_epoch", schedule_step_}}},
+                  {"dataloader", std::move(dataloader)}};
+  return state;
+}
+
+void Trainer::save_seed() {
+  checkpoint::TrainState state;
+  state.shared = {{"step", 0}};
+  check(checkpointer_->save(0, slices_, std::move(state), checkpoint::Kind::kModel), kExitStorage, "CHECKPOINT");
+}
+
+}  // namespace titan::runtime
