@@ -1,0 +1,129 @@
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/rank_protocol/beacon.h"
+#include "titan/v1/worker.pb.h"
+#include "worker/daemon/file_watcher.h"
+#include "worker/daemon/loop.h"
+#include "worker/daemon/prepare_files.h"
+#include "worker/daemon/shim_link.h"
+#include "worker/daemon/spool_tail.h"
+#include "worker/daemon/state_folder.h"
+#include "worker/shim/exit_record.h"
+
+namespace titan::daemon {
+
+// What an attempt needs of its daemon.
+struct AttemptHost {
+  Loop* loop = nullptr;
+  const StateFolder* state = nullptr;
+  std::string shim_binary;
+  std::string rank_binary;
+  bool ipv6 = false;
+  int64_t log_max_bytes = 256 << 20;
+  double token_patience_seconds = 5;
+  std::function<void(v1::WorkerMessage)> send;  // Dropped when no session is up; on_session() makes up for it.
+  std::function<bool()> connected;
+  std::function<void(const std::string&)> log;
+  std::function<void(std::function<void()>)> aside;  // Runs file work beside the loop.
+  std::function<void(const AttemptKey&)> on_over;    // The attempt has ended or was refused.
+  std::function<void(int64_t)> count_events;
+  FileWatcher* watcher = nullptr;
+};
+
+// One attempt on this node: its shim, its ranks' spools and beacons, and what the controller is told. On the loop
+// thread.
+class Attempt : public std::enable_shared_from_this<Attempt> {
+ public:
+  Attempt(AttemptHost& host, AttemptRecord record);
+  ~Attempt();
+  Attempt(const Attempt&) = delete;
+  Attempt& operator=(const Attempt&) = delete;
+
+  // Commands of the controller; each may come again and then only reports what is.
+  void prepare(const std::string& launch_json, const std::string& visible_devices);
+  void start(const std::string& store_host, int store_port);
+  void stop(bool save, int64_t grace_milliseconds, const std::string& reason);
+  void checkpoint();
+  void acknowledge(int rank, int64_t sequence);
+
+  // After a restart of the daemon: finds the shim again, or what it left.
+  void adopt();
+  void refuse(const Refusal& why);
+  void say_state() { report(); }
+  // A new session with the controller: says everything that it may have missed.
+  void on_session();
+  void renew_lease(int64_t silence_milliseconds);
+  // Sends new events of this rank; of all ranks when negative.
+  void forward_events(int rank = -1);
+
+  const AttemptRecord& record() const { return record_; }
+  const std::string& run_folder() const { return run_folder_; }
+  bool over() const { return record_.phase >= AttemptRecord::Phase::kEnded; }
+  bool preparing() const { return record_.phase == AttemptRecord::Phase::kPreparing; }
+  int running_ranks() const;
+  // False when the rank is gone, or will never be: its log is complete.
+  bool may_print(int rank) const;
+  int64_t log_bytes_dropped() const { return log_bytes_dropped_; }
+  v1::AttemptReport::Phase phase() const;
+  void fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
+
+ private:
+  struct Rank {
+    int rank = 0;
+    int64_t pid = 0;
+    int64_t start_ticks = 0;
+    bool running = false;
+    std::unique_ptr<shim::ExitRecord> exit;
+    std::unique_ptr<rank_protocol::Beacon> beacon;
+    SpoolTail tail;
+    bool damaged = false;  // Said once.
+  };
+
+  ShimLink::Callbacks callbacks();
+  void launch_shim();
+  void tell(nlohmann::json request);
+  void on_message(const nlohmann::json& message);
+  void on_status(const nlohmann::json& status);
+  void on_start_answer(const nlohmann::json& answer);
+  void on_exit(const nlohmann::json& exit);
+  void on_link_closed();
+  void look_for_shim();
+  void shim_is_gone();
+  void kill_shim_after(absl::Duration patience);
+  void end_when_ranks_are_gone(bool shim_lost);
+  void finish(AttemptRecord::Phase phase);
+  void save_record();
+  void watch_spools();
+  void save_places() const;
+  std::map<int, SpoolTail::Place> load_places() const;
+  Rank* find(int rank);
+  void report(const shim::ExitRecord* one_exit = nullptr);
+  void identify(v1::AttemptId* id) const;
+  void note(const std::string& text) const;
+
+  AttemptHost& host_;
+  AttemptRecord record_;
+  const std::string run_folder_;
+  std::vector<Rank> ranks_;
+  std::unique_ptr<ShimLink> link_;
+  int64_t shim_pid_ = 0;
+  int64_t shim_ticks_ = 0;
+  int store_port_ = 0;
+  bool started_ = false;                 // The shim has started the ranks.
+  bool starting_ = false;                // A start is on its way.
+  std::vector<nlohmann::json> pending_;  // For the shim, until there is a link to it.
+  int looks_ = 0;                        // Tries to find the shim again.
+  int64_t log_bytes_dropped_ = 0;
+};
+
+// Does the shim that shim.json of this run folder names still live?
+bool shim_alive(const std::string& run_folder);
+
+}  // namespace titan::daemon

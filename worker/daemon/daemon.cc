@@ -1,0 +1,243 @@
+#include "worker/daemon/daemon.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/shim/process.h"
+
+namespace titan::daemon {
+namespace {
+
+using Phase = AttemptRecord::Phase;
+
+constexpr absl::Duration kBeatInterval = absl::Seconds(1);
+constexpr int kCleanUpBeats = 600;
+constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
+
+}  // namespace
+
+void log_line(const std::string& text) {
+  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+  std::fprintf(stderr, "%s titan-worker: %s\n", time.c_str(), text.c_str());
+}
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics& metrics) {
+  TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
+  for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
+    if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
+  }
+  TITAN_ASSIGN_OR_RETURN(StateFolder state, StateFolder::open(options.state));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, std::move(state), std::move(resources)));
+}
+
+Daemon::Daemon(Options options, Metrics& metrics, StateFolder state, Resources resources)
+    : options_(std::move(options)),
+      metrics_(metrics),
+      state_(std::move(state)),
+      resources_(std::move(resources)),
+      watcher_(loop_),
+      host_(make_host()),
+      heard_at_(shim::monotonic_nanos()) {}
+
+Daemon::~Daemon() = default;
+
+AttemptHost Daemon::make_host() {
+  AttemptHost host;
+  host.loop = &loop_;
+  host.state = &state_;
+  host.watcher = &watcher_;
+  host.shim_binary = options_.shim_binary;
+  host.rank_binary = options_.rank_binary;
+  host.ipv6 = options_.address.find(':') != std::string::npos;
+  host.log_max_bytes = options_.log_max_bytes;
+  host.token_patience_seconds = options_.token_patience_seconds;
+  host.send = [this](v1::WorkerMessage message) {
+    if (session_ != nullptr) session_->send(std::move(message));
+  };
+  host.connected = [this] { return connected_; };
+  host.log = log_line;
+  // A thread each: shared storage that hangs for one job must not hold up another. They only touch files and post to
+  // the loop.
+  host.aside = [](std::function<void()> work) { std::thread(std::move(work)).detach(); };
+  host.on_over = [this](const AttemptKey& key) { loop_.post([this, key] { on_over(key); }); };
+  host.count_events = [this](int64_t events) { metrics_.count_events(events); };
+  return host;
+}
+
+void Daemon::run() {
+  ::signal(SIGCHLD, SIG_IGN);  // Shims are nobody's children for long; the kernel reaps them.
+  ::signal(SIGPIPE, SIG_IGN);
+  watch_signals();
+  adopt_all();
+  clean_up();
+  log_line(absl::StrCat("node ", options_.node, ": ", resources_.devices, " ", resources_.device, " devices, ",
+                        resources_.cpu_cores, " cores, ", attempts_.size(), " attempts found, controller ",
+                        options_.controller));
+  session_ = std::make_unique<Session>(
+      loop_, options_.controller,
+      Session::Callbacks{[this] { return make_register(); },
+                         [this](const v1::Welcome& welcome) { on_welcome(welcome); },
+                         [this](const v1::ControllerMessage& message) { on_message(message); },
+                         [this](const std::string& why) { on_lost(why); }});
+  tick();
+  loop_.run();
+  session_.reset();
+}
+
+void Daemon::watch_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
+  loop_.watch(signals_.get(), [this] {
+    signalfd_siginfo info{};
+    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) begin_shutdown();
+  });
+}
+
+void Daemon::adopt_all() {
+  for (AttemptRecord& record : state_.load_all()) {
+    if (record.phase == Phase::kForgotten) continue;
+    const std::string folder = state_.run_folder(record.key);
+    if (record.phase == Phase::kPreparing && !shim_alive(folder) && !shim_holds(folder)) {
+      // Killed before the shim began: as if it had never been asked for.
+      std::error_code ignored;
+      std::filesystem::remove_all(folder, ignored);
+      continue;
+    }
+    const AttemptKey key = record.key;
+    attempts_[key] = std::make_shared<Attempt>(host_, std::move(record));
+    attempts_[key]->adopt();
+  }
+}
+
+v1::Register Daemon::make_register() {
+  v1::Register message;
+  message.set_node(options_.node);
+  message.set_address(options_.address);
+  message.set_version(TITAN_VERSION);
+  message.set_instance(state_.instance());
+  v1::NodeResources* const resources = message.mutable_resources();
+  resources->set_device(resources_.device);
+  resources->set_devices(resources_.devices);
+  resources->set_cpu_cores(resources_.cpu_cores);
+  resources->set_memory_bytes(resources_.memory_bytes);
+  resources->set_device_model(resources_.device_model);
+  for (const auto& [key, attempt] : attempts_) {
+    if (attempt->preparing()) continue;
+    v1::AttemptInventory* const item = message.add_inventory();
+    item->mutable_id()->set_job_uid(key.job_uid);
+    item->mutable_id()->set_number(key.number);
+    item->set_phase(attempt->phase());
+    attempt->fill(item->mutable_ranks());
+  }
+  return message;
+}
+
+void Daemon::on_welcome(const v1::Welcome& welcome) {
+  if (!cluster_.empty() && cluster_ != welcome.cluster()) {
+    log_line(absl::StrCat("the controller has another store now: cluster ", welcome.cluster(), ", before ", cluster_));
+  }
+  connected_ = true;
+  cluster_ = welcome.cluster();
+  lease_epoch_ = welcome.lease_epoch();
+  lease_milliseconds_ = welcome.lease_milliseconds() > 0 ? welcome.lease_milliseconds() : lease_milliseconds_;
+  heard_at_ = shim::monotonic_nanos();
+  last_loss_.clear();
+  metrics_.count_session();
+  log_line(absl::StrCat("connected to ", options_.controller, ", lease ", lease_milliseconds_, " ms"));
+  for (const auto& [key, attempt] : attempts_) attempt->on_session();
+}
+
+void Daemon::on_lost(const std::string& why) {
+  connected_ = false;
+  if (why != last_loss_ && shutdowns_ == 0) log_line(absl::StrCat("no session with the controller: ", why));
+  last_loss_ = why;  // The same reason is said once, however often it is tried.
+}
+
+void Daemon::tick() {
+  const int64_t now = shim::monotonic_nanos();
+  const int64_t silence = (now - heard_at_) / 1'000'000;
+  if (connected_ && silence > std::max<int64_t>(lease_milliseconds_, 3000)) {
+    session_->reset(absl::StrCat("no answer to beats for ", silence, " ms"));
+  }
+  v1::WorkerMessage message;
+  v1::Beat* const beat = message.mutable_beat();
+  beat->set_lease_epoch(lease_epoch_);
+  beat->set_sequence(++beat_);
+  for (const auto& [key, attempt] : attempts_) {
+    attempt->renew_lease(silence);
+    attempt->forward_events();
+    if (attempt->over() || attempt->preparing()) continue;
+    v1::AttemptBeat* const item = beat->add_attempts();
+    item->mutable_id()->set_job_uid(key.job_uid);
+    item->mutable_id()->set_number(key.number);
+    attempt->fill(item->mutable_ranks());
+  }
+  if (connected_) {
+    session_->send(std::move(message));
+    metrics_.count_beat();
+  }
+  update_metrics();
+  if (beat_ % kCleanUpBeats == 0) clean_up();
+  loop_.after(kBeatInterval, [this] { tick(); });
+}
+
+void Daemon::clean_up() { state_.remove_old(options_.log_retention, options_.log_retention_bytes); }
+
+void Daemon::update_metrics() {
+  int ranks = 0;
+  int live = 0;
+  int64_t dropped = log_bytes_of_ended_;
+  for (const auto& [key, attempt] : attempts_) {
+    ranks += attempt->running_ranks();
+    live += attempt->over() ? 0 : 1;
+    dropped += attempt->log_bytes_dropped();
+  }
+  metrics_.set_connected(connected_);
+  metrics_.set_ranks(ranks);
+  metrics_.set_attempts(live);
+  metrics_.set_devices(resources_.devices, resources_.devices - static_cast<int>(free_devices().size()));
+  metrics_.set_log_bytes_dropped(dropped);
+}
+
+void Daemon::begin_shutdown() {
+  ++shutdowns_;
+  if (!options_.stop_ranks_on_exit) return loop_.stop();
+  log_line(shutdowns_ == 1 ? "stopping: the ranks save and stop" : "stopping at once");
+  const bool save = shutdowns_ == 1;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt->over())
+      attempt->stop(save, save ? absl::ToInt64Milliseconds(options_.stop_grace) : 0, "WORKER_STOPPING");
+  }
+  end_if_all_stopped();
+}
+
+void Daemon::end_if_all_stopped() {
+  if (shutdowns_ == 0) return;
+  for (const auto& [key, attempt] : attempts_) {
+    if (!attempt->over()) return;
+  }
+  loop_.after(kFlushTime, [this] { loop_.stop(); });  // The last reports leave first.
+}
+
+void Daemon::on_over(const AttemptKey& key) {
+  const auto found = attempts_.find(key);
+  if (found == attempts_.end()) return;
+  const AttemptRecord& record = found->second->record();
+  if (record.error_reason == "SHIM_LOST") metrics_.count_shim_lost();
+  if (forgetting_.erase(key) > 0) forget(key);
+  end_if_all_stopped();
+}
+
+}  // namespace titan::daemon

@@ -1,0 +1,132 @@
+// titan-worker: the daemon of a node.
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "worker/daemon/daemon.h"
+
+namespace {
+
+using titan::daemon::Options;
+
+struct Flags {
+  Options options;
+  std::string metrics_address = "0.0.0.0";
+  int metrics_port = -1;
+  std::string port_file;
+  double log_max_mib = 256;
+  double log_retention_hours = 168;
+  double log_retention_mib = 10240;
+  double stop_grace_seconds = 30;
+};
+
+// Node ids are resource ids; see proto/titan/v1/worker.proto.
+std::string check_node(const std::string& node) {
+  const bool ok = !node.empty() && node.size() <= 63 && node[0] >= 'a' && node[0] <= 'z' && node.back() != '-' &&
+                  node.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
+  return ok ? "" : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
+}
+
+std::string host_name() {
+  char name[256] = {};
+  if (::gethostname(name, sizeof(name) - 1) != 0) return "node";
+  std::string id;
+  for (const char* c = name; *c != '\0' && *c != '.'; ++c) id += static_cast<char>(std::tolower(*c));
+  return id;
+}
+
+std::string beside_this_program(const char* name) {
+  std::error_code error;
+  return (std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / name).string();
+}
+
+void declare(CLI::App& app, Flags& flags) {
+  Options& options = flags.options;
+  app.add_option("--controller", options.controller, "Address of titan-controller: HOST:PORT")
+      ->envname("TITAN_CONTROLLER")
+      ->default_val("127.0.0.1:7700");
+  app.add_option("--node", options.node, "Id of this node, unique in the cluster")
+      ->default_val(host_name())
+      ->check(check_node);
+  app.add_option("--address", options.address, "Where ranks of other nodes reach this one")->default_val("127.0.0.1");
+  app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
+      ->default_val("/var/lib/titan/worker");
+  app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
+      ->default_val("auto");
+  app.add_option("--metrics-port", flags.metrics_port, "Serve Prometheus metrics on this port; 0: a free one")
+      ->check(CLI::Range(0, 65535));
+  app.add_option("--metrics-address", flags.metrics_address, "Address to serve metrics on")->capture_default_str();
+  app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON: {\"metrics\": PORT}");
+  app.add_option("--rank-binary", options.rank_binary, "The rank program")
+      ->default_val(beside_this_program("titan-rank"));
+  app.add_option("--shim-binary", options.shim_binary, "The shim program")
+      ->default_val(beside_this_program("titan-shim"));
+  app.add_option("--log-max-mib", flags.log_max_mib, "Kept of each rank's log; the oldest part goes first")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
+  app.add_option("--log-retention-hours", flags.log_retention_hours, "Keep logs of finished attempts so long")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most so much of finished attempts")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_flag("--stop-ranks-on-exit", options.stop_ranks_on_exit,
+               "SIGTERM and SIGINT let the ranks save and stop; a second one kills them. Without it they train on");
+  app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.set_version_flag("--version", std::string("titan-worker ") + TITAN_VERSION);
+  app.footer(
+      "The daemon may be killed and restarted at any time: its ranks train on, and the next daemon with the same "
+      "--state takes\n"
+      "them over without losing an event.");
+}
+
+int fail(const absl::Status& status) {
+  std::fprintf(stderr, "titan-worker: %s\n", std::string(status.message()).c_str());
+  return 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The daemon of a node: starts ranks, watches them, and tells titan-controller.", "titan-worker");
+  Flags flags;
+  declare(app, flags);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
+  flags.options.log_retention = absl::Hours(flags.log_retention_hours);
+  flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));
+  flags.options.stop_grace = absl::Seconds(flags.stop_grace_seconds);
+  sigset_t watched;  // Before any thread exists, so that all inherit it.
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGTERM);
+  sigaddset(&watched, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
+
+  titan::daemon::Metrics metrics(flags.options.node);
+  absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon = titan::daemon::Daemon::create(flags.options, metrics);
+  if (!daemon.ok()) return fail(daemon.status());
+  int metrics_port = 0;
+  if (flags.metrics_port >= 0) {
+    const absl::StatusOr<int> served = metrics.serve(flags.metrics_address, flags.metrics_port);
+    if (!served.ok()) return fail(served.status());
+    metrics_port = *served;
+  }
+  if (!flags.port_file.empty()) {
+    const absl::Status written =
+        titan::shim::write_file(flags.port_file, absl::StrCat("{\"metrics\": ", metrics_port, "}\n"));
+    if (!written.ok()) return fail(written);
+  }
+  (*daemon)->run();
+  return 0;
+}

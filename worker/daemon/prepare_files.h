@@ -1,0 +1,28 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "titan/v1/worker.pb.h"
+#include "worker/daemon/state_folder.h"
+#include "worker/shim/spec.h"
+
+namespace titan::daemon {
+
+// Why a node does not do what it was told: for the controller's policy and for people.
+struct Refusal {
+  std::string reason;  // UPPER_SNAKE; empty: no refusal.
+  std::string message;
+  explicit operator bool() const { return !reason.empty(); }
+};
+
+// The file work of preparing and starting, which may be slow on shared storage and so runs beside the loop.
+
+// Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its token.
+Refusal prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
+                      shim::Spec spec, const std::string& visible_devices);
+
+// Is the leader's token in the dump folder? Shared storage may show it late: looks again for up to `patience_seconds`.
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds);
+
+}  // namespace titan::daemon

@@ -1,0 +1,85 @@
+#include "worker/daemon/resources.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "worker/shim/files.h"
+
+namespace titan::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr int kMostDevices = 1024;
+
+int usable_cores() {
+  cpu_set_t set;
+  if (::sched_getaffinity(0, sizeof(set), &set) == 0) return CPU_COUNT(&set);
+  return static_cast<int>(::sysconf(_SC_NPROCESSORS_ONLN));
+}
+
+// The text after the first line that starts with `key` and a colon.
+std::string value_of(const std::string& path, const std::string& key) {
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  if (!text.ok()) return "";
+  const size_t at = text->rfind(key, 0) == 0 ? 0 : text->find("\n" + key);
+  if (at == std::string::npos) return "";
+  const size_t colon = text->find(':', at);
+  const size_t end = std::min(text->find('\n', at + 1), text->size());
+  if (colon == std::string::npos || colon > end) return "";
+  const size_t begin = text->find_first_not_of(" \t", colon + 1);
+  return begin == std::string::npos || begin >= end ? "" : text->substr(begin, end - begin);
+}
+
+int nvidia_devices() {
+  int count = 0;
+  while (count < kMostDevices && fs::exists(absl::StrCat("/dev/nvidia", count))) ++count;
+  if (count > 0) return count;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator("/proc/driver/nvidia/gpus", error))
+    count += item.is_directory() ? 1 : 0;
+  return count;
+}
+
+std::string nvidia_model() {
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator("/proc/driver/nvidia/gpus", error)) {
+    return value_of(item.path().string() + "/information", "Model");
+  }
+  return "NVIDIA";
+}
+
+}  // namespace
+
+absl::StatusOr<Resources> find_resources(const std::string& devices) {
+  Resources found;
+  found.cpu_cores = usable_cores();
+  found.memory_bytes = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
+  const int gpus = nvidia_devices();
+  if (devices == "auto") {
+    found.device = gpus > 0 ? "cuda" : "cpu";
+    found.devices = gpus > 0 ? gpus : found.cpu_cores;
+  } else {
+    const size_t colon = devices.find(':');
+    found.device = devices.substr(0, colon);
+    const std::string count = colon == std::string::npos ? "" : devices.substr(colon + 1);
+    const auto [end, error] = std::from_chars(count.data(), count.data() + count.size(), found.devices);
+    const bool number = error == std::errc() && end == count.data() + count.size() && !count.empty();
+    if ((found.device != "cpu" && found.device != "cuda") || !number || found.devices < 1 ||
+        found.devices > kMostDevices) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--devices is '", devices, "', expected auto, cpu:N or cuda:N with N from 1 to ", kMostDevices));
+    }
+    if (found.device == "cuda" && found.devices > gpus) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("--devices asks for ", found.devices, " CUDA devices, this node has ", gpus, " (/dev/nvidia*)"));
+    }
+  }
+  found.device_model = found.device == "cuda" ? nvidia_model() : value_of("/proc/cpuinfo", "model name");
+  return found;
+}
+
+}  // namespace titan::daemon

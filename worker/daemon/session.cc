@@ -1,0 +1,179 @@
+#include "worker/daemon/session.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <future>
+#include <random>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "titan/v1/worker.grpc.pb.h"
+
+namespace titan::daemon {
+namespace {
+
+constexpr int kMaxMessageBytes = 64 << 20;
+constexpr double kFirstPauseSeconds = 0.05;
+constexpr double kLongestPauseSeconds = 1.0;
+constexpr auto kConnectStep = std::chrono::milliseconds(100);
+constexpr int kConnectSteps = 50;
+
+std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
+  // Our own pauses decide when to try again.
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  return grpc::CreateCustomChannel(controller, grpc::InsecureChannelCredentials(), arguments);
+}
+
+}  // namespace
+
+struct Session::Stream {
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>> calls;
+};
+
+Session::Session(Loop& loop, std::string controller, Callbacks callbacks)
+    : loop_(loop), controller_(std::move(controller)), callbacks_(std::move(callbacks)), thread_([this] { run(); }) {}
+
+Session::~Session() {
+  {
+    sync::Lock lock(mutex_);
+    stopping_ = true;
+    if (stream_ != nullptr) stream_->context.TryCancel();
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+void Session::send(v1::WorkerMessage message) {
+  {
+    sync::Lock lock(mutex_);
+    if (!open_) return;
+    queue_.push_back(std::move(message));
+  }
+  changed_.notify_all();
+}
+
+void Session::reset(const std::string& why) {
+  sync::Lock lock(mutex_);
+  if (stream_ == nullptr || !open_) return;
+  reset_reason_ = why;
+  stream_->context.TryCancel();
+}
+
+void Session::run() {
+  for (int failures = 0;;) {
+    welcomed_ = false;
+    const std::string why = run_once();
+    loop_.post([this, why] { callbacks_.on_lost(why); });
+    failures = welcomed_ ? 0 : failures + 1;
+    if (!pause(failures)) return;
+  }
+}
+
+// False when it is time to stop.
+bool Session::pause(int failures) {
+  thread_local std::mt19937 random(std::random_device{}());
+  double seconds = kFirstPauseSeconds;
+  for (int i = 0; i < failures && seconds < kLongestPauseSeconds; ++i) seconds *= 2;
+  seconds = std::min(seconds, kLongestPauseSeconds) * std::uniform_real_distribution(0.5, 1.0)(random);
+  std::unique_lock lock(mutex_);
+  changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });
+  return !stopping_;
+}
+
+// In small steps, so that a stop need not wait for the network.
+bool Session::connect(grpc::Channel& channel) {
+  for (int step = 0; step < kConnectSteps; ++step) {
+    if (channel.WaitForConnected(std::chrono::system_clock::now() + kConnectStep)) return true;
+    sync::Lock lock(mutex_);
+    if (stopping_) return false;
+  }
+  return false;
+}
+
+std::string Session::run_once() {
+  // A new channel each time: an old one may hold a connection to a machine that is gone.
+  const std::shared_ptr<grpc::Channel> channel = make_channel(controller_);
+  if (!connect(*channel)) return absl::StrCat("no connection to ", controller_);
+  const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
+  const auto stream = std::make_shared<Stream>();
+  stream->calls = stub->Session(&stream->context);
+  {
+    sync::Lock lock(mutex_);
+    if (stopping_) stream->context.TryCancel();
+    stream_ = stream;
+    reset_reason_.clear();
+  }
+  auto promise = std::make_shared<std::promise<v1::Register>>();
+  std::future<v1::Register> ready = promise->get_future();
+  loop_.post([this, promise] { promise->set_value(callbacks_.make_register()); });
+  bool have_register = false;
+  while (!have_register) {
+    have_register = ready.wait_for(std::chrono::milliseconds(100)) == std::future_status::ready;
+    sync::Lock lock(mutex_);
+    if (stopping_ && !have_register) break;  // The loop has stopped and will not answer.
+  }
+  std::thread writer;
+  if (have_register) {
+    v1::WorkerMessage first;
+    *first.mutable_register_() = ready.get();
+    if (stream->calls->Write(first)) writer = read_all(*stream);
+  }
+  std::string reason;
+  {
+    sync::Lock lock(mutex_);
+    open_ = false;
+    stream_.reset();
+    reason = reset_reason_;
+  }
+  changed_.notify_all();
+  stream->context.TryCancel();
+  if (writer.joinable()) writer.join();
+  const grpc::Status status = stream->calls->Finish();
+  if (!reason.empty()) return reason;
+  return status.ok() ? "the controller ended the session" : status.error_message();
+}
+
+// Until the stream ends. Returns the writer's thread, which begins with the welcome.
+std::thread Session::read_all(Stream& stream) {
+  std::thread writer;
+  v1::ControllerMessage message;
+  while (stream.calls->Read(&message)) {
+    if (!message.has_welcome() || welcomed_) {
+      loop_.post([this, message] { callbacks_.on_message(message); });
+      continue;
+    }
+    welcomed_ = true;
+    {
+      sync::Lock lock(mutex_);
+      queue_.clear();
+      open_ = true;
+    }
+    writer = std::thread([this, &stream] { write_all(stream); });
+    loop_.post([this, welcome = message.welcome()] { callbacks_.on_welcome(welcome); });
+  }
+  return writer;
+}
+
+void Session::write_all(Stream& stream) {
+  for (;;) {
+    v1::WorkerMessage message;
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait(lock, [this] { return !open_ || stopping_ || !queue_.empty(); });
+      if (!open_ || stopping_) return;
+      message = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    if (!stream.calls->Write(message)) return;
+  }
+}
+
+}  // namespace titan::daemon

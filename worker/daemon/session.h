@@ -1,0 +1,65 @@
+#pragma once
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "common/sync/sync.h"
+#include "titan/v1/worker.pb.h"
+#include "worker/daemon/loop.h"
+
+namespace grpc {
+class Channel;
+}
+
+namespace titan::daemon {
+
+// The stream to the controller: connects, registers, and connects again for ever, with growing and jittered pauses.
+// Reading and writing have a thread each; what arrives is handed to the loop.
+class Session {
+ public:
+  struct Callbacks {  // All on the loop thread.
+    std::function<v1::Register()> make_register;
+    std::function<void(const v1::Welcome&)> on_welcome;
+    std::function<void(const v1::ControllerMessage&)> on_message;
+    std::function<void(const std::string& why)> on_lost;  // Also for an attempt to connect that failed.
+  };
+
+  Session(Loop& loop, std::string controller, Callbacks callbacks);
+  ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Queues a message; without a session it is dropped.
+  void send(v1::WorkerMessage message);
+  // Gives up the present stream, so that a new one is tried.
+  void reset(const std::string& why);
+
+ private:
+  struct Stream;
+  void run();
+  std::string run_once();  // Why it ended.
+  bool connect(grpc::Channel& channel);
+  std::thread read_all(Stream& stream);
+  void write_all(Stream& stream);
+  bool pause(int failures);
+
+  Loop& loop_;
+  const std::string controller_;
+  const Callbacks callbacks_;
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  std::deque<v1::WorkerMessage> queue_ TITAN_GUARDED_BY(mutex_);
+  std::shared_ptr<Stream> stream_ TITAN_GUARDED_BY(mutex_);
+  std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
+  bool open_ TITAN_GUARDED_BY(mutex_) = false;  // Welcomed, and not lost.
+  bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
+  bool welcomed_ = false;  // In the last run; only the session thread uses it.
+  std::thread thread_;
+};
+
+}  // namespace titan::daemon

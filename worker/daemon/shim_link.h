@@ -1,0 +1,49 @@
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "nlohmann/json.hpp"
+#include "worker/daemon/loop.h"
+#include "worker/shim/files.h"
+
+namespace titan::daemon {
+
+// The daemon's end of a shim's socket, on the loop thread.
+class ShimLink {
+ public:
+  struct Callbacks {
+    std::function<void(const nlohmann::json&)> on_message;
+    std::function<void()> on_closed;  // The link may be destroyed in it.
+  };
+
+  // Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
+  static absl::StatusOr<std::unique_ptr<ShimLink>> launch(Loop& loop, const std::string& binary,
+                                                          const std::string& run_folder, Callbacks callbacks);
+  // Connects to a running shim and subscribes; the first message is the answer with id "subscribe".
+  static absl::StatusOr<std::unique_ptr<ShimLink>> connect(Loop& loop, const std::string& run_folder,
+                                                           Callbacks callbacks);
+  ~ShimLink();
+  ShimLink(const ShimLink&) = delete;
+  ShimLink& operator=(const ShimLink&) = delete;
+
+  // The answer comes as a message with the same "id".
+  void send(const nlohmann::json& request);
+
+ private:
+  ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks);
+  void on_readable();
+
+  Loop& loop_;
+  shim::Descriptor socket_;
+  Callbacks callbacks_;
+  std::string in_;
+  std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set on destruction, also from within a callback.
+};
+
+// Does a living shim hold the lock of this run folder?
+bool shim_holds(const std::string& run_folder);
+
+}  // namespace titan::daemon

@@ -1,0 +1,190 @@
+#include "worker/daemon/state_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+using nlohmann::json;
+using Phase = AttemptRecord::Phase;
+
+constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
+
+json to_json(const AttemptRecord& record) {
+  return {{"job_uid", record.key.job_uid},
+          {"attempt", record.key.number},
+          {"leader", record.leader},
+          {"ranks", record.ranks},
+          {"dump_folder", record.dump_folder},
+          {"token", record.token},
+          {"orphan_timeout_seconds", record.orphan_timeout_seconds},
+          {"devices", record.devices},
+          {"phase", kPhaseNames[static_cast<int>(record.phase)]},
+          {"error_reason", record.error_reason},
+          {"error_message", record.error_message}};
+}
+
+absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
+  try {
+    AttemptRecord record;
+    record.key = {from.at("job_uid").get<std::string>(), from.at("attempt").get<int>()};
+    record.leader = from.at("leader").get<bool>();
+    record.ranks = from.at("ranks").get<std::vector<int>>();
+    record.dump_folder = from.at("dump_folder").get<std::string>();
+    record.token = from.at("token").get<std::string>();
+    record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
+    record.devices = from.at("devices").get<std::vector<int>>();
+    const std::string phase = from.at("phase").get<std::string>();
+    const auto* const found = std::find(std::begin(kPhaseNames), std::end(kPhaseNames), phase);
+    if (found == std::end(kPhaseNames)) return absl::DataLossError(absl::StrCat("unknown phase ", phase));
+    record.phase = static_cast<Phase>(found - std::begin(kPhaseNames));
+    record.error_reason = from.at("error_reason").get<std::string>();
+    record.error_message = from.at("error_message").get<std::string>();
+    return record;
+  } catch (const json::exception& error) {
+    return absl::DataLossError(error.what());
+  }
+}
+
+std::string random_id() {
+  unsigned char bytes[16];
+  (void)!::getrandom(bytes, sizeof(bytes), 0);
+  return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
+}
+
+int64_t size_of(const fs::path& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(folder, error)) {
+    const auto size = item.file_size(error);
+    if (!error) bytes += static_cast<int64_t>(size);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+bool valid_uid(const std::string& uid) {
+  return !uid.empty() && uid.size() <= 128 && uid[0] != '.' &&
+         uid.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
+             std::string::npos;
+}
+
+absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
+  std::error_code error;
+  const std::string whole = fs::absolute(path, error).lexically_normal().string();
+  fs::create_directories(whole + "/jobs", error);
+  if (error) return errno_status(error.value(), absl::StrCat("create state folder ", whole));
+  shim::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
+  if (!lock) return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    return absl::AlreadyExistsError(
+        absl::StrCat("another titan-worker uses the state folder ", whole, ": stop it, or give each its own --state"));
+  }
+  const absl::StatusOr<std::string> known = shim::read_file(whole + "/instance");
+  const std::string instance = known.ok() && !known->empty() ? *known : random_id();
+  if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true));
+  return StateFolder(whole, std::move(lock), instance);
+}
+
+std::string StateFolder::run_folder(const AttemptKey& key) const {
+  return absl::StrCat(path_, "/jobs/", key.job_uid, "/attempt-", key.number);
+}
+
+int StateFolder::highest_attempt(const std::string& job_uid) const {
+  const absl::StatusOr<std::string> text = shim::read_file(absl::StrCat(path_, "/jobs/", job_uid, "/fence"));
+  return text.ok() ? std::atoi(text->c_str()) : 0;
+}
+
+absl::Status StateFolder::raise_fence(const AttemptKey& key) const {
+  const std::string folder = absl::StrCat(path_, "/jobs/", key.job_uid);
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
+  return shim::write_file(folder + "/fence", absl::StrCat(key.number), /*durable=*/true);
+}
+
+absl::Status StateFolder::add(const AttemptRecord& record) const {
+  const std::string folder = run_folder(record.key);
+  std::error_code error;
+  fs::remove_all(folder, error);
+  fs::create_directories(folder, error);
+  if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
+  return save(record);
+}
+
+absl::Status StateFolder::save(const AttemptRecord& record) const {
+  return shim::write_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
+}
+
+std::vector<AttemptRecord> StateFolder::load_all() const {
+  std::vector<AttemptRecord> records;
+  std::error_code error;
+  for (const auto& job : fs::directory_iterator(path_ + "/jobs", error)) {
+    std::error_code inner;
+    for (const auto& attempt : fs::directory_iterator(job.path(), inner)) {
+      const absl::StatusOr<std::string> text = shim::read_file((attempt.path() / "attempt.json").string());
+      if (!text.ok()) continue;
+      absl::StatusOr<AttemptRecord> record = record_from_json(json::parse(*text, nullptr, false));
+      if (record.ok()) records.push_back(*std::move(record));
+    }
+  }
+  std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
+  return records;
+}
+
+void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
+  struct Item {
+    fs::path folder;
+    fs::file_time_type time;
+    int64_t size;
+  };
+  std::vector<Item> items;
+  std::error_code error;
+  for (const AttemptRecord& record : load_all()) {
+    if (record.phase != Phase::kForgotten) continue;
+    const fs::path folder = run_folder(record.key);
+    items.push_back({folder, fs::last_write_time(folder / "attempt.json", error), size_of(folder)});
+  }
+  std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.time < b.time; });
+  int64_t total = 0;
+  for (const Item& item : items) total += item.size;
+  const auto oldest = fs::file_time_type::clock::now() - absl::ToChronoSeconds(age);
+  for (const Item& item : items) {
+    if (item.time >= oldest && total <= bytes) break;
+    fs::remove_all(item.folder, error);
+    total -= item.size;
+    // The fence goes with the last attempt: by now the job is long over.
+    const fs::path job = item.folder.parent_path();
+    if (item.time < oldest && std::distance(fs::directory_iterator(job, error), fs::directory_iterator()) == 1)
+      fs::remove_all(job, error);
+  }
+}
+
+void StateFolder::strip(const AttemptKey& key) const {
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(run_folder(key), error)) {
+    const std::string name = item.path().filename().string();
+    const bool temporary = name.find(".events.jsonl") != std::string::npos ||
+                           name.find(".beacon") != std::string::npos || name == "shim.sock" || name == "shim.lock" ||
+                           name == "offsets.json";
+    std::error_code ignored;
+    if (temporary) fs::remove(item.path(), ignored);
+  }
+}
+
+}  // namespace titan::daemon
