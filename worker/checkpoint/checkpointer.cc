@@ -367,8 +367,12 @@ absl::Status Checkpointer::Impl::run(const Save& save) {
     }
   }
   const std::string path = step_path(folder_, save.step);
-  absl::StatusOr<ShardReport> shard = files_.make_folders(path);
-  if (shard.status().ok()) shard = write_shard(files_, path, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+  absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
+  if (const absl::Status made = files_.make_folders(path); made.ok()) {
+    shard = write_shard(files_, path, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+  } else {
+    shard = made;
+  }
   json report = to_json(shard.status());
   if (shard.ok()) {
     shard->per_rank = save.state.per_rank;
@@ -481,8 +485,12 @@ absl::Status Checkpointer::Impl::export_hugging_face(Save& save) {
 
 absl::Status Checkpointer::Impl::write_export(const Save& save, const std::string& staging) {
   // 1. All slices, with a manifest that nobody else looks for.
-  absl::StatusOr<ShardReport> shard = files_.make_folders(staging);
-  if (shard.status().ok()) shard = write_shard(files_, staging, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+  absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
+  if (const absl::Status made = files_.make_folders(staging); made.ok()) {
+    shard = write_shard(files_, staging, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+  } else {
+    shard = made;
+  }
   json report = to_json(shard.status());
   if (shard.ok()) report["shard"] = checkpoint::to_json(*shard);
   absl::StatusOr<std::vector<std::string>> reports = exchange_.gather(save.topic + "/slices", report.dump());
