@@ -41,7 +41,6 @@ const std::vector<Unsupported>& unsupported() {
       {"job.custom_config_module", "custom configuration modules"},
       {"profiling.enable_profiling", "profiler traces"},
       {"profiling.enable_memory_snapshot", "memory snapshots"},
-      {"metrics.save_for_all_ranks", "metrics files of every rank"},
       {"metrics.enable_wandb", "Weights & Biases"},
       {"model.converters", "quantized training"},
       {"model.print_after_conversion", "model conversions"},

@@ -42,6 +42,8 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
     check.fail("model.flavor", model.flavor, "attention masks per document are not supported yet",
                "use a flavor without suffix");
   }
+  if (spec->tied_embeddings)
+    check.fail("model.flavor", model.flavor, "tied embeddings are not supported yet", "use 8B");
   return *spec;
 }
 
@@ -129,12 +131,6 @@ void check_data(Checker& check) {
   needs_path("training", config.training.dataset, config.training.dataset_path);
   if (!config.validation.enable) return;
   needs_path("validation", config.validation.dataset, config.validation.dataset_path);
-  if (config.validation.seq_len > config.training.seq_len) {
-    check.fail(
-        "validation.seq_len", config.validation.seq_len,
-        absl::StrCat("is longer than training.seq_len ", config.training.seq_len, ", for which positions are prepared"),
-        absl::StrCat("use at most ", config.training.seq_len));
-  }
 }
 
 // A resource id of the API: lower-case letters, digits and inner hyphens.

@@ -40,7 +40,8 @@ def run_peer(out, weights, seed, nproc):
                "--gain", 5, "--nproc", nproc, "--"]
     for key, value in flags.items():
         command += ["--" + key, value]
-    log = Path(f"{out}.log")
+    out.mkdir(parents=True)
+    log = out / "log"
     with open(log, "wb") as file:
         result = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
     if result.returncode:

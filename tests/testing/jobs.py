@@ -26,12 +26,12 @@ def metric_lines(dump):
 
 
 def losses(dump):
-    """Loss by step; of a replayed step the last line counts."""
-    return {line["step"]: line[LOSS] for line in metric_lines(dump)}
+    """Loss by step; of a replayed step the last line counts. (Validation writes lines of its own.)"""
+    return {line["step"]: line[LOSS] for line in metric_lines(dump) if LOSS in line}
 
 
 def last_step(dump):
-    return max((line["step"] for line in metric_lines(dump)), default=0)
+    return max(losses(dump), default=0)
 
 
 def wait_step(dump, step, timeout=60):

@@ -105,7 +105,9 @@ absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::Readable
     if (key == "__metadata__") continue;
     try {
       TensorEntry entry{.key = key, .shape = value.at("shape").get<std::vector<int64_t>>()};
-      TITAN_ASSIGN_OR_RETURN(entry.dtype, scalar_type(value.at("dtype").get<std::string>()));
+      const auto dtype = scalar_type(value.at("dtype").get<std::string>());
+      if (!dtype.ok()) return bad("tensor ", key, ": ", dtype.status().message());
+      entry.dtype = *dtype;
       const int64_t begin = value.at("data_offsets").at(0), end = value.at("data_offsets").at(1);
       const int64_t bytes = entry.bytes();
       if (bytes < 0 || begin < 0 || end < begin || end - begin != bytes) {

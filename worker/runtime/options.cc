@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/assets.h"
 #include "common/config/json.h"
 #include "common/config/load.h"
 #include "common/config/validate.h"
@@ -162,6 +163,7 @@ absl::StatusOr<RankJob> read_job(const Options& options) {
   RankJob job;
   TITAN_RETURN_IF_ERROR(is_launch_file(options.config_file) ? read_launch(options, job) : read_config(options, job));
   if (!options.run_folder.empty()) job.run_folder = options.run_folder;
+  config::resolve_assets(job.config);
   job.listen_fd = options.listen_fd;
   TITAN_RETURN_IF_ERROR(parse_store(options.store, job));
   const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());

@@ -10,6 +10,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/report.h"
 #include "common/config/validate.h"
 #include "common/rank_protocol/launch.h"
 #include "common/storage/fence.h"
@@ -154,6 +155,7 @@ ExitCode train(const RankJob& job, RankContext& context, std::unique_ptr<Trainer
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
   rendezvous(job, context);
+  if (job.rank == 0) check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
   context.reporter->enter_start_phase(Phase::kBuild);
   trainer = std::make_unique<Trainer>(context);
   const ExitCode code = trainer->run();
