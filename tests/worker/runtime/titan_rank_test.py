@@ -1,0 +1,230 @@
+"""titan-rank as real processes, without daemons: finish, save on SIGTERM, resume, a killed peer, exit codes."""
+
+import glob
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+
+RANK = os.path.join(os.environ["TITAN_BIN"], "titan-rank")
+CONFIG = os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_tiny.toml")
+SMALL = [
+    "--training.seq_len", "64", "--training.local_batch_size", "1", "--training.steps", "12",
+    "--lr_scheduler.warmup_steps", "2", "--metrics.log_freq", "1", "--metrics.no_enable_tensorboard",
+    "--validation.no_enable", "--checkpoint.interval", "5", "--comm.init_timeout_seconds", "30",
+    "--training.global_batch_size", "2", "--resources.threads_per_rank", "1",
+]
+
+
+def listening_socket():
+    server = socket.socket()
+    server.bind(("127.0.0.1", 0))
+    server.listen(16)
+    os.set_inheritable(server.fileno(), True)
+    return server
+
+
+class Ranks:
+    """The ranks of one job; rank 0 inherits a listening socket, as under the shim."""
+
+    def __init__(self, folder, world, extra=(), config=CONFIG):
+        self.folder = folder
+        server = listening_socket() if world > 1 else None
+        self.processes = []
+        for rank in range(world):
+            words = [RANK, "--config", config]
+            if config == CONFIG:
+                words += SMALL + ["--job.dump_folder", folder, *extra]
+            if world > 1 or config != CONFIG:
+                words += ["--rank", str(rank), "--world", str(world)]
+            fds = ()
+            if server:
+                words += ["--store", "127.0.0.1:%d" % server.getsockname()[1]]
+                if rank == 0:
+                    words += ["--listen-fd", str(server.fileno())]
+                    fds = (server.fileno(),)
+            self.processes.append(subprocess.Popen(
+                words, pass_fds=fds, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        if server:
+            server.close()
+
+    def wait(self, seconds=60):
+        """Exit codes of all ranks; their output is kept in `outputs`."""
+        self.outputs = []
+        try:
+            for process in self.processes:
+                self.outputs.append(process.communicate(timeout=seconds)[0])
+        finally:
+            self.kill()
+        return [process.returncode for process in self.processes]
+
+    def kill(self):
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+
+    def events(self, rank, kind=None):
+        path = os.path.join(self.folder, "run", "rank-%d.events.jsonl" % rank)
+        if not os.path.exists(path):
+            return []
+        with open(path) as file:
+            lines = [json.loads(line) for line in file if line.endswith("\n")]
+        return [line for line in lines if kind in (None, line["kind"])]
+
+    def wait_for_step(self, step, seconds=40):
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            if any(event["step"] >= step for event in self.events(0, "step")):
+                return
+            for process in self.processes:
+                if process.poll() is not None:
+                    self.wait()
+                    raise AssertionError("a rank ended early:\n" + "\n".join(self.outputs))
+            time.sleep(0.02)
+        self.kill()
+        raise AssertionError("step %d was not reached" % step)
+
+
+def losses(folder):
+    """The loss curve; a replayed step's last line wins."""
+    curve = {}
+    with open(os.path.join(folder, "metrics.jsonl")) as file:
+        for line in file:
+            entry = json.loads(line)
+            if "loss_metrics/global_avg_loss" in entry:
+                curve[entry["step"]] = entry["loss_metrics/global_avg_loss"]
+    return curve
+
+
+class TitanRankTest(unittest.TestCase):
+    def setUp(self):
+        self.scratch = tempfile.TemporaryDirectory()
+        self.addCleanup(self.scratch.cleanup)
+
+    def folder(self, name):
+        return os.path.join(self.scratch.name, name)
+
+    def finish(self, name, world, extra=()):
+        ranks = Ranks(self.folder(name), world, extra)
+        codes = ranks.wait()
+        self.assertEqual(codes, [0] * world, "\n".join(ranks.outputs))
+        return losses(ranks.folder)
+
+    def test_two_ranks_finish_and_resume_bit_for_bit_after_sigterm(self):
+        whole = self.finish("whole", 2)
+        self.assertEqual(sorted(whole), list(range(1, 13)))
+        self.assertLess(whole[12], whole[1])
+
+        # One rank is told; both stop at the same step edge, saved.
+        ranks = Ranks(self.folder("stopped"), 2)
+        ranks.wait_for_step(3)
+        ranks.processes[1].send_signal(signal.SIGTERM)
+        self.assertEqual(ranks.wait(), [16, 16], "\n".join(ranks.outputs))
+        stopped = [ranks.events(rank, "stopped")[0]["step"] for rank in (0, 1)]
+        self.assertEqual(stopped[0], stopped[1])
+        self.assertTrue(os.path.exists(os.path.join(ranks.folder, "checkpoint", "step-%d" % stopped[0], "manifest.json")))
+
+        again = Ranks(ranks.folder, 2)
+        self.assertEqual(again.wait(), [0, 0], "\n".join(again.outputs))
+        self.assertEqual(again.events(0, "loaded")[-1]["step"], stopped[0])
+        self.assertEqual(losses(ranks.folder), whole)
+
+    def test_killed_peer_ends_the_other_at_once(self):
+        ranks = Ranks(self.folder("killed"), 2, ["--training.steps", "100000", "--checkpoint.no_enable"])
+        ranks.wait_for_step(2)
+        began = time.monotonic()
+        ranks.processes[1].kill()
+        codes = ranks.wait(20)
+        self.assertLess(time.monotonic() - began, 3.0)
+        self.assertEqual(codes, [12, -signal.SIGKILL], ranks.outputs[0])
+        error = ranks.events(0, "error")[-1]
+        self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
+
+    def test_other_world_size_follows_the_same_curve(self):
+        extra = ["--training.dtype", "float64"]
+        whole = self.finish("one", 1, extra)
+        two = Ranks(self.folder("mixed"), 2, extra)
+        two.wait_for_step(5)
+        two.processes[0].send_signal(signal.SIGTERM)
+        self.assertEqual(two.wait(), [16, 16], "\n".join(two.outputs))
+        one = Ranks(two.folder, 1, extra)
+        self.assertEqual(one.wait(), [0], "\n".join(one.outputs))
+        curve = losses(two.folder)
+        self.assertEqual(sorted(curve), sorted(whole))
+        for step, loss in whole.items():
+            self.assertAlmostEqual(curve[step], loss, delta=1e-9)
+
+    def test_non_finite_loss_by_policy(self):
+        extra = ["--optimizer.lr", "1e30", "--training.steps", "6", "--checkpoint.no_enable"]
+        failing = Ranks(self.folder("fail"), 1, extra)
+        self.assertEqual(failing.wait(), [11], failing.outputs[0])
+        error = failing.events(0, "error")[-1]
+        self.assertEqual((error["class"], error["reason"]), ("user", "NONFINITE_LOSS"))
+        skipping = Ranks(self.folder("skip"), 1, extra + ["--training.nonfinite_policy", "skip"])
+        self.assertEqual(skipping.wait(), [0], skipping.outputs[0])
+        self.assertTrue(any("skipped" in event["message"] for event in skipping.events(0, "warning")))
+        self.assertTrue(all(math.isfinite(loss) for loss in losses(skipping.folder).values()))
+
+    def test_launch_file_and_fence(self):
+        folder, run = self.folder("launched"), self.folder("attempt-3")
+        os.makedirs(run)
+        launch = {
+            "version": 1, "job": "default/tiny", "job_uid": "u-1", "attempt": 3, "threads_per_rank": 1,
+            "ranks": [{"rank": 0, "local_rank": 0, "node": "n1", "host": "127.0.0.1"}],
+            "config": {"job": {"dump_folder": folder}, "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1},
+                       "lr_scheduler": {"warmup_steps": 1}, "activation_checkpoint": {"mode": "none"}},
+        }
+        path = os.path.join(run, "launch.json")
+
+        def start(attempt):
+            launch["attempt"] = attempt
+            with open(path, "w") as file:
+                json.dump(launch, file)
+            ranks = Ranks(folder, 1, config=path)
+            code = ranks.wait()[0]
+            with open(os.path.join(run, "rank-0.events.jsonl")) as file:
+                return code, [json.loads(line) for line in file], ranks.outputs[0]
+
+        code, events, output = start(3)
+        self.assertEqual(code, 0, output)
+        self.assertEqual([events[0]["kind"], events[-1]["kind"]], ["started", "finished"])
+        code, events, output = start(2)  # Late: its successor has taken the folder over.
+        self.assertEqual(code, 15, output)
+        self.assertEqual(events[-1]["class"], "fenced")
+
+    def test_errors_have_their_own_exit_codes_and_name_the_cause(self):
+        def run(words):
+            done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=30)
+            return done.returncode, done.stderr
+
+        code, text = run(["--bogus", "1"])
+        self.assertEqual(code, 2)
+        self.assertIn("--bogus", text)
+        code, text = run(["--config", CONFIG, "--training.sept_len", "64"])
+        self.assertEqual(code, 10)
+        self.assertIn("training.seq_len", text)
+        code, text = run(["--config", CONFIG, "--world", "2"])
+        self.assertEqual(code, 10)
+        self.assertIn("--store", text)
+        code, text = run(["--config", CONFIG, "--rank", "3"])
+        self.assertEqual(code, 10)
+        self.assertIn("--rank 3", text)
+        code, text = run(["--config", CONFIG, *SMALL, "--job.dump_folder", self.folder("nodata"),
+                          "--training.dataset_path", "/nonexistent/data"])
+        self.assertEqual(code, 11)
+        self.assertIn("/nonexistent/data", text)
+        blocked = self.folder("file")
+        with open(blocked, "w"):
+            pass
+        code, text = run(["--config", CONFIG, *SMALL, "--job.dump_folder", blocked])
+        self.assertEqual(code, 14)
+        self.assertIn(blocked, text)
+
+
+if __name__ == "__main__":
+    unittest.main()
