@@ -39,7 +39,10 @@ absl::Status check_positive(const Degrees& degrees) {
 
 // Fills in dp_shard and checks that the product is the world.
 absl::Status resolve(Degrees& degrees, int world_size) {
-  const int64_t others = int64_t{degrees.pp} * degrees.dp_replicate * degrees.cp * degrees.tp;
+  int64_t others = 1;
+  for (int degree : {degrees.pp, degrees.dp_replicate, degrees.cp, degrees.tp}) {
+    others = std::min<int64_t>(others * degree, int64_t{1} << 32);  // More than any world, and no overflow.
+  }
   if (degrees.dp_shard == -1) {
     if (others > world_size || world_size % others != 0) {
       return absl::InvalidArgumentError(

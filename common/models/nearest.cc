@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 
 namespace titan::models {
 namespace {
@@ -31,7 +32,9 @@ std::string nearest(const std::string& given, const std::vector<std::string>& ca
   // Further than half of the word, it is another word.
   size_t best_distance = std::max<size_t>(2, lower.size() / 2 + 1);
   for (const std::string& candidate : candidates) {
-    const size_t distance = edit_distance(lower, absl::AsciiStrToLower(candidate));
+    const std::string known = absl::AsciiStrToLower(candidate);
+    const bool abbreviates = lower.size() > 1 && absl::StartsWith(known, lower);
+    const size_t distance = abbreviates ? 1 : edit_distance(lower, known);
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

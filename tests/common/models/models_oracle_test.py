@@ -1,0 +1,48 @@
+"""Every tensor of every flavor has torchtitan's name and shape (models built on the meta device)."""
+
+import collections
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+
+import torch
+
+logging.disable(logging.CRITICAL)
+from torchtitan.models.deepseek_v3 import DeepSeekV3Model, deepseekv3_args  # noqa: E402
+from torchtitan.models.gpt_oss import GptOssModel, gptoss_configs  # noqa: E402
+from torchtitan.models.llama3 import Transformer as Llama3, llama3_args  # noqa: E402
+from torchtitan.models.llama4 import Transformer as Llama4, llama4_args  # noqa: E402
+from torchtitan.models.qwen3 import Qwen3Model, qwen3_args  # noqa: E402
+
+PROGRAM = pathlib.Path(os.environ["TITAN_BIN"]).parent / "tests" / "list_tensors"
+FAMILIES = {"llama3": (Llama3, llama3_args), "llama4": (Llama4, llama4_args), "qwen3": (Qwen3Model, qwen3_args),
+            "deepseek_v3": (DeepSeekV3Model, deepseekv3_args), "gpt_oss": (GptOssModel, gptoss_configs)}
+OURS_ALONE = {("llama3", "bench")}
+
+
+def main():
+    listed = collections.defaultdict(dict)
+    for line in subprocess.run([PROGRAM], check=True, capture_output=True, text=True).stdout.splitlines():
+        family, flavor, name, *shape = line.split()
+        listed[family, flavor][name] = tuple(map(int, shape))
+    checked = 0
+    for family, (model_class, flavors) in FAMILIES.items():
+        for flavor, arguments in flavors.items():
+            arguments.max_seq_len = min(arguments.max_seq_len, 8192)
+            arguments.moe_impl = "standard"  # Set from the job's configuration otherwise.
+            with torch.device("meta"):
+                model = model_class(arguments)
+            theirs = {name: tuple(p.shape) for name, p in model.named_parameters()}
+            ours = listed.pop((family, flavor), None)
+            if ours != theirs:
+                difference = set((ours or {}).items()) ^ set(theirs.items())
+                sys.exit(f"{family} {flavor}: differs in {sorted(difference)[:6]}")
+            checked += len(theirs)
+    if set(listed) != OURS_ALONE:
+        sys.exit(f"flavors that torchtitan lacks: {sorted(set(listed) - OURS_ALONE)}")
+    print(f"{checked} tensors have torchtitan's names and shapes")
+
+
+main()

@@ -1,0 +1,164 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/models/nearest.h"
+#include "common/models/registry.h"
+#include "common/models/sizes.h"
+
+namespace titan::models {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+ModelSpec spec(const std::string& name, const std::string& flavor) {
+  const auto found = find(name, flavor);
+  EXPECT_TRUE(found.ok()) << found.status();
+  return found.value_or(ModelSpec{});
+}
+
+struct Expected {
+  const char* name;
+  const char* flavor;
+  int64_t params, reported, flops_2048, flops_8192;
+};
+
+// What torchtitan 0.2.2 counts on the meta device (models_oracle_test compares every tensor with it live).
+constexpr Expected kExpected[] = {
+    {"llama3", "debugmodel", 6163712, 6163712, 71585280, 184831488},
+    {"llama3", "debugmodel_flex_attn", 6163712, 6163712, 71585280, 184831488},
+    {"llama3", "debugmodel_varlen_attn", 6163712, 6163712, 71585280, 184831488},
+    {"llama3", "8B", 8030261248, 8030261248, 48250773504, 57914449920},
+    {"llama3", "8B_flex", 8030261248, 8030261248, 48250773504, 57914449920},
+    {"llama3", "8B_varlen", 8030261248, 8030261248, 48250773504, 57914449920},
+    {"llama3", "70B", 70553706496, 70553706496, 433124327424, 481442709504},
+    {"llama3", "405B", 405853388800, 405853388800, 2473246556160, 2625449459712},
+    {"llama4", "debugmodel", 15017216, 15017216, 75161088, 188407296},
+    {"llama4", "17bx16e", 107769861120, 107769861120, 102870251520, 120989644800},
+    {"llama4", "17bx128e", 400711848960, 400711848960, 102941030400, 121060423680},
+    {"llama4", "debugmodel_irope", 15017216, 15017216, 75161088, 188407296},
+    {"llama4", "17bx16e_irope", 107769861120, 107769861120, 102870251520, 120989644800},
+    {"llama4", "17bx128e_irope", 400711848960, 400711848960, 102941030400, 121060423680},
+    {"deepseek_v3", "debugmodel", 33014016, 33014016, 542934528, 1675396608},
+    {"deepseek_v3", "debugmodel_flex_attn", 33014016, 33014016, 542934528, 1675396608},
+    {"deepseek_v3", "16B", 15706484224, 15706484224, 16407303168, 21503382528},
+    {"deepseek_v3", "236B", 235741434880, 235741434880, 155308062720, 245905029120},
+    {"deepseek_v3", "671B", 671026404352, 671026404352, 250455926784, 342562842624},
+    {"qwen3", "debugmodel", 31987968, 31463680, 591435264, 1799394816},
+    {"qwen3", "0.6B", 596049920, 440467456, 4052090880, 8279949312},
+    {"qwen3", "1.7B", 1720574976, 1409410048, 9865746432, 14093604864},
+    {"qwen3", "4B", 4022468096, 3633511936, 25424950272, 36296586240},
+    {"qwen3", "8B", 8190735360, 8190735360, 49034311680, 59905947648},
+    {"qwen3", "14B", 14768307200, 14768307200, 88975534080, 104075028480},
+    {"qwen3", "32B", 32762123264, 32762123264, 204790167552, 243444873216},
+    {"qwen3", "debugmodel_moe", 315758848, 315758848, 708613632, 1916573184},
+    {"qwen3", "30B-A3B", 30532122624, 30532122624, 23083044864, 37578559488},
+    {"qwen3", "235B-A22B", 235093634560, 235093634560, 148335301632, 205109400576},
+    {"gpt_oss", "debugmodel", 183397920, 183397920, 981255360, 2189214912},
+    {"gpt_oss", "20b", 20914757184, 20914757184, 24065762688, 31313520000},
+    {"gpt_oss", "120b", 116829156672, 116829156672, 34420975488, 45292611456},
+};
+
+TEST(ModelsTest, CountsAreTorchtitans) {
+  for (const Expected& expected : kExpected) {
+    SCOPED_TRACE(std::string(expected.name) + " " + expected.flavor);
+    const ModelSpec model = spec(expected.name, expected.flavor);
+    EXPECT_EQ(parameter_count(model), expected.params);
+    EXPECT_EQ(reported_parameter_count(model), expected.reported);
+    EXPECT_EQ(flops_per_token(model, 2048), expected.flops_2048);
+    EXPECT_EQ(flops_per_token(model, 8192), expected.flops_8192);
+  }
+}
+
+// The table above misses no flavor but Titan's own.
+TEST(ModelsTest, EveryFlavorIsPinned) {
+  size_t flavors_found = 0;
+  for (const std::string& name : names()) flavors_found += flavors(name).size();
+  EXPECT_EQ(flavors_found, std::size(kExpected) + 1);
+}
+
+TEST(ModelsTest, BenchFlavor) {
+  const ModelSpec bench = spec("llama3", "bench");
+  EXPECT_EQ(bench.dim, 1024);
+  EXPECT_EQ(bench.n_layers, 8);
+  EXPECT_EQ(bench.head_dim, 64);
+  EXPECT_EQ(bench.n_kv_heads, 8);
+  EXPECT_EQ(bench.ffn_hidden, 2816);
+  EXPECT_EQ(bench.vocab_size, 2048);
+  const int64_t layer = 1024 * 1024 * 2 + 1024 * 512 * 2 + 3 * 1024 * 2816 + 2 * 1024;
+  EXPECT_EQ(parameter_count(bench), 8 * layer + 2 * 2048 * 1024 + 1024);
+}
+
+TEST(ModelsTest, FeedForwardWidths) {
+  EXPECT_EQ(spec("llama3", "debugmodel").ffn_hidden, 768);
+  EXPECT_EQ(spec("llama3", "8B").ffn_hidden, 14336);
+  EXPECT_EQ(spec("llama3", "70B").ffn_hidden, 28672);
+  EXPECT_EQ(spec("llama3", "405B").ffn_hidden, 53248);
+  EXPECT_EQ(llama_ffn_hidden(2048, 1.5, 1024), 8192);  // Llama 3.2 1B.
+}
+
+TEST(ModelsTest, BlocksAddUpToTheModel) {
+  for (const Expected& expected : kExpected) {
+    SCOPED_TRACE(std::string(expected.name) + " " + expected.flavor);
+    const ModelSpec model = spec(expected.name, expected.flavor);
+    const std::vector<BlockSize> blocks = block_sizes(model);
+    ASSERT_EQ(blocks.size(), static_cast<size_t>(model.n_layers) + 2);
+    EXPECT_EQ(blocks.front().name, "tok_embeddings");
+    EXPECT_EQ(blocks[1].name, "layers.0");
+    EXPECT_EQ(blocks.back().name, "output");
+    int64_t experts = 0;
+    for (int64_t layer = 0; layer < model.n_layers; ++layer) {
+      const BlockSize& block = blocks[layer + 1];
+      EXPECT_EQ(block.expert_params > 0, model.layer_has_experts(layer)) << block.name;
+      EXPECT_LE(block.active_params, block.params);
+      experts += block.expert_params;
+    }
+    EXPECT_EQ(experts > 0, model.moe.has_value());
+  }
+}
+
+TEST(ModelsTest, ExpertLayersFollowTheTable) {
+  const ModelSpec maverick = spec("llama4", "17bx128e"), deepseek = spec("deepseek_v3", "671B");
+  EXPECT_FALSE(maverick.layer_has_experts(0));
+  EXPECT_TRUE(maverick.layer_has_experts(1));
+  EXPECT_FALSE(deepseek.layer_has_experts(2));
+  EXPECT_TRUE(deepseek.layer_has_experts(3));
+  EXPECT_FALSE(spec("llama3", "8B").layer_has_experts(0));
+}
+
+TEST(ModelsTest, ActiveParametersNameTheSize) {
+  const auto active = [](const ModelSpec& model) {
+    int64_t sum = model.vocab_size * model.dim;
+    for (const BlockSize& block : block_sizes(model)) sum += block.active_params;
+    return static_cast<double>(sum) / 1e9;
+  };
+  EXPECT_NEAR(active(spec("qwen3", "30B-A3B")), 3.3, 0.1);
+  EXPECT_NEAR(active(spec("qwen3", "235B-A22B")), 22, 0.5);
+  EXPECT_NEAR(active(spec("llama4", "17bx128e")), 17, 0.5);
+  EXPECT_NEAR(active(spec("deepseek_v3", "671B")), 37, 1);
+}
+
+TEST(ModelsTest, UnknownNamesGetTheNearest) {
+  const auto message = [](const std::string& name, const std::string& flavor) {
+    const auto found = find(name, flavor);
+    EXPECT_EQ(found.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(found.status().message());
+  };
+  EXPECT_THAT(message("lama3", "8B"), AllOf(HasSubstr("model.name"), HasSubstr("\"lama3\""),
+                                            HasSubstr("did you mean \"llama3\"?"), HasSubstr("deepseek_v3")));
+  EXPECT_THAT(message("llama3", "8b"), AllOf(HasSubstr("model.flavor of llama3"), HasSubstr("did you mean \"8B\"?")));
+  EXPECT_THAT(message("llama3", "debug"), HasSubstr("did you mean \"debugmodel\"?"));
+  EXPECT_THAT(message("bert", "base"), AllOf(HasSubstr("known: llama3, llama4"), ::testing::Not(HasSubstr("did you"))));
+}
+
+TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
+  const std::vector<std::string> known = {"c4", "c4_test", "c4_validation"};
+  EXPECT_EQ(nearest("c4test", known), "c4_test");
+  EXPECT_EQ(nearest("C4-Validation", known), "c4_validation");
+  EXPECT_EQ(nearest("c4_val", known), "c4_validation");
+  EXPECT_EQ(nearest("imagenet", known), "");
+  EXPECT_EQ(nearest("", known), "");
+}
+
+}  // namespace
+}  // namespace titan::models
