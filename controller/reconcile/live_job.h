@@ -1,0 +1,68 @@
+#pragma once
+
+// A job that is not over, as the reconciler works on it: ahead of the store by what is on its way there.
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "controller/job/record.h"
+#include "controller/job/restart.h"
+
+namespace titan::reconcile {
+
+// One node's share of an attempt.
+struct NodePart {
+  job::Placement placement;
+  bool prepared = false;
+  bool started = false;                                     // Every local rank is, or was, a process.
+  bool ended = false;                                       // Every local rank is gone, or the node is.
+  bool lost = false;                                        // Given up without the node's word.
+  int64_t counter = 0;                                      // Sum over ranks of their beacons' progress counters.
+  absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
+};
+
+struct LiveAttempt {
+  job::AttemptRecord record;
+  std::map<std::string, NodePart> parts;  // By node.
+  std::vector<job::ErrorReport> errors;
+  std::vector<job::Refusal> refusals;
+  std::string token;
+  bool start_sent = false;
+  bool failing = false;      // What is left of it is being killed.
+  int64_t stop_time_ns = 0;  // When the controller told it to die.
+  bool loaded = false;       // Ranks have said from which step they go on.
+  bool recovered = false;    // Reached a step or commit that no attempt had reached.
+  // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
+  std::optional<absl::Duration> placed_at, started_at, loaded_at, failed_at;
+
+  std::string leader() const { return record.placements.front().node; }
+  bool all(bool NodePart::*flag) const {
+    for (const auto& [node, part] : parts) {
+      if (!(part.*flag)) return false;
+    }
+    return true;
+  }
+};
+
+struct LiveJob {
+  job::JobRecord record;
+  std::vector<std::shared_ptr<const job::AttemptRecord>> past;  // Ended attempts.
+  std::optional<LiveAttempt> attempt;                           // The one that has not ended.
+  job::Progress progress;
+  std::map<std::string, int> reserved;               // Devices on surviving nodes while recovering.
+  absl::Duration restart_at = absl::ZeroDuration();  // Monotonic; the backoff's end.
+  std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
+  std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
+  bool stop_now = false;                       // Cancelled without saving.
+  std::string pending_reason, pending_message;
+
+  bool waits_for_nodes() const {
+    return !attempt && (record.state == job::JobState::kQueued || record.state == job::JobState::kRecovering);
+  }
+};
+
+}  // namespace titan::reconcile

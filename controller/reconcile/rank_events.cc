@@ -1,0 +1,146 @@
+// Lines of the ranks' spools: each is taken exactly once, in order, and acknowledged when that is durable.
+
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+namespace event = rank_protocol::event;
+
+// Ranks of another version may leave members out or change their types; that must cost one figure, never the line.
+double number(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  if (it == json.end() || !it->is_number()) return std::numeric_limits<double>::quiet_NaN();
+  return it->get<double>();
+}
+
+int64_t integer(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it == json.end() || !it->is_number() ? 0 : it->get<int64_t>();
+}
+
+std::string text(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
+}
+
+bool flag(const nlohmann::json& json, const char* key) {
+  const auto it = json.find(key);
+  return it != json.end() && it->is_boolean() && it->get<bool>();
+}
+
+}  // namespace
+
+void Reconciler::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
+  const std::string& uid = events.id().job_uid();
+  const int attempt = events.id().number(), rank = events.rank();
+  if (events.events().empty()) return;
+  const int64_t last = events.events().rbegin()->sequence();
+  const auto live = jobs_.find(uid);
+  Change change;
+  if (live != jobs_.end()) {
+    LiveJob& job = live->second;
+    int64_t& cursor = cursors_[{uid, attempt, rank}];
+    bool job_changed = false;
+    for (const v1::RankEvent& line : events.events()) {
+      if (line.sequence() <= cursor) continue;  // Sent again after a reconnect.
+      cursor = line.sequence();
+      const nlohmann::json parsed = nlohmann::json::parse(line.json(), nullptr, /*allow_exceptions=*/false);
+      if (parsed.is_object()) take_rank_event(job, attempt, rank, node.record.name, parsed, change, job_changed);
+    }
+    change.mutations.push_back(store::put(cursor_key(uid, attempt, rank), absl::StrCat(cursor)));
+    if (job_changed) put_job(change, job);
+  }
+  // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
+  change.then.push_back([this, name = node.record.name, id = events.id(), rank, last] {
+    cluster::Node* node = nodes_.find(name);
+    if (node == nullptr || node->session == nullptr) return;
+    v1::ControllerMessage message;
+    *message.mutable_events_ack()->mutable_id() = id;
+    message.mutable_events_ack()->set_rank(rank);
+    message.mutable_events_ack()->set_sequence(last);
+    node->session->send(message);
+  });
+  commit(std::move(change));
+}
+
+void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node,
+                                 const nlohmann::json& json, Change& change, bool& job_changed) {
+  const std::string kind = text(json, "kind");
+  const int64_t step = integer(json, "step");
+  const bool current = job.attempt && job.attempt->record.number == attempt;
+  const auto tell = [&](const char* reason, std::string message, const char* severity) {
+    add_event(change, job,
+              {.node = node,
+               .attempt = attempt,
+               .rank = rank,
+               .reason = reason,
+               .message = std::move(message),
+               .severity = severity});
+    job_changed = true;
+  };
+  if (kind == event::kStep) {
+    take_step(job, attempt, json, change);
+  } else if (kind == event::kLoaded) {
+    if (rank != 0) return;
+    const std::string source = text(json, "source");
+    tell("AttemptLoaded",
+         source == "checkpoint" ? absl::StrCat("checkpoint of step ", step)
+                                : absl::StrCat("initial weights (", source, ")"),
+         "info");
+    if (!current || job.attempt->loaded) return;
+    job.attempt->loaded = true;
+    job.attempt->record.resumed_step = step;
+    note_phase(job, "load", job.attempt->started_at);
+    job.attempt->loaded_at = clock_.monotonic();
+    put_attempt(change, job, job.attempt->record);
+  } else if (kind == event::kStaged) {
+    if (rank == 0) tell("CheckpointStaged", absl::StrCat("step ", step), "info");
+  } else if (kind == event::kCommitted) {
+    if (rank != 0) return;
+    const bool full = flag(json, "full");
+    const double seconds = number(json, "seconds");
+    tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
+    if (seconds == seconds) measures_.checkpoint(seconds);
+    if (full) job.progress.committed_step = std::max(job.progress.committed_step, step);
+    put_progress(change, job);
+    if (!current) return;
+    take_progress(job, step, full ? step : 0, change);
+    apply(job, job::JobEvent::kCheckpointDone);
+  } else if (kind == event::kRejected) {
+    tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
+  } else if (kind == event::kWarning) {
+    tell("RankWarning", text(json, "message"), "warning");
+  } else if (kind == event::kError) {
+    tell("RankError", absl::StrCat(text(json, "reason"), ": ", text(json, "message")), "error");
+    if (current)
+      job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message")});
+  } else if (kind == event::kStopped) {
+    if (rank == 0) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
+  }
+}
+
+void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Change& change) {
+  const int64_t step = integer(json, "step");
+  const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
+  job.progress.step = step;
+  job.progress.loss = number(metrics, "loss_metrics/global_avg_loss");
+  job.progress.grad_norm = number(metrics, "grad_norm");
+  job.progress.tokens_per_second = number(metrics, "throughput(tps)");
+  job.progress.mfu_percent = number(metrics, "mfu(%)");
+  job.progress.update_time_ns = now_ns();
+  if (job.attempt && job.attempt->record.number == attempt) {
+    note_first_step(job, change);
+    take_progress(job, step, 0, change);
+  } else if (job::note_progress(job.record.history, step, 0)) {
+    put_job(change, job);  // A late word of an attempt that has ended: progress all the same.
+  }
+  put_progress(change, job);
+  show(change, job);
+}
+
+}  // namespace titan::reconcile

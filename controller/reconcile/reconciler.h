@@ -1,0 +1,206 @@
+#pragma once
+
+// The one writer of job state. Requests, worker messages and time come in; transactions for the store and commands for
+// workers go out. Every change is enqueued under the lock, becomes durable outside it, and only then is visible,
+// answered or acted upon.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "common/clock/clock.h"
+#include "common/sync/sync.h"
+#include "controller/cluster/nodes.h"
+#include "controller/reconcile/live_job.h"
+#include "controller/reconcile/measures.h"
+#include "controller/reconcile/published.h"
+#include "controller/store/store.h"
+#include "titan/v1/job.pb.h"
+#include "titan/v1/worker.pb.h"
+
+namespace titan::reconcile {
+
+template <typename Result>
+using Done = std::function<void(const absl::StatusOr<Result>&)>;
+
+struct Options {
+  absl::Duration lease = absl::Seconds(5);
+  absl::Duration beat = absl::Seconds(1);
+  int64_t events_kept = 10'000;         // Per job and per node.
+  std::string cluster;                  // The store's id.
+  std::function<double()> jitter;       // In [0, 1), for backoffs.
+  std::function<std::string()> new_id;  // Random hexadecimal text, for uids and tokens.
+};
+
+// A node as clients see it.
+struct NodeView {
+  cluster::Node node;  // Without its session.
+  int devices_used = 0;
+  std::vector<std::string> jobs;
+};
+
+class Reconciler {
+ public:
+  // Loads what the store holds. Scheduling begins when every known node has registered, or after one lease.
+  // Errors: DataLoss naming the record that cannot be read.
+  static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock, Options options,
+                                                          Measures& measures);
+  ~Reconciler();
+
+  // Clients. Each `done` runs once, when the change is durable, or at once with an error.
+  // Errors of create: AlreadyExists (JOB_ID_IN_USE), FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument
+  // (REQUEST_ID_REUSED), ResourceExhausted (disk). The same request_id gives the same job again.
+  void create(job::Spec spec, v1::JobSpec stored, const std::string& request_id, uint32_t fingerprint,
+              Done<JobViewPtr> done);
+  // The checks of create without its effect; the job as it would be.
+  absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
+  void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
+  // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING).
+  void checkpoint(const std::string& uid, Done<JobViewPtr> done);
+  // Errors: NotFound, ResourceExhausted.
+  void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
+
+  // Workers. A session registers once; later messages of a session that is no longer its node's are ignored.
+  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session);
+  void on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
+                  const v1::WorkerMessage& message);
+  void close_session(const std::string& node, const cluster::Session* session);
+  // For reading logs. Errors: Unavailable when nobody speaks for the node now.
+  absl::Status send(const std::string& node, const v1::ControllerMessage& message);
+
+  // Leases, deadlines, backoffs: call about ten times a second.
+  void tick();
+  // After each group of transactions: what waited for it.
+  void on_durable();
+
+  // Reads.
+  Published& published() { return published_; }
+  std::vector<NodeView> nodes() const;
+  absl::StatusOr<NodeView> node(const std::string& name) const;
+  absl::StatusOr<v1::JobSpec> stored_spec(const std::string& uid) const;
+  bool scheduling() const;
+
+ private:
+  // What one step of reconciliation changes.
+  struct Change {
+    std::vector<store::Mutation> mutations;
+    std::vector<JobViewPtr> views;
+    std::vector<std::function<void()>> then;  // Under the lock, once durable.
+    store::WhenFull when_full = store::WhenFull::kRetry;
+  };
+  using AttemptKey = std::pair<std::string, int>;       // uid, number
+  using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
+
+  Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures);
+  // load.cc
+  absl::Status load() TITAN_EXCLUDES(mutex_);
+  absl::Status load_jobs();
+  void restore_attempt(LiveJob& job, job::AttemptRecord record);
+
+  // changes.cc
+  void commit(Change change) TITAN_REQUIRES(mutex_);
+  void put_job(Change& change, LiveJob& job);
+  void put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record);
+  void put_progress(Change& change, const LiveJob& job);
+  void put_node(Change& change, const cluster::Node& node);
+  void add_event(Change& change, LiveJob& job, job::EventRecord event);
+  void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
+                      absl::string_view severity);
+  void show(Change& change, const LiveJob& job);
+  JobViewPtr view_of(const LiveJob& job) const;
+  bool apply(LiveJob& job, job::JobEvent event);
+  int64_t now_ns() const;
+
+  // requests.cc
+  absl::Status check_new(const job::Spec& spec, const std::string& name) const TITAN_REQUIRES(mutex_);
+  void start_cancel(const std::string& uid, bool now, Done<JobViewPtr> done) TITAN_REQUIRES(mutex_);
+  absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb) TITAN_REQUIRES(mutex_);
+  NodeView node_view(const cluster::Node& node) const TITAN_REQUIRES(mutex_);
+
+  // attempts.cc
+  void start_attempt(LiveJob& job, std::vector<job::Placement> placements) TITAN_REQUIRES(mutex_);
+  void send_prepare(LiveJob& job, const std::vector<std::string>& nodes) TITAN_REQUIRES(mutex_);
+  void send_start(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+  void send_stop(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+  void stop_everywhere(LiveJob& job) TITAN_REQUIRES(mutex_);
+  void start_when_prepared(LiveJob& job, Change& change) TITAN_REQUIRES(mutex_);
+  void conclude(LiveJob& job, Change change, absl::Duration since_failure) TITAN_REQUIRES(mutex_);
+  void begin_failure(LiveJob& job, Change& change, absl::Duration since_failure) TITAN_REQUIRES(mutex_);
+  void finish_attempt(LiveJob& job, Change& change) TITAN_REQUIRES(mutex_);
+  void retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change) TITAN_REQUIRES(mutex_);
+  void end_job(LiveJob& job, Change& change) TITAN_REQUIRES(mutex_);
+  void note_first_step(LiveJob& job, Change& change) TITAN_REQUIRES(mutex_);
+  void take_progress(LiveJob& job, int64_t step, int64_t commit, Change& change) TITAN_REQUIRES(mutex_);
+  void note_phase(LiveJob& job, const std::string& phase, std::optional<absl::Duration> since) TITAN_REQUIRES(mutex_);
+  void forget(const AttemptKey& key, const std::string& node) TITAN_REQUIRES(mutex_);
+  void drop_cursors(Change& change, const std::string& uid) TITAN_REQUIRES(mutex_);
+  absl::StatusOr<std::string> launch_json(const LiveJob& job) const;
+  void resolve_threads(LiveJob& job, const std::vector<job::Placement>& placements);
+
+  // workers.cc
+  void welcome(const std::string& node, const std::shared_ptr<cluster::Session>& session, const v1::Register& hello)
+      TITAN_REQUIRES(mutex_);
+  void compare_inventory(cluster::Node& node, const v1::Register& hello) TITAN_REQUIRES(mutex_);
+  void on_beat(cluster::Node& node, const v1::Beat& beat) TITAN_REQUIRES(mutex_);
+  void on_report(cluster::Node& node, const v1::AttemptReport& report) TITAN_REQUIRES(mutex_);
+  void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+                  absl::Duration& since_failure) TITAN_REQUIRES(mutex_);
+  void stop_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) TITAN_REQUIRES(mutex_);
+  LiveJob* job_of(const v1::AttemptId& id) TITAN_REQUIRES(mutex_);  // With exactly this attempt alive, or nullptr.
+  void check_leases() TITAN_REQUIRES(mutex_);
+  bool still_runs_without(LiveJob& job, const std::string& silent_node) TITAN_REQUIRES(mutex_);
+  void lose_part(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+
+  // rank_events.cc
+  void on_rank_events(cluster::Node& node, const v1::RankEvents& events) TITAN_REQUIRES(mutex_);
+  void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
+                       Change& change, bool& job_changed) TITAN_REQUIRES(mutex_);
+  void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change) TITAN_REQUIRES(mutex_);
+
+  // scheduling.cc
+  void request_schedule(bool urgent) TITAN_REQUIRES(mutex_);
+  void schedule() TITAN_REQUIRES(mutex_);
+  void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change)
+      TITAN_REQUIRES(mutex_);
+  bool may_schedule() TITAN_REQUIRES(mutex_);
+
+  store::Store& store_;
+  const Clock& clock_;
+  const Options options_;
+  Measures& measures_;
+  Published published_;
+  std::shared_ptr<void> subscription_;
+
+  mutable sync::Mutex mutex_;
+  std::map<std::string, LiveJob> jobs_ TITAN_GUARDED_BY(mutex_);  // Not over, by uid.
+  cluster::Nodes nodes_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::string> names_ TITAN_GUARDED_BY(mutex_);         // All jobs: name to uid.
+  absl::flat_hash_map<std::string, std::string> dump_folders_ TITAN_GUARDED_BY(mutex_);  // Live jobs: folder to uid.
+  absl::flat_hash_map<std::string, std::string> requests_ TITAN_GUARDED_BY(mutex_);      // request_id to uid.
+  absl::flat_hash_map<std::string, std::vector<Done<JobViewPtr>>> creating_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, uint32_t> creating_fingerprints_ TITAN_GUARDED_BY(mutex_);
+  std::map<CursorKey, int64_t> cursors_ TITAN_GUARDED_BY(mutex_);
+  int64_t next_order_ TITAN_GUARDED_BY(mutex_) = 1;
+  bool scheduling_ TITAN_GUARDED_BY(mutex_) = false;
+  absl::Duration schedule_after_ TITAN_GUARDED_BY(mutex_);
+  bool schedule_requested_ TITAN_GUARDED_BY(mutex_) = false;
+  absl::Duration next_cycle_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
+};
+
+// Keys of the store.
+std::string job_key(const std::string& uid);
+std::string spec_key(const std::string& uid);
+std::string attempt_key(const std::string& uid, int number);
+std::string progress_key(const std::string& uid);
+std::string cursor_key(const std::string& uid, int attempt, int rank);
+std::string node_key(const std::string& node);
+std::string job_events_prefix(const std::string& uid);
+std::string node_events_prefix(const std::string& node);
+
+}  // namespace titan::reconcile

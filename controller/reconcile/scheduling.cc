@@ -1,0 +1,87 @@
+// When the pure scheduler runs, with what, and what becomes of its decisions.
+
+#include <algorithm>
+
+#include "controller/reconcile/reconciler.h"
+#include "controller/scheduler/scheduler.h"
+
+namespace titan::reconcile {
+namespace {
+
+// Why a job waits is shown for the front of the queue at once and for the rest in later cycles.
+constexpr int kReasonsPerCycle = 200;
+
+}  // namespace
+
+// Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
+// a second would each walk it.
+void Reconciler::request_schedule(bool urgent) {
+  if (!may_schedule() || (!urgent && clock_.monotonic() < next_cycle_)) {
+    schedule_requested_ = true;
+    return;
+  }
+  schedule();
+}
+
+bool Reconciler::may_schedule() {
+  if (scheduling_) return true;
+  const bool all_heard = std::none_of(nodes_.all().begin(), nodes_.all().end(), [](const auto& item) {
+    return item.second.state == cluster::NodeState::kReconciling;
+  });
+  scheduling_ = clock_.monotonic() >= schedule_after_ || all_heard;
+  return scheduling_;
+}
+
+void Reconciler::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
+  if (job.pending_reason == reason && job.pending_message == message) return;
+  job.pending_reason = reason;
+  job.pending_message = message;
+  show(change, job);
+}
+
+void Reconciler::schedule() {
+  const absl::Duration now = clock_.monotonic();
+  schedule_requested_ = false;
+  std::map<std::string, int> used;
+  std::vector<scheduler::JobView> waiting;
+  for (const auto& [uid, job] : jobs_) {
+    if (job.attempt) {
+      for (const auto& [node, part] : job.attempt->parts) {
+        // Devices of ended parts stay with an attempt that is still being stopped elsewhere: it comes back to them.
+        if (!part.lost) used[node] += part.placement.num_ranks;
+      }
+    } else if (job.waits_for_nodes() && job.restart_at <= now) {
+      const job::Spec& spec = job.record.spec;
+      waiting.push_back({uid, job.record.name, spec.device, spec.ranks, spec.ranks_per_node, spec.priority,
+                         job.record.order, job.record.state == job::JobState::kRecovering, job.reserved});
+    } else {
+      for (const auto& [node, devices] : job.reserved) used[node] += devices;
+    }
+  }
+  if (waiting.empty()) return;
+  std::vector<scheduler::NodeView> views;
+  for (const auto& [name, node] : nodes_.all()) {
+    views.push_back({name, node.record.device, node.record.devices, std::max(0, node.record.devices - used[name]),
+                     node.can_take_ranks(), node.record.cordoned});
+  }
+  Change reasons;
+  for (scheduler::Decision& decision : scheduler::plan(std::move(waiting), std::move(views))) {
+    LiveJob& job = jobs_.at(decision.uid);
+    if (!decision.placements.empty()) {
+      start_attempt(job, std::move(decision.placements));
+    } else if (reasons.views.size() < kReasonsPerCycle) {
+      set_pending(job, decision.reason, decision.message, reasons);
+    }
+  }
+  if (!reasons.views.empty()) {
+    commit(std::move(reasons));
+    published_.wakers().wake_all();
+  }
+  const absl::Duration took = clock_.monotonic() - now;
+  measures_.scheduler_cycle(took);
+  next_cycle_ = clock_.monotonic() + std::min(10 * took, absl::Milliseconds(200));
+}
+
+void Reconciler::on_durable() { published_.wakers().wake_all(); }
+
+}  // namespace titan::reconcile

@@ -1,0 +1,326 @@
+// What workers say: sessions, beats, reports; and what their silence means.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+using cluster::NodeState;
+using Phase = v1::AttemptReport;
+
+// Clocks of nodes differ: a time that cannot be right counts as "just now".
+absl::Duration since(int64_t then_ns, int64_t now_ns) {
+  const int64_t passed = now_ns - then_ns;
+  return then_ns == 0 || passed < 0 || passed > 60'000'000'000 ? absl::ZeroDuration() : absl::Nanoseconds(passed);
+}
+
+std::string how(const v1::RankExitReport& exit) {
+  if (exit.out_of_memory()) return "was killed for memory";
+  if (exit.signal() != 0) return absl::StrCat("was killed by signal ", exit.signal());
+  return absl::StrCat("left with exit code ", exit.exit_code());
+}
+
+}  // namespace
+
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+  sync::Lock lock(mutex_);
+  TITAN_ASSIGN_OR_RETURN(cluster::Node * node, nodes_.open_session(hello, session, clock_.monotonic(), clock_.now()));
+  Change change;
+  add_node_event(change, *node, "NodeRegistered",
+                 absl::StrCat(hello.resources().devices(), " ", hello.resources().device(), " devices, ",
+                              hello.resources().cpu_cores(), " cores, version ", hello.version()),
+                 "info");
+  put_node(change, *node);
+  change.then.push_back([this, name = hello.node(), session, hello] { welcome(name, session, hello); });
+  commit(std::move(change));
+  return absl::OkStatus();
+}
+
+void Reconciler::welcome(const std::string& name, const std::shared_ptr<cluster::Session>& session,
+                         const v1::Register& hello) {
+  cluster::Node* node = nodes_.owner(name, session.get());
+  if (node == nullptr) return;  // Gone again, or a newer session took over.
+  v1::ControllerMessage message;
+  message.mutable_welcome()->set_lease_epoch(node->record.lease_epoch);
+  message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
+  message.mutable_welcome()->set_cluster(options_.cluster);
+  session->send(message);
+  node->state = NodeState::kReady;
+  compare_inventory(*node, hello);
+  request_schedule(/*urgent=*/true);
+}
+
+// Brings what runs on the node and what should run there together.
+void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+  std::map<AttemptKey, Phase::Phase> there;
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    there[{item.id().job_uid(), item.id().number()}] = item.phase();
+    const LiveJob* job = job_of(item.id());
+    if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) stop_stray(node, item.id(), item.phase());
+  }
+  std::vector<std::string> uids;  // conclude() may remove a job from the map.
+  for (const auto& [uid, job] : jobs_) {
+    if (job.attempt && job.attempt->parts.count(node.record.name) > 0) uids.push_back(uid);
+  }
+  for (const std::string& uid : uids) {
+    LiveJob& job = jobs_.at(uid);
+    LiveAttempt& attempt = *job.attempt;
+    NodePart& part = attempt.parts.at(node.record.name);
+    if (part.ended) continue;
+    const bool present = there.count({uid, attempt.record.number}) > 0;
+    const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
+    if (!present && (attempt.start_sent || ending)) {
+      part.ended = part.lost = true;
+      attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
+      conclude(job, {}, absl::ZeroDuration());
+    } else if (ending) {
+      send_stop(job, node.record.name);
+    } else if (!attempt.start_sent) {
+      send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
+    } else {
+      send_start(job, node.record.name);
+    }
+  }
+}
+
+LiveJob* Reconciler::job_of(const v1::AttemptId& id) {
+  const auto it = jobs_.find(id.job_uid());
+  if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
+  return &it->second;
+}
+
+// An attempt that is not, or no longer, wanted here.
+void Reconciler::stop_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
+  if (node.session == nullptr) return;
+  if (phase == Phase::ENDED || phase == Phase::REFUSED) return forget({id.job_uid(), id.number()}, node.record.name);
+  v1::ControllerMessage message;
+  *message.mutable_stop()->mutable_id() = id;
+  // A job that this store has never heard of may be somebody's work: it may save. An old attempt would be fenced
+  // anyway.
+  const bool unknown = published_.find(id.job_uid()) == nullptr;
+  message.mutable_stop()->set_save(unknown);
+  message.mutable_stop()->set_grace_milliseconds(unknown ? 30'000 : 0);
+  message.mutable_stop()->set_reason(unknown ? "UNKNOWN_JOB" : "STALE_ATTEMPT");
+  node.session->send(message);
+}
+
+void Reconciler::close_session(const std::string& node, const cluster::Session* session) {
+  sync::Lock lock(mutex_);
+  nodes_.close_session(node, session);
+}
+
+void Reconciler::on_message(const std::string& name, const std::shared_ptr<cluster::Session>& session,
+                            const v1::WorkerMessage& message) {
+  sync::Lock lock(mutex_);
+  cluster::Node* node = nodes_.owner(name, session.get());
+  if (node == nullptr) return;
+  nodes_.beat(*node, clock_.monotonic(), clock_.now());  // Whatever it says, it lives.
+  if (node->state == NodeState::kLost || node->state == NodeState::kUnreachable) {
+    node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
+    request_schedule(/*urgent=*/true);
+  }
+  switch (message.kind_case()) {
+    case v1::WorkerMessage::kBeat:
+      return on_beat(*node, message.beat());
+    case v1::WorkerMessage::kAttempt:
+      return on_report(*node, message.attempt());
+    case v1::WorkerMessage::kEvents:
+      return on_rank_events(*node, message.events());
+    case v1::WorkerMessage::kRegister:
+    case v1::WorkerMessage::kLog:  // The log reader's, see api.
+    case v1::WorkerMessage::KIND_NOT_SET:
+      return;
+  }
+}
+
+void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
+  v1::ControllerMessage ack;
+  ack.mutable_beat_ack()->set_sequence(beat.sequence());
+  node.session->send(ack);
+  for (const v1::AttemptBeat& item : beat.attempts()) {
+    LiveJob* job = job_of(item.id());
+    if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) {
+      stop_stray(node, item.id(), Phase::STARTED);
+      continue;
+    }
+    NodePart& part = job->attempt->parts.at(node.record.name);
+    int64_t counter = 0, step = 0;
+    for (const v1::RankStatus& rank : item.ranks()) {
+      counter += rank.counter();
+      step = std::max(step, rank.step());
+    }
+    if (counter > part.counter) part.last_advance = clock_.monotonic();
+    part.counter = counter;
+    if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
+    Change change;
+    note_first_step(*job, change);
+    take_progress(*job, step, 0, change);
+    commit(std::move(change));
+  }
+}
+
+void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report) {
+  LiveJob* job = job_of(report.id());
+  if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
+    return stop_stray(node, report.id(), report.phase());
+  LiveAttempt& attempt = *job->attempt;
+  NodePart& part = attempt.parts.at(node.record.name);
+  Change change;
+  absl::Duration since_failure;
+  take_exits(*job, node, report, change, since_failure);
+  if (report.store_port() != 0 && node.record.name == attempt.leader()) attempt.record.store_port = report.store_port();
+  switch (report.phase()) {
+    case Phase::STARTED:
+      part.prepared = true;
+      if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
+        note_phase(*job, "start", attempt.placed_at);
+        attempt.started_at = clock_.monotonic();
+      }
+      break;
+    case Phase::PREPARED:
+      part.prepared = true;
+      break;
+    case Phase::REFUSED:
+    case Phase::ENDED:
+      if (!part.ended && !report.error_reason().empty()) {
+        attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
+      }
+      part.ended = true;
+      break;
+    default:
+      return;
+  }
+  start_when_prepared(*job, change);
+  conclude(*job, std::move(change), since_failure);
+}
+
+void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+                            absl::Duration& since_failure) {
+  LiveAttempt& attempt = *job.attempt;
+  bool changed = false;
+  for (const v1::RankExitReport& exit : report.exits()) {
+    const bool known = std::any_of(attempt.record.exits.begin(), attempt.record.exits.end(),
+                                   [&](const job::RankExit& seen) { return seen.rank == exit.rank(); });
+    if (known) continue;
+    changed = true;
+    attempt.record.exits.push_back({exit.rank(), node.record.name, exit.exit_code(), exit.signal(),
+                                    exit.out_of_memory(), exit.time_unix_nanos(), exit.last_words()});
+    const bool well = exit.signal() == 0 && (exit.exit_code() == 0 || exit.exit_code() == 16);
+    if (!well) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
+    add_event(change, job,
+              {.node = node.record.name,
+               .attempt = attempt.record.number,
+               .rank = exit.rank(),
+               .reason = "RankExited",
+               .message = absl::StrCat(how(exit), exit.last_words().empty() ? "" : ": ", exit.last_words()),
+               .severity = well ? "info" : "warning"});
+  }
+  if (!changed) return;
+  put_attempt(change, job, attempt.record);
+  put_job(change, job);
+}
+
+void Reconciler::tick() {
+  sync::Lock lock(mutex_);
+  nodes_.mark_suspects(clock_.monotonic());
+  check_leases();
+  const absl::Duration now = clock_.monotonic();
+  bool due = schedule_requested_ && now >= next_cycle_;
+  for (const auto& [uid, job] : jobs_) {
+    due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
+  }
+  due = due || (!scheduling_ && may_schedule());
+  if (due) request_schedule(/*urgent=*/true);
+}
+
+void Reconciler::check_leases() {
+  const absl::Duration now = clock_.monotonic();
+  for (auto& [name, node] : nodes_.all()) {
+    if (!nodes_.lease_over(node, now)) continue;
+    std::vector<std::string> uids;
+    for (const auto& [uid, job] : jobs_) {
+      if (!job.attempt) continue;
+      const auto part = job.attempt->parts.find(name);
+      if (part != job.attempt->parts.end() && !part->second.ended) uids.push_back(uid);
+    }
+    bool runs = false;
+    for (const std::string& uid : uids) {
+      LiveJob& job = jobs_.at(uid);
+      if (still_runs_without(job, name)) {
+        runs = true;
+      } else if (job.pending_reason != "NODE_UNREACHABLE") {
+        lose_part(job, name);
+      }
+    }
+    const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;
+    if (node.state == state) continue;
+    node.state = state;
+    Change change;
+    add_node_event(
+        change, node, runs ? "NodeUnreachable" : "NodeLost",
+        absl::StrCat("silent for ", absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
+                     runs ? "; the job's other nodes show that it advances" : ""),
+        "warning");
+    put_node(change, node);
+    commit(std::move(change));
+  }
+}
+
+// A silent node's share of a job is left alone while the job's other nodes advance, and for a grace while nobody else
+// could tell. Sets NODE_UNREACHABLE as the job's reason while it waits.
+bool Reconciler::still_runs_without(LiveJob& job, const std::string& silent_node) {
+  const LiveAttempt& attempt = *job.attempt;
+  const absl::Duration now = clock_.monotonic();
+  const auto set_reason = [&](const std::string& reason, const std::string& message) {
+    Change change;
+    set_pending(job, reason, message, change);
+    commit(std::move(change));
+  };
+  if (attempt.failing || job.stop_now) {
+    set_reason("", "");
+    return false;
+  }
+  bool anybody_speaks = false, advancing = false;
+  absl::Duration last_word = -absl::InfiniteDuration();
+  for (const auto& [name, part] : attempt.parts) {
+    const cluster::Node* node = nodes_.find(name);
+    if (part.ended || node == nullptr) continue;
+    last_word = std::max(last_word, node->last_beat);
+    if (name == silent_node || nodes_.lease_over(*node, now)) continue;
+    anybody_speaks = true;
+    advancing = advancing || now - part.last_advance <= 3 * options_.beat;
+  }
+  if (anybody_speaks) {
+    set_reason("", "");
+    return advancing;
+  }
+  const absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
+  if (now - last_word > options_.lease + grace) {
+    set_reason("", "");
+    return false;
+  }
+  set_reason("NODE_UNREACHABLE", absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
+                                              absl::FormatDuration(grace), " after the lease"));
+  return false;
+}
+
+void Reconciler::lose_part(LiveJob& job, const std::string& node) {
+  NodePart& part = job.attempt->parts.at(node);
+  part.ended = part.lost = true;
+  Change change;
+  add_event(change, job,
+            {.node = node,
+             .attempt = job.attempt->record.number,
+             .reason = "NodeLost",
+             .message = absl::StrCat("node ", node, " is lost with ", part.placement.num_ranks, " ranks"),
+             .severity = "warning"});
+  put_job(change, job);
+  conclude(job, std::move(change), clock_.monotonic() - nodes_.find(node)->last_beat);
+}
+
+}  // namespace titan::reconcile
