@@ -1,0 +1,128 @@
+// Stands in for titan-rank: takes the same flags, writes beacon and spool, and ends as the "fake" member of the job
+// config says:
+//   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
+//   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step)
+// "ranks": {"R": {...}} overrides for one rank.
+
+#include <netinet/in.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <thread>
+
+#include "common/rank_protocol/beacon.h"
+#include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/spool.h"
+
+namespace {
+
+using nlohmann::json;
+namespace protocol = titan::rank_protocol;
+
+struct Flags {
+  std::string config;
+  std::string run_dir;
+  std::string store;
+  int rank = 0;
+  int world = 0;
+  int listen_fd = -1;
+};
+
+Flags parse(int argc, char** argv) {
+  Flags flags;
+  for (int i = 1; i + 1 < argc; i += 2) {
+    const std::string name = argv[i];
+    const char* const value = argv[i + 1];
+    if (name == "--config") flags.config = value;
+    if (name == "--run-dir") flags.run_dir = value;
+    if (name == "--store") flags.store = value;
+    if (name == "--rank") flags.rank = std::atoi(value);
+    if (name == "--world") flags.world = std::atoi(value);
+    if (name == "--listen-fd") flags.listen_fd = std::atoi(value);
+  }
+  return flags;
+}
+
+int port_of(int fd) {
+  sockaddr_in address{};
+  socklen_t size = sizeof(address);
+  if (fd < 0 || ::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
+  return ntohs(address.sin_port);
+}
+
+int start_child(const std::string& kind) {
+  const pid_t pid = ::fork();
+  if (pid != 0) return pid;
+  if (kind == "session") ::setsid();
+  for (;;) ::pause();
+}
+
+void print_lines(const json& fake) {
+  const std::string filler(fake.value("print_bytes", 80), 'x');
+  for (int i = 0; i < fake.value("print", 0); ++i) std::printf("line %d %s\n", i, filler.c_str());
+  std::fflush(stdout);
+}
+
+int end(protocol::SpoolWriter& spool, const json& fake, int64_t step) {
+  if (fake.contains("error")) {
+    (void)spool.append(protocol::event::kError, {{"class", "user"}, {"reason", "FAKE"}, {"message", fake["error"]}});
+  } else {
+    (void)spool.append(protocol::event::kFinished, {{"step", step}});
+  }
+  if (fake.contains("signal")) ::kill(::getpid(), fake["signal"].get<int>());
+  return fake.value("exit_code", 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Flags flags = parse(argc, argv);
+  const auto launch = protocol::read_launch(flags.config);
+  if (!launch.ok()) return std::fprintf(stderr, "%s\n", launch.status().ToString().c_str()), protocol::kExitBadConfig;
+  json fake = launch->config.value("fake", json::object());
+  if (fake.contains("ranks")) fake.update(fake["ranks"].value(std::to_string(flags.rank), json::object()));
+  auto spool = protocol::SpoolWriter::open(protocol::spool_path(flags.run_dir, flags.rank));
+  if (!spool.ok()) return protocol::kExitStorage;
+  std::unique_ptr<protocol::Beacon> beacon;
+  if (!fake.contains("no_beacon")) {
+    beacon = *protocol::Beacon::create(protocol::beacon_path(flags.run_dir, flags.rank), flags.rank);
+  }
+  const char* const threads = std::getenv("OMP_NUM_THREADS");
+  json started = {{"pid", ::getpid()},
+                  {"port", port_of(flags.listen_fd)},
+                  {"store", flags.store},
+                  {"world", flags.world},
+                  {"threads", threads == nullptr ? "" : threads}};
+  if (fake.contains("child")) started["child"] = start_child(fake["child"]);
+  (void)spool->append(protocol::event::kStarted, started);
+  std::printf("rank %d of %d is up\n", flags.rank, flags.world);
+  print_lines(fake);
+  const int64_t steps = fake.value("steps", int64_t{-1});
+  if (beacon != nullptr) beacon->enter(protocol::Phase::kForward);
+  for (int64_t step = 1; steps < 0 || step <= steps; ++step) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(fake.value("step_ms", 5)));
+    for (int i = 0; i < fake.value("burst", 1); ++i) {
+      (void)spool->append(protocol::event::kStep,
+                          {{"step", step}, {"metrics", {{"loss", 1.0 / static_cast<double>(step)}}}});
+    }
+    if (beacon == nullptr) continue;
+    beacon->page().step = step;
+    beacon->page().counter += 1;
+    const auto command = static_cast<protocol::Command>(beacon->page().command.load());
+    if (command == protocol::Command::kCheckpoint) {
+      beacon->page().command = 0;
+      beacon->page().command_seen = 1;
+      (void)spool->append(protocol::event::kCommitted, {{"step", step}, {"full", true}, {"seconds", 0.0}});
+    }
+    if (command == protocol::Command::kStopAndSave && !fake.contains("ignore_stop")) {
+      (void)spool->append(protocol::event::kStopped, {{"step", step}});
+      return protocol::kExitStopped;
+    }
+  }
+  return end(*spool, fake, steps);
+}
