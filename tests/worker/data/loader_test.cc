@@ -1,0 +1,314 @@
+#include "worker/data/loader.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/data/testing.h"
+
+namespace titan::data {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Rows = std::vector<std::vector<int64_t>>;
+
+std::string line(const std::string& text) { return nlohmann::json{{"text", text}}.dump() + "\n"; }
+
+class LoaderTest : public ::testing::Test {
+ protected:
+  LoaderTest() {
+    folder_.write_tokenizer(testing::byte_tokenizer());
+    std::mt19937 random(5);
+    // Documents from nothing to several rows long, over three files, with blank and malformed lines between.
+    std::string text;
+    for (int i = 0; i < 60; ++i) {
+      text += line(std::string(random() % 90, static_cast<char>('a' + i % 26)));
+      if (i % 13 == 5) text += "\n{broken\n";
+      if (i % 20 == 19) {
+        files_.push_back(folder_.write(absl::StrCat("part-", i / 20, ".json"), text));
+        text.clear();
+      }
+    }
+  }
+
+  LoaderOptions options(Order order = Order::kGlobal, int rank = 0, int size = 1, int64_t batch = 2) const {
+    LoaderOptions options;
+    options.files = files_;
+    options.tokenizer_folder = folder_.path();
+    options.batch = batch;
+    options.seq_len = 32;
+    options.order = order;
+    options.dp_rank = rank;
+    options.dp_size = size;
+    return options;
+  }
+
+  testing::Folder folder_;
+  std::vector<std::string> files_;
+};
+
+std::unique_ptr<Loader> open(const LoaderOptions& options) {
+  auto loader = open_loader(options);
+  EXPECT_TRUE(loader.ok()) << loader.status();
+  return std::move(loader).value();
+}
+
+void append_rows(const Batch& batch, Rows& rows) {
+  const int64_t width = batch.tokens.size(1);
+  for (int64_t row = 0; row < batch.tokens.size(0); ++row) {
+    const int64_t *tokens = batch.tokens[row].data_ptr<int64_t>(), *labels = batch.labels[row].data_ptr<int64_t>();
+    std::vector<int64_t> all(tokens, tokens + width);
+    // Each label is the next token.
+    EXPECT_EQ(std::vector<int64_t>(tokens + 1, tokens + width), std::vector<int64_t>(labels, labels + width - 1));
+    all.push_back(labels[width - 1]);
+    rows.push_back(std::move(all));
+  }
+}
+
+Rows read(Loader& loader, int batches) {
+  Rows rows;
+  for (int i = 0; i < batches; ++i) {
+    const auto batch = loader.next();
+    EXPECT_TRUE(batch.ok()) << batch.status();
+    if (!batch.ok()) break;
+    append_rows(*batch, rows);
+  }
+  return rows;
+}
+
+// Every rank's rows of each microbatch, rank after rank: the global batch.
+Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches,
+                 const nlohmann::json& from = nullptr) {
+  std::vector<Rows> ranks;
+  for (int rank = 0; rank < size; ++rank) {
+    LoaderOptions options = base;
+    options.dp_rank = rank;
+    options.dp_size = size;
+    options.batch = batch;
+    auto loader = open(options);
+    if (!from.is_null()) {
+      EXPECT_TRUE(loader->restore(from).ok());
+    }
+    ranks.push_back(read(*loader, batches));
+  }
+  Rows rows;
+  for (int i = 0; i < batches; ++i) {
+    for (const Rows& rank : ranks) rows.insert(rows.end(), rank.begin() + i * batch, rank.begin() + (i + 1) * batch);
+  }
+  return rows;
+}
+
+TEST_F(LoaderTest, RowsAreConsecutiveTokensOfTheDocuments) {
+  LoaderOptions options = this->options();
+  options.files = {folder_.write("two.json", line("abc") + line("de"))};
+  options.seq_len = 4;
+  options.batch = 1;
+  auto loader = open(options);
+  // <bos> a b c <eos> | <bos> d e <eos> <bos> (again from the start) | a b c <eos> <bos>
+  EXPECT_EQ(read(*loader, 3), (Rows{{256, 'a', 'b', 'c', 257}, {256, 'd', 'e', 257, 256}, {'a', 'b', 'c', 257, 256}}));
+  EXPECT_EQ(loader->max_token_id(), 257);
+}
+
+TEST_F(LoaderTest, GlobalBatchDoesNotDependOnTheMesh) {
+  const Rows one = read_global(options(), 1, 12, 20);
+  EXPECT_EQ(read_global(options(), 2, 6, 20), one);
+  EXPECT_EQ(read_global(options(), 3, 4, 20), one);
+  EXPECT_EQ(read_global(options(), 12, 1, 20), one);
+  // Nor on how the global batch is cut into microbatches.
+  EXPECT_EQ(read_global(options(), 2, 2, 60), one);
+}
+
+// From any point, with or without a thread, the restored loader goes on as the first one does.
+TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
+  std::mt19937 random(7);
+  for (const Order order : {Order::kGlobal, Order::kPerRank}) {
+    for (int round = 0; round < 25; ++round) {
+      const int size = 1 + static_cast<int>(random() % 3);
+      LoaderOptions options =
+          this->options(order, static_cast<int>(random() % size), size, 1 + static_cast<int>(random() % 3));
+      options.seq_len = 1 + static_cast<int64_t>(random() % 80);
+      options.prefetch = static_cast<int>(random() % 4);
+      auto loader = open(options);
+      read(*loader, static_cast<int>(random() % 120));
+      const nlohmann::json state = nlohmann::json::parse(loader->state().dump());
+      const Rows expected = read(*loader, 40);
+
+      auto restored = open(options);
+      if (random() % 2 == 0) read(*restored, 3);  // A loader that has already run.
+      ASSERT_TRUE(restored->restore(state).ok());
+      EXPECT_EQ(restored->state(), state);
+      ASSERT_EQ(read(*restored, 40), expected) << state;
+      EXPECT_EQ(restored->state(), loader->state());
+    }
+  }
+}
+
+TEST_F(LoaderTest, RestoreOnAnotherDegreeContinuesTheGlobalStream) {
+  const Rows all = read_global(options(), 1, 12, 40);
+  for (const int before : {1, 2, 3, 4}) {
+    auto loader = open(options(Order::kGlobal, before - 1, before, 12 / before));
+    read(*loader, 17);
+    for (const int after : {1, 2, 3, 6}) {
+      const Rows rest = read_global(options(), after, 12 / after, 23, loader->state());
+      EXPECT_EQ(rest, Rows(all.begin() + 17 * 12, all.end())) << before << " to " << after;
+    }
+  }
+}
+
+// state() speaks of what was returned, however far the thread has read.
+TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
+  LoaderOptions eager = options(), lazy = options();
+  eager.prefetch = 50;
+  lazy.prefetch = 0;
+  auto a = open(eager), b = open(lazy);
+  for (int i = 0; i < 30; ++i) {
+    ASSERT_EQ(a->state(), b->state());
+    ASSERT_EQ(read(*a, 1), read(*b, 1));
+  }
+}
+
+TEST_F(LoaderTest, PerRankStateBelongsToItsRank) {
+  auto loader = open(options(Order::kPerRank, 1, 2));
+  read(*loader, 3);
+  const nlohmann::json state = loader->state();
+  const absl::Status other = open(options(Order::kPerRank, 0, 2))->restore(state);
+  EXPECT_EQ(other.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(other.message(), AllOf(HasSubstr("rank 1 of 2"), HasSubstr("rank 0 of 2")));
+  EXPECT_THAT(open(options(Order::kPerRank, 1, 3))->restore(state).message(), HasSubstr("rank 1 of 3"));
+  EXPECT_THAT(open(options())->restore(state).message(), AllOf(HasSubstr("\"per_rank\""), HasSubstr("\"global\"")));
+}
+
+TEST_F(LoaderTest, RestoreRefusesWhatDoesNotFit) {
+  auto loader = open(options());
+  read(*loader, 20);
+  const nlohmann::json state = loader->state();
+  const auto refused = [&](const nlohmann::json& changed) {
+    const absl::Status status = open(options())->restore(changed);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused(nullptr), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refused({{"order", "global"}}), HasSubstr("is not a number of 0 or more"));
+  nlohmann::json changed = state;
+  changed["token"] = -1;
+  EXPECT_THAT(refused(changed), HasSubstr("\"token\""));
+  changed = state;
+  changed["token"] = 1000;
+  EXPECT_THAT(refused(changed), HasSubstr("token 1000 of a document that now has"));
+  changed = state;
+  changed["file_name"] = "other.json";
+  EXPECT_THAT(refused(changed), AllOf(HasSubstr("\"other.json\""), HasSubstr("resume with the same dataset")));
+  changed = state;
+  changed["offset"] = changed["offset"].get<int64_t>() + 1;
+  EXPECT_THAT(refused(changed), HasSubstr("the dataset has changed"));
+}
+
+TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
+  LoaderOptions whole = options();
+  whole.loop = false;
+  whole.batch = 1;
+  Rows rows;
+  auto one = open(whole);
+  while (true) {
+    const auto batch = one->next();
+    if (!batch.ok()) {
+      EXPECT_EQ(batch.status().code(), absl::StatusCode::kOutOfRange);
+      break;
+    }
+    append_rows(*batch, rows);
+  }
+  EXPECT_EQ(one->next().status().code(), absl::StatusCode::kOutOfRange);
+  const int64_t batch = 3, size = 3;
+  const int64_t batches = (static_cast<int64_t>(rows.size()) + batch * size - 1) / (batch * size);
+  int64_t seen = 0;
+  for (int rank = 0; rank < size; ++rank) {
+    LoaderOptions mine = options(Order::kGlobal, rank, size, batch);
+    mine.loop = false;
+    auto loader = open(mine);
+    for (int64_t i = 0; i < batches; ++i) {
+      const auto got = loader->next();
+      ASSERT_TRUE(got.ok()) << got.status();
+      seen += got->labels.ne(-100).any(1).sum().item<int64_t>();
+    }
+    EXPECT_EQ(loader->next().status().code(), absl::StatusCode::kOutOfRange);
+  }
+  EXPECT_EQ(seen, static_cast<int64_t>(rows.size()));
+}
+
+TEST_F(LoaderTest, MalformedLinesAreReportedWithTheirBatch) {
+  LoaderOptions options = this->options();
+  options.files = {
+      folder_.write("bad.json", line("one") + "oops\n" + line("two, which is longer than a row of the batch"))};
+  options.seq_len = 4;
+  options.batch = 1;
+  options.prefetch = 8;
+  auto loader = open(options);
+  read(*loader, 1);  // <bos> o n e <eos>
+  EXPECT_THAT(loader->take_warnings(), IsEmpty());
+  read(*loader, 1);
+  EXPECT_THAT(loader->take_warnings(), ElementsAre(HasSubstr("bad.json:2: not JSON, skipped")));
+  options.max_bad_lines = 0;
+  loader = open(options);
+  read(*loader, 1);
+  for (int i = 0; i < 2; ++i) {  // The error stays.
+    const auto failed = loader->next();
+    EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
+    EXPECT_THAT(failed.status().message(), HasSubstr("bad.json:2"));
+  }
+}
+
+// A dataset without a single document is an error, not an endless search.
+TEST_F(LoaderTest, EmptyDatasets) {
+  for (const char* text : {"", "\n\n\n", "broken\n", "{\"other\": 1}\n"}) {
+    LoaderOptions options = this->options();
+    options.files = {folder_.write("empty.json", text)};
+    const auto batch = open(options)->next();
+    EXPECT_EQ(batch.status().code(), absl::StatusCode::kInvalidArgument) << text;
+    EXPECT_THAT(batch.status().message(), HasSubstr("no document with text"));
+  }
+  LoaderOptions none = options();
+  none.files.clear();
+  EXPECT_EQ(open_loader(none).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(LoaderTest, BadOptionsAndFiles) {
+  LoaderOptions bad = options();
+  bad.dp_rank = 2;
+  EXPECT_THAT(open_loader(bad).status().message(), HasSubstr("rank 2 of 1"));
+  bad = options();
+  bad.seq_len = 0;
+  EXPECT_THAT(open_loader(bad).status().message(), HasSubstr("seq_len 0"));
+  bad = options();
+  bad.tokenizer_folder = "/nowhere";
+  EXPECT_EQ(open_loader(bad).status().code(), absl::StatusCode::kNotFound);
+  bad = options();
+  bad.files.push_back(folder_.path() + "/gone.json");
+  auto loader = open(bad);
+  absl::Status status;
+  for (int i = 0; i < 1000 && status.ok(); ++i) status = loader->next().status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(status.message(), HasSubstr("gone.json"));
+}
+
+// Destruction and restore stop the thread wherever it is.
+TEST_F(LoaderTest, StopsCleanly) {
+  for (int round = 0; round < 50; ++round) {
+    LoaderOptions options = this->options();
+    options.prefetch = 1 + round % 3;
+    auto loader = open(options);
+    const nlohmann::json start = loader->state();
+    const Rows first = read(*loader, round % 4);
+    if (round % 2 == 0) {
+      ASSERT_TRUE(loader->restore(start).ok());
+      ASSERT_EQ(read(*loader, round % 4), first);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace titan::data
