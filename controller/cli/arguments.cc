@@ -31,7 +31,8 @@ Arguments split_arguments(int argc, const char* const* argv) {
   bool has_file = false;
   for (int i = 1; i < argc; ++i) {
     const std::string word = argv[i];
-    if (!is_key(word)) {
+    const bool completing = !out.words.empty() && out.words.front() == "__complete";  // Its words are data.
+    if (completing || !is_key(word)) {
       has_file = has_file || is_config_file(word) || word == "-";
       out.words.push_back(word);
       continue;

@@ -10,16 +10,15 @@ namespace {
 // The file, --format and the flags that stand for configuration keys.
 struct SourceFlags {
   Source source;
-  int ranks = 0;
-  int nodes = 0;
+  std::string ranks;  // Text: common/config says what is wrong with it.
+  std::string nodes;
   bool no_file_checks = false;
 
   void add_to(CLI::App& verb) {
     verb.add_option("file", source.file, "Configuration: .toml, .yaml or .json; - reads standard input");
     verb.add_option("--format", source.format, "Of standard input: toml, yaml or json (default: told by its looks)");
-    verb.add_option("--nproc", ranks, "Ranks: --resources.ranks")->check(CLI::PositiveNumber);
-    verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node")
-        ->check(CLI::PositiveNumber);
+    verb.add_option("--nproc", ranks, "Ranks: --resources.ranks");
+    verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node");
     verb.add_flag("--no-file-checks", no_file_checks,
                   "Do not look at tokenizer, data and checkpoint folders from here");
     verb.add_option("--section.key", "Any configuration key, after the file: --training.steps 100")
@@ -29,8 +28,8 @@ struct SourceFlags {
   Source resolved(const Choice& choice) const {
     Source out = source;
     out.overrides = choice.overrides;
-    if (ranks > 0) out.overrides.insert(out.overrides.end(), {"--nproc", std::to_string(ranks)});
-    if (nodes > 0) out.overrides.insert(out.overrides.end(), {"--nodes", std::to_string(nodes)});
+    if (!ranks.empty()) out.overrides.insert(out.overrides.end(), {"--nproc", ranks});
+    if (!nodes.empty()) out.overrides.insert(out.overrides.end(), {"--nodes", nodes});
     out.check_files = !no_file_checks;
     return out;
   }

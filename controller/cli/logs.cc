@@ -39,14 +39,14 @@ bool LogPrinter::print_chunk(const v1::LogChunk& chunk) {
 }
 
 bool LogPrinter::print_lines(int rank, std::string_view data) {
-  if (!prefix_ranks_) return print(std::string(data));
+  if (!prefix_ranks_) return print_foreign(std::string(data));
   std::string out;
   while (!data.empty()) {
     const size_t end = std::min(data.find('\n'), data.size() - 1) + 1;
     absl::StrAppend(&out, "[rank ", rank, "] ", absl::string_view(data.data(), end));
     data.remove_prefix(end);
   }
-  return print(out);
+  return print_foreign(out);
 }
 
 absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stopper& stopper) {

@@ -54,10 +54,10 @@ class Program {
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait");
     CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
-    job->fallthrough()->allow_extras();
+    job->fallthrough()->allow_extras()->footer("");
     add_job_verbs(*job, choice_, "Verbs");
     CLI::App* node = app_.add_subcommand("node", "Verbs of nodes")->group("Groups");
-    node->fallthrough()->allow_extras();
+    node->fallthrough()->allow_extras()->footer("");
     add_node_verbs(*node, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);
@@ -73,7 +73,7 @@ class Program {
       std::vector<std::string> reversed(arguments_.words.rbegin(), arguments_.words.rend());
       app_.parse(reversed);
     } catch (const CLI::CallForHelp&) {
-      print(deepest().help());
+      print(app_.help());
       return kExitOk;
     } catch (const CLI::ParseError& error) {
       return usage(error.what());
@@ -85,7 +85,7 @@ class Program {
     if (!timeout_.empty() && !read_timeout())
       return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
     if (!choice_.action) {
-      print(deepest().help());
+      print(app_.help());
       return kExitUsage;
     }
     return choice_.action();

@@ -53,7 +53,7 @@ int config_help(const std::string& section) {
 
 void add_config_verbs(CLI::App& root, Choice& choice) {
   CLI::App* config = root.add_subcommand("config", "Show configurations and their keys")->group("Other");
-  config->require_subcommand(1)->fallthrough()->allow_extras();
+  config->fallthrough()->allow_extras()->footer("");
 
   struct Dump {
     Source source;

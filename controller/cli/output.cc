@@ -1,11 +1,14 @@
 #include "controller/cli/output.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdio>
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "controller/cli/terminal.h"
 #include "yaml-cpp/yaml.h"
 
 namespace titan::cli {
@@ -69,6 +72,20 @@ void print(const ordered_json& document, Format format) {
 
 bool print(const std::string& text) {
   return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+}
+
+bool print_foreign(const std::string& text) {
+  static const bool plain = !wants_colour(STDOUT_FILENO);
+  if (!plain || text.find('\033') == std::string::npos) return print(text);
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\033' && i + 1 < text.size() && text[i + 1] == '[') {
+      i = std::min(text.find_first_not_of("0123456789;", i + 2), text.size() - 1);  // Its last letter is skipped too.
+    } else {
+      out += text[i];
+    }
+  }
+  return print(out);
 }
 
 std::string Table::text() const {

@@ -20,6 +20,9 @@ void print(const nlohmann::ordered_json& document, Format format);
 // Prints text to stdout and flushes, so that a pipe sees each line at once. False once the reader is gone.
 bool print(const std::string& text);
 
+// Prints what a program wrote, without its colours unless stdout is a terminal that wants them.
+bool print_foreign(const std::string& text);
+
 // Columns as wide as their widest cell, two blanks between, no line longer than needed.
 class Table {
  public:

@@ -35,10 +35,13 @@ ExitCode exit_code(const absl::Status& status) {
   }
 }
 
-std::string paint(int fd, Paint colour, std::string_view text) {
+bool wants_colour(int fd) {
   const char* no_color = std::getenv("NO_COLOR");
-  if (colour == Paint::kPlain || isatty(fd) == 0 || (no_color != nullptr && *no_color != '\0'))
-    return std::string(text);
+  return isatty(fd) != 0 && (no_color == nullptr || *no_color == '\0');
+}
+
+std::string paint(int fd, Paint colour, std::string_view text) {
+  if (colour == Paint::kPlain || !wants_colour(fd)) return std::string(text);
   const char* code = colour == Paint::kRed      ? "31"
                      : colour == Paint::kYellow ? "33"
                      : colour == Paint::kGreen  ? "32"

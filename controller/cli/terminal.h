@@ -12,6 +12,8 @@ namespace titan::cli {
 
 enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
 
+// Whether `fd` is a terminal and NO_COLOR is not set.
+bool wants_colour(int fd);
 // `text` in colour when `fd` is a terminal and NO_COLOR is not set.
 std::string paint(int fd, Paint colour, std::string_view text);
 

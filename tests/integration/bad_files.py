@@ -1,0 +1,91 @@
+"""Jobs whose configuration is fine but whose files are not: tokenizers, data sets, checkpoints, specs. docs/bad-inputs.md lists them."""
+
+import json
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path.parent
+
+
+def _tokenizer(folder, content):
+    _write(folder / "tok/tokenizer.json", content if isinstance(content, str) else json.dumps(content))
+    return ["--model.hf_assets_path", folder / "tok"]
+
+
+def _data(folder, content, name="data.json"):
+    return ["--training.dataset_path", _write(folder / "text" / name, content)]
+
+
+def _step(folder, step, manifest='{"version": 1}'):
+    _write(folder / f"dump/checkpoint/step-{step}/manifest.json", manifest)
+
+
+def _load_step(folder):
+    for step in (10, 20):
+        _step(folder, step)
+    return ["--checkpoint.enable", "--checkpoint.load_step", "15"]
+
+
+def _initial(folder, *extra):
+    return ["--checkpoint.enable", "--checkpoint.initial_load_path", folder, *extra]
+
+
+def _checkpoint_folder(folder):
+    _step(folder, 40)
+    return _initial(folder / "dump/checkpoint")
+
+
+def _damaged_manifest(folder):
+    _step(folder, 40, "{ half")
+    return _initial(folder / "dump/checkpoint/step-40")
+
+
+def _empty(folder, name):
+    (folder / name).mkdir(parents=True)
+    return folder / name
+
+
+def _bpe(size):
+    return {"model": {"type": "BPE", "vocab": {f"t{i}": i for i in range(size)}, "merges": []}}
+
+
+# name, arguments made in an empty folder, key, and what the message must say besides it.
+CASES = [
+    ("tokenizer folder missing", lambda f: ["--model.hf_assets_path", _empty(f, "tokenizer").parent / "tokenzier"],
+     "model.hf_assets_path", ["tokenzier", "no such folder", "did you mean", "tokenizer?"]),
+    ("tokenizer.json missing", lambda f: ["--model.hf_assets_path", _empty(f, "tok")], "model.hf_assets_path", ["no tokenizer.json"]),
+    ("tokenizer.json is not JSON", lambda f: _tokenizer(f, "<html>"), "model.hf_assets_path", ["not a Hugging Face tokenizer"]),
+    ("tokenizer.json without a model", lambda f: _tokenizer(f, {"version": "1.0"}), "model.hf_assets_path",
+     ["not a Hugging Face tokenizer"]),
+    ("tokenizer of another kind", lambda f: _tokenizer(f, {"model": {"type": "Unigram", "vocab": []}}), "model.hf_assets_path",
+     ["Unigram", "BPE"]),
+    ("tokenizer without a vocabulary", lambda f: _tokenizer(f, {"model": {"type": "BPE", "vocab": {}}}), "model.hf_assets_path",
+     ["no vocabulary"]),
+    ("tokenizer with a token that has no number", lambda f: _tokenizer(f, {"model": {"type": "BPE", "vocab": {"a": "x"}}}),
+     "model.hf_assets_path", ['token "a" has no number']),
+    ("tokenizer larger than the model's vocabulary", lambda f: _tokenizer(f, _bpe(2050)), "model.hf_assets_path",
+     ["largest token is 2049", "vocabulary of 2048"]),
+    ("data folder missing", lambda f: ["--training.dataset_path", _empty(f, "texts").parent / "text"], "training.dataset_path",
+     ["no such file or folder", "did you mean", "texts?"]),
+    ("data folder without data", lambda f: ["--training.dataset_path", _write(f / "text/readme.md", "hello")], "training.dataset_path",
+     ["holds no *.json"]),
+    ("data file empty", lambda f: _data(f, ""), "training.dataset_path", ["data.json is empty"]),
+    ("data is plain text", lambda f: _data(f, "Once upon a time\n"), "training.dataset_path", ["data.json:1", "Once upon a time"]),
+    ("data lines without text", lambda f: _data(f, '{"content": "x"}\n'), "training.dataset_path", ["data.json:1", '"text"']),
+    ("data with a number for text", lambda f: _data(f, '{"text": 5}\n', "a.jsonl"), "training.dataset_path", ["a.jsonl:1", '"text"']),
+    ("pattern that matches nothing", lambda f: ["--training.dataset_path", _empty(f, "text") / "*.json"], "training.dataset_path",
+     ["no such file"]),
+    ("validation data missing", lambda f: ["--validation.dataset_path", f / "nowhere"], "validation.dataset_path",
+     ["no such file or folder"]),
+    ("initial weights missing", lambda f: _initial(f / "step-7"), "checkpoint.initial_load_path", ["no such folder"]),
+    ("initial weights are a folder of steps", _checkpoint_folder, "checkpoint.initial_load_path", ["no manifest.json", "step-40"]),
+    ("initial checkpoint damaged", _damaged_manifest, "checkpoint.initial_load_path", ["not JSON", "damaged"]),
+    ("initial weights are not safetensors", lambda f: _initial(_write(f / "hf/pytorch_model.bin", "x"), "--checkpoint.initial_load_in_hf"),
+     "checkpoint.initial_load_path", ["no *.safetensors"]),
+    ("step to load missing", _load_step, "checkpoint.load_step", ["15", "10, 20", "20"]),
+    ("dump folder is a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out"], "job.dump_folder", ["is a file"]),
+    ("dump folder under a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out/run"], "job.dump_folder",
+     ["is a file", "cannot be made"]),
+]

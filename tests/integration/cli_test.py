@@ -1,0 +1,119 @@
+"""titanctl by itself: flags, suggestions, exit codes, output formats, completion. No daemon runs."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import unittest
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+TINY = SOURCE / "configs/llama3_tiny.toml"
+NOBODY = "127.0.0.1:1"
+
+
+def titanctl(*arguments, text=None):
+    environment = {**os.environ, "TITAN_CONTROLLER": NOBODY}
+    return subprocess.run([BIN / "titanctl", *map(str, arguments)], env=environment, input=text, capture_output=True, text=True, timeout=30)
+
+
+class Cli(unittest.TestCase):
+    def refused(self, code, said, *arguments):
+        done = titanctl(*arguments)
+        self.assertEqual(code, done.returncode, done.stderr)
+        self.assertEqual("", done.stdout)
+        self.assertIn(said, done.stderr)
+
+    def test_unknown_verbs_and_flags_suggest_the_nearest(self):
+        self.refused(2, "did you mean 'submit'?", "sumbit", TINY)
+        self.refused(2, "did you mean 'cordon'?", "node", "cordn", "n1")
+        self.refused(2, "did you mean '--dry-run'?", "submit", TINY, "--dryrun")
+        self.refused(2, "did you mean '--output'?", "list", "--outptu", "json")
+        self.refused(2, "must be table, json or yaml", "list", "-o", "xml")
+        self.refused(2, "did you mean 'RUNNING'?", "list", "--state", "runing")
+        self.refused(2, "takes no --training.steps", "list", "--training.steps", "3")
+        self.refused(2, "job is required", "describe")
+        self.refused(2, "number of seconds", "list", "--timeout", "soon")
+
+    def test_no_controller_is_exit_code_5(self):
+        for arguments in (["list"], ["describe", "x"], ["node", "list"], ["cancel", "x"], ["submit", TINY], ["logs", "x"]):
+            with self.subTest(arguments):
+                self.refused(5, NOBODY, *arguments, "--timeout", "0.3")
+
+    def test_validate_needs_no_controller(self):
+        done = titanctl("validate", TINY, "--nproc", "2")
+        self.assertEqual((0, ""), (done.returncode, done.stdout), done.stderr)
+        self.assertIn("2 ranks", done.stderr)
+        flat, grouped = titanctl("validate", TINY, "-o", "json"), titanctl("job", "validate", TINY, "-o", "json")
+        self.assertEqual(flat.stdout, grouped.stdout)
+        self.assertEqual("llama3", json.loads(flat.stdout)["model"]["name"])
+
+    def test_all_recipes_are_valid(self):
+        for config in sorted((SOURCE / "configs").glob("*.toml")):
+            with self.subTest(config.name):
+                done = titanctl("validate", config, "--no-file-checks")
+                self.assertEqual(0, done.returncode, done.stderr)
+
+    def test_overrides_win_and_paths_become_absolute(self):
+        done = titanctl("validate", TINY, "--training.steps=7", "--checkpoint.no_enable", "--job.dump_folder", "out/x", "-o", "json")
+        config = json.loads(done.stdout)
+        self.assertEqual(7, config["training"]["steps"])
+        self.assertFalse(config["checkpoint"]["enable"])
+        self.assertEqual(str(Path.cwd() / "out/x"), config["job"]["dump_folder"])
+
+    def test_a_bare_switch_does_not_swallow_the_file(self):
+        done = titanctl("validate", "--checkpoint.enable", TINY, "-o", "json")
+        self.assertTrue(json.loads(done.stdout)["checkpoint"]["enable"], done.stderr)
+
+    def test_standard_input_in_each_format(self):
+        for text, extra in (("[training]\nsteps = 9\n", []), ("training:\n  steps: 9\n", []), ('{"training": {"steps": 9}}', []),
+                            ("training:\n  steps: 9\n", ["--format", "yaml"])):
+            done = titanctl("validate", "-", "-o", "json", *extra, text=text)
+            self.assertEqual(9, json.loads(done.stdout)["training"]["steps"], done.stderr)
+
+    def test_dumped_configuration_reads_back(self):
+        for extra in ([], ["--changed"]):
+            dumped = titanctl("config", "dump", *extra, TINY).stdout
+            again = titanctl("validate", "-", "-o", "json", "--format", "toml", text=dumped)
+            self.assertEqual(titanctl("validate", TINY, "-o", "json").stdout, again.stdout)
+
+    def test_schema_and_version(self):
+        self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
+        self.assertEqual(titanctl("version").stdout.split()[1], json.loads(titanctl("version", "-o", "json").stdout)["version"])
+
+    def test_help_shows_examples_first_and_every_flag(self):
+        text = titanctl("submit", "--help").stdout
+        self.assertLess(text.index("Examples:"), text.index("Options:"))
+        for flag in ("--dry-run", "--wait", "--quiet", "--nproc", "--nodes", "--format", "--job-id"):
+            self.assertIn(flag, text)
+        self.assertIn("Exit codes:", titanctl("--help").stdout)
+
+    def test_no_colour_off_a_terminal(self):
+        for arguments in (["--help"], ["list", "--timeout", "0.2"], ["validate", "nosuch.toml"]):
+            done = titanctl(*arguments)
+            self.assertIsNone(re.search("\033", done.stdout + done.stderr))
+
+    def test_completion(self):
+        self.assertEqual(["submit"], titanctl("__complete", "su").stdout.split())
+        self.assertEqual(["cordon"], titanctl("__complete", "node", "c").stdout.split())
+        self.assertIn("--training.steps", titanctl("__complete", "submit", TINY, "--training.st").stdout.split())
+        self.assertEqual("", titanctl("__complete", "describe", "").stdout)  # No controller: no names, no error.
+        for shell in ("bash", "zsh", "fish"):
+            self.assertIn("__complete", titanctl("completion", shell).stdout)
+        self.refused(2, "bash, zsh and fish", "completion", "csh")
+
+    def test_bash_completion_works(self):
+        script = f'PATH={BIN}:$PATH; source <(titanctl completion bash); COMP_WORDS=(titanctl node un); COMP_CWORD=2; _titanctl; echo "${{COMPREPLY[@]}}"'
+        self.assertEqual("uncordon", subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.strip())
+
+    def test_starts_in_milliseconds(self):
+        import time
+        start = time.monotonic()
+        titanctl("version")
+        self.assertLess(time.monotonic() - start, 0.5)  # 10 ms on the reference machine.
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
