@@ -61,7 +61,7 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
   input = input.view({-1});
   const std::string what = name_ + " reduce_scatter";
   auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
-  return {std::move(work), what, {std::move(output)}};  // The work holds the input and drops it early.
+  return {std::move(work), what, {std::move(output), std::move(input)}};
 }
 
 Pending Group::all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation) const {

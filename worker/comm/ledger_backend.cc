@@ -1,5 +1,7 @@
 #include "worker/comm/ledger_backend.h"
 
+#include <ATen/native/Resize.h>
+
 #include <algorithm>
 
 namespace titan::comm {
@@ -14,29 +16,26 @@ int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
 // Waits for the all-to-all, then adds the pieces in rank order on the waiting thread.
 class OrderedSumWork : public c10d::Work {
  public:
-  OrderedSumWork(c10::intrusive_ptr<c10d::Work> exchange, at::Tensor input, at::Tensor pieces, at::Tensor output)
-      : exchange_(std::move(exchange)),
-        input_(std::move(input)),
-        pieces_(std::move(pieces)),
-        output_(std::move(output)) {}
+  OrderedSumWork(c10::intrusive_ptr<c10d::Work> exchange, at::Tensor pieces, at::Tensor output)
+      : exchange_(std::move(exchange)), pieces_(std::move(pieces)), output_(std::move(output)) {}
 
   bool isCompleted() override { return exchange_->isCompleted(); }
 
   bool wait(std::chrono::milliseconds timeout) override {
     if (!pieces_.defined()) return true;
     exchange_->wait(timeout);
-    input_.reset();  // Frees the unreduced gradients before the sum.
     at::NoGradGuard no_grad;
     const int64_t count = pieces_.size(0);
     at::add_out(output_, pieces_[0], pieces_[1]);
     for (int64_t rank = 2; rank < count; ++rank) output_.add_(pieces_[rank]);
+    // Gloo's thread lets go of its references a little later: the memory must not wait for it.
+    at::native::resize_bytes_cpu(pieces_.storage().unsafeGetStorageImpl(), 0);
     pieces_.reset();
     return true;
   }
 
  private:
   c10::intrusive_ptr<c10d::Work> exchange_;
-  at::Tensor input_;
   at::Tensor pieces_;
   at::Tensor output_;
 };
@@ -125,7 +124,7 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::_reduce_scatter_base(at::Tensor& o
   at::Tensor flat = input.view({-1});
   at::Tensor flat_pieces = pieces.view({-1});
   auto exchange = inner_->alltoall_base(flat_pieces, flat, equal_splits, equal_splits, exchange_options);
-  return c10::make_intrusive<OrderedSumWork>(std::move(exchange), input, std::move(pieces), output);
+  return c10::make_intrusive<OrderedSumWork>(std::move(exchange), std::move(pieces), output);
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::alltoall_base(at::Tensor& output, at::Tensor& input,

@@ -147,17 +147,17 @@ void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   const auto options = master_.options().dtype(options_.precision.reduce);
   const bool all_written =
       !padded_ && std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); });
-  at::Tensor pieces =
+  pieces_ =
       all_written ? at::empty({world_, master_.numel()}, options) : at::zeros({world_, master_.numel()}, options);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients[i].defined()) continue;
     const ShardedParameter& placed = parameters_[i];
     const at::Tensor full = gradients[i].contiguous().view({placed.total_rows, placed.row_numel});
-    copy_pieces(full, pieces, placed, /*to_pieces=*/true);
+    copy_pieces(full, pieces_, placed, /*to_pieces=*/true);
     gradients[i].reset();
   }
   reduced_ = at::empty({master_.numel()}, options);
-  reduce_ = options_.shard_group->reduce_scatter(reduced_, std::move(pieces));
+  reduce_ = options_.shard_group->reduce_scatter(reduced_, pieces_);
 }
 
 void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
@@ -187,6 +187,9 @@ void ShardUnit::finish_reduce() {
   at::NoGradGuard no_grad;
   if (reduced_.defined()) {
     reduce_.wait();
+    // The backend may hold its reference a little longer: the memory must not wait for it.
+    options_.device->resize_storage(*pieces_.storage().unsafeGetStorageImpl(), 0);
+    pieces_.reset();
     accumulate(reduced_);
     reduced_.reset();
   }

@@ -96,6 +96,7 @@ class ShardUnit {
   comm::Pending gather_;
   at::Tensor gathered_;  // [world, shard] while a gather is in flight.
   comm::Pending reduce_;
+  at::Tensor pieces_;   // [world, shard]: the gradients that are being reduced.
   at::Tensor reduced_;  // [shard] while a reduction is in flight.
   comm::Pending replicate_;
   at::Tensor replicated_;  // Gradient shard in reduce precision while replicas are summed.

@@ -1,0 +1,130 @@
+#include "worker/parallel/shard_unit.h"
+
+#include <gtest/gtest.h>
+
+#include "tests/worker/comm/thread_ranks.h"
+#include "worker/parallel/activation_checkpoint.h"
+
+namespace titan::parallel {
+namespace {
+
+using mesh::Axis;
+
+// Two parameters whose rows do not divide by the ranks, and one with fewer rows than ranks.
+std::deque<nn::Parameter> uneven_parameters() {
+  std::deque<nn::Parameter> parameters;
+  parameters.push_back({"matrix", {5, 3}, {}, {}});
+  parameters.push_back({"vector", {7}, {}, {}});
+  parameters.push_back({"short", {2, 2}, {}, {}});
+  return parameters;
+}
+
+std::vector<nn::Parameter*> pointers(std::deque<nn::Parameter>& parameters) {
+  std::vector<nn::Parameter*> all;
+  for (nn::Parameter& parameter : parameters) all.push_back(&parameter);
+  return all;
+}
+
+at::Tensor counted(const nn::Parameter& parameter, double start) {
+  int64_t numel = 1;
+  for (const int64_t size : parameter.shape) numel *= size;
+  return (at::arange(numel) + start).to(at::kFloat).view(parameter.shape);
+}
+
+// A rank holds what torch.chunk gives it, and gathering puts the pieces together again, whatever the sizes.
+TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
+  for (const int world : {1, 2, 3, 4}) {
+    testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+      auto parameters = uneven_parameters();
+      ShardUnit unit("unit", pointers(parameters),
+                     {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get()});
+      for (ShardedParameter& placed : unit.parameters()) {
+        const at::Tensor full = counted(*placed.parameter, 1);
+        const auto chunks = full.chunk(world, 0);
+        const int64_t expected = self.rank < static_cast<int>(chunks.size()) ? chunks[self.rank].size(0) : 0;
+        ASSERT_EQ(placed.rows, expected) << placed.parameter->fqn;
+        if (expected > 0) placed.value.copy_(chunks[self.rank]);
+      }
+      unit.unshard();
+      for (nn::Parameter& parameter : parameters) {
+        EXPECT_TRUE(parameter.weight.equal(counted(parameter, 1))) << parameter.fqn;
+      }
+    });
+  }
+}
+
+// Gradients are summed over ranks and microbatches into the shard; one that a graph did not produce counts as zero.
+TEST(ShardUnitTest, ReducesAndAccumulates) {
+  testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {Axis::kFsdp, Axis::kReplicate},
+                     [](testing::ThreadRank& self) {
+                       auto parameters = uneven_parameters();
+                       ShardUnit unit("unit", pointers(parameters),
+                                      {.shard_group = &self.mesh->group(Axis::kFsdp),
+                                       .replicate_group = &self.mesh->group(Axis::kReplicate),
+                                       .device = self.device.get()});
+                       for (int step = 0; step < 2; ++step) {
+                         unit.forget_gradients();
+                         for (const bool last : {false, true}) {
+                           std::vector<at::Tensor> gradients;
+                           for (nn::Parameter& parameter : parameters) gradients.push_back(counted(parameter, self.rank));
+                           gradients[2].reset();
+                           unit.begin_reduce(std::move(gradients), last);
+                           unit.finish_reduce();
+                         }
+                         unit.finish_gradients();
+                         for (ShardedParameter& placed : unit.parameters()) {
+                           if (placed.rows == 0) continue;
+                           at::Tensor full = 8 * counted(*placed.parameter, 0) + 2 * (0 + 1 + 2 + 3);
+                           if (placed.parameter->fqn == "short") full.zero_();
+                           EXPECT_TRUE(placed.grad.equal(full.narrow(0, placed.first_row, placed.rows)))
+                               << placed.parameter->fqn;
+                         }
+                       }
+                     });
+}
+
+// Resharding gives the memory back; what a graph saved is valid again after the refill; used while empty, backward throws.
+TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
+  testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
+    std::deque<nn::Parameter> parameters;
+    parameters.push_back({"weight", {4, 4}, {}, {}});
+    parameters.push_back({"other", {4}, {}, {}});
+    ShardUnit unit("unit", pointers(parameters),
+                   {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get()});
+    unit.parameters()[0].value.fill_(2);
+    const at::Tensor& weight = parameters[0].weight;
+    EXPECT_EQ(weight.storage().nbytes(), 0U);
+    unit.unshard();
+    EXPECT_EQ(weight.storage().nbytes(), 64U);
+    at::Tensor input = at::ones({1, 4}).set_requires_grad(true);
+    const at::Tensor output = at::matmul(input, weight);
+    unit.reshard();
+    EXPECT_EQ(weight.storage().nbytes(), 0U);
+    unit.unshard();
+    EXPECT_TRUE(torch::autograd::grad({output.sum()}, {input})[0].equal(at::full({1, 4}, 8.0F)));
+  });
+}
+
+// The precision policy: shards keep their own type, weights and the wire have theirs; float64 overrides everything.
+TEST(PrecisionTest, PolicyFromTheConfiguration) {
+  const Precision mixed = make_precision("float32", "bfloat16", "float32").value();
+  EXPECT_EQ(mixed.master, at::kFloat);
+  EXPECT_EQ(mixed.param, at::kBFloat16);
+  EXPECT_EQ(mixed.reduce, at::kFloat);
+  EXPECT_EQ(make_precision("float64", "bfloat16", "float32").value().param, at::kDouble);
+  EXPECT_EQ(make_precision("bfloat16", "bfloat16", "float32").value().master, at::kBFloat16);
+  EXPECT_EQ(make_precision("float8", "bfloat16", "float32").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST(RecomputePlanTest, EveryNthBlockCountedFromOne) {
+  using Plan = std::vector<bool>;
+  EXPECT_EQ(recompute_plan("none", "2", 4).value(), (Plan{false, false, false, false}));
+  EXPECT_EQ(recompute_plan("full", "2", 4).value(), (Plan{true, true, true, true}));
+  EXPECT_EQ(recompute_plan("selective", "2", 5).value(), (Plan{false, true, false, true, false}));
+  EXPECT_EQ(recompute_plan("selective", "0", 2).value(), (Plan{true, true}));
+  EXPECT_EQ(recompute_plan("selective", "op", 2).status().code(), absl::StatusCode::kUnimplemented);
+  EXPECT_EQ(recompute_plan("selective", "-1", 2).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace titan::parallel

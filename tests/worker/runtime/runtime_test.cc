@@ -1,0 +1,134 @@
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/worker/comm/thread_ranks.h"
+#include "worker/runtime/batch_plan.h"
+#include "worker/runtime/failure.h"
+#include "worker/runtime/options.h"
+#include "worker/runtime/reporter.h"
+#include "worker/runtime/step_report.h"
+
+namespace titan::runtime {
+namespace {
+
+using namespace rank_protocol;  // Exit codes.
+
+TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
+  EXPECT_EQ(plan_batch(-1, 8, 4).value(), (BatchPlan{32, 8, 1}));
+  EXPECT_EQ(plan_batch(64, 8, 2).value(), (BatchPlan{64, 8, 4}));
+  // A job that goes on with more ranks keeps its global batch in smaller pieces.
+  EXPECT_EQ(plan_batch(8, 8, 2).value(), (BatchPlan{8, 4, 1}));
+  EXPECT_EQ(plan_batch(12, 5, 2).value(), (BatchPlan{12, 3, 2}));
+  const absl::Status uneven = plan_batch(9, 8, 2).status();
+  EXPECT_EQ(uneven.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
+}
+
+// All ranks know the same sums; replicas' shards count once; commands to one rank reach all.
+TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
+  testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
+    StepReport mine;
+    mine.loss_sum = 10.0 * (self.rank + 1);
+    mine.valid_tokens = 10;
+    mine.sum_of_squares = self.rank % 2 == 0 ? 9 : 16;  // Ranks 2 and 3 hold what 0 and 1 hold.
+    mine.stop = self.rank == 3;
+    const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
+    EXPECT_DOUBLE_EQ(summary.avg_loss, 2.5);
+    EXPECT_DOUBLE_EQ(summary.max_loss, 4);
+    EXPECT_DOUBLE_EQ(summary.grad_norm, 5);
+    EXPECT_TRUE(summary.stop);
+    EXPECT_FALSE(summary.checkpoint);
+  });
+}
+
+TEST(StepReportTest, OneRanksNanReachesAll) {
+  testing::run_ranks({}, 2, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
+    StepReport mine{.loss_sum = self.rank == 0 ? std::nan("") : 1.0, .valid_tokens = 1};
+    const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
+    EXPECT_TRUE(std::isnan(summary.avg_loss));
+    EXPECT_TRUE(std::isnan(summary.max_loss));
+  });
+}
+
+template <typename Throw>
+Failure caught(Throw&& body) {
+  try {
+    body();
+  } catch (...) {
+    return current_failure();
+  }
+  return {kExitFinished, "", ""};
+}
+
+TEST(FailureTest, StatusAndExceptionsBecomeExitCodes) {
+  const auto of = [](const absl::Status& status) {
+    return caught([&] { check(status, kExitUserError, "DATA"); });
+  };
+  EXPECT_EQ(of(absl::OkStatus()).exit_code(), kExitFinished);
+  EXPECT_EQ(of(absl::NotFoundError("x")).exit_code(), kExitUserError);
+  EXPECT_STREQ(of(absl::NotFoundError("x")).error_class(), "user");
+  EXPECT_EQ(of(absl::FailedPreconditionError("fenced: attempt 3")).exit_code(), kExitFenced);
+  EXPECT_EQ(of(absl::FailedPreconditionError("does not fit")).exit_code(), kExitUserError);
+  EXPECT_EQ(of(absl::ResourceExhaustedError("no space")).exit_code(), kExitStorage);
+  EXPECT_EQ(of(absl::UnavailableError("rank 1")).exit_code(), kExitPeerLost);
+  EXPECT_EQ(caught([] { throw comm::PeerLost("gone"); }).exit_code(), kExitPeerLost);
+  EXPECT_STREQ(caught([] { throw comm::PeerLost("gone"); }).error_class(), "peer");
+  EXPECT_EQ(caught([] { throw std::bad_alloc(); }).exit_code(), kExitOutOfMemory);
+  EXPECT_EQ(caught([] { (void)at::empty({int64_t{1} << 55}); }).exit_code(), kExitOutOfMemory);
+  EXPECT_EQ(caught([] { TORCH_CHECK(false, "broken"); }).exit_code(), kExitInternal);
+  EXPECT_EQ(caught([] { throw 7; }).exit_code(), kExitInternal);
+}
+
+TEST(OptionsTest, SeparatesFlagsFromOverrides) {
+  const Options options = parse_options({"--config", "a.toml", "--rank=1", "--world", "2", "--store", "h:1",
+                                         "--training.steps", "5", "--checkpoint.enable", "--training.seq_len=64"})
+                              .value();
+  EXPECT_EQ(options.config_file, "a.toml");
+  EXPECT_EQ(options.rank, 1);
+  EXPECT_EQ(options.world, 2);
+  EXPECT_EQ(options.overrides, (std::vector<std::string>{"--training.steps", "5", "--checkpoint.enable",
+                                                         "--training.seq_len=64"}));
+}
+
+TEST(OptionsTest, NamesWhatIsWrong) {
+  const auto message = [](const std::vector<std::string>& words) {
+    return std::string(parse_options(words).status().message());
+  };
+  EXPECT_TRUE(absl::StrContains(message({}), "--config"));
+  EXPECT_TRUE(absl::StrContains(message({"--config"}), "--config needs a value"));
+  EXPECT_TRUE(absl::StrContains(message({"--rank", "-1"}), "--rank: \"-1\""));
+  EXPECT_TRUE(absl::StrContains(message({"--ranks", "1"}), "--ranks: unknown flag"));
+}
+
+// A command of the node counts until it was acknowledged; events are numbered lines.
+TEST(ReporterTest, CommandsAndEvents) {
+  char folder[] = "/tmp/titan-reporter-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  auto reporter = Reporter::open(absl::StrCat(folder, "/run"), 2, system_clock()).value();
+  auto beacon = Beacon::open(beacon_path(absl::StrCat(folder, "/run"), 2)).value();
+  EXPECT_EQ(reporter->command(), Command::kNone);
+  beacon->page().command.store(static_cast<uint32_t>(Command::kCheckpoint));
+  EXPECT_EQ(reporter->command(), Command::kCheckpoint);
+  reporter->acknowledge(Command::kCheckpoint);
+  EXPECT_EQ(reporter->command(), Command::kNone);
+  EXPECT_EQ(beacon->page().command_seen.load(), 1U);
+  reporter->finished_step(7, absl::Milliseconds(5));
+  EXPECT_EQ(beacon->page().step.load(), 7);
+  EXPECT_EQ(beacon->page().step_nanos.load(), 5'000'000);
+
+  reporter->warning("careful");
+  std::ifstream file(spool_path(absl::StrCat(folder, "/run"), 2));
+  std::string line;
+  ASSERT_TRUE(std::getline(file, line));
+  EXPECT_EQ(nlohmann::json::parse(line)["message"], "careful");
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace titan::runtime
