@@ -159,6 +159,7 @@ void Trainer::save_if_due(const StepSummary& summary) {
   const checkpoint::StepEdge edge{step_, config_.training.steps, summary.stop || summary.checkpoint};
   const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
   if (decision == checkpoint::SaveDecision::kNo) return;
+  save_on_stop_ = summary.stop;
   context_.reporter->enter(Phase::kCheckpoint);
   const absl::Status saved = decision == checkpoint::SaveDecision::kLast
                                  ? checkpointer_->save_last(step_, slices_, train_state())
@@ -179,6 +180,10 @@ void Trainer::report_data_warnings() {
 ExitCode Trainer::finish(bool stopped) {
   context_.reporter->enter(Phase::kExit);
   if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
+  if (stopped && save_on_stop_ && checkpointer_->last_committed_step() != step_) {
+    throw Failure(rank_protocol::kExitStorage, "CHECKPOINT",
+                  absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
+  }
   // Rank 0 hosts the store: nobody leaves while another still needs it.
   context_.mesh->group(mesh::Axis::kWorld).barrier();
   if (context_.rank == 0) {

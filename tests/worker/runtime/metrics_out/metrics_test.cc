@@ -1,0 +1,205 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <fstream>
+
+#include "common/storage/faulty_files.h"
+#include "common/storage/fence.h"
+#include "nlohmann/json.hpp"
+#include "worker/runtime/metrics_out/console_line.h"
+#include "worker/runtime/metrics_out/event_file.h"
+#include "worker/runtime/metrics_out/metrics_logger.h"
+
+namespace titan::runtime {
+namespace {
+
+using storage::posix_files;
+using ::testing::HasSubstr;
+
+class FixedMemory : public MemoryMonitor {
+ public:
+  MemoryStats peak() override { return {1.5, 12.25, 2.125, 17.5, 0, 0}; }
+  void reset_peak() override {}
+  std::string device_name() const override { return "NVIDIA H100 80GB HBM3"; }
+};
+
+class MetricsTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dump_ = storage::join_path(::testing::TempDir(), "metrics." + std::to_string(::getpid()) + "." +
+                                                         ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
+    ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
+  }
+  void TearDown() override { posix_files().remove_folder(dump_).IgnoreError(); }
+
+  MetricsSetup setup() {
+    MetricsSetup setup{.dump_folder = dump_, .job_uid = "job", .flops_per_token = 1e9, .clock = &clock_};
+    setup.config.log_freq = 5;
+    setup.config.disable_color_printing = true;
+    setup.memory = std::make_unique<FixedMemory>();
+    setup.console = [this](const std::string& line) { console_.push_back(line); };
+    return setup;
+  }
+  std::vector<nlohmann::json> lines() {
+    std::ifstream file(dump_ + "/metrics.jsonl");
+    std::vector<nlohmann::json> found;
+    for (std::string line; std::getline(file, line);) found.push_back(nlohmann::json::parse(line));
+    return found;
+  }
+
+  FakeClock clock_;
+  std::string dump_;
+  std::vector<std::string> console_;
+};
+
+// Taken from torchtitan 0.2.2's own format strings.
+TEST(ConsoleLineTest, IsTorchtitans) {
+  const ConsoleFigures figures{.step = 1, .loss = 8.12345678, .grad_norm = 1.5, .memory = {0, 0, 1.2345, 4.5}, .tokens_per_second = 1234567.5, .tflops = 1234.567, .mfu = 12.345};
+  EXPECT_EQ(train_line(figures, false),
+            "step:  1  loss:  8.12346  grad_norm:  1.5000  memory:  1.23GiB(4.50%)  tps: 1,234,568  tflops: 1,234.57  mfu: 12.35%");
+  EXPECT_EQ(train_line({.step = 100, .loss = 3, .tokens_per_second = 12}, true),
+            "\033[31mstep: 100  \033[32mloss:  3.00000  \033[38;2;180;60;0mgrad_norm:  0.0000  \033[38;2;54;234;195mmemory: -1.00GiB(-1.00%)  "
+            "\033[34mtps: 12  \033[36mtflops: 0.00  \033[35mmfu: 0.00%\033[39m");
+  EXPECT_EQ(validation_line({.step = 10, .loss = 3.14159, .memory = {0, 0, 12.5, 50}, .tokens_per_second = 999}, false),
+            "validate step: 10  loss:  3.1416  memory: 12.50GiB(50.00%)  tps: 999");
+  EXPECT_THAT(train_line({.loss = std::nan("")}, false), HasSubstr("loss:      nan"));
+}
+
+TEST(ConsoleLineTest, CommasStandEveryThreeDigits) {
+  EXPECT_EQ(with_commas(0, 2), "0.00");
+  EXPECT_EQ(with_commas(999, 0), "999");
+  EXPECT_EQ(with_commas(1000, 0), "1,000");
+  EXPECT_EQ(with_commas(-123456.789, 2), "-123,456.79");
+  EXPECT_EQ(with_commas(-123, 0), "-123");
+}
+
+TEST(PeakFlopsTest, FollowsTorchtitansTable) {
+  EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3"), 989e12);
+  EXPECT_EQ(peak_flops("NVIDIA H100 NVL"), 835e12);
+  EXPECT_EQ(peak_flops("NVIDIA H200"), 989e12);
+  EXPECT_EQ(peak_flops("AMD EPYC"), 312e12) << "unknown devices count as an A100 there too";
+}
+
+TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
+  auto setup = this->setup();
+  setup.non_data_parallel_size = 2;
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE(logger.ok());
+  EXPECT_TRUE((*logger)->should_log(1));
+  EXPECT_FALSE((*logger)->should_log(2));
+  EXPECT_TRUE((*logger)->should_log(10));
+  for (int i = 0; i < 4; ++i) (*logger)->add_batch(1000, absl::Milliseconds(10));
+  clock_.advance(absl::Seconds(2));
+  const auto named = (*logger)->log(5, {.global_avg_loss = 7.123456789012345, .global_max_loss = 8, .grad_norm = 0.1, .n_tokens_seen = 4000, .lr = 8e-4, .extra = {{"extra/x", 3}}});
+  ASSERT_TRUE(named.ok()) << named.status();
+  ASSERT_EQ(lines().size(), 1u);
+  const nlohmann::json line = lines()[0];
+  EXPECT_EQ(line["step"], 5);
+  EXPECT_EQ(line["attempt"], 1);
+  EXPECT_EQ(line["loss_metrics/global_avg_loss"].get<double>(), 7.123456789012345) << "full precision";
+  EXPECT_DOUBLE_EQ(line["throughput(tps)"], 1000);  // 4000 tokens / (2 s * 2)
+  EXPECT_DOUBLE_EQ(line["tflops"], 1);
+  EXPECT_DOUBLE_EQ(line["mfu(%)"], 100 * 1e12 / 989e12);
+  EXPECT_DOUBLE_EQ(line["time_metrics/end_to_end(s)"], 0.4);
+  EXPECT_DOUBLE_EQ(line["time_metrics/data_loading(s)"], 0.01);
+  EXPECT_DOUBLE_EQ(line["time_metrics/data_loading(%)"], 2);
+  EXPECT_EQ(line["memory/max_reserved(GiB)"], 2.125);
+  EXPECT_EQ(line["n_tokens_seen"], 4000);
+  EXPECT_EQ(line["lr"], 8e-4);
+  EXPECT_EQ(line["extra/x"], 3);
+  EXPECT_EQ(line.size(), 20u);
+  EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%)  tps: 1,000  tflops: 1.00  mfu: 0.10%"});
+
+  // The last line of a step wins, so validation repeats the step's training figures.
+  (*logger)->add_validation_tokens(500);
+  clock_.advance(absl::Seconds(1));
+  ASSERT_TRUE((*logger)->log_validation(5, 6.5).ok());
+  EXPECT_EQ(lines()[1]["validation_metrics/loss"], 6.5);
+  EXPECT_EQ(lines()[1]["validation_metrics/throughput(tps)"], 250);
+  EXPECT_EQ(lines()[1]["lr"], 8e-4);
+}
+
+TEST_F(MetricsTest, OtherRanksPrintAndWriteNoFile) {
+  auto setup = this->setup();
+  setup.rank = 1;
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE((*logger)->log(1, {}).ok());
+  EXPECT_EQ(console_.size(), 1u);
+  EXPECT_FALSE(posix_files().exists(dump_ + "/metrics.jsonl"));
+}
+
+TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
+  auto setup = this->setup();
+  setup.config.enable_tensorboard = true;
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE((*logger)->log(1, {}).ok());
+  ASSERT_TRUE(storage::Fence(dump_).raise("job", 2).ok());
+  EXPECT_TRUE(storage::is_fenced((*logger)->log(5, {}).status()));
+  EXPECT_EQ(lines().size(), 1u);
+  EXPECT_EQ(console_.size(), 1u);
+}
+
+// A killed writer leaves half a line; its successor's lines are whole. So is every line after a disk was full for a while.
+TEST_F(MetricsTest, LinesStayWhole) {
+  ASSERT_TRUE(storage::atomic_write(posix_files(), dump_ + "/metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"att").ok());
+  bool full = false;
+  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
+    const bool hit = full && operation.kind == storage::FileOperation::Kind::kAppend;
+    return hit ? storage::Fault{absl::ResourceExhaustedError("No space left on device"), 10} : storage::Fault{};
+  });
+  auto setup = this->setup();
+  setup.files = &disk;
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE((*logger)->log(5, {}).ok());
+  full = true;
+  ASSERT_TRUE((*logger)->log(10, {}).ok()) << "a full disk costs the line, not the job";
+  EXPECT_THAT((*logger)->take_warnings(), ::testing::ElementsAre(HasSubstr("No space left")));
+  EXPECT_TRUE((*logger)->take_warnings().empty());
+  full = false;
+  ASSERT_TRUE((*logger)->log(15, {}).ok());
+  std::vector<int> steps;
+  for (const auto& line : lines()) steps.push_back(line["step"]);
+  EXPECT_THAT(steps, ::testing::ElementsAre(1, 5, 15));
+}
+
+TEST_F(MetricsTest, NonFiniteFiguresStayJson) {
+  auto logger = MetricsLogger::create(setup());
+  ASSERT_TRUE((*logger)->log(1, {.global_avg_loss = std::nan(""), .grad_norm = INFINITY}).ok());
+  EXPECT_TRUE(lines()[0]["loss_metrics/global_avg_loss"].is_null());
+}
+
+TEST_F(MetricsTest, CpuMemoryIsThisProcess) {
+  auto memory = make_cpu_memory_monitor();
+  const MemoryStats stats = memory->peak();
+  EXPECT_GT(stats.max_reserved_gib, 0.001);
+  EXPECT_GT(stats.max_reserved_percent, 0);
+  EXPECT_LT(stats.max_reserved_percent, 100);
+  EXPECT_EQ(stats.num_ooms, -1);
+}
+
+// Writes a folder for tensorboard_test.py when asked to.
+TEST_F(MetricsTest, TensorBoardFolder) {
+  const char* target = ::getenv("TITAN_TENSORBOARD_OUT");
+  auto setup = this->setup();
+  if (target != nullptr) setup.dump_folder = target;
+  ASSERT_TRUE(storage::Fence(setup.dump_folder).raise("job", 1).ok());
+  setup.config.enable_tensorboard = true;
+  setup.config.save_for_all_ranks = target != nullptr;
+  const std::string dump = setup.dump_folder;
+  const std::string stamp = absl::FormatTime("%Y%m%d-%H%M", clock_.now(), absl::LocalTimeZone());
+  auto logger = MetricsLogger::create(std::move(setup));
+  for (int64_t step : {1, 5, 10}) {
+    (*logger)->add_batch(1000, absl::ZeroDuration());
+    clock_.advance(absl::Seconds(1));
+    ASSERT_TRUE((*logger)->log(step, {.global_avg_loss = 10.0 / static_cast<double>(step), .n_tokens_seen = step * 1000, .lr = 1e-3}).ok());
+  }
+  ASSERT_TRUE((*logger)->log_validation(10, 0.5).ok());
+  EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
+}
+
+}  // namespace
+}  // namespace titan::runtime
