@@ -30,6 +30,7 @@ constexpr Alias kAliases[] = {
     {"validation.batch_size", "validation.local_batch_size"},
     {"validation.max_seq_len", "validation.seq_len"},
     {"optimizer.type", "optimizer.name"},
+    {"optimizer.learning_rate", "optimizer.lr"},
     // Before [parallelism] existed, degrees stood in [training] and [experimental].
     {"training.data_parallel_degree", "parallelism.data_parallel_shard_degree"},
     {"parallelism.data_parallel_degree", "parallelism.data_parallel_shard_degree"},

@@ -74,8 +74,7 @@ void Applier::report_unknown(const Setting& setting) {
     std::string near = models::nearest(name, catalog_.section_names());
     // A lone key that exists in one other section is the better hint than a section of a similar name.
     if (near.empty() && !is_table) near = nearest_key(setting.key, catalog_.keys());
-    Setting shown = setting;
-    return complain(shown, absl::StrCat("unknown section [", printable(name), "]"),
+    return complain(setting, absl::StrCat("unknown section [", printable(name), "]"),
                     near.empty() ? "sections are those of torchtitan 0.2.2 plus resources, restart and scheduling"
                                  : absl::StrCat("did you mean ", near, "?"));
   }
@@ -106,7 +105,7 @@ void Applier::complain(const Setting& setting, std::string message, std::string 
       {setting.origin, printable(setting.key), display(setting.value), std::move(message), std::move(suggestion)});
 }
 
-void Applier::warn(const Setting& setting, std::string text) {
+void Applier::warn(const Setting& setting, const std::string& text) {
   loaded_->warnings.push_back(absl::StrCat(where(setting.origin), ": ", setting.key, " ", text));
 }
 

@@ -34,7 +34,7 @@ class Applier {
   bool check_repeat(const std::string& key, const Setting& setting, Repeats repeats);
   void report_unknown(const Setting& setting);
   void complain(const Setting& setting, std::string message, std::string suggestion);
-  void warn(const Setting& setting, std::string text);
+  void warn(const Setting& setting, const std::string& text);
 
   std::unique_ptr<Loaded> loaded_;  // The catalog refers into it.
   Catalog catalog_;

@@ -59,7 +59,7 @@ Raw to_raw(const json& value) {
       break;
     case json::value_t::object:
       raw.kind = Raw::Kind::kTable;
-      for (const auto& [name, member] : value.items()) raw.members.emplace_back(name, to_raw(member));
+      for (const auto& [name, member] : value.items()) raw.members.push_back({name, to_raw(member)});
       break;
     default:
       break;

@@ -31,7 +31,7 @@ std::string full(const Raw& raw) {
                                         }),
                           "]");
     case Raw::Kind::kTable:
-      return raw.members.empty() ? "{}" : absl::StrCat("{", raw.members.front().first, " ...}");
+      return raw.members.empty() ? "{}" : absl::StrCat("{", raw.members.front().name, " ...}");
   }
   return "";
 }

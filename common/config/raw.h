@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "common/config/load.h"
 
 namespace titan::config {
+
+struct Member;
 
 struct Raw {
   enum class Kind {
@@ -30,8 +31,13 @@ struct Raw {
   double number = 0;
   std::string text;  // kString, kWord, and as written for kFloat and kOther.
   std::vector<Raw> items;
-  std::vector<std::pair<std::string, Raw>> members;
+  std::vector<Member> members;  // kTable, in the order of the file.
   int line = 0;
+};
+
+struct Member {
+  std::string name;
+  Raw value;
 };
 
 Raw raw_bool(bool value);

@@ -59,8 +59,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
     for (const auto& [other, value] : open_.back().members) {
       if (other == name) complain(name, absl::StrCat("set twice (first in line ", value.line, ")"));
     }
-    open_.back().members.emplace_back(name, Raw());
-    open_.back().members.back().second.line = line_;
+    open_.back().members.push_back({name, Raw()});
+    open_.back().members.back().value.line = line_;
     return true;
   }
 
@@ -79,8 +79,8 @@ class Handler : public nlohmann::json_sax<nlohmann::json> {
       raw.line = line_;
       open_.back().items.push_back(std::move(raw));
     } else {
-      raw.line = open_.back().members.back().second.line;
-      open_.back().members.back().second = std::move(raw);
+      raw.line = open_.back().members.back().value.line;
+      open_.back().members.back().value = std::move(raw);
     }
     return true;
   }

@@ -23,13 +23,13 @@ Raw convert_table(const toml::table& table) {
   Raw raw;
   raw.kind = Raw::Kind::kTable;
   for (auto&& [key, value] : table) {
-    raw.members.emplace_back(std::string(key.str()), convert(value));
+    raw.members.push_back({std::string(key.str()), convert(value)});
     // A value's own position is that of its first character; dotted and table headers have their key's.
-    if (raw.members.back().second.line == 0) raw.members.back().second.line = static_cast<int>(key.source().begin.line);
+    if (raw.members.back().value.line == 0) raw.members.back().value.line = static_cast<int>(key.source().begin.line);
   }
   // toml++ keeps tables sorted by name; messages come in the order of the file.
   std::stable_sort(raw.members.begin(), raw.members.end(),
-                   [](const auto& a, const auto& b) { return a.second.line < b.second.line; });
+                   [](const auto& a, const auto& b) { return a.value.line < b.value.line; });
   return raw;
 }
 

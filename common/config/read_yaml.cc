@@ -60,11 +60,11 @@ class Converter {
         continue;
       }
       const std::string& key = pair.first.Scalar();
-      const std::string full = path.empty() ? key : path + "." + key;
+      const std::string full = path.empty() ? key : absl::StrCat(path, ".", key);
       const auto [first, is_new] = lines.emplace(key, line);
       if (!is_new) complain(line, full, absl::StrCat("set twice (first in line ", first->second, ")"));
-      raw.members.emplace_back(key, convert(pair.second, full, depth + 1));
-      Raw& value = raw.members.back().second;
+      raw.members.push_back({key, convert(pair.second, full, depth + 1)});
+      Raw& value = raw.members.back().value;
       value.line = line;
       if (value.kind == Raw::Kind::kNull && depth == 0)
         value.kind = Raw::Kind::kTable;  // "training:" with nothing below.

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "common/config/fields.h"
 #include "common/config/load.h"
 #include "common/config/support.h"
@@ -169,7 +170,7 @@ TEST(SchemaTest, DescribesEveryKeyAndHelpNamesIt) {
       SCOPED_TRACE(std::string(section.name) + "." + key);
       const auto& entry = schema.at(nlohmann::json::json_pointer(pointer + "/properties/" + key));
       EXPECT_TRUE(entry.contains("type") && entry.contains("default") && entry.contains("description"));
-      EXPECT_THAT(text, HasSubstr("--" + std::string(section.name) + "." + key + " "));
+      EXPECT_THAT(text, HasSubstr(absl::StrCat("--", std::string(section.name), ".", key, " ")));
     }
   }
   EXPECT_EQ(schema["properties"]["training"]["properties"]["steps"]["minimum"], 1);

@@ -8,8 +8,10 @@
 #include <fstream>
 #include <random>
 
+#include "common/config/assets.h"
 #include "common/config/fields.h"
 #include "common/config/json.h"
+#include "common/config/report.h"
 #include "common/config/support.h"
 #include "common/config/validate.h"
 #include "nlohmann/json.hpp"
@@ -323,6 +325,45 @@ TEST(LoadTest, FilesAreNamedInErrors) {
   }
 }
 
+// Defaults mean the installation's own tokenizer and text; what the user names stays.
+TEST(AssetsTest, DefaultsPointIntoTheInstallation) {
+  setenv("TITAN_ASSETS", "/opt/assets", 1);
+  JobConfig config;
+  config.validation.dataset_path = "/data/mine";
+  resolve_assets(config);
+  EXPECT_EQ(config.model.hf_assets_path, "/opt/assets/tokenizer");
+  EXPECT_EQ(config.training.dataset_path, "/opt/assets/c4_test");
+  EXPECT_EQ(config.validation.dataset_path, "/data/mine");
+  config = JobConfig();
+  config.model.hf_assets_path = "/weights/llama";
+  config.training.dataset = "c4";
+  resolve_assets(config);
+  EXPECT_EQ(config.model.hf_assets_path, "/weights/llama");
+  EXPECT_FALSE(config.training.dataset_path.has_value());
+  unsetenv("TITAN_ASSETS");
+}
+
+// job.save_config_file writes what the job really runs with; a folder that cannot be written is an error with its name.
+TEST(ReportTest, SavesTheConfigurationUnderTheDumpFolder) {
+  const std::string dump = std::string(::testing::TempDir()) + "/titan_config_report";
+  std::filesystem::remove_all(dump);
+  JobConfig config;
+  config.job.dump_folder = dump;
+  config.training.steps = 77;
+  ASSERT_TRUE(report(config).ok());
+  EXPECT_FALSE(std::filesystem::exists(dump));
+  config.job.save_config_file = "used/job.json";
+  ASSERT_TRUE(report(config).ok());
+  const auto saved = load_file(dump + "/used/job.json");
+  ASSERT_TRUE(saved.ok()) << saved.status().message();
+  EXPECT_EQ(saved->config.training.steps, 77);
+  config.job.save_config_file = "used/job.json/below";
+  const absl::Status bad = report(config);
+  EXPECT_FALSE(bad.ok());
+  EXPECT_THAT(std::string(bad.message()), HasSubstr("job.save_config_file: write " + dump + "/used/job.json/below"));
+  std::filesystem::remove_all(dump);
+}
+
 // YAML anchors that multiply, deep nesting and cut or damaged files give an error or a configuration, never a crash.
 TEST(LoadTest, DamagedFilesNeverCrash) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
@@ -341,7 +382,8 @@ TEST(LoadTest, DamagedFilesNeverCrash) {
   const std::string seeds[] = {
       kLlama8b, to_toml(JobConfig()), to_json(JobConfig()).dump(1),
       "training:\n  steps: 5\n  dataloader: {order: &x per_rank}\nmodel:\n  converters: [*x, \"a\\u0041\"]\n"};
-  const std::string alphabet = "[]{}=\"'#.,:-&*!|>%@`\\\n\t \x00\x01\xff\xc3" + std::string("0123456789eE+_abtrue");
+  const std::string alphabet =
+      "[]{}=\"'#.,:-&*!|>%@`\\\n\t \x01\xff\xc3" + std::string("0123456789eE+_abtrue") + std::string(1, char{0});
   for (int round = 0; round < 4000; ++round) {
     std::string text = seeds[round % 4];
     for (int edits = 1 + static_cast<int>(random() % 8); edits > 0 && !text.empty(); --edits) {
