@@ -32,7 +32,9 @@ int64_t Reconciler::now_ns() const { return absl::ToUnixNanos(clock_.now()); }
 
 void Reconciler::commit(Change change) {
   if (change.mutations.empty() && change.then.empty()) {
-    if (!change.views.empty()) published_.publish(change.views, 0);
+    if (change.views.empty()) return;
+    published_.publish(change.views, 0);
+    soft_changes_ = true;  // No transaction follows that would wake the watchers; the next tick does.
     return;
   }
   store::Transaction transaction{std::move(change.mutations), change.when_full};

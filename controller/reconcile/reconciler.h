@@ -190,6 +190,7 @@ class Reconciler {
   bool scheduling_ TITAN_GUARDED_BY(mutex_) = false;
   absl::Duration schedule_after_ TITAN_GUARDED_BY(mutex_);
   bool schedule_requested_ TITAN_GUARDED_BY(mutex_) = false;
+  bool soft_changes_ TITAN_GUARDED_BY(mutex_) = false;
   absl::Duration next_cycle_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 

@@ -73,10 +73,7 @@ void Reconciler::schedule() {
       set_pending(job, decision.reason, decision.message, reasons);
     }
   }
-  if (!reasons.views.empty()) {
-    commit(std::move(reasons));
-    published_.wakers().wake_all();
-  }
+  if (!reasons.views.empty()) commit(std::move(reasons));
   const absl::Duration took = clock_.monotonic() - now;
   measures_.scheduler_cycle(took);
   next_cycle_ = clock_.monotonic() + std::min(10 * took, absl::Milliseconds(200));

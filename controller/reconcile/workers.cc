@@ -226,16 +226,21 @@ void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::Attempt
 }
 
 void Reconciler::tick() {
-  sync::Lock lock(mutex_);
-  nodes_.mark_suspects(clock_.monotonic());
-  check_leases();
-  const absl::Duration now = clock_.monotonic();
-  bool due = schedule_requested_ && now >= next_cycle_;
-  for (const auto& [uid, job] : jobs_) {
-    due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
+  bool wake = false;
+  {
+    sync::Lock lock(mutex_);
+    nodes_.mark_suspects(clock_.monotonic());
+    check_leases();
+    const absl::Duration now = clock_.monotonic();
+    bool due = schedule_requested_ && now >= next_cycle_;
+    for (const auto& [uid, job] : jobs_) {
+      due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
+    }
+    due = due || (!scheduling_ && may_schedule());
+    if (due) request_schedule(/*urgent=*/true);
+    wake = std::exchange(soft_changes_, false);
   }
-  due = due || (!scheduling_ && may_schedule());
-  if (due) request_schedule(/*urgent=*/true);
+  if (wake) published_.wakers().wake_all();  // Without the lock: watchers may ask the reconciler.
 }
 
 void Reconciler::check_leases() {

@@ -1,0 +1,243 @@
+#include "controller/api/convert.h"
+
+#include <zlib.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/config/json.h"
+#include "common/config/validate.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/cluster/nodes.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::api {
+namespace {
+
+using rpc::FieldViolation;
+
+constexpr char kId[] = "[a-z]([a-z0-9-]{0,61}[a-z0-9])?";
+
+absl::StatusOr<config::JobConfig> read_config(const std::string& text) {
+  if (text.empty()) {
+    return rpc::bad_request("CONFIG_MISSING",
+                            {{"spec.config_json", "must hold the resolved configuration; titanctl submit sends it"}});
+  }
+  const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return rpc::bad_request("CONFIG_INVALID", {{"spec.config_json", "is not a JSON object"}});
+  absl::StatusOr<config::JobConfig> config = config::from_json(json);
+  if (!config.ok()) {
+    return rpc::bad_request("CONFIG_INVALID", {{"spec.config_json", std::string(config.status().message())}},
+                            std::string(config.status().message()));
+  }
+  std::vector<FieldViolation> violations;
+  std::string message;
+  for (const config::Problem& problem : config::check(*config)) {
+    violations.push_back({problem.key, config::format(problem)});
+    absl::StrAppend(&message, message.empty() ? "" : "\n", violations.back().description);
+  }
+  if (!violations.empty()) return rpc::bad_request("CONFIG_INVALID", std::move(violations), message);
+  return config;
+}
+
+std::string normalise(const std::string& folder) {
+  std::string path = std::filesystem::path(folder).lexically_normal().string();
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+// What the message says beside the configuration must not say something else.
+template <typename Value>
+void must_agree(const char* field, const Value& sent, const Value& configured,
+                std::vector<FieldViolation>& violations) {
+  if (sent == Value{} || sent == configured) return;
+  violations.push_back(
+      {absl::StrCat("spec.", field), absl::StrCat("is ", sent, " but the configuration says ", configured)});
+}
+
+google::protobuf::Timestamp timestamp(int64_t ns) {
+  google::protobuf::Timestamp time;
+  time.set_seconds(ns / 1'000'000'000);
+  time.set_nanos(static_cast<int32_t>(ns % 1'000'000'000));
+  return time;
+}
+
+void set_time(int64_t ns, google::protobuf::Timestamp* (v1::Job::*field)(), v1::Job& job) {
+  if (ns != 0) *(job.*field)() = timestamp(ns);
+}
+
+v1::Attempt to_proto(const job::AttemptRecord& record) {
+  v1::Attempt attempt;
+  attempt.set_number(record.number);
+  for (const job::Placement& placement : record.placements) {
+    v1::Placement* added = attempt.add_placements();
+    added->set_node(placement.node);
+    added->set_first_rank(placement.first_rank);
+    added->set_num_ranks(placement.num_ranks);
+  }
+  *attempt.mutable_start_time() = timestamp(record.start_time_ns);
+  if (record.first_step_time_ns != 0) *attempt.mutable_first_step_time() = timestamp(record.first_step_time_ns);
+  if (record.end_time_ns != 0) *attempt.mutable_end_time() = timestamp(record.end_time_ns);
+  attempt.set_resumed_step(record.resumed_step);
+  attempt.set_last_step(record.last_step);
+  attempt.set_end_cause(record.end_cause);
+  attempt.set_end_message(record.end_message);
+  for (const job::RankExit& exit : record.exits) {
+    v1::RankExit* added = attempt.add_exits();
+    added->set_rank(exit.rank);
+    added->set_node(exit.node);
+    added->set_exit_code(exit.exit_code);
+    added->set_signal(exit.signal);
+    added->set_message(exit.message);
+  }
+  for (const auto& [phase, seconds] : record.phase_seconds) (*attempt.mutable_phase_seconds())[phase] = seconds;
+  return attempt;
+}
+
+}  // namespace
+
+absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
+  TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
+  std::vector<FieldViolation> violations;
+  must_agree("ranks", sent.ranks(), config.resources.ranks, violations);
+  must_agree("ranks_per_node", sent.ranks_per_node(), config.resources.ranks_per_node, violations);
+  must_agree("device", sent.device(), config.resources.device, violations);
+  must_agree("priority", sent.priority(), config.scheduling.priority, violations);
+  must_agree("dump_folder", sent.dump_folder(), config.job.dump_folder, violations);
+  must_agree("project", sent.project(), config.scheduling.project, violations);
+  if (!absl::StartsWith(config.job.dump_folder, "/")) {
+    violations.push_back(
+        {"job.dump_folder", absl::StrCat("is ", config.job.dump_folder,
+                                         ", but must be an absolute path: the controller has another working folder")});
+  }
+  const config::Resources& resources = config.resources;
+  if (resources.ranks_per_node > 0 && resources.ranks % resources.ranks_per_node != 0) {
+    violations.push_back(
+        {"resources.ranks_per_node",
+         absl::StrCat("is ", resources.ranks_per_node, ", which does not divide resources.ranks = ", resources.ranks)});
+  }
+  std::string job_id = sent.job_id().empty() ? config.scheduling.job_id : sent.job_id();
+  if (!job_id.empty() && !cluster::valid_id(job_id)) {
+    violations.push_back({"scheduling.job_id", absl::StrCat("is '", job_id, "', but must match ", kId)});
+  }
+  if (!cluster::valid_id(config.scheduling.project)) {
+    violations.push_back(
+        {"scheduling.project", absl::StrCat("is '", config.scheduling.project, "', but must match ", kId)});
+  }
+  if (!violations.empty()) return rpc::bad_request("SPEC_INVALID", std::move(violations));
+
+  CheckedSpec checked;
+  config::resolve(config);
+  config.job.dump_folder = normalise(config.job.dump_folder);
+  if (job_id.empty()) job_id = absl::StrCat("job-", new_id().substr(0, 8));
+  job::Spec& spec = checked.spec;
+  spec.title = config.job.description;
+  spec.dump_folder = config.job.dump_folder;
+  spec.device = resources.device;
+  spec.ranks = resources.ranks;
+  spec.ranks_per_node = resources.ranks_per_node;
+  spec.threads_per_rank = resources.threads_per_rank;
+  spec.priority = config.scheduling.priority;
+  spec.total_steps = config.training.steps;
+  spec.project = config.scheduling.project;
+  spec.job_id = job_id;
+  const config::Restart& restart = config.restart;
+  spec.restart = {restart.no_progress_limit,         restart.backoff_initial_seconds, restart.backoff_max_seconds,
+                  restart.unreachable_grace_seconds, restart.orphan_timeout_seconds,  restart.stop_grace_seconds};
+  checked.stored = sent;
+  checked.stored.set_config_json(config::to_json(config).dump());
+  checked.stored.set_job_id(job_id);
+  return checked;
+}
+
+v1::Job to_proto(const reconcile::JobView& view) {
+  const job::JobRecord& record = *view.record;
+  v1::Job job;
+  job.set_name(record.name);
+  job.set_uid(record.uid);
+  job.set_title(record.spec.title);
+  v1::Job::State state = v1::Job::STATE_UNSPECIFIED;
+  v1::Job::State_Parse(std::string(job::name(record.state)), &state);
+  job.set_state(state);
+  job.set_pending_reason(view.pending_reason);
+  job.set_pending_message(view.pending_message);
+  job.set_failure_reason(record.failure_reason);
+  job.set_failure_message(record.failure_message);
+  v1::JobSpec* spec = job.mutable_spec();
+  spec->set_dump_folder(record.spec.dump_folder);
+  spec->set_ranks(record.spec.ranks);
+  spec->set_ranks_per_node(record.spec.ranks_per_node);
+  spec->set_device(record.spec.device);
+  spec->set_priority(record.spec.priority);
+  spec->set_project(record.spec.project);
+  spec->set_job_id(record.spec.job_id);
+  for (const auto& attempt : view.attempts) *job.add_attempts() = to_proto(*attempt);
+  v1::Progress* progress = job.mutable_progress();
+  progress->set_step(view.progress.step);
+  progress->set_total_steps(record.spec.total_steps);
+  progress->set_loss(view.progress.loss);
+  progress->set_grad_norm(view.progress.grad_norm);
+  progress->set_tokens_per_second(view.progress.tokens_per_second);
+  progress->set_mfu_percent(view.progress.mfu_percent);
+  progress->set_committed_step(view.progress.committed_step);
+  if (view.progress.update_time_ns != 0) *progress->mutable_update_time() = timestamp(view.progress.update_time_ns);
+  set_time(record.create_time_ns, &v1::Job::mutable_create_time, job);
+  set_time(record.start_time_ns, &v1::Job::mutable_start_time, job);
+  set_time(record.end_time_ns, &v1::Job::mutable_end_time, job);
+  job.set_revision(view.revision);
+  return job;
+}
+
+v1::Node to_proto(const reconcile::NodeView& view) {
+  const job::NodeRecord& record = view.node.record;
+  v1::Node node;
+  node.set_name(absl::StrCat("nodes/", record.name));
+  v1::Node::State state = v1::Node::STATE_UNSPECIFIED;
+  v1::Node::State_Parse(std::string(cluster::name(view.node.state)), &state);
+  node.set_state(state);
+  node.set_cordoned(record.cordoned);
+  node.set_cordon_reason(record.cordon_reason);
+  v1::NodeResources* resources = node.mutable_resources();
+  resources->set_device(record.device);
+  resources->set_devices(record.devices);
+  resources->set_cpu_cores(record.cpu_cores);
+  resources->set_memory_bytes(record.memory_bytes);
+  resources->set_device_model(record.device_model);
+  node.set_address(record.address);
+  node.set_version(record.version);
+  const int64_t beat = absl::ToUnixNanos(view.node.last_beat_time);
+  if (beat > 0) *node.mutable_last_beat_time() = timestamp(beat);
+  node.set_devices_used(view.devices_used);
+  for (const std::string& job : view.jobs) node.add_jobs(job);
+  return node;
+}
+
+v1::Event to_proto(const job::EventRecord& record, int64_t revision) {
+  v1::Event event;
+  event.set_revision(revision);
+  *event.mutable_time() = timestamp(record.time_ns);
+  event.set_job(record.job);
+  event.set_node(record.node);
+  event.set_attempt(record.attempt);
+  event.set_rank(record.rank);
+  event.set_reason(record.reason);
+  event.set_message(record.message);
+  event.set_severity(record.severity);
+  return event;
+}
+
+std::string full_job_name(const std::string& name) {
+  return absl::StartsWith(name, "projects/") ? name : absl::StrCat("projects/default/jobs/", name);
+}
+
+std::string node_id(const std::string& name) { return std::string(absl::StripPrefix(name, "nodes/")); }
+
+uint32_t fingerprint(const v1::JobSpec& spec) {
+  const std::string bytes = spec.SerializeAsString();
+  return static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+}  // namespace titan::api

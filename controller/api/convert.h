@@ -1,0 +1,36 @@
+#pragma once
+
+// Between wire messages and the controller's own types. Checks of what comes in stand here.
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "controller/job/record.h"
+#include "controller/reconcile/published.h"
+#include "controller/reconcile/reconciler.h"
+#include "titan/v1/job.pb.h"
+#include "titan/v1/node.pb.h"
+
+namespace titan::api {
+
+struct CheckedSpec {
+  job::Spec spec;
+  v1::JobSpec stored;  // What is kept: the configuration with every key present.
+};
+
+// The checks of `titanctl validate`, and those of the specification's other fields. `new_id` names a job that has no
+// id. Errors: InvalidArgument with one field violation per problem.
+absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, const std::function<std::string()>& new_id);
+
+// Without the configuration texts.
+v1::Job to_proto(const reconcile::JobView& view);
+v1::Node to_proto(const reconcile::NodeView& view);
+v1::Event to_proto(const job::EventRecord& event, int64_t revision);
+
+// Accept a full name or an id alone.
+std::string full_job_name(const std::string& name);
+std::string node_id(const std::string& name);
+
+uint32_t fingerprint(const v1::JobSpec& spec);
+
+}  // namespace titan::api

@@ -1,0 +1,64 @@
+#include "controller/api/gauges.h"
+
+#include <map>
+
+#include "absl/time/clock.h"
+#include "common/metrics/metrics.h"
+
+namespace titan::api {
+
+using metrics::add_gauge;
+using metrics::gauge_family;
+
+std::vector<prometheus::MetricFamily> Gauges::Collect() const {
+  std::vector<prometheus::MetricFamily> families;
+  collect_jobs(families);
+  collect_nodes(families);
+  return families;
+}
+
+void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const {
+  auto step = gauge_family("titan_job_step", "Last finished step of a job that is not over.");
+  auto loss = gauge_family("titan_job_loss", "Loss at that step.");
+  auto tokens = gauge_family("titan_job_tokens_per_second", "Tokens per second and device.");
+  auto mfu = gauge_family("titan_job_mfu_ratio", "Model FLOPs utilisation.");
+  std::map<std::string, int> by_state, by_reason;
+  for (int i = 0; i <= static_cast<int>(job::JobState::kCancelled); ++i) {
+    by_state[std::string(job::name(static_cast<job::JobState>(i)))] = 0;
+  }
+  size_t shown = 0;
+  for (const reconcile::JobViewPtr& view : reconciler_.published().snapshot().views) {
+    ++by_state[std::string(job::name(view->record->state))];
+    if (job::is_final(view->record->state)) continue;
+    if (!view->pending_reason.empty()) ++by_reason[view->pending_reason];
+    if (view->progress.step == 0 || ++shown > max_jobs_) continue;
+    const metrics::Labels labels = {{"job", view->record->name}};
+    add_gauge(step, static_cast<double>(view->progress.step), labels);
+    add_gauge(loss, view->progress.loss, labels);
+    add_gauge(tokens, view->progress.tokens_per_second, labels);
+    add_gauge(mfu, view->progress.mfu_percent / 100, labels);
+  }
+  auto jobs = gauge_family("titan_jobs", "Jobs by state.");
+  for (const auto& [state, count] : by_state) add_gauge(jobs, count, {{"state", state}});
+  auto pending = gauge_family("titan_pending_jobs", "Jobs that wait, by reason.");
+  for (const auto& [reason, count] : by_reason) add_gauge(pending, count, {{"reason", reason}});
+  for (auto* family : {&jobs, &pending, &step, &loss, &tokens, &mfu}) {
+    if (!family->metric.empty()) families.push_back(std::move(*family));
+  }
+}
+
+void Gauges::collect_nodes(std::vector<prometheus::MetricFamily>& families) const {
+  auto nodes = gauge_family("titan_nodes", "Nodes by state.");
+  auto age = gauge_family("titan_node_heartbeat_age_seconds", "Since a node was last heard of.");
+  std::map<std::string, int> by_state = {{"READY", 0}, {"LOST", 0}, {"UNREACHABLE", 0}, {"RECONCILING", 0}};
+  for (const reconcile::NodeView& view : reconciler_.nodes()) {
+    ++by_state[std::string(cluster::name(view.node.state))];
+    if (view.node.last_beat_time == absl::Time()) continue;  // Not heard of since this controller started.
+    add_gauge(age, absl::ToDoubleSeconds(absl::Now() - view.node.last_beat_time), {{"node", view.node.record.name}});
+  }
+  for (const auto& [state, count] : by_state) add_gauge(nodes, count, {{"state", state}});
+  families.push_back(std::move(nodes));
+  if (!age.metric.empty()) families.push_back(std::move(age));
+}
+
+}  // namespace titan::api

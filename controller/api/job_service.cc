@@ -1,0 +1,129 @@
+#include "controller/api/job_service.h"
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/server.h"
+#include "common/status/status.h"
+#include "controller/api/convert.h"
+#include "controller/api/event_stream.h"
+#include "controller/api/job_watch.h"
+#include "controller/api/log_tail.h"
+#include "controller/api/paging.h"
+
+namespace titan::api {
+
+using reconcile::JobViewPtr;
+
+absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
+  JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
+  if (view != nullptr) return view;
+  return rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", full_job_name(name)),
+                    {{"job", full_job_name(name)}});
+}
+
+grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
+                                                const v1::CreateJobRequest* request, v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(request->spec(), new_id_));
+    if (request->validate_only()) {
+      TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
+      *response = to_proto(*view);
+      return rpc::finish_now(reactor);
+    }
+    reconciler_.create(
+        std::move(checked.spec), std::move(checked.stored), request->request_id(), fingerprint(request->spec()),
+        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& view) { *response = to_proto(*view); }));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                             v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
+    TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, reconciler_.stored_spec(view->record->uid));
+    *response = to_proto(*view);
+    response->mutable_spec()->set_config_json(spec.config_json());
+    response->mutable_spec()->set_config_source(spec.config_source());
+    return rpc::finish_now(reactor);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
+                                               v1::ListJobsResponse* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    std::string bound_to = absl::StrCat("jobs ", request->project());
+    std::set<std::string> states;
+    for (const int state : request->states()) {
+      states.insert(v1::Job::State_Name(static_cast<v1::Job::State>(state)));
+      absl::StrAppend(&bound_to, " ", state);
+    }
+    TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), bound_to));
+    int64_t before = 0;
+    if (!page.after.empty() && !absl::SimpleAtoi(page.after, &before))
+      return absl::InvalidArgumentError("bad page token");
+    const auto wanted = [&](const reconcile::JobView& view) {
+      if (!request->project().empty() && view.record->spec.project != request->project()) return false;
+      return states.empty() || states.count(std::string(job::name(view.record->state))) > 0;
+    };
+    const std::vector<JobViewPtr> views = reconciler_.published().list(before, page.size + 1, wanted);
+    for (const JobViewPtr& view : views) {
+      if (response->jobs_size() == page.size) {
+        response->set_next_page_token(write_token(absl::StrCat(views[page.size - 1]->record->order), bound_to));
+        break;
+      }
+      *response->add_jobs() = to_proto(*view);
+    }
+    return rpc::finish_now(reactor);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
+                                                const v1::CancelJobRequest* request, v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
+    reconciler_.cancel(
+        view->record->uid, request->now(),
+        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext* context,
+                                                    const v1::CheckpointJobRequest* request, v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
+    reconciler_.checkpoint(view->record->uid, rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) {
+                             *response = to_proto(*job);
+                           }));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerWriteReactor<v1::JobChange>* JobService::WatchJobs(grpc::CallbackServerContext*,
+                                                               const v1::WatchJobsRequest* request) {
+  auto stream = std::make_shared<JobWatch>(
+      reconciler_.published(), request->name().empty() ? "" : full_job_name(request->name()), request->revision());
+  ticks_.add(stream->bookmarks());
+  reconciler_.published().wakers().add(stream);
+  stream->begin();
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServerContext*,
+                                                            const v1::ListEventsRequest* request) {
+  auto stream = std::make_shared<EventStream>(reconciler_, store_, *request);
+  reconciler_.published().wakers().add(stream);
+  stream->begin();
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServerContext*,
+                                                             const v1::TailLogsRequest* request) {
+  auto stream = std::make_shared<LogTail>(reconciler_, logs_, *request);
+  ticks_.add(stream);
+  stream->begin();
+  return stream.get();
+}
+
+}  // namespace titan::api

@@ -1,0 +1,48 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "controller/api/log_router.h"
+#include "controller/reconcile/reconciler.h"
+#include "controller/store/store.h"
+#include "titan/v1/job.grpc.pb.h"
+
+namespace titan::api {
+
+// Translates; the reconciler decides.
+class JobService : public v1::JobService::CallbackService {
+ public:
+  // `ticks` is woken a few times a second: bookmarks, and logs that have grown.
+  JobService(reconcile::Reconciler& reconciler, store::Store& store, LogRouter& logs, reconcile::Wakers& ticks,
+             std::function<std::string()> new_id)
+      : reconciler_(reconciler), store_(store), logs_(logs), ticks_(ticks), new_id_(std::move(new_id)) {}
+
+  grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
+                                   v1::Job* response) override;
+  grpc::ServerUnaryReactor* ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
+                                     v1::ListJobsResponse* response) override;
+  grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
+                                      v1::Job* response) override;
+  grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context, const v1::CheckpointJobRequest* request,
+                                          v1::Job* response) override;
+  grpc::ServerWriteReactor<v1::JobChange>* WatchJobs(grpc::CallbackServerContext* context,
+                                                     const v1::WatchJobsRequest* request) override;
+  grpc::ServerWriteReactor<v1::Event>* ListEvents(grpc::CallbackServerContext* context,
+                                                  const v1::ListEventsRequest* request) override;
+  grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(grpc::CallbackServerContext* context,
+                                                   const v1::TailLogsRequest* request) override;
+
+ private:
+  absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
+
+  reconcile::Reconciler& reconciler_;
+  store::Store& store_;
+  LogRouter& logs_;
+  reconcile::Wakers& ticks_;
+  const std::function<std::string()> new_id_;
+};
+
+}  // namespace titan::api

@@ -1,0 +1,187 @@
+#include "controller/api/log_tail.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::api {
+namespace {
+
+constexpr int64_t kPiece = 256 << 10;
+constexpr int kTicksToAnswer = 25;  // Of 200 ms.
+
+}  // namespace
+
+bool LogTail::open() {
+  const std::string name = full_job_name(request_.name());
+  const reconcile::JobViewPtr view = reconciler_.published().find_by_name(name);
+  if (view == nullptr) {
+    end(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", name), {{"job", name}}));
+    return false;
+  }
+  uid_ = view->record->uid;
+  if (request_.attempt() > view->record->attempts || request_.attempt() < 0) {
+    end(rpc::error(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
+                   absl::StrCat("job ", name, " has ", view->record->attempts, " attempts, not ", request_.attempt())));
+    return false;
+  }
+  for (const int rank : request_.ranks()) {
+    if (rank >= 0 && rank < view->record->spec.ranks) continue;
+    end(rpc::bad_request("RANK_NOT_FOUND", {{"ranks", absl::StrCat(rank, " is not one of the job's ",
+                                                                   view->record->spec.ranks, " ranks")}}));
+    return false;
+  }
+  for (const auto& attempt : view->attempts) {
+    const bool newest = attempt == view->attempts.back();
+    if (request_.attempt() == attempt->number || (request_.attempt() == 0 && newest)) add_sources(*attempt, false);
+  }
+  return true;
+}
+
+void LogTail::add_sources(const job::AttemptRecord& attempt, bool from_start) {
+  attempts_.insert(attempt.number);
+  const int64_t lines = from_start ? -1 : request_.tail_lines();
+  for (const job::Placement& placement : attempt.placements) {
+    for (int rank = placement.first_rank; rank < placement.first_rank + placement.num_ranks; ++rank) {
+      const bool wanted = request_.ranks().empty() ||
+                          std::find(request_.ranks().begin(), request_.ranks().end(), rank) != request_.ranks().end();
+      if (!wanted) continue;
+      sources_.push_back({attempt.number, rank, placement.node, lines < 0 ? 0 : -1, std::max<int64_t>(lines, 0)});
+    }
+  }
+}
+
+void LogTail::wake() {
+  {
+    sync::Lock lock(mutex_);
+    for (Source& source : sources_) source.idle = false;
+    if (asked_ != 0 && ++ticks_waited_ > kTicksToAnswer) {
+      router_.drop(asked_);
+      asked_ = 0;
+      on_unreachable(sources_[asked_source_], "does not answer");
+    }
+  }
+  Stream::wake();
+}
+
+void LogTail::refill() {
+  if (!opened_) {
+    if (!open()) return;
+    opened_ = true;
+  }
+  if (asked_ != 0) return;
+  for (size_t i = 0; i < sources_.size(); ++i) {
+    const size_t index = (next_ + i) % sources_.size();
+    Source& source = sources_[index];
+    if (source.closed || source.idle) continue;
+    next_ = index + 1;
+    return ask(index);
+  }
+  finish_or_go_on();
+}
+
+void LogTail::ask(size_t index) {
+  Source& source = sources_[index];
+  const std::weak_ptr<Stream> weak = weak_from_this();
+  asked_ = router_.expect([weak, index](const v1::LogData& data) {
+    if (const auto self = weak.lock()) static_cast<LogTail&>(*self).on_data(index, data);
+  });
+  asked_source_ = index;
+  ticks_waited_ = 0;
+  v1::ControllerMessage message;
+  v1::ReadLog* read = message.mutable_read_log();
+  read->set_request(asked_);
+  read->mutable_id()->set_job_uid(uid_);
+  read->mutable_id()->set_number(source.attempt);
+  read->set_rank(source.rank);
+  read->set_offset(source.offset);
+  read->set_tail_lines(source.tail_lines);
+  read->set_max_bytes(kPiece);
+  const absl::Status sent = reconciler_.send(source.node, message);
+  if (sent.ok()) return;
+  router_.drop(asked_);
+  asked_ = 0;
+  on_unreachable(source, "cannot be reached");
+}
+
+v1::LogChunk LogTail::chunk(const Source& source) const {
+  v1::LogChunk chunk;
+  chunk.set_attempt(source.attempt);
+  chunk.set_rank(source.rank);
+  chunk.set_node(source.node);
+  return chunk;
+}
+
+void LogTail::on_unreachable(Source& source, const std::string& why) {
+  if (!std::exchange(source.noticed, true)) {
+    v1::LogChunk notice = chunk(source);
+    notice.set_notice(absl::StrCat("node ", source.node, " ", why));
+    add(std::move(notice));
+  }
+  source.idle = true;
+  const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
+  if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
+}
+
+void LogTail::on_data(size_t index, const v1::LogData& data) {
+  {
+    sync::Lock lock(mutex_);
+    asked_ = 0;
+    Source& source = sources_[index];
+    source.noticed = false;
+    const int64_t wanted = source.offset;
+    if (data.dropped_bytes() > 0 && wanted >= 0 && data.offset() > wanted) {
+      v1::LogChunk notice = chunk(source);
+      notice.set_notice(absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
+      add(std::move(notice));
+    }
+    std::string text = data.data();
+    if (!data.closed() && !text.empty()) {  // Whole lines; the rest comes with its end.
+      const size_t end = text.rfind('\n');
+      if (end != std::string::npos) {
+        text.resize(end + 1);
+      } else if (static_cast<int64_t>(text.size()) < kPiece) {
+        text.clear();
+      }
+    }
+    source.offset = data.offset() + static_cast<int64_t>(text.size());
+    source.idle = data.end();
+    source.closed = data.closed() || (data.end() && !request_.follow());
+    if (!text.empty()) {
+      v1::LogChunk piece = chunk(source);
+      piece.set_data(std::move(text));
+      piece.set_offset(data.offset());
+      add(std::move(piece));
+    }
+    if (!data.error().empty()) {
+      v1::LogChunk notice = chunk(source);
+      notice.set_notice(data.error());
+      add(std::move(notice));
+      source.closed = source.closed || !request_.follow();
+    }
+  }
+  Stream::wake();
+}
+
+// Nothing to read now. A follower goes on to later attempts and ends with the job.
+void LogTail::finish_or_go_on() {
+  const bool all_closed =
+      std::all_of(sources_.begin(), sources_.end(), [](const Source& source) { return source.closed; });
+  if (!request_.follow()) {
+    if (all_closed) end(absl::OkStatus());
+    return;
+  }
+  const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
+  if (view == nullptr) return end(absl::OkStatus());
+  if (request_.attempt() == 0) {
+    for (const auto& attempt : view->attempts) {
+      const bool later = attempts_.empty() || attempt->number > *attempts_.rbegin();
+      if (later) return add_sources(*attempt, true);
+    }
+  }
+  const bool over =
+      job::is_final(view->record->state) || (request_.attempt() != 0 && request_.attempt() < view->record->attempts);
+  if (all_closed && over) end(absl::OkStatus());
+}
+
+}  // namespace titan::api

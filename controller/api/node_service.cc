@@ -1,0 +1,56 @@
+#include "controller/api/node_service.h"
+
+#include "common/rpc/server.h"
+#include "common/status/status.h"
+#include "controller/api/convert.h"
+#include "controller/api/paging.h"
+
+namespace titan::api {
+
+grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
+                                               v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const reconcile::NodeView view, reconciler_.node(node_id(request->name())));
+    *response = to_proto(view);
+    return rpc::finish_now(reactor);
+  });
+}
+
+grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* context,
+                                                 const v1::ListNodesRequest* request, v1::ListNodesResponse* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
+    std::string last;
+    for (const reconcile::NodeView& view : reconciler_.nodes()) {  // By name.
+      if (view.node.record.name <= page.after) continue;
+      if (response->nodes_size() == page.size) {
+        response->set_next_page_token(write_token(last, "nodes"));
+        break;
+      }
+      last = view.node.record.name;
+      *response->add_nodes() = to_proto(view);
+    }
+    return rpc::finish_now(reactor);
+  });
+}
+
+grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* context,
+                                                  const v1::CordonNodeRequest* request, v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+    const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
+    reconciler_.cordon(node_id(request->name()), true, request->reason(),
+                       rpc::finish<reconcile::NodeView>(reactor, fill));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* NodeService::UncordonNode(grpc::CallbackServerContext* context,
+                                                    const v1::UncordonNodeRequest* request, v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+    const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
+    reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill));
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace titan::api

@@ -1,0 +1,25 @@
+#pragma once
+
+#include "controller/reconcile/reconciler.h"
+#include "titan/v1/node.grpc.pb.h"
+
+namespace titan::api {
+
+class NodeService : public v1::NodeService::CallbackService {
+ public:
+  explicit NodeService(reconcile::Reconciler& reconciler) : reconciler_(reconciler) {}
+
+  grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
+                                    v1::Node* response) override;
+  grpc::ServerUnaryReactor* ListNodes(grpc::CallbackServerContext* context, const v1::ListNodesRequest* request,
+                                      v1::ListNodesResponse* response) override;
+  grpc::ServerUnaryReactor* CordonNode(grpc::CallbackServerContext* context, const v1::CordonNodeRequest* request,
+                                       v1::Node* response) override;
+  grpc::ServerUnaryReactor* UncordonNode(grpc::CallbackServerContext* context, const v1::UncordonNodeRequest* request,
+                                         v1::Node* response) override;
+
+ private:
+  reconcile::Reconciler& reconciler_;
+};
+
+}  // namespace titan::api

@@ -1,0 +1,19 @@
+#pragma once
+
+#include <string>
+
+#include "absl/status/statusor.h"
+
+namespace titan::api {
+
+// AIP-158: sizes default to 50 and stop at 1000; tokens are opaque and bound to the request's other arguments.
+struct Page {
+  int size = 50;
+  std::string after;  // What write_token was given; empty on the first page.
+};
+
+// `bound_to`: the other arguments as text. Errors: InvalidArgument for a negative size, or a token of another request.
+absl::StatusOr<Page> read_page(int size, const std::string& token, const std::string& bound_to);
+std::string write_token(const std::string& after, const std::string& bound_to);
+
+}  // namespace titan::api

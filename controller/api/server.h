@@ -1,0 +1,51 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/status/statusor.h"
+#include "common/sync/sync.h"
+#include "controller/api/job_service.h"
+#include "controller/api/node_service.h"
+#include "controller/api/worker_service.h"
+#include "grpcpp/server.h"
+
+namespace titan::api {
+
+struct ServerOptions {
+  std::string address = "127.0.0.1:7700";  // HOST:PORT or unix:PATH; port 0 takes a free one.
+  bool reflection = true;
+  std::function<std::string()> new_id;
+};
+
+// The services on one port, and the thread that gives the reconciler its time.
+class Server {
+ public:
+  // Errors: Unavailable when the address cannot be listened on.
+  static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
+                                                       ServerOptions options);
+  // Ends streams, waits for calls in progress.
+  ~Server();
+
+  int port() const { return port_; }
+
+ private:
+  Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options);
+  void run_ticks();
+
+  reconcile::Reconciler& reconciler_;
+  reconcile::Wakers ticks_;
+  LogRouter logs_;
+  JobService jobs_;
+  NodeService nodes_;
+  WorkerService workers_;
+  std::unique_ptr<grpc::Server> server_;
+  int port_ = 0;
+  sync::Mutex mutex_;
+  sync::Condition stop_;
+  bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
+  std::thread ticker_;
+};
+
+}  // namespace titan::api

@@ -1,0 +1,91 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "common/rpc/error.h"
+#include "common/sync/sync.h"
+#include "controller/reconcile/published.h"
+#include "grpcpp/support/server_callback.h"
+
+namespace titan::api {
+
+// A server stream that pulls: refill() is asked for more only when everything before is written, so that a reader who
+// does not read costs one small queue. Woken when there may be something new.
+template <typename Message>
+class Stream : public grpc::ServerWriteReactor<Message>,
+               public reconcile::Waker,
+               public std::enable_shared_from_this<Stream<Message>> {
+ public:
+  void begin() {
+    self_ = this->shared_from_this();
+    wake();
+  }
+
+  void wake() override {
+    sync::Lock lock(mutex_);
+    pump();
+  }
+
+  void OnWriteDone(bool ok) override {
+    sync::Lock lock(mutex_);
+    writing_ = false;
+    queue_.pop_front();
+    if (!ok) return end(absl::CancelledError("the reader is gone"));
+    pump();
+  }
+
+  void OnCancel() override {
+    sync::Lock lock(mutex_);
+    end(absl::CancelledError("the reader is gone"));
+  }
+
+  void OnDone() override {
+    std::shared_ptr<Stream> self = std::move(self_);
+    sync::Lock lock(mutex_);
+    finished_ = true;
+  }
+
+ protected:
+  // Queues what there is now with add(), or ends the stream with end(). Under the lock.
+  virtual void refill() = 0;
+
+  void add(Message message) { queue_.push_back(std::move(message)); }
+  // After what is queued has been written.
+  void end(const absl::Status& status) {
+    if (ending_) return;
+    ending_ = true;
+    status_ = status;
+    if (!status.ok() && !writing_) queue_.clear();
+    finish_when_written();
+  }
+  bool ending() const { return ending_; }
+
+  sync::Mutex mutex_;
+
+ private:
+  void pump() {
+    if (writing_ || finished_) return;
+    if (queue_.empty() && !ending_) refill();
+    if (!queue_.empty() && !finished_) {
+      writing_ = true;
+      this->StartWrite(&queue_.front());
+      return;
+    }
+    finish_when_written();
+  }
+
+  void finish_when_written() {
+    if (!ending_ || finished_ || writing_ || !queue_.empty()) return;
+    finished_ = true;
+    this->Finish(rpc::to_grpc(status_));
+  }
+
+  std::shared_ptr<Stream> self_;
+  std::deque<Message> queue_;
+  bool writing_ = false, ending_ = false, finished_ = false;
+  absl::Status status_;
+};
+
+}  // namespace titan::api

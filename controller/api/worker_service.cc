@@ -1,0 +1,99 @@
+#include "controller/api/worker_service.h"
+
+#include <deque>
+
+#include "common/rpc/error.h"
+#include "common/sync/sync.h"
+
+namespace titan::api {
+namespace {
+
+// Lives until gRPC has said OnDone and nobody holds it as a session any more.
+class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>,
+                      public cluster::Session,
+                      public std::enable_shared_from_this<WorkerSession> {
+ public:
+  WorkerSession(reconcile::Reconciler& reconciler, LogRouter& logs) : reconciler_(reconciler), logs_(logs) {}
+
+  void begin() {
+    self_ = shared_from_this();
+    StartRead(&incoming_);
+  }
+
+  void send(const v1::ControllerMessage& message) override {
+    sync::Lock lock(mutex_);
+    if (finished_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
+
+  void close(const std::string& why) override {
+    finish(rpc::to_grpc(rpc::error(absl::StatusCode::kAborted, "SESSION_REPLACED", why)));
+  }
+
+  void OnReadDone(bool ok) override {
+    if (!ok) return finish(grpc::Status::OK);
+    if (node_.empty()) {
+      if (!incoming_.has_register_()) {
+        return finish(rpc::to_grpc(rpc::error(absl::StatusCode::kInvalidArgument, "REGISTER_FIRST",
+                                              "the first message of a session must be Register")));
+      }
+      node_ = incoming_.register_().node();
+      const absl::Status opened = reconciler_.open_session(incoming_.register_(), shared_from_this());
+      if (!opened.ok()) {
+        node_.clear();
+        return finish(rpc::to_grpc(opened));
+      }
+    } else if (incoming_.has_log()) {
+      logs_.deliver(incoming_.log());
+    } else {
+      reconciler_.on_message(node_, shared_from_this(), incoming_);
+    }
+    incoming_.Clear();
+    StartRead(&incoming_);
+  }
+
+  void OnWriteDone(bool ok) override {
+    sync::Lock lock(mutex_);
+    outgoing_.pop_front();
+    if (!ok) outgoing_.clear();  // The stream is broken; its end follows.
+    if (!outgoing_.empty() && !finished_) StartWrite(&outgoing_.front());
+  }
+
+  void OnDone() override {
+    {
+      sync::Lock lock(mutex_);
+      finished_ = true;
+    }
+    if (!node_.empty()) reconciler_.close_session(node_, this);
+    self_.reset();
+  }
+
+ private:
+  void finish(const grpc::Status& status) {
+    sync::Lock lock(mutex_);
+    if (finished_) return;
+    finished_ = true;
+    Finish(status);
+  }
+
+  reconcile::Reconciler& reconciler_;
+  LogRouter& logs_;
+  std::shared_ptr<WorkerSession> self_;
+  std::string node_;  // Set by the first message; reading side only.
+  v1::WorkerMessage incoming_;
+  sync::Mutex mutex_;
+  std::deque<v1::ControllerMessage> outgoing_ TITAN_GUARDED_BY(mutex_);
+  bool finished_ TITAN_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace
+
+grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>* WorkerService::Session(
+    grpc::CallbackServerContext*) {
+  auto session = std::make_shared<WorkerSession>(reconciler_, logs_);
+  session->begin();
+  return session.get();
+}
+
+}  // namespace titan::api

@@ -1,0 +1,162 @@
+// titan-controller: flags, wiring, and an orderly end.
+
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status.h"
+#include "controller/api/gauges.h"
+#include "controller/api/server.h"
+#include "controller/store/sqlite_store.h"
+
+namespace titan {
+namespace {
+
+struct Flags {
+  std::string listen = "127.0.0.1:7700";
+  std::string state = "titan-controller-state";
+  int metrics_port = 7701;
+  std::string metrics_host = "127.0.0.1";
+  int lease_ms = 5000;
+  std::string port_file;
+  bool reflection = true;
+};
+
+// Ids that nobody can guess or meet twice; thread-safe.
+class Ids {
+ public:
+  std::string next() {
+    const std::lock_guard lock(mutex_);
+    return absl::StrFormat("%08x%08x%08x", device_(), device_(), device_());
+  }
+  double fraction() {
+    const std::lock_guard lock(mutex_);
+    return device_() / 4294967296.0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::random_device device_;
+};
+
+// Tells systemd, when it started us, that the store is replayed and calls are taken.
+void notify_ready() {
+  const char* path = getenv("NOTIFY_SOCKET");
+  if (path == nullptr) return;
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const size_t length = std::min(strlen(path), sizeof address.sun_path - 1);
+  memcpy(address.sun_path, path, length);
+  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
+  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const char ready[] = "READY=1";
+  if (fd >= 0) {
+    (void)sendto(fd, ready, sizeof ready - 1, 0, reinterpret_cast<sockaddr*>(&address),
+                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length));
+    close(fd);
+  }
+}
+
+// Renamed into place, so that a reader sees both ports or none.
+absl::Status write_ports(const std::string& path, int port, int metrics_port) {
+  if (path.empty()) return absl::OkStatus();
+  const std::string temporary = path + ".tmp";
+  std::ofstream(temporary) << absl::StrFormat("{\"port\": %d, \"metrics\": %d}\n", port, metrics_port);
+  if (rename(temporary.c_str(), path.c_str()) != 0)
+    return errno_status(errno, absl::StrCat("write --port-file ", path));
+  return absl::OkStatus();
+}
+
+absl::Status run(const Flags& flags) {
+  sigset_t signals;
+  sigemptyset(&signals);
+  sigaddset(&signals, SIGTERM);
+  sigaddset(&signals, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // Inherited by every thread; the main one waits for them.
+  signal(SIGPIPE, SIG_IGN);
+
+  std::error_code failed;
+  std::filesystem::create_directories(flags.state, failed);
+  if (failed) return absl::UnavailableError(absl::StrCat("cannot make --state ", flags.state, ": ", failed.message()));
+  metrics::Metrics metrics;
+  reconcile::Measures measures(metrics);
+  auto ids = std::make_shared<Ids>();
+
+  store::SqliteOptions store_options;
+  store_options.on_fatal = [&](const absl::Status& status) {
+    // After a failed write nothing in memory can be trusted: end, and let the supervisor start a fresh process that
+    // replays the disk.
+    measures.store_failed();
+    std::cerr << "titan-controller: " << status.message() << "; ending" << std::endl;
+    _exit(3);
+  };
+  store_options.on_commit = [&](int, absl::Duration took) { measures.store_commit(took); };
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
+                         store::SqliteStore::open(absl::StrCat(flags.state, "/titan.db"), store_options));
+  reconcile::Options options;
+  options.lease = absl::Milliseconds(flags.lease_ms);
+  options.beat = std::min(absl::Seconds(1), options.lease / 5);
+  options.cluster = store->id();
+  options.jitter = [ids] { return ids->fraction(); };
+  options.new_id = [ids] { return ids->next(); };
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
+                         reconcile::Reconciler::open(*store, system_clock(), options, measures));
+  metrics.add(std::make_shared<api::Gauges>(*reconciler));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
+                         api::Server::start(*reconciler, *store, {flags.listen, flags.reflection, options.new_id}));
+  int metrics_port = -1;
+  if (flags.metrics_port >= 0) {
+    TITAN_ASSIGN_OR_RETURN(metrics_port, metrics.serve(absl::StrCat(flags.metrics_host, ":", flags.metrics_port)));
+  }
+  TITAN_RETURN_IF_ERROR(write_ports(flags.port_file, server->port(), metrics_port));
+  std::cerr << "titan-controller " << TITAN_VERSION << ": listening on port " << server->port() << ", metrics on port "
+            << metrics_port << ", state in " << flags.state << std::endl;
+  notify_ready();
+
+  int received = 0;
+  sigwait(&signals, &received);
+  std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
+  server.reset();  // No more calls,
+  store.reset();   // then everything queued is written; its callbacks still need the reconciler.
+  return absl::OkStatus();
+}
+
+}  // namespace
+}  // namespace titan
+
+int main(int argc, char** argv) {
+  titan::Flags flags;
+  CLI::App app{
+      "Queues, places, watches and heals training jobs.\n\n"
+      "  titan-controller --state /var/lib/titan\n"
+      "  titan-controller --listen 0.0.0.0:7700 --state ./state --metrics-port 7701\n"};
+  app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
+      ->capture_default_str();
+  app.add_option("--state", flags.state, "Folder of the durable store")->capture_default_str();
+  app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
+      ->capture_default_str();
+  app.add_option("--metrics-host", flags.metrics_host, "Where the Prometheus page listens")->capture_default_str();
+  app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
+      ->capture_default_str()
+      ->check(CLI::Range(200, 3'600'000));
+  app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
+  app.set_version_flag("--version", std::string("titan-controller " TITAN_VERSION));
+  CLI11_PARSE(app, argc, argv);
+  const absl::Status status = titan::run(flags);
+  if (status.ok()) return 0;
+  std::cerr << "titan-controller: " << status.message() << std::endl;
+  return 1;
+}
