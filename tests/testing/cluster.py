@@ -113,7 +113,7 @@ class Cluster:
         daemon = self._add("controller", [*command, "--listen", "127.0.0.1:0", "--port-file", port_file])
         ports = wait_until("controller port file", lambda: self._ports(port_file, daemon))
         self.address = f"127.0.0.1:{ports['port']}"
-        self.metrics_port = ports.get("metrics_port")
+        self.metrics_port = ports["metrics"]
         # A restarted controller must be found under the same address.
         daemon.command = [*command, "--listen", self.address, "--port-file", port_file]
 

@@ -1,0 +1,98 @@
+"""Seconds from launch to the first finished step: `titanctl run configs/llama3_tiny.toml --nproc 2` beside torchtitan under torchrun.
+
+  .deps/venv/bin/python tests/bench/first_step.py [--repeat 5] [--no-peer]
+
+Both print a line for step 1; the clock stops when that line arrives. Titan's phases come from rank 0's own events.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
+COMMON = ["--training.steps", "2", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
+          "--lr_scheduler.warmup_steps", "1"]
+
+
+def until_first_step(command, environment, folder):
+    """Starts `command`, gives (seconds until its line for step 1, wall clock at the start), waits for its end."""
+    began, start = time.time(), time.monotonic()
+    process = subprocess.Popen([str(word) for word in command], env={**os.environ, **environment}, cwd=folder, text=True,
+                               stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    seconds, output = None, []
+    for line in process.stdout:
+        output.append(line)
+        if seconds is None and "step:" in line and "loss:" in line:
+            seconds = time.monotonic() - start
+    if process.wait() != 0 or seconds is None:
+        sys.exit(f"{command[0]} ended with {process.returncode}:\n{''.join(output[-30:])}")
+    return seconds, began
+
+
+def phases(cache, began):
+    """What rank 0 tells: seconds from the launch to its start, then of each phase until the first step was finished."""
+    (spool,) = cache.glob("titan/run-*/worker/**/rank-0.events.jsonl")
+    events = [json.loads(line) for line in spool.read_text().splitlines()]
+    times = {}
+    started = next(e for e in events if e["kind"] == "started")["time"] / 1e9
+    times["until the rank starts"] = started - began
+    for event in events:
+        if event["kind"] == "phase" and event["previous"] not in times:
+            times[event["previous"]] = event["seconds"]
+        if event["kind"] == "step":
+            times["launch to step 1, in the rank"] = event["time"] / 1e9 - began
+            return times
+    return times
+
+
+def titan():
+    with tempfile.TemporaryDirectory() as folder:
+        cache = Path(folder) / "cache"
+        command = [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", "--keep-state",
+                   *COMMON, "--checkpoint.no_enable", "--validation.no_enable", "--metrics.no_enable_tensorboard",
+                   "--job.dump_folder", Path(folder) / "dump"]
+        seconds, began = until_first_step(command, {"XDG_CACHE_HOME": str(cache)}, folder)
+        return seconds, phases(cache, began)
+
+
+def torchtitan():
+    with tempfile.TemporaryDirectory() as folder:
+        command = [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c10d",
+                   "--rdzv_endpoint", "localhost:0", SOURCE / "tests/bench/torchtitan_main.py", *COMMON, "--model.name", "llama3",
+                   "--model.flavor", "debugmodel", "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test",
+                   "--training.dataset_path", DEPS / "assets/c4_test", "--activation_checkpoint.mode", "none",
+                   "--job.dump_folder", Path(folder) / "dump"]
+        environment = {"PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+        return until_first_step(command, environment, folder)[0]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--no-peer", action="store_true")
+    options = parser.parse_args()
+    ours, theirs = [], []
+    for _ in range(options.repeat):  # In turns, so that what else the machine does hits both.
+        ours.append(titan())
+        if not options.no_peer:
+            theirs.append(torchtitan())
+    median = statistics.median(seconds for seconds, _ in ours)
+    print(f"titan       {median:.2f} s   (of {', '.join(f'{s:.2f}' for s, _ in sorted(ours))})")
+    for phase in ours[0][1]:
+        print(f"  {phase:<32}{statistics.median(p.get(phase, 0) for _, p in ours):.3f} s")
+    if theirs:
+        peer = statistics.median(theirs)
+        print(f"torchtitan  {peer:.2f} s   (of {', '.join(f'{s:.2f}' for s in sorted(theirs))})")
+        print(f"ratio       {peer / median:.1f}")
+
+
+if __name__ == "__main__":
+    main()

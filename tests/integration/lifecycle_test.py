@@ -1,0 +1,133 @@
+"""A job's life through a real controller, workers, shims and ranks, as a user sees it through titanctl."""
+
+import json
+import re
+import sys
+import tempfile
+import unittest
+import urllib.request
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import Cluster, wait_until
+from jobs import committed_steps, losses, tiny, wait_step
+
+
+class Lifecycle(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.cluster = cls.enterClassContext(Cluster(workers=2, devices=2))
+
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def submit(self, name="dump", **options):
+        return self.cluster.submit(*tiny(self.folder / name, **{"steps": 10, **options}))
+
+    def test_submit_wait_describe_list_logs_events(self):
+        done = self.cluster.titanctl("submit", *tiny(self.folder / "dump", steps=10, ranks_per_node=1), "--job-id", "first", "--wait")
+        self.assertEqual("first\n", done.stdout)
+        self.assertIn("SUCCEEDED", done.stderr)
+
+        job = self.cluster.job("first")
+        self.assertEqual(("first", "SUCCEEDED", 10), (job["id"], job["state"], job["progress"]["step"]))
+        self.assertEqual({"n1", "n2"}, {p["node"] for p in job["attempts"][0]["placements"]})
+        self.assertEqual(2, job["spec"]["config"]["resources"]["ranks"])
+        self.assertEqual("FINISHED", job["attempts"][0]["end_cause"])
+        self.assertEqual(losses(self.folder / "dump")[10], job["progress"]["loss"])
+        self.assertEqual([5, 10], committed_steps(self.folder / "dump"))
+
+        table = self.cluster.titanctl("list").stdout
+        self.assertRegex(table, r"first +SUCCEEDED +10/10 +\d")
+        self.assertIn("first", [j["id"] for j in self.cluster.ask("list", "--state", "succeeded")["jobs"]])
+        self.assertNotIn("first", [j["id"] for j in self.cluster.ask("list", "--state", "running,queued")["jobs"]])
+        self.assertIn("attempts", self.cluster.titanctl("job", "describe", "first").stdout)
+        self.assertIn('state: "SUCCEEDED"', self.cluster.titanctl("describe", "first", "-o", "yaml").stdout)
+
+        log = self.cluster.titanctl("logs", "first", "--rank", 0).stdout
+        self.assertIsNone(re.search("\033", log), "colours off a terminal")
+        self.assertEqual(10, len([line for line in log.splitlines() if "loss:" in line]))
+        both = self.cluster.titanctl("logs", "first").stdout
+        self.assertIn("[rank 0] ", both)
+        self.assertEqual(3, len(self.cluster.titanctl("logs", "first", "--rank", 0, "--tail", 3).stdout.splitlines()))
+
+        reasons = [event["reason"] for event in self.cluster.events("first")]
+        self.assertEqual("JobQueued", reasons[0])
+        self.assertEqual("JobSucceeded", reasons[-1])
+        self.assertEqual(2, reasons.count("CheckpointCommitted"))
+        revisions = [event["revision"] for event in self.cluster.events("first")]
+        self.assertEqual(sorted(revisions), revisions)
+
+    def test_not_found_and_timeout(self):
+        for verb in (["describe"], ["logs"], ["cancel"], ["checkpoint"], ["wait"], ["events"], ["node", "describe"]):
+            done = self.cluster.titanctl(*verb, "nosuch", check=False)
+            self.assertEqual(3, done.returncode, f"{verb}: {done.stderr}")
+            self.assertIn("nosuch", done.stderr)
+        job = self.submit(steps=500)
+        self.assertEqual(4, self.cluster.titanctl("wait", job, "--timeout", 0.2, check=False).returncode)
+        self.cluster.titanctl("cancel", job, "--now", "--wait")
+        self.assertEqual(1, self.cluster.titanctl("wait", job, check=False).returncode)
+
+    def test_on_demand_checkpoint_and_cancel(self):
+        job = self.submit(steps=500, interval=500)
+        wait_step(self.folder / "dump", 2)
+        self.cluster.titanctl("checkpoint", job, "--wait", "--timeout", 30)
+        self.assertTrue(committed_steps(self.folder / "dump"))
+        self.assertEqual("RUNNING", self.cluster.job(job)["state"])
+        self.cluster.titanctl("cancel", job, "--wait", "--timeout", 30)
+        end = self.cluster.job(job)
+        self.assertEqual("CANCELLED", end["state"])
+        self.assertEqual(max(losses(self.folder / "dump")), max(committed_steps(self.folder / "dump")))
+        self.cluster.titanctl("cancel", job)  # Idempotent.
+        self.assertEqual([], self.cluster.ranks())
+
+    def test_a_job_that_does_not_fit_waits_and_says_why(self):
+        done = self.cluster.titanctl("submit", *tiny(self.folder / "dump", ranks=64), "-q", check=False)
+        if done.returncode == 0:
+            job = done.stdout.strip()
+            waiting = wait_until("a reason", lambda: (j := self.cluster.job(job))["pending_reason"] and j)
+            self.assertEqual(("QUEUED", "INSUFFICIENT_DEVICES"), (waiting["state"], waiting["pending_reason"]))
+            self.assertIn("64", waiting["pending_message"])
+            self.cluster.titanctl("cancel", job)
+        else:
+            self.fail(done.stderr)
+
+    def test_two_live_jobs_do_not_share_a_dump_folder(self):
+        job = self.submit(steps=500)
+        done = self.cluster.titanctl("submit", *tiny(self.folder / "dump"), check=False)
+        self.assertEqual(1, done.returncode)
+        self.assertIn(str(self.folder / "dump"), done.stderr)
+        self.cluster.titanctl("cancel", job, "--now", "--wait")
+
+    def test_cordoned_nodes_take_no_ranks(self):
+        self.cluster.titanctl("node", "cordon", "n1", "--reason", "test")
+        try:
+            job = self.submit(steps=3)
+            self.assertEqual({"n2"}, {p["node"] for p in self.cluster.succeed(job)["attempts"][0]["placements"]})
+            self.assertIn("CORDONED", self.cluster.titanctl("node", "list").stdout)
+            node = self.cluster.ask("node", "describe", "n1")
+            self.assertEqual((True, "test"), (node["cordoned"], node["cordon_reason"]))
+        finally:
+            self.cluster.titanctl("node", "uncordon", "n1")
+        self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
+
+    def test_user_errors_are_told_and_not_retried_forever(self):
+        """The second data file is broken, which only the rank sees."""
+        text = self.folder / "text"
+        text.mkdir()
+        (text / "a.json").write_text(json.dumps({"text": "one line that is fine " * 20}) + "\n")
+        (text / "b.json").write_text("broken\n" * 50)
+        job = self.submit(steps=500, extra=["--training.dataset_path", text, "--training.dataloader.max_bad_lines", 3])
+        end = self.cluster.wait(job)
+        self.assertEqual("FAILED", end["state"])
+        self.assertIn("b.json", end["failure_message"])
+        self.assertLessEqual(len(end["attempts"]), 2)
+
+    def test_prometheus_page(self):
+        page = urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=10).read().decode()
+        for name in ("titan_jobs", "titan_nodes", "titan_build_info"):
+            self.assertIn(name, page)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

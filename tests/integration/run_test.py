@@ -1,0 +1,94 @@
+"""`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+import uuid
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+import processes
+from cluster import BIN, MARK, wait_until
+from jobs import committed_steps, last_step, losses, tiny, wait_step
+
+
+class Run(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        self.dump = self.folder / "dump"
+        self.mark = uuid.uuid4().hex
+        self.addCleanup(self.kill_all)
+
+    def left(self):
+        return processes.all_with(MARK, self.mark)
+
+    def kill_all(self):
+        for process in self.left():
+            process.kill()
+
+    def run_titanctl(self, *arguments):
+        environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
+        return subprocess.Popen([BIN / "titanctl", "run", *map(str, arguments)], env=environment, cwd=self.folder, text=True,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
+
+    def test_runs_to_the_end_and_leaves_nothing_running(self):
+        process = self.run_titanctl(*tiny(self.dump, steps=10))
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(0, process.returncode, err)
+        self.assertEqual(10, len([line for line in out.splitlines() if "loss:" in line]))
+        self.assertIn("SUCCEEDED", err)
+        self.assertEqual(10, len(losses(self.dump)))
+        self.assertEqual([], self.left())
+        self.assertEqual([], list((self.folder / "cache/titan").iterdir()))
+
+    def test_first_interrupt_saves_and_stops(self):
+        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        wait_step(self.dump, 3)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=30)
+        self.assertEqual(130, process.returncode, err)
+        self.assertEqual([last_step(self.dump)], committed_steps(self.dump))
+        self.assertEqual([], self.left())
+
+    def test_second_interrupt_kills(self):
+        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        wait_step(self.dump, 3)
+        for rank in [p for p in self.left() if p.program == "titan-rank"]:
+            rank.kill(signal.SIGSTOP)  # So that the first one cannot end it.
+        process.send_signal(signal.SIGINT)
+        while "Ctrl-C again kills" not in (line := process.stderr.readline()):
+            self.assertTrue(line, "titanctl ended at the first interrupt")
+        process.send_signal(signal.SIGINT)
+        process.communicate(timeout=30)
+        self.assertEqual(130, process.returncode)
+        wait_until("end of all processes", lambda: not self.left())
+
+    def test_killed_titanctl_takes_its_daemons_and_ranks_down(self):
+        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        wait_step(self.dump, 2)
+        process.kill()
+        process.communicate()
+        wait_until("end of all processes", lambda: not self.left(), 40)
+
+    def test_a_bad_configuration_starts_nothing(self):
+        process = self.run_titanctl(*tiny(self.dump), "--training.stepz", 3)
+        _, err = process.communicate(timeout=10)
+        self.assertEqual(2, process.returncode)
+        self.assertIn("training.steps", err)
+        self.assertFalse((self.folder / "cache").exists())
+
+    def test_a_failing_job_gives_its_reason(self):
+        text = self.folder / "text"
+        text.mkdir()
+        (text / "a.json").write_text('{"text": "hello"}\n' + "broken\n" * 50)
+        process = self.run_titanctl(*tiny(self.dump, extra=["--training.dataset_path", text, "--training.dataloader.max_bad_lines", 3]))
+        _, err = process.communicate(timeout=60)
+        self.assertEqual(1, process.returncode, err)
+        self.assertIn("a.json", err)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
