@@ -1,4 +1,7 @@
-"""docs/bad-inputs.md shows the rows of bad_inputs.json. `bad_inputs_doc_test.py --write` writes that part of the page anew."""
+"""docs/bad-inputs.md shows the rows of bad_inputs.json and of tests/integration/bad_files.py.
+
+`bad_inputs_doc_test.py --write` writes these parts of the page anew.
+"""
 import json
 import os
 import pathlib
@@ -6,7 +9,8 @@ import sys
 
 SOURCE = pathlib.Path(os.environ.get("TITAN_SOURCE", pathlib.Path(__file__).parents[3]))
 PAGE = SOURCE / "docs" / "bad-inputs.md"
-BEGIN, END = "<!-- configurations: begin -->\n", "<!-- configurations: end -->\n"
+sys.path.insert(0, str(SOURCE / "tests" / "integration"))
+import bad_files  # noqa: E402
 
 
 def cell(text):
@@ -28,17 +32,29 @@ def table(rows):
     return "\n".join(lines) + "\n"
 
 
+def files_table():
+    lines = ["| what is wrong | exit code | key | the message says |", "|---|---|---|---|"]
+    for name, _, key, said in bad_files.CASES:
+        lines.append(f"| {cell(name)} | 2 | {code(key)} | {cell(' … '.join(said))} |")
+    return "\n".join(lines) + "\n"
+
+
+def replace(page, name, text):
+    begin, end = f"<!-- {name}: begin -->\n", f"<!-- {name}: end -->\n"
+    start = page.index(begin) + len(begin)
+    return page[:start] + text + page[page.index(end) :]
+
+
 def main():
     rows = json.loads((SOURCE / "tests/common/config/bad_inputs.json").read_text())
     page = PAGE.read_text()
-    start, end = page.index(BEGIN) + len(BEGIN), page.index(END)
-    fresh = page[:start] + table(rows) + page[end:]
+    fresh = replace(replace(page, "configurations", table(rows)), "files", files_table())
     if "--write" in sys.argv:
         PAGE.write_text(fresh)
     elif fresh != page:
-        print("docs/bad-inputs.md is not what bad_inputs.json gives: run tests/common/config/bad_inputs_doc_test.py --write")
+        print("docs/bad-inputs.md is not what the tables give: run tests/common/config/bad_inputs_doc_test.py --write")
         return 1
-    print(f"{len(rows)} rows")
+    print(f"{len(rows)} configurations, {len(bad_files.CASES)} files")
     return 0
 
 
