@@ -261,7 +261,10 @@ void Attempt::shim_is_gone() {
     return refuse({"LAUNCH_FAILED", absl::StrCat("titan-shim did not start: ", shim_words(run_folder_))});
   }
   on_status(state);
-  end_when_ranks_are_gone(/*shim_lost=*/state.value("state", "") != "ended");
+  // A full disk may have kept the last state out of shim.json, but not the exits, whose room is reserved.
+  const absl::StatusOr<std::vector<shim::ExitRecord>> exits = shim::read_exits(run_folder_);
+  const bool all_recorded = exits.ok() && exits->size() == ranks_.size();
+  end_when_ranks_are_gone(/*shim_lost=*/state.value("state", "") != "ended" && !all_recorded);
 }
 
 // The kernel kills the ranks of a dead shim; what they left behind is found by its environment. Ended is said when all

@@ -69,7 +69,7 @@ AttemptHost Daemon::make_host() {
   // the loop.
   host.aside = [](std::function<void()> work) { std::thread(std::move(work)).detach(); };
   host.on_over = [this](const AttemptKey& key) { loop_.post([this, key] { on_over(key); }); };
-  host.count_events = [this](int64_t events) { metrics_.count_events(events); };
+  host.count_events = [this](int64_t events) { metrics_.events.Increment(static_cast<double>(events)); };
   return host;
 }
 
@@ -154,7 +154,7 @@ void Daemon::on_welcome(const v1::Welcome& welcome) {
   lease_milliseconds_ = welcome.lease_milliseconds() > 0 ? welcome.lease_milliseconds() : lease_milliseconds_;
   heard_at_ = shim::monotonic_nanos();
   last_loss_.clear();
-  metrics_.count_session();
+  metrics_.sessions.Increment();
   log_line(absl::StrCat("connected to ", options_.controller, ", lease ", lease_milliseconds_, " ms"));
   for (const auto& [key, attempt] : attempts_) attempt->on_session();
 }
@@ -186,7 +186,7 @@ void Daemon::tick() {
   }
   if (connected_) {
     session_->send(std::move(message));
-    metrics_.count_beat();
+    metrics_.beats.Increment();
   }
   update_metrics();
   if (beat_ % kCleanUpBeats == 0) clean_up();
@@ -204,10 +204,11 @@ void Daemon::update_metrics() {
     live += attempt->over() ? 0 : 1;
     dropped += attempt->log_bytes_dropped();
   }
-  metrics_.set_connected(connected_);
-  metrics_.set_ranks(ranks);
-  metrics_.set_attempts(live);
-  metrics_.set_devices(resources_.devices, resources_.devices - static_cast<int>(free_devices().size()));
+  metrics_.connected.Set(connected_ ? 1 : 0);
+  metrics_.ranks.Set(ranks);
+  metrics_.attempts.Set(live);
+  metrics_.devices.Set(resources_.devices);
+  metrics_.devices_used.Set(resources_.devices - static_cast<int>(free_devices().size()));
   metrics_.set_log_bytes_dropped(dropped);
 }
 
@@ -235,7 +236,7 @@ void Daemon::on_over(const AttemptKey& key) {
   const auto found = attempts_.find(key);
   if (found == attempts_.end()) return;
   const AttemptRecord& record = found->second->record();
-  if (record.error_reason == "SHIM_LOST") metrics_.count_shim_lost();
+  if (record.error_reason == "SHIM_LOST") metrics_.shims_lost.Increment();
   if (forgetting_.erase(key) > 0) forget(key);
   end_if_all_stopped();
 }

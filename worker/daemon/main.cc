@@ -118,7 +118,7 @@ int main(int argc, char** argv) {
   if (!daemon.ok()) return fail(daemon.status());
   int metrics_port = 0;
   if (flags.metrics_port >= 0) {
-    const absl::StatusOr<int> served = metrics.serve(flags.metrics_address, flags.metrics_port);
+    const absl::StatusOr<int> served = metrics.serve(absl::StrCat(flags.metrics_address, ":", flags.metrics_port));
     if (!served.ok()) return fail(served.status());
     metrics_port = *served;
   }

@@ -1,9 +1,10 @@
 #pragma once
 
-#include <memory>
+#include <cstdint>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/metrics.h"
 
 namespace titan::daemon {
 
@@ -11,26 +12,27 @@ namespace titan::daemon {
 class Metrics {
  public:
   explicit Metrics(const std::string& node);
-  ~Metrics();
-  Metrics(const Metrics&) = delete;
-  Metrics& operator=(const Metrics&) = delete;
 
-  // Serves http://ADDRESS:PORT/metrics; returns the port, which the system chooses when 0 is asked for.
-  absl::StatusOr<int> serve(const std::string& address, int port);
+  // Serves http://ADDRESS/metrics; returns the port, which the system chooses when 0 is asked for.
+  absl::StatusOr<int> serve(const std::string& address) { return metrics_.serve(address); }
 
-  void set_connected(bool connected);
-  void set_ranks(int running);
-  void set_attempts(int live);
-  void set_devices(int all, int used);
   void set_log_bytes_dropped(int64_t bytes);  // Sum over the attempts of this daemon's life; never falls.
-  void count_beat();
-  void count_events(int64_t events);
-  void count_session();
-  void count_shim_lost();
 
  private:
-  struct Parts;
-  std::unique_ptr<Parts> parts_;
+  titan::metrics::Metrics metrics_;
+  const titan::metrics::Labels labels_;
+  prometheus::Counter& log_dropped_;
+
+ public:
+  prometheus::Gauge& connected;
+  prometheus::Gauge& ranks;
+  prometheus::Gauge& attempts;
+  prometheus::Gauge& devices;
+  prometheus::Gauge& devices_used;
+  prometheus::Counter& beats;
+  prometheus::Counter& events;
+  prometheus::Counter& sessions;
+  prometheus::Counter& shims_lost;
 };
 
 }  // namespace titan::daemon

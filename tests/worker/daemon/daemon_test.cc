@@ -1,0 +1,610 @@
+// titan-worker as a process, with a stand-in controller and stand-in ranks: commands, kills, restarts.
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+#include "tests/worker/daemon/fake_controller.h"
+#include "tests/worker/shim/run_folder.h"
+#include "worker/shim/process.h"
+
+namespace titan::daemon {
+namespace {
+
+using nlohmann::json;
+using rank_protocol::TempFolder;
+using shim::alive;
+using shim::eventually;
+using ::testing::HasSubstr;
+using Report = v1::AttemptReport;
+
+// A daemon of its own, with its state in a folder that goes away.
+class Worker {
+ public:
+  Worker(FakeController& controller, std::string node, std::vector<std::string> flags = {})
+      : controller_(controller), node_(std::move(node)), flags_(std::move(flags)) {
+    start();
+  }
+  ~Worker() {
+    kill(SIGKILL);
+    end_ranks();
+  }
+  void start() {
+    std::vector<std::string> arguments = {shim::worker_binary(),
+                                          "--controller",
+                                          controller_.address(),
+                                          "--node",
+                                          node_,
+                                          "--state",
+                                          state(),
+                                          "--devices",
+                                          "cpu:4",
+                                          "--rank-binary",
+                                          shim::fake_rank_binary()};
+    arguments.insert(arguments.end(), flags_.begin(), flags_.end());
+    std::vector<char*> pointers;
+    for (std::string& argument : arguments) pointers.push_back(argument.data());
+    pointers.push_back(nullptr);
+    pid_ = ::fork();
+    if (pid_ != 0) return;
+    const int log = ::open((folder_.file("worker.log")).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
+    ::dup2(log, 2);
+    ::execv(pointers[0], pointers.data());
+    ::_exit(127);
+  }
+  int kill(int signal) {
+    int status = 0;
+    if (pid_ <= 0) return 0;
+    ::kill(pid_, signal);
+    ::waitpid(pid_, &status, 0);
+    pid_ = 0;
+    return status;
+  }
+  // Whatever still runs below the state folder.
+  void end_ranks() {
+    std::error_code error;
+    for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
+      if (item.path().filename() != "shim.json") continue;
+      const json shim = json::parse(*shim::read_file(item.path().string()), nullptr, false);
+      const pid_t pid = shim.value("pid", 0);
+      if (alive(pid, shim.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
+    }
+  }
+  pid_t pid() const { return pid_; }
+  std::string state() const { return folder_.file("state"); }
+  std::string run_folder(int attempt) const { return absl::StrCat(state(), "/jobs/u1/attempt-", attempt); }
+  std::string log() const { return *shim::read_file(folder_.file("worker.log")); }
+
+ private:
+  FakeController& controller_;
+  const std::string node_;
+  const std::vector<std::string> flags_;
+  TempFolder folder_;
+  pid_t pid_ = 0;
+};
+
+class DaemonTest : public ::testing::Test {
+ protected:
+  v1::ControllerMessage prepare(int attempt, int ranks, const json& fake, bool leader = true) {
+    v1::ControllerMessage message;
+    v1::Prepare& prepare = *message.mutable_prepare();
+    prepare.mutable_id()->set_job_uid("u1");
+    prepare.mutable_id()->set_number(attempt);
+    prepare.set_leader(leader);
+    prepare.set_launch_json(shim::fake_launch(ranks, fake, attempt).dump());
+    for (int rank = 0; rank < ranks; ++rank) prepare.add_ranks(rank);
+    prepare.set_dump_folder(dump_.file("out"));
+    prepare.set_token(absl::StrCat("token-", attempt));
+    prepare.set_orphan_timeout_seconds(600);
+    return message;
+  }
+  v1::ControllerMessage start(int attempt, int port) {
+    v1::ControllerMessage message;
+    message.mutable_start()->mutable_id()->set_job_uid("u1");
+    message.mutable_start()->mutable_id()->set_number(attempt);
+    message.mutable_start()->set_store_host("127.0.0.1");
+    message.mutable_start()->set_store_port(port);
+    return message;
+  }
+  v1::ControllerMessage stop(int attempt, bool save, int64_t grace) {
+    v1::ControllerMessage message;
+    message.mutable_stop()->mutable_id()->set_job_uid("u1");
+    message.mutable_stop()->mutable_id()->set_number(attempt);
+    message.mutable_stop()->set_save(save);
+    message.mutable_stop()->set_grace_milliseconds(grace);
+    message.mutable_stop()->set_reason("test");
+    return message;
+  }
+  bool connected(const std::string& node = "n1") {
+    return controller_.wait([&] { return controller_.of(node).connected; });
+  }
+  bool reported(int attempt, Report::Phase phase, const std::string& node = "n1") {
+    return controller_.wait([&] {
+      const Report* const report = controller_.last_report(node, attempt);
+      return report != nullptr && report->phase() == phase;
+    });
+  }
+  Report last(int attempt, const std::string& node = "n1") {
+    Report report;
+    controller_.wait([&] {
+      const Report* const found = controller_.last_report(node, attempt);
+      if (found != nullptr) report = *found;
+      return true;
+    });
+    return report;
+  }
+  // Prepares and starts; false when either does not happen.
+  bool launch(int attempt, int ranks, const json& fake) {
+    if (!connected()) return false;
+    controller_.send("n1", prepare(attempt, ranks, fake));
+    if (!reported(attempt, Report::PREPARED)) return false;
+    controller_.send("n1", start(attempt, last(attempt).store_port()));
+    return reported(attempt, Report::STARTED);
+  }
+  // All ranks of the last beat, by rank, once they have pids.
+  std::map<int, v1::RankStatus> beat_ranks() {
+    std::map<int, v1::RankStatus> ranks;
+    controller_.wait([&] {
+      ranks.clear();
+      for (const v1::AttemptBeat& attempt : controller_.of("n1").last_beat.attempts()) {
+        for (const v1::RankStatus& rank : attempt.ranks()) {
+          if (rank.pid() > 0 && rank.step() > 0) ranks[rank.rank()] = rank;
+        }
+      }
+      return !ranks.empty();
+    });
+    return ranks;
+  }
+  bool events_reach(int rank, size_t count) {
+    return controller_.wait([&] { return controller_.of("n1").events[rank].size() >= count; });
+  }
+  // No event lost, doubled or reordered: the numbers are 1..n and the steps grow by one.
+  void expect_complete(int rank) {
+    const FakeController::Heard heard = controller_.heard("n1");
+    EXPECT_EQ(heard.gaps, 0);
+    int64_t step = 0;
+    int64_t sequence = 0;
+    for (const v1::RankEvent& event : heard.events.at(rank)) {
+      ASSERT_EQ(event.sequence(), ++sequence);
+      const json parsed = json::parse(event.json());
+      ASSERT_EQ(parsed["seq"], sequence);
+      if (parsed["kind"] == "step") {
+        ASSERT_EQ(parsed["step"], ++step);
+      }
+    }
+  }
+
+  FakeController controller_;
+  TempFolder dump_;
+};
+
+TEST_F(DaemonTest, RegistersAndBeats) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats >= 2; }));
+  const v1::Register message = controller_.heard("n1").registers[0];
+  EXPECT_EQ(message.node(), "n1");
+  EXPECT_EQ(message.resources().device(), "cpu");
+  EXPECT_EQ(message.resources().devices(), 4);
+  EXPECT_GT(message.resources().memory_bytes(), 0);
+  EXPECT_FALSE(message.instance().empty());
+  EXPECT_EQ(controller_.heard("n1").last_beat.lease_epoch(), 1);
+  EXPECT_EQ(worker.kill(SIGTERM), 0);
+}
+
+TEST_F(DaemonTest, RunsAnAttemptToItsEnd) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {{"steps", 20}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  const Report report = last(1);
+  ASSERT_EQ(report.exits_size(), 2);
+  EXPECT_EQ(report.exits(0).exit_code(), 0);
+  EXPECT_EQ(report.error_reason(), "");
+  for (const int rank : {0, 1}) {
+    ASSERT_TRUE(events_reach(rank, 22));
+    expect_complete(rank);
+  }
+  EXPECT_TRUE(std::filesystem::exists(dump_.file("out/.titan-token-1")));
+  const json started = json::parse(controller_.heard("n1").events[0][0].json());
+  EXPECT_EQ(started["threads"], "3") << "threads_per_rank of the launch file";
+}
+
+// The end of a rank is known within milliseconds, after all that it has said.
+TEST_F(DaemonTest, ReportsADeadRankAtOnce) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {}));
+  const auto pid = static_cast<pid_t>(beat_ranks()[1].pid());
+  const int64_t before = shim::monotonic_nanos();
+  ::kill(pid, SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] {
+    const Report* const report = controller_.last_report("n1", 1);
+    return report->phase() == Report::STARTED && report->exits_size() == 1;
+  }));
+  const int64_t nanos = shim::monotonic_nanos() - before;
+  EXPECT_LT(nanos, 500'000'000) << "aim: 20 ms";
+  RecordProperty("death_to_controller_us", static_cast<int>(nanos / 1000));
+  EXPECT_EQ(last(1).exits(0).rank(), 1);
+  EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
+  controller_.send("n1", stop(1, false, 0));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).exits_size(), 2);
+}
+
+TEST_F(DaemonTest, MeasuresStartAndEventLatency) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(connected());
+  controller_.send("n1", prepare(1, 1, {{"step_ms", 50}}));
+  ASSERT_TRUE(reported(1, Report::PREPARED));
+  const int port = last(1).store_port();
+  const int64_t before = shim::monotonic_nanos();
+  controller_.send("n1", start(1, port));
+  ASSERT_TRUE(reported(1, Report::STARTED));
+  RecordProperty("start_to_started_us", static_cast<int>((shim::monotonic_nanos() - before) / 1000));
+  ASSERT_TRUE(events_reach(0, 5));
+  int64_t now = 0;
+  ASSERT_TRUE(controller_.wait([&, seen = controller_.of("n1").events[0].size()] {
+    now = shim::unix_nanos();
+    return controller_.of("n1").events[0].size() > seen;
+  }));
+  const int64_t said = json::parse(controller_.heard("n1").events[0].back().json())["time"];
+  RecordProperty("event_latency_us", static_cast<int>((now - said) / 1000));
+  EXPECT_LT(now - said, 500'000'000) << "aim: 20 ms";
+}
+
+// The daemon is dead for a while: the same processes train on, and the next daemon forwards what was missed.
+TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {}));
+  const std::map<int, v1::RankStatus> before = beat_ranks();
+  ASSERT_EQ(before.size(), 2);
+  for (int kill = 0; kill < 5; ++kill) {
+    worker.kill(SIGKILL);
+    ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+    const size_t seen = controller_.heard("n1").events[0].size();
+    worker.start();
+    ASSERT_TRUE(connected());
+    ASSERT_TRUE(events_reach(0, seen + 10));
+    const v1::Register message = controller_.heard("n1").registers.back();
+    ASSERT_EQ(message.inventory_size(), 1);
+    EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
+    for (const v1::RankStatus& rank : message.inventory(0).ranks()) {
+      EXPECT_EQ(rank.pid(), before.at(rank.rank()).pid());
+      EXPECT_EQ(rank.start_ticks(), before.at(rank.rank()).start_ticks());
+    }
+    EXPECT_EQ(message.instance(), controller_.heard("n1").registers[0].instance());
+  }
+  controller_.send("n1", stop(1, true, 20'000));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).exits(0).exit_code(), 16);
+  expect_complete(0);
+  expect_complete(1);
+}
+
+TEST_F(DaemonTest, WhatEndedWhileTheDaemonWasDeadIsReported) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {{"steps", 40}, {"ranks", {{"1", {{"exit_code", 11}, {"error", "bad row"}}}}}}));
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(eventually([&] { return shim::read_exits(worker.run_folder(1))->size() == 2; }));
+  worker.start();
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  const Report ended = last(1);
+  for (const v1::RankExitReport& exit : ended.exits()) {
+    EXPECT_EQ(exit.exit_code(), exit.rank() == 0 ? 0 : 11);
+    if (exit.rank() == 1) {
+      EXPECT_EQ(exit.last_words(), "FAKE: bad row");
+    }
+  }
+  EXPECT_EQ(last(1).error_reason(), "");
+  ASSERT_TRUE(events_reach(0, 42));
+  expect_complete(0);
+}
+
+TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {{"child", "session"}}));
+  ASSERT_TRUE(events_reach(0, 5));
+  const auto child = json::parse(controller_.heard("n1").events[0][0].json())["child"].get<pid_t>();
+  const std::map<int, v1::RankStatus> ranks = beat_ranks();
+  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  const int64_t before = shim::monotonic_nanos();
+  ::kill(parent["pid"].get<pid_t>(), SIGKILL);
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  RecordProperty("shim_death_to_controller_us", static_cast<int>((shim::monotonic_nanos() - before) / 1000));
+  EXPECT_EQ(last(1).error_reason(), "SHIM_LOST");
+  EXPECT_EQ(last(1).exits_size(), 2);
+  EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
+  for (const auto& [rank, status] : ranks) EXPECT_FALSE(alive(static_cast<pid_t>(status.pid()), status.start_ticks()));
+  EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a session of its own";
+}
+
+TEST_F(DaemonTest, ShimAndDaemonKilledTogether) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  worker.kill(SIGKILL);
+  ::kill(parent["pid"].get<pid_t>(), SIGKILL);
+  worker.start();
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).error_reason(), "SHIM_LOST");
+  EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
+}
+
+// The controller is gone and comes back: no rank notices, and it gets every event once.
+TEST_F(DaemonTest, ARestartedControllerGetsTheInventory) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const auto before = beat_ranks();
+  for (int i = 0; i < 3; ++i) {
+    controller_.acknowledge = i == 1;  // The first time it dies before it wrote the last events down.
+    controller_.stop();
+    controller_.acknowledge = true;
+    controller_.start();
+    const size_t seen = controller_.heard("n1").events[0].size();
+    ASSERT_TRUE(events_reach(0, seen + 10));
+  }
+  EXPECT_EQ(controller_.heard("n1").registers.size(), 4);
+  EXPECT_EQ(beat_ranks()[0].pid(), before.at(0).pid());
+  expect_complete(0);
+}
+
+// Events are sent again until they are acknowledged, whatever is lost.
+TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
+  controller_.acknowledge = false;
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"steps", 30}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_TRUE(controller_.heard("n1").events[0].empty());
+  controller_.acknowledge = true;
+  worker.kill(SIGKILL);
+  worker.start();
+  ASSERT_TRUE(events_reach(0, 32));
+  expect_complete(0);
+  ASSERT_TRUE(eventually([&] {
+    const auto places = shim::read_file(worker.run_folder(1) + "/offsets.json");
+    return places.ok() && json::parse(*places)["0"]["sequence"] == 32;
+  }));
+  worker.kill(SIGKILL);
+  worker.start();
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats > 2; }));
+  EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
+}
+
+// A connection that swallows everything is noticed, since beats are answered.
+TEST_F(DaemonTest, ASilentControllerIsTriedAnew) {
+  controller_.lease_milliseconds = 1000;
+  controller_.answer_beats = false;
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() >= 2; }));
+  EXPECT_THAT(worker.log(), HasSubstr("no answer to beats"));
+}
+
+TEST_F(DaemonTest, CommandsAreIdempotent) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const auto pid = beat_ranks()[0].pid();
+  controller_.send("n1", prepare(1, 1, {}));
+  controller_.send("n1", start(1, 1));
+  const size_t reports = controller_.heard("n1").reports.size();
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").reports.size() >= reports + 2; }));
+  EXPECT_EQ(last(1).phase(), Report::STARTED);
+  EXPECT_EQ(beat_ranks()[0].pid(), pid);
+  controller_.send("n1", stop(1, false, 0));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  controller_.send("n1", stop(1, false, 0));
+  controller_.send("n1", start(1, 1));
+  controller_.send("n1", stop(9, false, 0));
+  ASSERT_TRUE(reported(9, Report::ENDED));
+  EXPECT_EQ(last(9).error_reason(), "NOT_PREPARED");
+  EXPECT_EQ(last(1).phase(), Report::ENDED);
+  controller_.send("n1", start(8, 1));
+  ASSERT_TRUE(reported(8, Report::REFUSED));
+}
+
+// A newer attempt ends the older one first; an older one is refused, also by the next daemon.
+TEST_F(DaemonTest, AttemptsAreFenced) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(2, 4, {{"ignore_stop", true}}));
+  const auto old = beat_ranks();
+  controller_.send("n1", prepare(3, 4, {}));
+  ASSERT_TRUE(reported(3, Report::PREPARED)) << "all four devices are free again";
+  EXPECT_EQ(last(2).phase(), Report::ENDED);
+  for (const auto& [rank, status] : old) EXPECT_FALSE(alive(static_cast<pid_t>(status.pid()), status.start_ticks()));
+  controller_.send("n1", prepare(1, 1, {}));
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+  EXPECT_EQ(last(1).error_reason(), "STALE_ATTEMPT");
+  worker.kill(SIGKILL);
+  worker.start();
+  ASSERT_TRUE(
+      controller_.wait([&] { return controller_.of("n1").registers.size() == 2 && controller_.of("n1").connected; }));
+  controller_.send("n1", prepare(2, 1, {}));
+  ASSERT_TRUE(controller_.wait([&] {
+    const Report* const report = controller_.last_report("n1", 2);
+    return report != nullptr && report->phase() == Report::ENDED;
+  })) << "it is known here and over";
+  controller_.send("n1", prepare(1, 1, {}));
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+}
+
+TEST_F(DaemonTest, AHangingShimDoesNotKeepANewerAttemptOut) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  ::kill(parent["pid"].get<pid_t>(), SIGSTOP);
+  controller_.send("n1", prepare(2, 1, {}));
+  EXPECT_TRUE(reported(2, Report::PREPARED));
+}
+
+TEST_F(DaemonTest, RefusesWhatCannotRun) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(connected());
+  controller_.send("n1", prepare(1, 5, {}));
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+  EXPECT_EQ(last(1).error_reason(), "NO_DEVICES");
+  EXPECT_THAT(last(1).error_message(), HasSubstr("5 ranks need a device each, 4 of 4 are free"));
+  v1::ControllerMessage broken = prepare(2, 1, {});
+  broken.mutable_prepare()->set_launch_json("{}");
+  controller_.send("n1", broken);
+  ASSERT_TRUE(reported(2, Report::REFUSED));
+  EXPECT_EQ(last(2).error_reason(), "BAD_LAUNCH");
+  v1::ControllerMessage outside = prepare(3, 1, {});
+  outside.mutable_prepare()->mutable_id()->set_job_uid("../../etc");
+  controller_.send("n1", outside);
+  ASSERT_TRUE(reported(3, Report::REFUSED));
+  EXPECT_EQ(last(3).error_reason(), "BAD_REQUEST");
+  v1::ControllerMessage unwritable = prepare(4, 1, {});
+  unwritable.mutable_prepare()->set_dump_folder("/proc/none/out");
+  controller_.send("n1", unwritable);
+  ASSERT_TRUE(reported(4, Report::REFUSED));
+  EXPECT_EQ(last(4).error_reason(), "DUMP_FOLDER_UNUSABLE");
+  EXPECT_THAT(last(4).error_message(), HasSubstr("/proc/none/out"));
+}
+
+// Two nodes, of which one sees another folder under the same name.
+TEST_F(DaemonTest, ADumpFolderThatIsNotSharedIsNamed) {
+  Worker worker(controller_, "n1", {});
+  ASSERT_TRUE(connected());
+  controller_.send("n1", prepare(1, 1, {}, /*leader=*/false));
+  ASSERT_TRUE(reported(1, Report::PREPARED));
+  controller_.send("n1", start(1, 1));
+  ASSERT_TRUE(reported(1, Report::REFUSED));
+  EXPECT_EQ(last(1).error_reason(), "DUMP_FOLDER_NOT_SHARED");
+  EXPECT_THAT(last(1).error_message(), HasSubstr(dump_.file("out")));
+}
+
+TEST_F(DaemonTest, CheckpointsOnRequest) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  beat_ranks();  // The beacon is there.
+  v1::ControllerMessage message;
+  message.mutable_checkpoint()->mutable_id()->set_job_uid("u1");
+  message.mutable_checkpoint()->mutable_id()->set_number(1);
+  controller_.send("n1", message);
+  EXPECT_TRUE(controller_.wait([&] {
+    for (const v1::RankEvent& event : controller_.of("n1").events[0]) {
+      if (event.json().find("checkpoint_committed") != std::string::npos) return true;
+    }
+    return false;
+  }));
+}
+
+TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"steps", 1}, {"print", 100}, {"print_bytes", 1}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  v1::ControllerMessage forget;
+  forget.mutable_forget()->mutable_id()->set_job_uid("u1");
+  forget.mutable_forget()->mutable_id()->set_number(1);
+  controller_.send("n1", forget);
+  v1::ControllerMessage read;
+  read.mutable_read_log()->set_request(7);
+  read.mutable_read_log()->mutable_id()->set_job_uid("u1");
+  read.mutable_read_log()->mutable_id()->set_number(1);
+  read.mutable_read_log()->set_offset(-1);
+  read.mutable_read_log()->set_tail_lines(2);
+  controller_.send("n1", read);
+  read.mutable_read_log()->set_rank(5);
+  controller_.send("n1", read);
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").logs.size() == 2; }));
+  const v1::LogData log = controller_.heard("n1").logs[0];
+  EXPECT_EQ(log.request(), 7);
+  EXPECT_EQ(log.data(), "line 98 x\nline 99 x\n");
+  EXPECT_TRUE(log.end());
+  EXPECT_TRUE(log.closed());
+  EXPECT_THAT(controller_.heard("n1").logs[1].error(), HasSubstr("rank-5.log"));
+  EXPECT_FALSE(std::filesystem::exists(worker.run_folder(1) + "/rank-0.events.jsonl"));
+  worker.kill(SIGKILL);
+  worker.start();
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() == 2; }));
+  EXPECT_EQ(controller_.heard("n1").registers[1].inventory_size(), 0);
+}
+
+TEST_F(DaemonTest, OldLogsGo) {
+  Worker worker(controller_, "n1", {"--log-retention-hours", "0"});
+  ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  v1::ControllerMessage forget;
+  forget.mutable_forget()->mutable_id()->set_job_uid("u1");
+  forget.mutable_forget()->mutable_id()->set_number(1);
+  controller_.send("n1", forget);
+  EXPECT_TRUE(eventually([&] { return !std::filesystem::exists(worker.state() + "/jobs/u1"); }));
+}
+
+TEST_F(DaemonTest, OneDaemonPerStateFolder) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(connected());
+  const std::string command = absl::StrCat(shim::worker_binary(), " --controller ", controller_.address(),
+                                           " --node n1 --devices cpu:1 --rank-binary ", shim::fake_rank_binary(),
+                                           " --state ", worker.state(), " 2> ", dump_.file("second"));
+  const int status = std::system(command.c_str());
+  EXPECT_EQ(WEXITSTATUS(status), 1);
+  EXPECT_THAT(*shim::read_file(dump_.file("second")), HasSubstr("another titan-worker uses the state folder"));
+}
+
+TEST_F(DaemonTest, SigtermLeavesTheRanks) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const v1::RankStatus rank = beat_ranks()[0];
+  EXPECT_EQ(worker.kill(SIGTERM), 0);
+  EXPECT_TRUE(alive(static_cast<pid_t>(rank.pid()), rank.start_ticks()));
+}
+
+TEST_F(DaemonTest, SigtermSavesAndStopsWhenToldSo) {
+  Worker worker(controller_, "n1", {"--stop-ranks-on-exit"});
+  ASSERT_TRUE(launch(1, 1, {}));
+  beat_ranks();
+  EXPECT_EQ(worker.kill(SIGTERM), 0);
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).exits(0).exit_code(), 16);
+}
+
+TEST_F(DaemonTest, MetricsPage) {
+  Worker worker(controller_, "n1",
+                {"--metrics-port", "0", "--metrics-address", "127.0.0.1", "--port-file", dump_.file("ports")});
+  ASSERT_TRUE(launch(1, 2, {}));
+  beat_ranks();
+  const int port = json::parse(*shim::read_file(dump_.file("ports")))["metrics"];
+  ASSERT_GT(port, 0);
+  std::string page;
+  ASSERT_TRUE(eventually([&] {
+    const std::string command = absl::StrCat("bash -c 'exec 3<>/dev/tcp/127.0.0.1/", port,
+                                             "; printf \"GET /metrics HTTP/1.0\\r\\n\\r\\n\" >&3; cat <&3' > ",
+                                             dump_.file("page"), " 2>/dev/null");
+    (void)std::system(command.c_str());
+    page = *shim::read_file(dump_.file("page"));
+    return page.find("titan_worker_ranks{node=\"n1\"} 2") != std::string::npos;
+  })) << page;
+  EXPECT_THAT(page, HasSubstr("titan_build_info"));
+  EXPECT_THAT(page, HasSubstr("titan_worker_devices_used{node=\"n1\"} 2"));
+}
+
+TEST(WorkerFlagsTest, AreCheckedAndNamed) {
+  const TempFolder folder;
+  const auto run = [&](const std::string& flags) {
+    const int status =
+        std::system(absl::StrCat(shim::worker_binary(), " ", flags, " > ", folder.file("out"), " 2>&1").c_str());
+    return std::pair(WEXITSTATUS(status), *shim::read_file(folder.file("out")));
+  };
+  const auto [usage, usage_text] = run("--nod n1");
+  EXPECT_EQ(usage, 2);
+  const auto [node, node_text] = run("--node Bad_Name");
+  EXPECT_EQ(node, 2);
+  EXPECT_THAT(node_text, HasSubstr("'Bad_Name' is no node id"));
+  const auto [devices, devices_text] = run("--devices tpu:3 --state " + folder.file("state"));
+  EXPECT_EQ(devices, 1);
+  EXPECT_THAT(devices_text, HasSubstr("--devices is 'tpu:3', expected auto, cpu:N or cuda:N"));
+  const auto [rank, rank_text] = run("--devices cpu:1 --rank-binary /none/titan-rank --state " + folder.file("state"));
+  EXPECT_EQ(rank, 1);
+  EXPECT_THAT(rank_text, HasSubstr("/none/titan-rank"));
+  EXPECT_EQ(run("--help").first, 0);
+  EXPECT_THAT(run("--version").second, HasSubstr("titan-worker 0."));
+}
+
+}  // namespace
+}  // namespace titan::daemon

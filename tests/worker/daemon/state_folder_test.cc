@@ -1,0 +1,110 @@
+#include "worker/daemon/state_folder.h"
+
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+#include "worker/daemon/resources.h"
+#include "worker/daemon/spool_tail.h"
+
+namespace titan::daemon {
+namespace {
+
+using rank_protocol::TempFolder;
+using Phase = AttemptRecord::Phase;
+
+AttemptRecord record(int number) {
+  AttemptRecord record;
+  record.key = {"u1", number};
+  record.ranks = {0, 1};
+  record.devices = {2, 3};
+  record.dump_folder = "/x";
+  record.token = "t";
+  record.phase = Phase::kEnded;
+  record.error_reason = "SHIM_LOST";
+  return record;
+}
+
+TEST(StateFolderTest, RemembersAttemptsAndFences) {
+  const TempFolder folder;
+  const std::string instance = [&] {
+    const auto state = StateFolder::open(folder.file("s"));
+    EXPECT_TRUE(state.ok()) << state.status();
+    EXPECT_TRUE(state->raise_fence({"u1", 3}).ok());
+    EXPECT_TRUE(state->add(record(3)).ok());
+    EXPECT_EQ(StateFolder::open(folder.file("s")).status().code(), absl::StatusCode::kAlreadyExists);
+    return state->instance();
+  }();
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  EXPECT_EQ(state->instance(), instance);
+  EXPECT_EQ(state->highest_attempt("u1"), 3);
+  EXPECT_EQ(state->highest_attempt("other"), 0);
+  const std::vector<AttemptRecord> all = state->load_all();
+  ASSERT_EQ(all.size(), 1);
+  EXPECT_EQ(all[0].key, record(3).key);
+  EXPECT_EQ(all[0].ranks, record(3).ranks);
+  EXPECT_EQ(all[0].devices, record(3).devices);
+  EXPECT_EQ(all[0].phase, Phase::kEnded);
+  EXPECT_EQ(all[0].error_reason, "SHIM_LOST");
+}
+
+// Only forgotten attempts go, the oldest first, and the fence stays while the job is young.
+TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(state->raise_fence({"u1", 2}).ok());
+  for (const int number : {1, 2}) {
+    AttemptRecord one = record(number);
+    one.phase = number == 1 ? Phase::kForgotten : Phase::kEnded;
+    ASSERT_TRUE(state->add(one).ok());
+  }
+  state->remove_old(absl::Hours(1), 1 << 30);
+  EXPECT_EQ(state->load_all().size(), 2);
+  state->remove_old(absl::Hours(1), 0);
+  ASSERT_EQ(state->load_all().size(), 1);
+  EXPECT_EQ(state->load_all()[0].key.number, 2);
+  EXPECT_EQ(state->highest_attempt("u1"), 2);
+}
+
+TEST(StateFolderTest, UidsStayInsideTheFolder) {
+  for (const char* good : {"u1", "3f2a-9", "A.b_c"}) EXPECT_TRUE(valid_uid(good)) << good;
+  for (const char* bad : {"", ".", "..", "../x", "a/b", "a b"}) EXPECT_FALSE(valid_uid(bad)) << bad;
+}
+
+// Whatever is acknowledged, rewound and read again in whatever order: every event comes, in order.
+TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
+  const TempFolder folder;
+  const std::string path = folder.file("spool");
+  auto writer = rank_protocol::SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok());
+  SpoolTail tail(path, {});
+  EXPECT_TRUE(tail.next()->empty());
+  for (int i = 0; i < 10; ++i) ASSERT_TRUE(writer->append("step").ok());
+  EXPECT_EQ(tail.next()->size(), 10);
+  EXPECT_TRUE(tail.next()->empty());
+  EXPECT_TRUE(tail.acknowledge(4));
+  EXPECT_FALSE(tail.acknowledge(4));
+  tail.rewind();
+  const auto again = tail.next();
+  ASSERT_EQ(again->size(), 6);
+  EXPECT_EQ(again->front().sequence, 5);
+  EXPECT_TRUE(tail.acknowledge(99));
+  SpoolTail next(path, tail.acknowledged());
+  EXPECT_TRUE(next.next()->empty());
+  ASSERT_TRUE(writer->append("step").ok());
+  EXPECT_EQ(next.next()->front().sequence, 11);
+}
+
+TEST(ResourcesTest, ReadsTheFlag) {
+  const auto cpu = find_resources("cpu:3");
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_EQ(cpu->devices, 3);
+  EXPECT_GT(cpu->cpu_cores, 0);
+  for (const char* bad : {"", "cpu", "cpu:", "cpu:0", "cpu:x", "cpu:2x", "gpu:1", "cpu:-1"}) {
+    EXPECT_EQ(find_resources(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_TRUE(find_resources("auto").ok());
+}
+
+}  // namespace
+}  // namespace titan::daemon
