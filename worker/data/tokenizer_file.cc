@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <fstream>
-#include <limits>
 #include <sstream>
 
 #include "absl/container/flat_hash_map.h"
@@ -10,14 +9,14 @@
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/byte_alphabet.h"
+#include "worker/data/tokenizer_json.h"
+#include "worker/data/tokenizer_pipeline.h"
 #include "worker/data/utf8.h"
 
 namespace titan::data {
 namespace {
 
 using nlohmann::json;
-
-absl::Status bad(const std::string& what) { return absl::InvalidArgumentError(what); }
 
 absl::StatusOr<json> read_json(const std::string& path) {
   std::ifstream in(path, std::ios::binary);
@@ -33,22 +32,7 @@ absl::StatusOr<json> read_json(const std::string& path) {
   }
 }
 
-// The value of an optional key; null counts as absent.
-const json* member(const json& object, const char* key) {
-  const auto found = object.find(key);
-  return found == object.end() || found->is_null() ? nullptr : &*found;
-}
-
-std::string text_of(const json& object, const char* key) {
-  const json* value = member(object, key);
-  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
-}
-
-bool flag(const json& object, const char* key, bool otherwise = false) {
-  const json* value = member(object, key);
-  return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
-}
-
+// Vocabulary, merges and added tokens, whose ids have to fit together.
 class Reader {
  public:
   absl::Status model(const json& root) {
@@ -71,18 +55,6 @@ class Reader {
     return absl::OkStatus();
   }
 
-  absl::Status normalizer(const json& root) {
-    const json* normalizer = member(root, "normalizer");
-    return normalizer == nullptr ? absl::OkStatus() : one_normalizer(*normalizer);
-  }
-
-  absl::Status pre_tokenizer(const json& root) {
-    const json* pre = member(root, "pre_tokenizer");
-    if (pre == nullptr) return bad("pre_tokenizer is null; byte-level BPE needs one with \"ByteLevel\"");
-    TITAN_RETURN_IF_ERROR(one_pre_tokenizer(*pre));
-    return byte_level_ ? absl::OkStatus() : bad("pre_tokenizer has no \"ByteLevel\"; only byte-level BPE is supported");
-  }
-
   absl::Status added_tokens(const json& root) {
     const json* tokens = member(root, "added_tokens");
     if (tokens == nullptr) return absl::OkStatus();
@@ -96,11 +68,6 @@ class Reader {
       TITAN_RETURN_IF_ERROR(add_token(token, content, id->get<int64_t>()));
     }
     return absl::OkStatus();
-  }
-
-  absl::Status post_processor(const json& root) {
-    const json* post = member(root, "post_processor");
-    return post == nullptr ? absl::OkStatus() : one_post_processor(*post);
   }
 
   // BOS and EOS, and special tokens that only the config knows (they get the next free ids, as in torchtitan).
@@ -125,6 +92,7 @@ class Reader {
     return absl::OkStatus();
   }
 
+  TokenizerFile& file() { return file_; }
   TokenizerFile take() {
     file_.size = static_cast<int64_t>(ids_.size());
     return std::move(file_);
@@ -151,7 +119,7 @@ class Reader {
     if (vocab == nullptr || !vocab->is_object() || vocab->empty())
       return bad("model.vocab is not an object with tokens");
     for (const auto& [token, id] : vocab->items()) {
-      TITAN_ASSIGN_OR_RETURN(const int32_t number, checked_id(token, id.is_number_integer() ? id.get<int64_t>() : -1));
+      TITAN_ASSIGN_OR_RETURN(const int32_t number, checked_id(token, id));
       if (const auto [other, fresh] = contents_.emplace(number, token); !fresh) {
         return bad(absl::StrCat("model.vocab: \"", token, "\" and \"", other->second, "\" share id ", number));
       }
@@ -162,13 +130,6 @@ class Reader {
       }
     }
     return absl::OkStatus();
-  }
-
-  static absl::StatusOr<int32_t> checked_id(const std::string& token, int64_t id) {
-    if (id < 0 || id > std::numeric_limits<int32_t>::max()) {
-      return bad(absl::StrCat("token \"", token, "\" has no id between 0 and 2147483647"));
-    }
-    return static_cast<int32_t>(id);
   }
 
   // Each merge is "a b" (old files) or ["a", "b"].
@@ -196,72 +157,6 @@ class Reader {
       }
       file_.merges.emplace_back(*left_bytes, *right_bytes);
     }
-    return absl::OkStatus();
-  }
-
-  absl::Status one_normalizer(const json& normalizer) {
-    const std::string type = text_of(normalizer, "type");
-    if (type == "NFC") {
-      file_.nfc = true;
-      return absl::OkStatus();
-    }
-    if (type == "Sequence") {
-      const json* parts = member(normalizer, "normalizers");
-      if (parts == nullptr || !parts->is_array()) return bad("normalizer: a \"Sequence\" without \"normalizers\"");
-      for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_normalizer(part));
-      return absl::OkStatus();
-    }
-    return bad(absl::StrCat("normalizer \"", type, "\" is not supported; use NFC or none"));
-  }
-
-  absl::Status one_pre_tokenizer(const json& pre) {
-    const std::string type = text_of(pre, "type");
-    if (type == "Sequence") {
-      const json* parts = member(pre, "pretokenizers");
-      if (parts == nullptr || !parts->is_array()) return bad("pre_tokenizer: a \"Sequence\" without \"pretokenizers\"");
-      for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_pre_tokenizer(part));
-      return absl::OkStatus();
-    }
-    if (byte_level_) return bad(absl::StrCat("pre_tokenizer \"", type, "\" after \"ByteLevel\" is not supported"));
-    if (type == "ByteLevel") {
-      byte_level_ = true;
-      file_.add_prefix_space = flag(pre, "add_prefix_space", true);
-      file_.gpt2_split = flag(pre, "use_regex", true);
-      return absl::OkStatus();
-    }
-    if (type == "Split") return split(pre);
-    if (type == "Digits") {
-      // Rust's numeric characters: N of Unicode 17. Kept together unless asked for one by one.
-      const std::string numeric = "[\\p{N}\\x{11de0}-\\x{11de9}\\x{16ff4}-\\x{16ff6}]";
-      file_.splits.push_back({flag(pre, "individual_digits") ? numeric : numeric + "+", {}});
-      return absl::OkStatus();
-    }
-    return bad(
-        absl::StrCat("pre_tokenizer \"", type, "\" is not supported; byte-level BPE uses Split, Digits and ByteLevel"));
-  }
-
-  absl::Status split(const json& pre) {
-    SplitStep step;
-    const std::string behavior = text_of(pre, "behavior");
-    if (behavior == "Isolated") {
-      step.options.behavior = SplitPattern::Behavior::kIsolated;
-    } else if (behavior == "Removed") {
-      step.options.behavior = SplitPattern::Behavior::kRemoved;
-    } else {
-      return bad(
-          absl::StrCat("pre_tokenizer Split: behavior \"", behavior, "\" is not supported; use Isolated or Removed"));
-    }
-    step.options.invert = flag(pre, "invert");
-    const json* pattern = member(pre, "pattern");
-    if (pattern != nullptr && pattern->is_object()) {
-      step.pattern = text_of(*pattern, "Regex");
-      if (step.pattern.empty()) {
-        step.pattern = text_of(*pattern, "String");
-        step.options.literal = true;
-      }
-    }
-    if (step.pattern.empty()) return bad("pre_tokenizer Split: pattern holds neither \"Regex\" nor \"String\"");
-    file_.splits.push_back(std::move(step));
     return absl::OkStatus();
   }
 
@@ -310,53 +205,7 @@ class Reader {
     return next;
   }
 
-  absl::Status one_post_processor(const json& post) {
-    const std::string type = text_of(post, "type");
-    if (type == "ByteLevel") return absl::OkStatus();  // Offsets only.
-    if (type == "Sequence") {
-      const json* parts = member(post, "processors");
-      if (parts == nullptr || !parts->is_array()) return bad("post_processor: a \"Sequence\" without \"processors\"");
-      for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_post_processor(part));
-      return absl::OkStatus();
-    }
-    if (type != "TemplateProcessing") {
-      return bad(
-          absl::StrCat("post_processor \"", type, "\" is not supported; use TemplateProcessing, ByteLevel or none"));
-    }
-    return post_template(post);
-  }
-
-  absl::Status post_template(const json& post) {
-    const json* single = member(post, "single");
-    if (single == nullptr || !single->is_array()) return bad("post_processor: a template without \"single\"");
-    std::vector<int32_t> prefix, suffix;
-    int sequences = 0;
-    for (const json& item : *single) {
-      if (item.contains("Sequence")) {
-        ++sequences;
-        continue;
-      }
-      const std::string name = item.contains("SpecialToken") ? text_of(item["SpecialToken"], "id") : "";
-      const auto tokens = post.contains("special_tokens") ? post["special_tokens"].find(name) : post.end();
-      if (name.empty() || !post.contains("special_tokens") || tokens == post["special_tokens"].end() ||
-          !tokens->contains("ids")) {
-        return bad(absl::StrCat("post_processor: ", item.dump(), " names no entry of its special_tokens"));
-      }
-      auto& side = sequences == 0 ? prefix : suffix;
-      for (const json& id : (*tokens)["ids"]) {
-        TITAN_ASSIGN_OR_RETURN(const int32_t number, checked_id(name, id.is_number_integer() ? id.get<int64_t>() : -1));
-        side.push_back(number);
-      }
-    }
-    if (sequences != 1) return bad("post_processor: the template has to hold the text ($A) exactly once");
-    // A later processor of a sequence wraps what the earlier ones made.
-    file_.prefix.insert(file_.prefix.begin(), prefix.begin(), prefix.end());
-    file_.suffix.insert(file_.suffix.end(), suffix.begin(), suffix.end());
-    return absl::OkStatus();
-  }
-
   TokenizerFile file_;
-  bool byte_level_ = false;
   absl::flat_hash_map<std::string, int32_t> ids_;       // Of vocabulary and added tokens, as the file spells them.
   absl::flat_hash_map<int32_t, std::string> contents_;  // And back.
 };
@@ -369,9 +218,9 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder) {
   TITAN_ASSIGN_OR_RETURN(const json root, read_json(path));
   Reader reader;
   try {
-    for (const auto step : {&Reader::model, &Reader::normalizer, &Reader::pre_tokenizer, &Reader::added_tokens,
-                            &Reader::post_processor}) {
-      if (absl::Status status = (reader.*step)(root); !status.ok()) return annotate(status, path);
+    TokenizerFile& file = reader.file();
+    for (const absl::Status& status : {reader.model(root), reader.added_tokens(root), read_pipeline(root, file)}) {
+      if (!status.ok()) return annotate(status, path);
     }
     if (std::ifstream(config_path)) {
       TITAN_ASSIGN_OR_RETURN(const json config, read_json(config_path));

@@ -96,7 +96,7 @@ def make_texts(seed, size, english, last=0x110000):
     return texts
 
 
-def train(texts, pre_tokenizer, vocabulary=4000, normalizer=None, special=(), **model):
+def train(texts, pre_tokenizer, vocabulary=2500, normalizer=None, special=(), **model):
     tokenizer = Tokenizer(models.BPE(**model))
     tokenizer.pre_tokenizer = pre_tokenizer
     if normalizer is not None:
@@ -184,13 +184,13 @@ def compare(name, tokenizer, texts, expected, got):
 
 def main():
     english = [json.loads(line)["text"] for line in open(ASSETS / "c4_test" / "data.json", encoding="utf-8")]
-    large, small = make_texts(1, 10_500_000, english), make_texts(2, 500_000, english, last=0x20000)
+    large, small = make_texts(1, 7_600_000, english), make_texts(2, 400_000, english, last=0x12000)
     assert sum(len(text.encode()) for text in large) > 10_000_000
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         write_texts(work / "large", large)
         write_texts(work / "small", small)
-        for name, is_large, tokenizer in variants(random.Random(3).sample(large, 1200)):
+        for name, is_large, tokenizer in variants(random.Random(3).sample(large, 400)):
             save(tokenizer, work / name, old_merges=name == "gpt2")
             texts = large if is_large else small
             start = time.monotonic()

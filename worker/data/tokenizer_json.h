@@ -1,0 +1,41 @@
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/str_cat.h"
+#include "nlohmann/json.hpp"
+
+// Small helpers for the readers of tokenizer files.
+namespace titan::data {
+
+inline absl::Status bad(const std::string& what) { return absl::InvalidArgumentError(what); }
+
+// The value of an optional key; null counts as absent.
+inline const nlohmann::json* member(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || found->is_null() ? nullptr : &*found;
+}
+
+inline std::string text_of(const nlohmann::json& object, const char* key) {
+  const nlohmann::json* value = member(object, key);
+  return value != nullptr && value->is_string() ? value->get<std::string>() : "";
+}
+
+inline bool flag(const nlohmann::json& object, const char* key, bool otherwise = false) {
+  const nlohmann::json* value = member(object, key);
+  return value != nullptr && value->is_boolean() ? value->get<bool>() : otherwise;
+}
+
+inline absl::StatusOr<int32_t> checked_id(const std::string& token, const nlohmann::json& id) {
+  const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;
+  if (number < 0 || number > std::numeric_limits<int32_t>::max()) {
+    return bad(absl::StrCat("token \"", token, "\" has no id between 0 and 2147483647"));
+  }
+  return static_cast<int32_t>(number);
+}
+
+}  // namespace titan::data
