@@ -181,7 +181,7 @@ absl::Status Checkpointer::Impl::propose(std::vector<Candidate>& plan, size_t& n
     for (; next < plan.size(); ++next) {
       candidate = plan[next];
       if (candidate.from != Candidate::From::kStep) break;
-      const absl::StatusOr<bool> usable = inspect(files_, setup_.job_uid, candidate);
+      const absl::StatusOr<bool> usable = inspect(files_, setup_, candidate);
       if (usable.ok() && *usable) break;
       if (usable.ok()) continue;
       if (candidate.required) {
@@ -426,6 +426,7 @@ absl::Status Checkpointer::Impl::publish(const Save& save, const std::vector<std
                     .attempt = setup_.attempt,
                     .job_uid = setup_.job_uid,
                     .world = setup_.world,
+                    .load_step = setup_.config.load_step,
                     .train_state = save.state.shared};
   TITAN_RETURN_IF_ERROR(merge(shards, manifest));
   const std::string path = step_path(folder_, save.step);

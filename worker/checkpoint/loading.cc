@@ -195,7 +195,7 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
   return plan;
 }
 
-absl::StatusOr<bool> inspect(storage::Files& files, const std::string& job_uid, Candidate& candidate) {
+absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
   const Manifest& manifest = reader->manifest();
   if (candidate.step >= 0 && manifest.step != candidate.step) {
@@ -203,7 +203,8 @@ absl::StatusOr<bool> inspect(storage::Files& files, const std::string& job_uid, 
   }
   candidate.step = manifest.step;
   candidate.manifest_crc = reader->manifest_crc();
-  if (candidate.this_job && manifest.job_uid != job_uid) return false;
+  if (candidate.this_job && (manifest.job_uid != setup.job_uid || manifest.load_step != setup.config.load_step))
+    return false;
   if (!manifest.full && !candidate.model_only) {
     if (!candidate.required) return false;
     return absl::FailedPreconditionError(

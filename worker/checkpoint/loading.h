@@ -25,7 +25,7 @@ struct Candidate {
   int64_t step = -1;          // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
   bool model_only = false;    // Take the model's tensors alone.
   bool required = false;      // Unusable: an error. Otherwise it is rejected and the next one is proposed.
-  bool this_job = false;      // Skipped unless this job wrote it.
+  bool this_job = false;      // Skipped unless this job wrote it after it started from the same load_step.
   uint32_t manifest_crc = 0;  // Filled by inspect(): every rank must see this manifest.
   absl::Status error;         // kError: what load() returns.
 };
@@ -37,7 +37,7 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
 
 // Rank 0, before it proposes a kStep: reads the manifest and fills in step and manifest_crc. False: to be skipped in
 // silence (a model-only export is no resume point).
-absl::StatusOr<bool> inspect(storage::Files& files, const std::string& job_uid, Candidate& candidate);
+absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);
 
 // What a rank read: one tensor per slice, undefined where nothing is loaded.
 struct StagedLoad {

@@ -134,6 +134,7 @@ absl::StatusOr<Manifest> parse_body(const json& body) {
   const std::string kind = body.at("kind");
   if (kind != "full" && kind != "model") return absl::DataLossError(absl::StrCat("unknown kind \"", kind, "\""));
   manifest.full = kind == "full";
+  manifest.load_step = body.at("load_step");
   manifest.train_state = body.at("train_state");
   manifest.per_rank = body.at("per_rank").get<std::vector<json>>();
   for (const json& file : body.at("files")) {
@@ -161,11 +162,17 @@ const TensorRecord* Manifest::find(const std::string& key) const {
 }
 
 std::string to_text(const Manifest& manifest) {
-  nlohmann::ordered_json body = {{"format", "titan.checkpoint"},  {"version", kManifestVersion},
-                                 {"step", manifest.step},         {"kind", manifest.full ? "full" : "model"},
-                                 {"attempt", manifest.attempt},   {"job_uid", manifest.job_uid},
-                                 {"world", manifest.world},       {"train_state", manifest.train_state},
-                                 {"per_rank", manifest.per_rank}, {"files", json::array()}};
+  nlohmann::ordered_json body = {{"format", "titan.checkpoint"},
+                                 {"version", kManifestVersion},
+                                 {"step", manifest.step},
+                                 {"kind", manifest.full ? "full" : "model"},
+                                 {"attempt", manifest.attempt},
+                                 {"job_uid", manifest.job_uid},
+                                 {"world", manifest.world},
+                                 {"load_step", manifest.load_step},
+                                 {"train_state", manifest.train_state},
+                                 {"per_rank", manifest.per_rank},
+                                 {"files", json::array()}};
   for (const FileRecord& file : manifest.files) body["files"].emplace_back(to_json(file));
   // One tensor a line, so that people and diff can read it. The opening brace stands before the checksum.
   std::string text = body.dump().substr(1);

@@ -48,6 +48,8 @@ struct Manifest {
   int attempt = 1;
   std::string job_uid;
   int world = 1;
+  int64_t load_step =
+      -1;  // The writer's checkpoint.load_step: its later attempts go on from here, not from there again.
   nlohmann::json train_state = nlohmann::json::object();
   std::vector<nlohmann::json> per_rank;
   std::vector<FileRecord> files;

@@ -29,8 +29,9 @@ class FixedMemory : public MemoryMonitor {
 class MetricsTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    dump_ = storage::join_path(::testing::TempDir(), "metrics." + std::to_string(::getpid()) + "." +
-                                                         ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    dump_ =
+        storage::join_path(::testing::TempDir(), "metrics." + std::to_string(::getpid()) + "." +
+                                                     ::testing::UnitTest::GetInstance()->current_test_info()->name());
     ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
     ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
   }
@@ -58,11 +59,19 @@ class MetricsTest : public ::testing::Test {
 
 // Taken from torchtitan 0.2.2's own format strings.
 TEST(ConsoleLineTest, IsTorchtitans) {
-  const ConsoleFigures figures{.step = 1, .loss = 8.12345678, .grad_norm = 1.5, .memory = {0, 0, 1.2345, 4.5}, .tokens_per_second = 1234567.5, .tflops = 1234.567, .mfu = 12.345};
+  const ConsoleFigures figures{.step = 1,
+                               .loss = 8.12345678,
+                               .grad_norm = 1.5,
+                               .memory = {0, 0, 1.2345, 4.5},
+                               .tokens_per_second = 1234567.5,
+                               .tflops = 1234.567,
+                               .mfu = 12.345};
   EXPECT_EQ(train_line(figures, false),
-            "step:  1  loss:  8.12346  grad_norm:  1.5000  memory:  1.23GiB(4.50%)  tps: 1,234,568  tflops: 1,234.57  mfu: 12.35%");
+            "step:  1  loss:  8.12346  grad_norm:  1.5000  memory:  1.23GiB(4.50%)  tps: 1,234,568  tflops: 1,234.57  "
+            "mfu: 12.35%");
   EXPECT_EQ(train_line({.step = 100, .loss = 3, .tokens_per_second = 12}, true),
-            "\033[31mstep: 100  \033[32mloss:  3.00000  \033[38;2;180;60;0mgrad_norm:  0.0000  \033[38;2;54;234;195mmemory: -1.00GiB(-1.00%)  "
+            "\033[31mstep: 100  \033[32mloss:  3.00000  \033[38;2;180;60;0mgrad_norm:  0.0000  "
+            "\033[38;2;54;234;195mmemory: -1.00GiB(-1.00%)  "
             "\033[34mtps: 12  \033[36mtflops: 0.00  \033[35mmfu: 0.00%\033[39m");
   EXPECT_EQ(validation_line({.step = 10, .loss = 3.14159, .memory = {0, 0, 12.5, 50}, .tokens_per_second = 999}, false),
             "validate step: 10  loss:  3.1416  memory: 12.50GiB(50.00%)  tps: 999");
@@ -94,7 +103,12 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_TRUE((*logger)->should_log(10));
   for (int i = 0; i < 4; ++i) (*logger)->add_batch(1000, absl::Milliseconds(10));
   clock_.advance(absl::Seconds(2));
-  const auto named = (*logger)->log(5, {.global_avg_loss = 7.123456789012345, .global_max_loss = 8, .grad_norm = 0.1, .n_tokens_seen = 4000, .lr = 8e-4, .extra = {{"extra/x", 3}}});
+  const auto named = (*logger)->log(5, {.global_avg_loss = 7.123456789012345,
+                                        .global_max_loss = 8,
+                                        .grad_norm = 0.1,
+                                        .n_tokens_seen = 4000,
+                                        .lr = 8e-4,
+                                        .extra = {{"extra/x", 3}}});
   ASSERT_TRUE(named.ok()) << named.status();
   ASSERT_EQ(lines().size(), 1u);
   const nlohmann::json line = lines()[0];
@@ -112,7 +126,8 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(line["lr"], 8e-4);
   EXPECT_EQ(line["extra/x"], 3);
   EXPECT_EQ(line.size(), 20u);
-  EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%)  tps: 1,000  tflops: 1.00  mfu: 0.10%"});
+  EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%) "
+                                               " tps: 1,000  tflops: 1.00  mfu: 0.10%"});
 
   // The last line of a step wins, so validation repeats the step's training figures.
   (*logger)->add_validation_tokens(500);
@@ -143,7 +158,8 @@ TEST_F(MetricsTest, AFencedAttemptWritesNothing) {
   EXPECT_EQ(console_.size(), 1u);
 }
 
-// A killed writer leaves half a line; its successor's lines are whole. So is every line after a disk was full for a while.
+// A killed writer leaves half a line; its successor's lines are whole. So is every line after a disk was full for a
+// while.
 TEST_F(MetricsTest, LinesStayWhole) {
   ASSERT_TRUE(storage::atomic_write(posix_files(), dump_ + "/metrics.jsonl", "{\"step\":1}\n{\"step\":2,\"att").ok());
   bool full = false;
@@ -195,7 +211,10 @@ TEST_F(MetricsTest, TensorBoardFolder) {
   for (int64_t step : {1, 5, 10}) {
     (*logger)->add_batch(1000, absl::ZeroDuration());
     clock_.advance(absl::Seconds(1));
-    ASSERT_TRUE((*logger)->log(step, {.global_avg_loss = 10.0 / static_cast<double>(step), .n_tokens_seen = step * 1000, .lr = 1e-3}).ok());
+    ASSERT_TRUE(
+        (*logger)
+            ->log(step, {.global_avg_loss = 10.0 / static_cast<double>(step), .n_tokens_seen = step * 1000, .lr = 1e-3})
+            .ok());
   }
   ASSERT_TRUE((*logger)->log_validation(10, 0.5).ok());
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));

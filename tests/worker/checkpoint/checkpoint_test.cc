@@ -1,0 +1,493 @@
+// Saving, loading, resharding, precedence: what the trainer relies on.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <thread>
+
+#include "common/rank_protocol/launch.h"
+#include "common/storage/faulty_files.h"
+#include "tests/worker/checkpoint/fake_job.h"
+#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_folders.h"
+
+namespace titan::checkpoint::testing {
+namespace {
+
+using storage::posix_files;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+namespace event = rank_protocol::event;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dump_ =
+        storage::join_path(::testing::TempDir(), "checkpoint." + std::to_string(::getpid()) + "." +
+                                                     ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
+  }
+  void TearDown() override { posix_files().remove_folder(dump_).IgnoreError(); }
+
+  Attempt::Options options(int world = 1, int attempt = 1, Split split = Split::kRows) {
+    return {.dump = dump_, .world = world, .split = split, .attempt = attempt};
+  }
+  std::vector<int64_t> steps() {
+    std::vector<int64_t> found;
+    const auto folders = list_steps(posix_files(), dump_ + "/checkpoint");
+    for (const StepFolder& step : *folders) {
+      if (step.has_manifest || step.has_hf_index) found.push_back(step.step);
+    }
+    return found;
+  }
+  std::vector<std::string> entries(int64_t step) { return *posix_files().list(step_path(dump_ + "/checkpoint", step)); }
+
+  std::string dump_;
+};
+
+TEST_F(CheckpointTest, NothingToLoadIsFresh) {
+  const auto loaded = Attempt(options(2)).load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->source, Source::kFresh);
+  EXPECT_TRUE(loaded->train_state.empty());
+}
+
+TEST_F(CheckpointTest, ComesBackWithTrainState) {
+  Attempt first(options(2));
+  ASSERT_TRUE(first.load().ok());
+  ASSERT_TRUE(first.save(5).ok());
+  EXPECT_THAT(entries(5), ElementsAre("a1-00000.safetensors", "a1-00001.safetensors", "manifest.json"));
+  ASSERT_EQ(first.events(event::kCommitted).size(), 1u);
+  EXPECT_EQ(first.events(event::kCommitted)[0].members["step"], 5);
+  EXPECT_EQ(first.events(event::kCommitted)[0].members["full"], true);
+  EXPECT_EQ(first.rank(1).last_committed_step(), 5);
+
+  const auto loaded = Attempt(options(2, 2)).load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->source, Source::kCheckpoint);
+  EXPECT_EQ(loaded->step, 5);
+  EXPECT_EQ(loaded->train_state["ntokens_seen"], 500);
+  ASSERT_EQ(loaded->per_rank.size(), 2u);
+  EXPECT_EQ(loaded->per_rank[1]["rank"], 1);
+}
+
+// Any world and any split reads any other's, bit for bit.
+TEST_F(CheckpointTest, ReshardsBetweenWorldsAndSplits) {
+  struct Mesh {
+    int world;
+    Split split;
+  };
+  const Mesh meshes[] = {{1, Split::kReplicated}, {2, Split::kRows},   {3, Split::kRows},   {5, Split::kRows},
+                         {2, Split::kReplicated}, {4, Split::kHybrid}, {3, Split::kColumns}};
+  int attempt = 0;
+  for (const Mesh& from : meshes) {
+    ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
+    const int64_t saved = ++attempt;
+    ASSERT_TRUE(Attempt(options(from.world, attempt, from.split)).save(saved).ok());
+    for (const Mesh& to : meshes) {
+      const auto loaded = Attempt(options(to.world, ++attempt, to.split)).load(saved);
+      ASSERT_TRUE(loaded.ok()) << from.world << " to " << to.world << ": " << loaded.status();
+      EXPECT_EQ(loaded->step, saved);
+    }
+  }
+}
+
+// A rank reads the chunks that hold its rows and no more: a third of the ranks read about a third of the bytes.
+TEST_F(CheckpointTest, ReadsOnlyWhatItNeeds) {
+  ASSERT_TRUE(Attempt(options(1)).save(1).ok());
+  std::mutex mutex;
+  std::map<int, int64_t> bytes;
+  std::vector<std::unique_ptr<storage::FaultyFiles>> counting;
+  for (int rank = 0; rank < 3; ++rank) {
+    counting.push_back(std::make_unique<storage::FaultyFiles>([&, rank](const storage::FileOperation& operation) {
+      std::lock_guard lock(mutex);
+      if (operation.kind == storage::FileOperation::Kind::kRead) bytes[rank] += operation.bytes;
+      return storage::Fault{};
+    }));
+  }
+  Attempt::Options reader = options(3, 2);
+  reader.rank_files = [&](int rank) { return counting[static_cast<size_t>(rank)].get(); };
+  ASSERT_TRUE(Attempt(std::move(reader)).load(1).ok());
+  // output.weight is 2.6 MB, twice (exp_avg): 3 chunks each, of which a middle rank touches 2 at most.
+  EXPECT_LT(bytes[1], 2 * (2 << 20) + 100'000);
+  EXPECT_LT(bytes[2], 2 * (2 << 20) + 100'000);
+  EXPECT_GT(bytes[1], 2 * (650 * 1024 * 4 / 3));
+}
+
+TEST_F(CheckpointTest, ReplicatedPiecesAreWrittenOnce) {
+  ASSERT_TRUE(Attempt(options(2, 1, Split::kReplicated)).save(1).ok());
+  EXPECT_THAT(entries(1), ElementsAre("a1-00000.safetensors", "manifest.json"));
+}
+
+// A hung disk under the writer thread: the save is staged, training goes on and changes its tensors, and what is
+// committed later is the state at the moment of the save.
+TEST_F(CheckpointTest, TrainingAdvancesWhileTheWriterIsBlocked) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool open = false, blocked = false;
+  storage::FaultyFiles slow([&](const storage::FileOperation& operation) {
+    if (operation.kind == storage::FileOperation::Kind::kAppend &&
+        operation.path.find("safetensors") != std::string::npos) {
+      std::unique_lock lock(mutex);
+      blocked = true;
+      changed.notify_all();
+      changed.wait(lock, [&] { return open; });
+    }
+    return storage::Fault{};
+  });
+  Attempt::Options async = options(1);
+  async.config.async_mode = "async";
+  async.files = &slow;
+  Attempt job(std::move(async));
+  std::vector<Slice> live = make_slices(Split::kRows, 0, 1, 5);
+  ASSERT_TRUE(job.rank(0).save(5, live, {.shared = {{"step", 5}}}).ok());
+  EXPECT_EQ(job.events(event::kStaged).size(), 1u);
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return blocked; });
+  }
+  for (int i = 0; i < 100; ++i) {  // "Training".
+    for (Slice& slice : live) slice.local.add_(1);
+  }
+  EXPECT_TRUE(job.rank(0).save_in_flight());
+  EXPECT_TRUE(job.events(event::kCommitted).empty());
+  EXPECT_THAT(steps(), ElementsAre());
+  {
+    std::lock_guard lock(mutex);
+    open = true;
+  }
+  changed.notify_all();
+  ASSERT_TRUE(job.wait().ok());
+  EXPECT_EQ(job.events(event::kCommitted).size(), 1u);
+  EXPECT_EQ(Attempt(options(1, 2)).load()->step, 5) << "with the values of step 5";
+}
+
+TEST_F(CheckpointTest, AsyncSavesOfManyRanksFollowEachOther) {
+  Attempt::Options async = options(3);
+  async.config.async_mode = "async_with_pinned_mem";
+  async.config.keep_latest_k = 2;
+  Attempt job(std::move(async));
+  for (int64_t step = 1; step <= 6; ++step) ASSERT_TRUE(job.save(step).ok());
+  ASSERT_TRUE(job.wait().ok());
+  EXPECT_EQ(job.events(event::kCommitted).size(), 6u);
+  EXPECT_THAT(steps(), ElementsAre(5, 6));
+  EXPECT_LT(job.store_keys(), 8) << "a long job must not fill the store";
+  EXPECT_EQ(Attempt(options(1, 2)).load()->step, 6);
+}
+
+// A full disk on one rank fails the save everywhere, keeps what there was, gives the space back, and training goes on.
+TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
+  std::atomic<bool> full{false};
+  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
+    const bool hit = full && operation.kind == storage::FileOperation::Kind::kAppend && operation.bytes > 1000;
+    return hit ? storage::Fault{absl::ResourceExhaustedError("write: No space left on device"), 500} : storage::Fault{};
+  });
+  Attempt::Options some = options(2);
+  some.rank_files = [&](int rank) -> storage::Files* { return rank == 1 ? &disk : nullptr; };
+  Attempt job(std::move(some));
+  ASSERT_TRUE(job.save(1).ok());
+  full = true;
+  EXPECT_TRUE(job.save(2).ok());
+  EXPECT_TRUE(job.save(3).ok());
+  full = false;
+  ASSERT_EQ(job.events(event::kCheckpointFailed).size(), 2u) << "once a save, from rank 0";
+  EXPECT_THAT(job.events(event::kCheckpointFailed)[0].members["reason"].get<std::string>(),
+              HasSubstr("rank 1: write: No space left"));
+  EXPECT_THAT(entries(2), ElementsAre()) << "the shards of a failed save are removed on every rank";
+  EXPECT_THAT(steps(), ElementsAre(1));
+  ASSERT_TRUE(job.save(4).ok());
+  EXPECT_EQ(Attempt(options(2, 2)).load()->step, 4);
+  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-2")) << "leftovers go at the next start";
+}
+
+TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
+  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
+    const bool hit = operation.kind == storage::FileOperation::Kind::kSync;
+    return hit ? storage::Fault{absl::InternalError("fsync: Input/output error")} : storage::Fault{};
+  });
+  Attempt::Options strict = options(2);
+  strict.rank_files = [&](int rank) -> storage::Files* { return rank == 1 ? &disk : nullptr; };
+  strict.failed_saves_allowed = 2;
+  Attempt job(std::move(strict));
+  EXPECT_TRUE(job.save(1).ok());
+  EXPECT_EQ(job.save(2).code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(job.save_last(3).ok()) << "the last save always tells";
+}
+
+TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
+  Attempt::Options two = options(1);
+  two.config.keep_latest_k = 2;
+  Attempt job(std::move(two));
+  ASSERT_TRUE(job.save(1).ok());
+  {
+    const auto reader = StepReader::open(posix_files(), step_path(dump_ + "/checkpoint", 1));
+    ASSERT_TRUE(reader.ok());
+    ASSERT_TRUE(job.save(2).ok());
+    ASSERT_TRUE(job.save(3).ok());
+    EXPECT_THAT(steps(), ElementsAre(1, 2, 3)) << "an export reads step 1";
+    EXPECT_TRUE((*reader)->verify().empty());
+  }
+  ASSERT_TRUE(job.save(4).ok());
+  EXPECT_THAT(steps(), ElementsAre(3, 4));
+}
+
+TEST_F(CheckpointTest, AModelOnlyStepIsNoResumePoint) {
+  Attempt::Options bf16 = options(2);
+  bf16.config.export_dtype = "bfloat16";
+  Attempt job(std::move(bf16));
+  ASSERT_TRUE(job.save(5).ok());
+  ASSERT_TRUE(job.save_last(8).ok());
+  const auto reader = StepReader::open(posix_files(), step_path(dump_ + "/checkpoint", 8));
+  ASSERT_TRUE(reader.ok());
+  EXPECT_FALSE((*reader)->manifest().full);
+  EXPECT_EQ((*reader)->manifest().find("model.output.weight")->dtype, at::kBFloat16);
+  EXPECT_EQ((*reader)->manifest().find("optim.step"), nullptr);
+
+  Attempt next(options(2, 2));
+  EXPECT_EQ(next.load()->step, 5);
+  EXPECT_TRUE(next.events(event::kRejected).empty()) << "an export is not a damaged checkpoint";
+  Attempt::Options named = options(2, 3);
+  named.config.load_step = 8;
+  const auto refused = Attempt(std::move(named)).load();
+  EXPECT_EQ(refused.status().code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.status().message()), HasSubstr("model-only"));
+}
+
+// The last save must not turn the newest full step into an export.
+TEST_F(CheckpointTest, AFullStepIsNotReplacedByAnExport) {
+  Attempt job(options(2));
+  ASSERT_TRUE(job.save(5).ok());
+  ASSERT_TRUE(job.save_last(5).ok());
+  EXPECT_EQ(job.events(event::kWarning).size(), 1u);
+  EXPECT_EQ(Attempt(options(2, 2)).load()->step, 5);
+}
+
+TEST_F(CheckpointTest, ALaterAttemptReplacesAStepAndCleansUp) {
+  ASSERT_TRUE(Attempt(options(3)).save(5).ok());
+  Attempt second(options(2, 2));
+  ASSERT_TRUE(second.load().ok());
+  ASSERT_TRUE(second.save(5).ok());
+  EXPECT_THAT(entries(5), ElementsAre("a2-00000.safetensors", "a2-00001.safetensors", "manifest.json"));
+  EXPECT_EQ(Attempt(options(1, 3)).load()->step, 5);
+}
+
+// A new job that starts at attempt 1 on a folder where another job's attempt 1 left shards: neither touches the other's
+// files.
+TEST_F(CheckpointTest, ShardNamesNeverCollide) {
+  ASSERT_TRUE(posix_files().make_folders(step_path(dump_ + "/checkpoint", 5)).ok());
+  const std::string leftover = step_path(dump_ + "/checkpoint", 5) + "/a1-00000.safetensors";
+  ASSERT_TRUE(storage::atomic_write(posix_files(), leftover, "somebody else's").ok());
+  ASSERT_TRUE(Attempt(options(1)).save(5).ok());
+  EXPECT_THAT(entries(5), ElementsAre("a1-00000.1.safetensors", "manifest.json"));
+  EXPECT_EQ(Attempt(options(1, 2)).load()->step, 5);
+}
+
+TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {
+  {
+    Attempt job(options(2));
+    for (int64_t step : {5, 10, 15}) ASSERT_TRUE(job.save(step).ok());
+  }
+  Attempt::Options named = options(2, 1);
+  named.job_uid = "second job";
+  named.config.load_step = 10;
+  Attempt job(named);
+  EXPECT_EQ(job.load()->step, 10);
+  ASSERT_TRUE(job.save(12).ok());
+  // After a failure the same configuration goes on from what this job saved, not from step 10 again, nor from the other
+  // job's 15.
+  named.attempt = 2;
+  EXPECT_EQ(Attempt(named).load()->step, 12);
+
+  named.config.load_step = 7;
+  named.job_uid = "third job";
+  const auto missing = Attempt(std::move(named)).load();
+  EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.status().message()), HasSubstr("checkpoint.load_step = 7"));
+}
+
+TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
+  ASSERT_TRUE(Attempt(options(2)).save(5).ok());
+  Attempt::Options picky = options(2, 2);
+  picky.config.exclude_from_loading = {"lr_scheduler", "dataloader"};
+  auto loaded = Attempt(picky).load();
+  EXPECT_FALSE(loaded->train_state.contains("lr_scheduler"));
+  EXPECT_FALSE(loaded->train_state.contains("dataloader"));
+  EXPECT_EQ(loaded->train_state["step"], 5);
+  EXPECT_TRUE(loaded->per_rank.empty());
+
+  picky.config.exclude_from_loading = {"optimizer", "train_state"};
+  picky.attempt = 3;
+  Attempt job(picky);
+  ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
+                   std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1);
+                   auto result = checkpointer.load(slices);
+                   if (!result.ok()) return result.status();
+                   EXPECT_EQ(difference(slices, Split::kRows, rank, 2, 5, /*model_only=*/true), "");
+                   EXPECT_FALSE(result->train_state.contains("step"));
+                   EXPECT_TRUE(result->train_state.contains("dataloader"));
+                   return absl::OkStatus();
+                 })
+                  .ok());
+}
+
+TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
+  const auto refused = [&](auto change) {
+    checkpoint::Setup setup{.dump_folder = dump_};
+    change(setup.config);
+    return std::string(Checkpointer::create(setup).status().message());
+  };
+  EXPECT_THAT(refused([](auto& c) { c.keep_latest_k = 1; }), HasSubstr("checkpoint.keep_latest_k = 1"));
+  EXPECT_THAT(refused([](auto& c) { c.exclude_from_loading = {"optimiser"}; }), HasSubstr("no state \"optimiser\""));
+  EXPECT_THAT(refused([](auto& c) { c.export_dtype = "int8"; }), HasSubstr("checkpoint.export_dtype"));
+  EXPECT_THAT(refused([](auto& c) { c.interval = 0; }), HasSubstr("checkpoint.interval"));
+  EXPECT_THAT(refused([](auto& c) { c.initial_load_in_hf = true, c.initial_load_model_only = false; }),
+              HasSubstr("checkpoint.initial_load_model_only"));
+}
+
+// Seed: step 0, model only; used until there is something better.
+TEST_F(CheckpointTest, SeedIsTheInitialWeights) {
+  ASSERT_TRUE(Attempt(options(1)).save(0, Kind::kModel).ok());
+  Attempt job(options(2, 2));
+  auto seeded = job.load(0);
+  ASSERT_TRUE(seeded.ok()) << seeded.status();
+  EXPECT_EQ(seeded->source, Source::kInitial);
+  EXPECT_EQ(seeded->step, 0);
+  EXPECT_TRUE(seeded->model_only);
+  ASSERT_TRUE(job.save(3).ok());
+  EXPECT_EQ(Attempt(options(2, 3)).load()->source, Source::kCheckpoint);
+}
+
+TEST_F(CheckpointTest, InitialLoadPathTakesAStepOrAFolder) {
+  Attempt::Options elsewhere = options(2);
+  elsewhere.dump = dump_ + "/pretrained";
+  {
+    Attempt pretrained(elsewhere);
+    ASSERT_TRUE(pretrained.save(20).ok());
+    ASSERT_TRUE(pretrained.save_last(30).ok());
+  }
+  Attempt::Options job = options(3);
+  job.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
+  auto loaded = Attempt(job).load(20);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->source, Source::kInitial);
+  EXPECT_EQ(loaded->step, 0);
+
+  job.attempt = 2;
+  job.config.initial_load_path = elsewhere.dump + "/checkpoint";
+  EXPECT_EQ(Attempt(job).load(30)->path, elsewhere.dump + "/checkpoint/step-30") << "weights: the newest of any kind";
+
+  job.attempt = 3;
+  job.config.initial_load_model_only = false;
+  EXPECT_EQ(Attempt(job).load(20)->step, 20) << "with optimizer and train state: the newest full one";
+
+  // A kill before the first commit: an empty folder of our own is no reason to train from random weights.
+  job.attempt = 4;
+  ASSERT_TRUE(posix_files().make_folders(dump_ + "/checkpoint/step-1").ok());
+  EXPECT_EQ(Attempt(job).load(20)->source, Source::kInitial);
+
+  job.attempt = 5;
+  job.config.initial_load_path = dump_ + "/nowhere";
+  EXPECT_EQ(Attempt(job).load().status().code(), absl::StatusCode::kNotFound);
+  job.attempt = 6;
+  job.config.initial_load_path = elsewhere.dump;
+  const auto wrong = Attempt(job).load();
+  EXPECT_EQ(wrong.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(wrong.status().message()), HasSubstr("initial_load_path"));
+}
+
+// Another model's checkpoint in the folder is an error, not a reason to start over.
+TEST_F(CheckpointTest, AModelThatDoesNotFitIsAnError) {
+  ASSERT_TRUE(Attempt(options(2)).save(5).ok());
+  const auto attempt_with = [&](int attempt, auto change) {
+    Attempt job(options(2, attempt));
+    return job.run([&](int rank, Checkpointer& checkpointer) {
+      std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1);
+      change(slices);
+      return checkpointer.load(slices).status();
+    });
+  };
+  const absl::Status wider = attempt_with(2, [](std::vector<Slice>& slices) { slices[1].shape = {16, 17}; });
+  EXPECT_EQ(wider.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(wider.message()), HasSubstr("wq.weight is [16, 16] there and [16, 17] here"));
+  const absl::Status more =
+      attempt_with(3, [](std::vector<Slice>& slices) { slices[1].key = "model.layers.9.weight"; });
+  EXPECT_THAT(std::string(more.message()), HasSubstr("it has no model.layers.9.weight"));
+  const absl::Status fewer = attempt_with(4, [](std::vector<Slice>& slices) { slices.erase(slices.begin() + 1); });
+  EXPECT_THAT(std::string(fewer.message()), HasSubstr("that this model lacks"));
+}
+
+TEST_F(CheckpointTest, AFencedAttemptChangesNothing) {
+  Attempt old(options(2));
+  ASSERT_TRUE(old.save(5).ok());
+  Attempt successor(options(2, 2));
+  ASSERT_TRUE(successor.load().ok());
+  ASSERT_TRUE(successor.save(10).ok());
+  const std::string before = *storage::read_file(posix_files(), dump_ + "/checkpoint/step-10/manifest.json");
+  // The old attempt wakes up and saves the same step, and a later one.
+  EXPECT_TRUE(storage::is_fenced(old.save(10)));
+  EXPECT_TRUE(storage::is_fenced(old.save(15)));
+  EXPECT_EQ(*storage::read_file(posix_files(), dump_ + "/checkpoint/step-10/manifest.json"), before);
+  EXPECT_THAT(steps(), ElementsAre(5, 10));
+  EXPECT_EQ(Attempt(options(2, 3)).load()->step, 10);
+}
+
+// Stopped between its shards and its manifest, and woken after the successor published the same step.
+TEST_F(CheckpointTest, AnAttemptPausedInTheMiddleOfASaveChangesNothing) {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool paused = false, resume = false;
+  storage::FaultyFiles pausing([&](const storage::FileOperation& operation) {
+    // The fence's lock is the last thing before the manifest.
+    if (operation.kind == storage::FileOperation::Kind::kLock &&
+        operation.path.find(".fence.lock") != std::string::npos) {
+      std::unique_lock lock(mutex);
+      paused = true;
+      changed.notify_all();
+      changed.wait(lock, [&] { return resume; });
+    }
+    return storage::Fault{};
+  });
+  Attempt::Options slow = options(1);
+  slow.files = &pausing;
+  Attempt old(std::move(slow));
+  absl::Status late;
+  std::thread thread([&] { late = old.save(10); });
+  {
+    std::unique_lock lock(mutex);
+    changed.wait(lock, [&] { return paused; });
+  }
+  Attempt successor(options(1, 2));
+  ASSERT_TRUE(successor.load().ok());
+  ASSERT_TRUE(successor.save(10).ok());
+  {
+    std::lock_guard lock(mutex);
+    resume = true;
+  }
+  changed.notify_all();
+  thread.join();
+  EXPECT_TRUE(storage::is_fenced(late)) << late;
+  EXPECT_THAT(entries(10), ElementsAre("a2-00000.safetensors", "manifest.json"));
+  EXPECT_EQ(Attempt(options(1, 3)).load()->step, 10);
+}
+
+TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
+  auto store = c10::make_intrusive<c10d::HashStore>();
+  ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
+  checkpoint::Setup setup{.dump_folder = dump_};
+  setup.config.enable = true;
+  setup.world = 2;
+  setup.job_uid = "job";
+  setup.store = store;
+  setup.peer_timeout = absl::Milliseconds(50);
+  std::vector<Event> events;
+  setup.events = [&](const char* kind, nlohmann::json members) { events.push_back({kind, std::move(members)}); };
+  auto alone = Checkpointer::create(std::move(setup));
+  ASSERT_TRUE((*alone)->save(1, make_slices(Split::kRows, 0, 2, 1), {}).ok());
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
+}
+
+}  // namespace
+}  // namespace titan::checkpoint::testing

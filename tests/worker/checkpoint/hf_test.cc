@@ -1,0 +1,174 @@
+// Hugging Face folders, in and out, over several ranks and with names and layouts that differ from ours.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "common/rank_protocol/launch.h"
+#include "tests/worker/checkpoint/fake_job.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/step_folders.h"
+
+namespace titan::checkpoint::testing {
+namespace {
+
+using storage::posix_files;
+using ::testing::HasSubstr;
+
+// "hf.<fqn>"; wq is stored transposed, the embedding in two halves (as stacked experts are stored apart).
+class FakeMapper : public HfMapper {
+ public:
+  absl::StatusOr<std::vector<std::string>> keys(const std::string& fqn) const override {
+    if (fqn == "tok_embeddings.weight") return std::vector<std::string>{"hf.embed.0", "hf.embed.1"};
+    return std::vector<std::string>{"hf." + fqn};
+  }
+  bool same_layout(const std::string& fqn) const override {
+    return fqn.find("layers.0.attention.wq") == std::string::npos && fqn != "tok_embeddings.weight";
+  }
+  std::vector<at::Tensor> to_hf(const std::string& fqn, const at::Tensor& full) const override {
+    if (fqn == "tok_embeddings.weight") return {full.narrow(0, 0, 10), full.narrow(0, 10, 27)};
+    return {same_layout(fqn) ? full : full.t()};
+  }
+  at::Tensor from_hf(const std::string& fqn, const std::vector<at::Tensor>& tensors) const override {
+    if (fqn == "tok_embeddings.weight") return at::cat(tensors, 0);
+    return same_layout(fqn) ? tensors.at(0) : tensors.at(0).t();
+  }
+  nlohmann::json config() const override { return {{"model_type", "fake"}}; }
+};
+
+class HfTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    dump_ =
+        storage::join_path(::testing::TempDir(), "hf." + std::to_string(::getpid()) + "." +
+                                                     ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    ASSERT_TRUE(posix_files().remove_folder(dump_).ok());
+  }
+  void TearDown() override { posix_files().remove_folder(dump_).IgnoreError(); }
+
+  Attempt::Options options(const std::string& name, int world, Split split = Split::kRows) {
+    return {.dump = dump_ + "/" + name, .world = world, .split = split, .hf = &mapper_};
+  }
+  std::string export_step(int world, const std::string& dtype = "float32") {
+    Attempt::Options last = options("export", world);
+    last.config.last_save_in_hf = true;
+    last.config.export_dtype = dtype;
+    Attempt job(std::move(last));
+    EXPECT_TRUE(job.save_last(7).ok());
+    EXPECT_EQ(job.events(rank_protocol::event::kCommitted).size(), 1u);
+    return dump_ + "/export/checkpoint/step-7";
+  }
+
+  FakeMapper mapper_;
+  std::string dump_;
+};
+
+TEST_F(HfTest, LastSaveComesBackOnAnyMesh) {
+  const std::string folder = export_step(3);
+  EXPECT_THAT(*posix_files().list(folder),
+              ::testing::ElementsAre("config.json", "model-00001-of-00001.safetensors", kHfIndexName));
+  EXPECT_THAT(*posix_files().list(dump_ + "/export/checkpoint"), ::testing::ElementsAre("step-7"))
+      << "no staging folder left";
+  for (const auto& [world, split] :
+       {std::pair{1, Split::kReplicated}, {2, Split::kRows}, {4, Split::kHybrid}, {3, Split::kColumns}}) {
+    Attempt::Options load = options("import" + std::to_string(world), world, split);
+    load.config.initial_load_in_hf = true;
+    load.config.initial_load_path = folder;
+    const auto loaded = Attempt(std::move(load)).load(7);
+    ASSERT_TRUE(loaded.ok()) << loaded.status();
+    EXPECT_EQ(loaded->source, Source::kInitial);
+    EXPECT_EQ(loaded->step, 0);
+  }
+}
+
+TEST_F(HfTest, ExportsAndImportsOtherTypes) {
+  const std::string folder = export_step(2, "bfloat16");
+  const auto weights = HfFolder::open(posix_files(), folder);
+  ASSERT_TRUE(weights.ok());
+  const auto tensor = (*weights)->read("hf.layers.0.attention.wq.weight");
+  EXPECT_TRUE(at::equal(*tensor, full_tensor("model.layers.0.attention.wq.weight", {16, 16}, 7).t().to(at::kBFloat16)));
+  Attempt::Options load = options("import", 2);
+  load.config.initial_load_in_hf = true;
+  load.hf_assets_path = folder;  // No path of its own: model.hf_assets_path.
+  Attempt job(std::move(load));
+  ASSERT_TRUE(job.run([&](int rank, Checkpointer& checkpointer) -> absl::Status {
+                   std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1),
+                                      want = make_slices(Split::kRows, rank, 2, 7);
+                   auto result = checkpointer.load(slices);
+                   for (size_t i = 0; i < slices.size() / 2; ++i) {
+                     EXPECT_TRUE(at::equal(slices[i].local, want[i].local.to(at::kBFloat16).to(at::kFloat)))
+                         << slices[i].key;
+                   }
+                   return result.status();
+                 })
+                  .ok());
+}
+
+TEST_F(HfTest, LargeModelsAreSplitIntoFiles) {
+  ASSERT_TRUE(Attempt(options("job", 2)).save(1).ok());
+  const auto step = StepReader::open(posix_files(), dump_ + "/job/checkpoint/step-1");
+  ASSERT_TRUE(step.ok());
+  const HfExport small{.max_file_bytes = 2000};
+  std::vector<std::string> names;
+  ASSERT_TRUE(export_folder(posix_files(), **step, mapper_, small, dump_ + "/out", [&](const std::string& n) {
+                names.push_back(n);
+              }).ok());
+  EXPECT_EQ(names.size(), 3u);
+  EXPECT_EQ(names[0], "model-00001-of-00003.safetensors");
+  const auto weights = HfFolder::open(posix_files(), dump_ + "/out");
+  ASSERT_TRUE(weights.ok()) << weights.status();
+  EXPECT_EQ((*weights)->keys().size(), 6u);
+}
+
+TEST_F(HfTest, WhatDoesNotFitIsNamed) {
+  const std::string folder = export_step(1);
+  const auto load_with = [&](int attempt, auto change) {
+    Attempt::Options load = options("import", 2);
+    load.attempt = attempt;
+    load.config.initial_load_in_hf = true;
+    load.config.initial_load_path = folder;
+    Attempt job(std::move(load));
+    return job.run([&](int rank, Checkpointer& checkpointer) {
+      std::vector<Slice> slices = make_slices(Split::kRows, rank, 2, -1);
+      change(slices);
+      return checkpointer.load(slices).status();
+    });
+  };
+  EXPECT_TRUE(load_with(1, [](auto&) {}).ok());
+  const absl::Status renamed = load_with(2, [](auto& slices) { slices[2].key = "model.layers.5.weight"; });
+  EXPECT_EQ(renamed.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(renamed.message()), HasSubstr("hf.layers.5.weight"));
+  const absl::Status reshaped = load_with(3, [](auto& slices) { slices[4].shape = {651, 1024}; });
+  EXPECT_THAT(std::string(reshaped.message()), HasSubstr("needs [651, 1024], tensor hf.output.weight is [650, 1024]"));
+
+  // Cut short: found when the header is read, before anything is loaded.
+  const std::string file = folder + "/model-00001-of-00001.safetensors";
+  ASSERT_TRUE(posix_files().truncate(file, 100'000).ok());
+  const absl::Status cut = load_with(4, [](auto&) {});
+  EXPECT_EQ(cut.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(cut.message()), HasSubstr("cut short"));
+  ASSERT_TRUE(posix_files().remove(file).ok());
+  EXPECT_EQ(load_with(5, [](auto&) {}).code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(HfTest, AnExportBesideAFullStepLeavesItAResumePoint) {
+  Attempt::Options both = options("both", 2);
+  both.config.last_save_in_hf = true;
+  Attempt job(both);
+  ASSERT_TRUE(job.save(7).ok());
+  ASSERT_TRUE(job.save_last(7).ok());
+  EXPECT_TRUE(posix_files().exists(dump_ + "/both/checkpoint/step-7/model.safetensors.index.json"));
+  both.attempt = 2;
+  EXPECT_EQ(Attempt(both).load()->step, 7);
+}
+
+TEST_F(HfTest, AModelWithoutHfNamesSaysSo) {
+  Attempt::Options load = options("import", 1);
+  load.hf = nullptr;
+  load.config.initial_load_in_hf = true;
+  load.config.initial_load_path = export_step(1);
+  EXPECT_THAT(std::string(Attempt(std::move(load)).load().status().message()), HasSubstr("no Hugging Face names"));
+}
+
+}  // namespace
+}  // namespace titan::checkpoint::testing

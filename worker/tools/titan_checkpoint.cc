@@ -1,0 +1,85 @@
+// titan-checkpoint: looks into, checks and converts checkpoints without a job.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "common/models/registry.h"
+#include "common/status/status.h"
+#include "worker/tools/offline.h"
+
+namespace {
+
+using titan::storage::posix_files;
+
+struct ModelFlags {
+  std::string name = "llama3";
+  std::string flavor = "debugmodel";
+  void add(CLI::App& command) {
+    command.add_option("--model", name, "Model family, as model.name of the job")->capture_default_str();
+    command.add_option("--flavor", flavor, "Its size, as model.flavor of the job")->capture_default_str();
+  }
+};
+
+// 0 done, 1 failed or damaged, 2 usage, 3 not found.
+int finish(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "titan-checkpoint: " << std::string(status.message()) << "\n";
+  return absl::IsInvalidArgument(status) ? 2 : absl::IsNotFound(status) ? 3 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Looks into, checks and converts Titan checkpoints. No job needs to run; one that runs is not disturbed.\n\n"
+      "  titan-checkpoint inspect outputs/checkpoint\n"
+      "  titan-checkpoint verify outputs/checkpoint/step-500\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --flavor 8B --dtype bfloat16\n"
+      "  titan-checkpoint import hf-weights seeds/step-0 --flavor 8B\n",
+      "titan-checkpoint"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", TITAN_VERSION);
+
+  std::string path, target, output = "text";
+  bool tensors = false;
+  ModelFlags model;
+  titan::tools::ExportOptions options;
+
+  CLI::App* inspect = app.add_subcommand("inspect", "Lists steps, their kind, size and train state");
+  inspect->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
+  inspect->add_flag("--tensors", tensors, "Every tensor's type and shape too");
+  inspect->add_option("-o,--output", output, "text or json (one object a line)")
+      ->check(CLI::IsMember({"text", "json"}))
+      ->capture_default_str();
+
+  CLI::App* verify =
+      app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 when something is damaged");
+  verify->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
+
+  CLI::App* out = app.add_subcommand("export", "Writes a step's model as a Hugging Face folder");
+  out->add_option("step", path, "A step-N folder")->required();
+  out->add_option("target", target, "The new folder")->required();
+  out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
+  out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
+  model.add(*out);
+
+  CLI::App* in = app.add_subcommand("import", "Writes a Hugging Face folder's weights as a model-only step");
+  in->add_option("source", path, "Folder with *.safetensors")->required();
+  in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
+  model.add(*in);
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+
+  if (*inspect) return finish(titan::tools::inspect(posix_files(), path, tensors, output == "json", std::cout));
+  if (*verify) return finish(titan::tools::verify(posix_files(), path, std::cout));
+  const absl::StatusOr<titan::models::ModelSpec> spec = titan::models::find(model.name, model.flavor);
+  if (!spec.ok()) return finish(spec.status());
+  if (*out) return finish(titan::tools::export_step(posix_files(), path, target, *spec, options, std::cout));
+  return finish(titan::tools::import_weights(posix_files(), path, target, *spec, std::cout));
+}
