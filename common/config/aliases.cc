@@ -117,6 +117,8 @@ constexpr Note kUnknown[] = {
     {"validation.all_timesteps", kFlux},
     {"encoder.", kFlux},
     {"inference.", kFlux},
+    {"parallelism.pipeline_parallel_split_points",
+     "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part"},
     {"experimental.pipeline_parallel_split_points",
      "set parallelism.pipeline_parallel_layers_per_stage or parallelism.module_fqns_per_model_part"},
     {"experimental.pipeline_parallel_microbatches",
@@ -135,21 +137,29 @@ constexpr Note kUnknown[] = {
     {"optimizer.param_groups", kNewer},
     {"model.norm_type", "the norm belongs to the model's flavor"},
     {"model.use_flex_attn", "the attention variant belongs to the model's flavor, such as debugmodel_flex_attn"},
+    {"model.attn_mask_type", "the mask belongs to the model's flavor"},
+    {"parallelism.enable_compiled_autograd", "there is no autograd compiler here"},
     {"experimental.enable_compiled_autograd", "there is no autograd compiler here"},
 };
 
-constexpr Note kWithoutEffect[] = {
-    {"job.use_for_integration_test", "it selected torchtitan's own tests"},
-    {"float8.force_recompute_fp8_weight_in_bwd", "float8 weights are never kept for the backward pass"},
+struct Spent {
+  std::string_view key;
+  std::string_view value;  // The only value that may be dropped; empty: any.
+  std::string_view reason;
 };
 
-template <std::size_t N>
-std::string_view find_note(const Note (&notes)[N], std::string_view key) {
-  for (const Note& note : notes) {
-    if (note.key == key || (note.key.back() == '.' && key.substr(0, note.key.size()) == note.key)) return note.text;
-  }
-  return {};
-}
+constexpr Spent kWithoutEffect[] = {
+    {"job.use_for_integration_test", "", "it selected torchtitan's own tests"},
+    {"float8.force_recompute_fp8_weight_in_bwd", "", "float8 weights are never kept for the backward pass"},
+    {"model.norm_type", "rmsnorm", "it is the only norm"},
+    {"model.use_flex_attn", "false", "the attention variant belongs to the model's flavor"},
+    {"model.attn_mask_type", "causal", "the mask belongs to the model's flavor"},
+    {"checkpoint.interval_type", "steps", "checkpoint.interval counts steps"},
+    {"parallelism.enable_compiled_autograd", "false", "there is no autograd compiler here"},
+    {"experimental.enable_compiled_autograd", "false", "there is no autograd compiler here"},
+    {"parallelism.pipeline_parallel_split_points", "[]", "the stages follow from the number of layers"},
+    {"experimental.pipeline_parallel_split_points", "[]", "the stages follow from the number of layers"},
+};
 
 std::optional<bool> truth(const Raw& value) {
   if (value.kind == Raw::Kind::kBool) return value.boolean;
@@ -232,8 +242,20 @@ void replace_value_aliases(std::string_view key, Raw& value) {
   }
 }
 
-std::string_view explain_unknown(std::string_view key) { return find_note(kUnknown, key); }
+std::string_view explain_unknown(std::string_view key) {
+  for (const Note& note : kUnknown) {
+    if (note.key == key || (note.key.back() == '.' && key.substr(0, note.key.size()) == note.key)) return note.text;
+  }
+  return {};
+}
 
-std::string_view explain_without_effect(std::string_view key) { return find_note(kWithoutEffect, key); }
+std::string_view explain_without_effect(std::string_view key, const Raw& value) {
+  for (const Spent& spent : kWithoutEffect) {
+    if (spent.key != key) continue;
+    const bool is_text = value.kind == Raw::Kind::kString || value.kind == Raw::Kind::kWord;
+    if (spent.value.empty() || spent.value == (is_text ? value.text : display(value))) return spent.reason;
+  }
+  return {};
+}
 
 }  // namespace titan::config

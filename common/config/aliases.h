@@ -39,7 +39,7 @@ void replace_value_aliases(std::string_view key, Raw& value);
 // What to say about a key that is known from elsewhere but has no counterpart here; empty when it is not known.
 std::string_view explain_unknown(std::string_view key);
 
-// Why an old key without a field of its own has no effect; empty when it is not one.
-std::string_view explain_without_effect(std::string_view key);
+// Why an old key without a field of its own may be dropped with this value; empty when it may not.
+std::string_view explain_without_effect(std::string_view key, const Raw& value);
 
 }  // namespace titan::config

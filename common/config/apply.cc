@@ -29,7 +29,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
       return complain(written, bad->message, bad->suggestion);
     }
   }
-  if (const std::string_view reason = explain_without_effect(setting.key); !reason.empty()) {
+  if (const std::string_view reason = explain_without_effect(setting.key, setting.value); !reason.empty()) {
     return warn(written, absl::StrCat("has no effect: ", std::string(reason)));
   }
   const Field* field = catalog_.find(setting.key);

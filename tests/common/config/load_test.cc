@@ -228,6 +228,72 @@ filter_fqns = "output,wq"
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
+// The debug recipe of torchtitan's first year, before [parallelism] and the converters existed.
+TEST(LoadTest, ReadsARecipeOf2024) {
+  constexpr char kRecipe[] = R"(# torchtitan Config.toml
+[job]
+dump_folder = "./outputs"
+description = "Llama 3 debug training"
+use_for_integration_test = true
+[profiling]
+enable_profiling = false
+save_traces_folder = "profile_trace"
+profile_freq = 10
+[metrics]
+log_freq = 1
+enable_color_printing = true
+enable_tensorboard = true
+save_tb_folder = "tb"
+[model]
+name = "llama3"
+flavor = "debugmodel"
+norm_type = "rmsnorm"  # layernorm / np_layernorm / rmsnorm
+tokenizer_path = "./torchtitan/datasets/tokenizer/original/tokenizer.model"
+[optimizer]
+name = "AdamW"
+lr = 8e-4
+[training]
+batch_size = 8
+seq_len = 2048
+warmup_steps = 2  # lr scheduler warm up, normally 20% of the train steps
+max_norm = 1.0  # grad norm clipping
+steps = 10
+data_parallel_degree = -1
+tensor_parallel_degree = 1
+compile = false
+dataset = "c4_test"  # supported datasets: c4_test (2K), c4 (177M)
+[experimental]
+context_parallel_degree = 1
+pipeline_parallel_degree = 1
+pipeline_parallel_split_points = []
+enable_async_tensor_parallel = false
+[checkpoint]
+enable_checkpoint = false
+folder = "checkpoint"
+interval_type = "steps"
+interval = 5
+model_weights_only = false
+export_dtype = "float32"
+async_mode = "disabled"  # ["disabled", "async", "async_with_pinned_mem"]
+[activation_checkpoint]
+mode = 'selective'  # ['none', 'selective', 'full']
+selective_ac_option = '2'  # 'int' = ac every positive int layer or 'op', ac based on ops policy
+[float8]
+enable_float8_linear = false
+)";
+  const Loaded loaded = toml(kRecipe);
+  EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
+  EXPECT_EQ(loaded.config.model.hf_assets_path, "./torchtitan/datasets/tokenizer");
+  EXPECT_EQ(loaded.config.lr_scheduler.warmup_steps, 2);
+  EXPECT_FALSE(loaded.config.metrics.disable_color_printing);
+  EXPECT_FALSE(loaded.config.checkpoint.last_save_model_only);
+  EXPECT_THAT(loaded.config.model.converters, IsEmpty());
+  std::string text = kRecipe;
+  text.replace(text.find("\"steps\""), 7, "\"minutes\"");
+  EXPECT_THAT(error(text),
+              HasSubstr("checkpoint.interval_type = \"minutes\": unknown key; checkpoint.interval counts steps"));
+}
+
 TEST(LoadTest, OlderSpellingBesideItsSuccessorIsAnErrorWithinOneSource) {
   EXPECT_THAT(error("[training]\nbatch_size = 4\nlocal_batch_size = 4\n"),
               HasSubstr("keep only training.local_batch_size"));
