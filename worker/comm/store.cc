@@ -47,4 +47,18 @@ c10::intrusive_ptr<c10d::Store> prefixed(const c10::intrusive_ptr<c10d::Store>& 
   return c10::make_intrusive<c10d::PrefixStore>(prefix, store);
 }
 
+void leave_together(c10d::Store& store, int rank, int world, std::chrono::milliseconds timeout) {
+  try {
+    if (store.add("exit/arrived", 1) == world) store.set("exit/all", "1");
+    store.wait({"exit/all"}, timeout);
+    if (rank != 0) {
+      if (store.add("exit/gone", 1) == world - 1) store.set("exit/empty", "1");
+    } else {
+      store.wait({"exit/empty"}, timeout);
+    }
+  } catch (const std::exception&) {
+    // Another rank died on its way out: this one's work is done all the same.
+  }
+}
+
 }  // namespace titan::comm

@@ -22,4 +22,9 @@ c10::intrusive_ptr<c10d::Store> make_store(const StoreOptions& options);
 // Part of a store whose keys cannot meet those of another attempt or purpose.
 c10::intrusive_ptr<c10d::Store> prefixed(const c10::intrusive_ptr<c10d::Store>& store, const std::string& prefix);
 
+// Returns once every rank is here, and on the rank that hosts the store (0) only once the others need it no more: a
+// rank that closes its connections earlier can break a collective that another is still in. Gives up silently after
+// `timeout`.
+void leave_together(c10d::Store& store, int rank, int world, std::chrono::milliseconds timeout);
+
 }  // namespace titan::comm

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/policy.h"
+#include "worker/comm/store.h"
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/runtime/failure.h"
@@ -184,8 +185,8 @@ ExitCode Trainer::finish(bool stopped) {
     throw Failure(rank_protocol::kExitStorage, "CHECKPOINT",
                   absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
   }
-  // Rank 0 hosts the store: nobody leaves while another still needs it.
-  context_.mesh->group(mesh::Axis::kWorld).barrier();
+  context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
+  if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
   if (context_.rank == 0) {
     log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
   }

@@ -138,7 +138,7 @@ void Trainer::load() {
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
   check(load_status, kExitUserError, "CHECKPOINT");
-  if (loaded.source == checkpoint::Source::kFresh) {
+  if (!loaded.model_loaded) {
     model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
   }
   restore_state(loaded);

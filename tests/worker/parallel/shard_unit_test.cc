@@ -55,35 +55,35 @@ TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
 
 // Gradients are summed over ranks and microbatches into the shard; one that a graph did not produce counts as zero.
 TEST(ShardUnitTest, ReducesAndAccumulates) {
-  testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {Axis::kFsdp, Axis::kReplicate},
-                     [](testing::ThreadRank& self) {
-                       auto parameters = uneven_parameters();
-                       ShardUnit unit("unit", pointers(parameters),
-                                      {.shard_group = &self.mesh->group(Axis::kFsdp),
-                                       .replicate_group = &self.mesh->group(Axis::kReplicate),
-                                       .device = self.device.get()});
-                       for (int step = 0; step < 2; ++step) {
-                         unit.forget_gradients();
-                         for (const bool last : {false, true}) {
-                           std::vector<at::Tensor> gradients;
-                           for (nn::Parameter& parameter : parameters) gradients.push_back(counted(parameter, self.rank));
-                           gradients[2].reset();
-                           unit.begin_reduce(std::move(gradients), last);
-                           unit.finish_reduce();
-                         }
-                         unit.finish_gradients();
-                         for (ShardedParameter& placed : unit.parameters()) {
-                           if (placed.rows == 0) continue;
-                           at::Tensor full = 8 * counted(*placed.parameter, 0) + 2 * (0 + 1 + 2 + 3);
-                           if (placed.parameter->fqn == "short") full.zero_();
-                           EXPECT_TRUE(placed.grad.equal(full.narrow(0, placed.first_row, placed.rows)))
-                               << placed.parameter->fqn;
-                         }
-                       }
-                     });
+  testing::run_ranks(
+      {.dp_replicate = 2, .dp_shard = 2}, 4, {Axis::kFsdp, Axis::kReplicate}, [](testing::ThreadRank& self) {
+        auto parameters = uneven_parameters();
+        ShardUnit unit("unit", pointers(parameters),
+                       {.shard_group = &self.mesh->group(Axis::kFsdp),
+                        .replicate_group = &self.mesh->group(Axis::kReplicate),
+                        .device = self.device.get()});
+        for (int step = 0; step < 2; ++step) {
+          unit.forget_gradients();
+          for (const bool last : {false, true}) {
+            std::vector<at::Tensor> gradients;
+            for (nn::Parameter& parameter : parameters) gradients.push_back(counted(parameter, self.rank));
+            gradients[2].reset();
+            unit.begin_reduce(std::move(gradients), last);
+            unit.finish_reduce();
+          }
+          unit.finish_gradients();
+          for (ShardedParameter& placed : unit.parameters()) {
+            if (placed.rows == 0) continue;
+            at::Tensor full = 8 * counted(*placed.parameter, 0) + 2 * (0 + 1 + 2 + 3);
+            if (placed.parameter->fqn == "short") full.zero_();
+            EXPECT_TRUE(placed.grad.equal(full.narrow(0, placed.first_row, placed.rows))) << placed.parameter->fqn;
+          }
+        }
+      });
 }
 
-// Resharding gives the memory back; what a graph saved is valid again after the refill; used while empty, backward throws.
+// Resharding gives the memory back; what a graph saved is valid again after the refill; used while empty, backward
+// throws.
 TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
     std::deque<nn::Parameter> parameters;

@@ -94,7 +94,8 @@ Peaks measure(testing::TrainingPlan plan, int world) {
         peaks[self.rank].evaluate = meter.highest() - rest;
         rest = meter.begin();
         model->forget_gradients();
-        model->engine().train(context, [] { return 8; }, true);
+        model->engine().train(
+            context, [] { return 8; }, true);
         model->engine().finish_step();
         peaks[self.rank].train = meter.highest() - rest;
         EXPECT_LE(meter.begin() - rest, 4096) << "a pass left memory behind";
@@ -110,10 +111,10 @@ Peaks measure(testing::TrainingPlan plan, int world) {
   return highest;
 }
 
-// With resharding, gathered weights never take more than two consecutive blocks' units. In the backward pass the block's own
-// gradients come on top, and the reduction of the block above: pieces sent, pieces received, and their sum (half a block on two
-// ranks). A rank that gathers nothing tells what activations and one block's gradients take. Gathering everything would take
-// 12 blocks.
+// With resharding, gathered weights never take more than two consecutive blocks' units. In the backward pass the
+// block's own gradients come on top, and the reduction of the block above: pieces sent, pieces received, and their sum
+// (half a block on two ranks). A rank that gathers nothing tells what activations and one block's gradients take.
+// Gathering everything would take 12 blocks.
 TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   testing::TrainingPlan plan;
   plan.spec.n_layers = 12;
@@ -130,9 +131,8 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   }
   for (const char* policy : {"always", "default"}) {
     for (const char* recompute : {"none", "full"}) {
-      plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat},
-                       .reshard_after_forward = policy,
-                       .ac_mode = recompute};
+      plan.sharding = {
+          .precision = {at::kFloat, at::kFloat, at::kFloat}, .reshard_after_forward = policy, .ac_mode = recompute};
       const Peaks whole = measure(plan, 1);
       const Peaks split = measure(plan, 2);
       EXPECT_LE(split.evaluate, whole.evaluate + 2 * layer) << policy << " " << recompute;

@@ -67,9 +67,7 @@ Failure caught(Throw&& body) {
 }
 
 TEST(FailureTest, StatusAndExceptionsBecomeExitCodes) {
-  const auto of = [](const absl::Status& status) {
-    return caught([&] { check(status, kExitUserError, "DATA"); });
-  };
+  const auto of = [](const absl::Status& status) { return caught([&] { check(status, kExitUserError, "DATA"); }); };
   EXPECT_EQ(of(absl::OkStatus()).exit_code(), kExitFinished);
   EXPECT_EQ(of(absl::NotFoundError("x")).exit_code(), kExitUserError);
   EXPECT_STREQ(of(absl::NotFoundError("x")).error_class(), "user");
@@ -92,8 +90,8 @@ TEST(OptionsTest, SeparatesFlagsFromOverrides) {
   EXPECT_EQ(options.config_file, "a.toml");
   EXPECT_EQ(options.rank, 1);
   EXPECT_EQ(options.world, 2);
-  EXPECT_EQ(options.overrides, (std::vector<std::string>{"--training.steps", "5", "--checkpoint.enable",
-                                                         "--training.seq_len=64"}));
+  EXPECT_EQ(options.overrides,
+            (std::vector<std::string>{"--training.steps", "5", "--checkpoint.enable", "--training.seq_len=64"}));
 }
 
 TEST(OptionsTest, NamesWhatIsWrong) {

@@ -159,6 +159,44 @@ class TitanRankTest(unittest.TestCase):
         for step, loss in whole.items():
             self.assertAlmostEqual(curve[step], loss, delta=1e-9)
 
+    def test_hsdp_and_ddp_over_processes_equal_one_rank(self):
+        extra = ["--training.dtype", "float64", "--training.global_batch_size", "4", "--training.steps", "4"]
+        one = self.finish("one4", 1, extra)
+        meshes = {"hsdp": (4, ["2", "2"]), "ddp": (2, ["2", "1"])}
+        for name, (world, (replicate, shard)) in meshes.items():
+            curve = self.finish(name, world, extra + ["--parallelism.data_parallel_replicate_degree", replicate,
+                                                      "--parallelism.data_parallel_shard_degree", shard])
+            for step, loss in one.items():
+                self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
+
+    def test_validation_on_uneven_data_and_async_checkpoints(self):
+        # Three documents over two ranks in per_rank order: one rank runs out of data first, and nobody waits for it.
+        text = self.folder("text")
+        os.makedirs(text)
+        with open(os.path.join(text, "data.json"), "w") as file:
+            for document in range(3):
+                file.write(json.dumps({"text": "A few words about number %d. " % document * (40 if document else 400)}) + "\n")
+        extra = ["--validation.enable", "--validation.dataset_path", text, "--validation.steps", "-1",
+                 "--validation.freq", "6", "--validation.seq_len", "64", "--validation.local_batch_size", "1",
+                 "--validation.dataloader.order", "per_rank", "--checkpoint.async_mode", "async"]
+        ranks = Ranks(self.folder("validated"), 2, extra)
+        self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
+        seen = [event["metrics"]["validation_metrics/loss"] for event in ranks.events(0, "step")
+                if "validation_metrics/loss" in event["metrics"]]
+        self.assertEqual(len(seen), 3)  # Steps 1, 6, 12.
+        self.assertTrue(all(math.isfinite(loss) for loss in seen))
+        self.assertIn(5, [event["step"] for event in ranks.events(0, "checkpoint_staged")])
+        self.assertIn(5, [event["step"] for event in ranks.events(0, "checkpoint_committed")])
+
+    def test_seed_checkpoint_starts_any_mesh(self):
+        folder = self.folder("seeded")
+        seed = Ranks(folder, 1, ["--checkpoint.create_seed_checkpoint", "--training.global_batch_size", "-1"])
+        self.assertEqual(seed.wait(), [0], seed.outputs[0])
+        # Another seed would draw other weights: the checkpoint's are used.
+        curve = self.finish("seeded", 2, ["--debug.seed", "7"])
+        plain = self.finish("plain", 2)
+        self.assertEqual(curve[1], plain[1])
+
     def test_non_finite_loss_by_policy(self):
         extra = ["--optimizer.lr", "1e30", "--training.steps", "6", "--checkpoint.no_enable"]
         failing = Ranks(self.folder("fail"), 1, extra)
