@@ -58,13 +58,15 @@ start_cluster() {
 }
 
 train() {
-  local job
-  job=$("$bin/titanctl" submit configs/llama3_tiny.toml -q --nproc 2 --nodes 2 --job.dump_folder "$dump" --metrics.enable_tensorboard \
+  local job threads
+  # Both workers are this one machine, so each rank gets half of it.
+  threads=$((($(nproc) + 1) / 2))
+  job=$("$bin/titanctl" submit configs/llama3_tiny.toml -q --nproc 2 --nodes 2 --resources.threads_per_rank $threads --job.dump_folder "$dump" --metrics.enable_tensorboard \
     --checkpoint.enable --checkpoint.no_last_save_model_only --validation.enable --validation.dataset c4_validation --validation.local_batch_size 1 \
     --validation.seq_len 256 --validation.steps 8 "$@")
   echo "    job $job, one rank on each worker; its log:"
   "$bin/titanctl" logs -f "$job" --rank 0
-  "$bin/titanctl" wait "$job"
+  "$bin/titanctl" wait "$job" 2>/dev/null || { "$bin/titanctl" describe "$job" >&2; return 1; }
 }
 
 trap stop_all EXIT

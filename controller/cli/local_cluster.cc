@@ -133,7 +133,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(Options option
   const std::string log = options.folder + "/controller.log";
   TITAN_ASSIGN_OR_RETURN(cluster->controller_,
                          Child::start({controller, "--listen", "127.0.0.1:0", "--state", options.folder + "/controller",
-                                       "--metrics-port", "0", "--port-file", port_file},
+                                       "--metrics-port", "-1", "--port-file", port_file},
                                       log, options.on_failure));
   TITAN_ASSIGN_OR_RETURN(const int port, wait_for_port(port_file, *cluster->controller_, log));
   cluster->controller_address_ = absl::StrCat("127.0.0.1:", port);

@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "controller/api": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster",
                        "controller/planner", "controller/reconcile"],
     "controller/web": ["common", "wire", "controller/job", "controller/reconcile"],
+    "controller/main": ["common", "wire", "controller/job", "controller/store", "controller/cluster", "controller/reconcile", "controller/api"],
     "controller/cli": ["common", "wire"],
     "worker/comm": ["common"],
     "worker/kernels": ["common"],
@@ -37,7 +38,7 @@ MAY_INCLUDE = {
     "worker/checkpoint": _MODEL,
     "worker/runtime": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint"],
     "worker/tools": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/runtime"],
-    "worker/daemon": ["common", "wire"],
+    "worker/daemon": ["common", "wire", "worker/shim"],  # The daemon speaks the shim's protocol and reads its files.
     "worker/shim": ["common"],
 }
 NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/")
