@@ -18,7 +18,15 @@ const nlohmann::json& at(const nlohmann::json& root, std::string_view key) {
   return root.at(nlohmann::json::json_pointer(pointer));
 }
 
-bool is_refused(const Unsupported& row, const nlohmann::json& value, const nlohmann::json& standard) {
+// Whether "section.key = value" holds.
+bool holds(std::string_view condition, const nlohmann::json& values) {
+  const std::size_t equals = condition.find(" = ");
+  return text_of(at(values, condition.substr(0, equals))) == condition.substr(equals + 3);
+}
+
+bool is_refused(const Unsupported& row, const nlohmann::json& values, const nlohmann::json& standard) {
+  const nlohmann::json& value = at(values, row.key);
+  if (!row.where.empty() && !holds(row.where, values)) return false;
   const std::string text = text_of(value);
   if (!row.only.empty()) return std::find(row.only.begin(), row.only.end(), text) != row.only.end();
   return value != standard && std::find(row.fine.begin(), row.fine.end(), text) == row.fine.end();
@@ -54,7 +62,11 @@ const std::vector<Unsupported>& unsupported() {
       {"parallelism.expert_tensor_parallel_degree", "expert tensor parallelism"},
       {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
       {"activation_checkpoint.mode", "a memory budget for activations", {"memory_budget"}},
-      {"activation_checkpoint.selective_ac_option", "activation checkpointing per operation", {"op"}},
+      {"activation_checkpoint.selective_ac_option",
+       "activation checkpointing per operation",
+       {"op"},
+       {},
+       "activation_checkpoint.mode = selective"},
       {"compile.enable", "compiled kernels"},
       {"comm.mode", "simulated communication"},
       {"comm.trace_buf_size", "the flight recorder of collectives", {}, {"0"}},
@@ -110,7 +122,7 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
   for (const Unsupported& row : unsupported()) {
     const nlohmann::json& value = at(values, row.key);
     const nlohmann::json& standard = at(defaults, row.key);
-    if (!is_refused(row, value, standard)) continue;
+    if (!is_refused(row, values, standard)) continue;
     problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
                         absl::StrCat(std::string(row.feature), ": not supported yet"),
                         absl::StrCat("leave it at ", standard.dump(), ", the default")});

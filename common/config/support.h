@@ -16,6 +16,7 @@ struct Unsupported {
   std::string_view feature;
   std::vector<std::string_view> only = {};  // Not empty: just these values are refused (as JSON text without quotes).
   std::vector<std::string_view> fine = {};  // Values beside the default that already hold today.
+  std::string_view where = {};              // Not empty: only where another key has a value, "section.key = value".
 };
 const std::vector<Unsupported>& unsupported();
 

@@ -167,8 +167,8 @@ TEST(SchemaTest, DescribesEveryKeyAndHelpNamesIt) {
     for (std::size_t dot; (dot = pointer.find('.')) != pointer.npos;) pointer.replace(dot, 1, "/properties/");
     for (const Field& field : section.fields) {
       const std::string key(field.key);
-      SCOPED_TRACE(std::string(section.name) + "." + key);
-      const auto& entry = schema.at(nlohmann::json::json_pointer(pointer + "/properties/" + key));
+      SCOPED_TRACE(absl::StrCat(std::string(section.name), ".", key));
+      const auto& entry = schema.at(nlohmann::json::json_pointer(absl::StrCat(pointer, "/properties/", key)));
       EXPECT_TRUE(entry.contains("type") && entry.contains("default") && entry.contains("description"));
       EXPECT_THAT(text, HasSubstr(absl::StrCat("--", std::string(section.name), ".", key, " ")));
     }

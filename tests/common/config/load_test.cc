@@ -130,8 +130,7 @@ TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
   EXPECT_THAT(message, HasSubstr("training.dataset = c4"));  // It needs a local folder here.
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 2);
   EXPECT_TRUE(validate(toml(kLlama8b, {"--profiling.no_enable_profiling", "--activation_checkpoint.mode=full",
-                                       "--training.dataset_path", "/data/c4",
-                                       "--activation_checkpoint.selective_ac_option", "2"}))
+                                       "--training.dataset_path", "/data/c4"}))
                   .ok());
 }
 
