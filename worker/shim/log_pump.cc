@@ -14,12 +14,26 @@ constexpr size_t kBufferBytes = 256 << 10;
 constexpr size_t kTailBytes = 4096;
 constexpr int kDrainRounds = 64;  // 16 MiB: more than a pipe can hold, and a bound when a grandchild goes on printing.
 
+// Without colours and other control characters: these words go into tables and records.
+std::string plain(const std::string& line) {
+  std::string result;
+  for (size_t i = 0; i < line.size(); ++i) {
+    if (line[i] == '\x1b' && i + 1 < line.size() && line[i + 1] == '[') {
+      i += 2;
+      while (i < line.size() && (line[i] < '@' || line[i] > '~')) ++i;
+    } else if (static_cast<unsigned char>(line[i]) >= ' ' || line[i] == '\t') {
+      result += line[i];
+    }
+  }
+  return result;
+}
+
 std::string last_line(const std::string& tail) {
   const size_t end = tail.find_last_not_of("\r\n \t");
   if (end == std::string::npos) return "";
   const size_t before = tail.rfind('\n', end);
   const size_t begin = before == std::string::npos ? 0 : before + 1;
-  return tail.substr(begin, end + 1 - begin);
+  return plain(tail.substr(begin, end + 1 - begin));
 }
 
 }  // namespace
