@@ -25,15 +25,19 @@ class DaemonFaults(FaultCase):
     def identities(self):
         return [p.identity for p in self.cluster.ranks()]
 
-    def spool(self, kind, rank=0):
-        """Events of a kind that the rank wrote itself, over all attempts, in order."""
-        found = []
-        for path in sorted(self.cluster.folder.glob(f"n*/**/rank-{rank}.events.jsonl")):
-            found += [event for event in map(json.loads, path.read_text().splitlines()) if event["kind"] == kind]
-        return found
+    def keep_spool(self):
+        """A second name for rank 0's event file: the worker drops its own once the controller has everything."""
+        (path,) = self.cluster.folder.glob("n*/**/rank-0.events.jsonl")
+        os.link(path, self.cluster.folder / "kept.events.jsonl")
+
+    def spool(self, kind):
+        """Events of a kind that rank 0 wrote itself, in order."""
+        lines = (self.cluster.folder / "kept.events.jsonl").read_text().splitlines()
+        return [event for event in map(json.loads, lines) if event["kind"] == kind]
 
     def assert_nothing_lost(self, job):
-        """What the ranks said is what the controller knows: each once, in order."""
+        """What the rank said is what the controller knows: each once, in order."""
+        self.assertTrue(self.spool("checkpoint_committed"))
         self.assertEqual([f"step {event['step']}" for event in self.spool("checkpoint_committed")],
                          [event["message"].split(" (")[0] for event in self.commits(job)])
         staged = [event["message"] for event in self.cluster.events(job) if event["reason"] == "CheckpointStaged"]
@@ -43,6 +47,7 @@ class DaemonFaults(FaultCase):
         self.start()
         job = self.cluster.submit(*tiny(self.dump, steps=STEPS))
         wait_step(self.dump, 3)
+        self.keep_spool()
         before = self.identities()
         self.assertEqual(2, len(before))
         died = time.monotonic()
@@ -62,6 +67,7 @@ class DaemonFaults(FaultCase):
         self.start()
         job = self.cluster.submit(*tiny(self.dump, steps=40))
         wait_step(self.dump, 1)
+        self.keep_spool()
         before = self.identities()
         for step in (5, 11, 17):
             wait_step(self.dump, step)
@@ -76,7 +82,9 @@ class DaemonFaults(FaultCase):
         job = self.cluster.submit(*tiny(self.dump, steps=40))
         follower = subprocess.Popen([BIN / "titanctl", "--controller", self.cluster.address, "logs", "-f", job, "--rank", "0"],
                                     stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.cluster.environment)
+        self.addCleanup(follower.communicate)
         wait_step(self.dump, 5)
+        self.keep_spool()
         before = self.identities()
         for step in (7, 16):
             wait_step(self.dump, step)

@@ -67,8 +67,8 @@ class Daemon:
         self.process.wait()
 
     def revive(self):
-        self.supervised = True
         self.start()
+        self.supervised = True  # Not before, or the supervisor would start a second one.
 
 
 class Cluster:
