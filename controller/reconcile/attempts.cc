@@ -45,11 +45,17 @@ void Reconciler::resolve_threads(LiveJob& job, const std::vector<job::Placement>
   if (job.record.threads_per_rank > 0) return;
   job.record.threads_per_rank = job.record.spec.threads_per_rank;
   if (job.record.threads_per_rank > 0) return;
-  int threads = 1 << 16;
+  // Nodes with one address are one machine: several workers on it share its cores.
+  std::map<std::string, std::pair<int, int>> cores_and_ranks;
   for (const job::Placement& placement : placements) {
     const cluster::Node* node = nodes_.find(placement.node);
-    if (node != nullptr) threads = std::min(threads, node->record.cpu_cores / placement.num_ranks);
+    if (node == nullptr) continue;
+    auto& [cores, ranks] = cores_and_ranks[node->record.address];
+    cores = std::max(cores, node->record.cpu_cores);
+    ranks += placement.num_ranks;
   }
+  int threads = 1 << 16;
+  for (const auto& [address, machine] : cores_and_ranks) threads = std::min(threads, machine.first / machine.second);
   job.record.threads_per_rank = std::max(1, threads);
 }
 

@@ -146,6 +146,7 @@ class Reconciler {
   // workers.cc
   void welcome(const std::string& node, const std::shared_ptr<cluster::Session>& session, const v1::Register& hello)
       TITAN_REQUIRES(mutex_);
+  void end_waiting_for(const std::string& node) TITAN_REQUIRES(mutex_);
   void compare_inventory(cluster::Node& node, const v1::Register& hello) TITAN_REQUIRES(mutex_);
   void on_beat(cluster::Node& node, const v1::Beat& beat) TITAN_REQUIRES(mutex_);
   void on_report(cluster::Node& node, const v1::AttemptReport& report) TITAN_REQUIRES(mutex_);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "controller/reconcile/reconciler.h"
@@ -19,10 +20,31 @@ absl::Duration since(int64_t then_ns, int64_t now_ns) {
   return then_ns == 0 || passed < 0 || passed > 60'000'000'000 ? absl::ZeroDuration() : absl::Nanoseconds(passed);
 }
 
+// A log line without its colours.
+std::string plain(const std::string& text) {
+  std::string result;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\x1b') {
+      result.push_back(text[i]);
+      continue;
+    }
+    while (i + 1 < text.size() && text[i] != 'm') ++i;
+  }
+  return result;
+}
+
+bool left_well(const v1::RankExitReport& exit) {
+  return exit.signal() == 0 &&
+         (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
+}
+
 std::string how(const v1::RankExitReport& exit) {
-  if (exit.out_of_memory()) return "was killed for memory";
-  if (exit.signal() != 0) return absl::StrCat("was killed by signal ", exit.signal());
-  return absl::StrCat("left with exit code ", exit.exit_code());
+  if (left_well(exit))
+    return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
+  const std::string words = exit.last_words().empty() ? "" : absl::StrCat(": ", plain(exit.last_words()));
+  if (exit.out_of_memory()) return absl::StrCat("was killed for memory", words);
+  if (exit.signal() != 0) return absl::StrCat("was killed by signal ", exit.signal(), words);
+  return absl::StrCat("left with exit code ", exit.exit_code(), words);
 }
 
 }  // namespace
@@ -51,8 +73,20 @@ void Reconciler::welcome(const std::string& name, const std::shared_ptr<cluster:
   message.mutable_welcome()->set_cluster(options_.cluster);
   session->send(message);
   node->state = NodeState::kReady;
+  end_waiting_for(name);
   compare_inventory(*node, hello);
   request_schedule(/*urgent=*/true);
+}
+
+// A node of waiting jobs speaks again.
+void Reconciler::end_waiting_for(const std::string& node) {
+  Change change;
+  for (auto& [uid, job] : jobs_) {
+    if (job.pending_reason == "NODE_UNREACHABLE" && job.attempt && job.attempt->parts.count(node) > 0) {
+      set_pending(job, "", "", change);
+    }
+  }
+  commit(std::move(change));
 }
 
 // Brings what runs on the node and what should run there together.
@@ -122,6 +156,7 @@ void Reconciler::on_message(const std::string& name, const std::shared_ptr<clust
   nodes_.beat(*node, clock_.monotonic(), clock_.now());  // Whatever it says, it lives.
   if (node->state == NodeState::kLost || node->state == NodeState::kUnreachable) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
+    end_waiting_for(name);
     request_schedule(/*urgent=*/true);
   }
   switch (message.kind_case()) {
@@ -209,16 +244,15 @@ void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::Attempt
     if (known) continue;
     changed = true;
     attempt.record.exits.push_back({exit.rank(), node.record.name, exit.exit_code(), exit.signal(),
-                                    exit.out_of_memory(), exit.time_unix_nanos(), exit.last_words()});
-    const bool well = exit.signal() == 0 && (exit.exit_code() == 0 || exit.exit_code() == 16);
-    if (!well) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
+                                    exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words())});
+    if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
     add_event(change, job,
               {.node = node.record.name,
                .attempt = attempt.record.number,
                .rank = exit.rank(),
                .reason = "RankExited",
-               .message = absl::StrCat(how(exit), exit.last_words().empty() ? "" : ": ", exit.last_words()),
-               .severity = well ? "info" : "warning"});
+               .message = how(exit),
+               .severity = left_well(exit) ? "info" : "warning"});
   }
   if (!changed) return;
   put_attempt(change, job, attempt.record);

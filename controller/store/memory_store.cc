@@ -73,32 +73,32 @@ absl::StatusOr<int64_t> MemoryStore::apply(const Transaction& transaction) {
   return revision_;
 }
 
+bool MemoryStore::run_one() {
+  Queued next;
+  absl::StatusOr<int64_t> result;
+  {
+    sync::Lock lock(mutex_);
+    auto it = queue_.begin();
+    while (full_ && it != queue_.end() && it->transaction.when_full == WhenFull::kRetry) ++it;
+    if (it == queue_.end()) return false;
+    next = std::move(*it);
+    queue_.erase(it);
+    result = full_ ? absl::ResourceExhaustedError("the store's disk is full") : apply(next.transaction);
+  }
+  if (next.done) next.done(result);
+  listeners_->announce(revision());
+  return true;
+}
+
 int MemoryStore::run_pending() {
   int count = 0;
-  while (true) {
-    Queued next;
-    absl::StatusOr<int64_t> result;
-    {
-      sync::Lock lock(mutex_);
-      if (queue_.empty()) break;
-      if (full_) {
-        auto it = queue_.begin();
-        while (it != queue_.end() && it->transaction.when_full == WhenFull::kRetry) ++it;
-        if (it == queue_.end()) break;
-        next = std::move(*it);
-        queue_.erase(it);
-        result = absl::ResourceExhaustedError("the store's disk is full");
-      } else {
-        next = std::move(queue_.front());
-        queue_.pop_front();
-        result = apply(next.transaction);
-      }
-    }
-    ++count;
-    if (next.done) next.done(result);
-    listeners_->announce(revision());
-  }
+  while (run_one()) ++count;
   return count;
+}
+
+void MemoryStore::drop_pending() {
+  sync::Lock lock(mutex_);
+  queue_.clear();
 }
 
 void MemoryStore::set_full(bool full) {

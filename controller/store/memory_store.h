@@ -25,6 +25,10 @@ class MemoryStore : public Store {
 
   // Makes what is queued durable, also what the callbacks queue meanwhile. Returns the number of transactions.
   int run_pending();
+  // The next queued transaction alone. False: none could be taken.
+  bool run_one();
+  // What was queued and is not durable is lost, as when the process dies.
+  void drop_pending();
   // A full disk: refuses or keeps transactions as they ask, until there is room again.
   void set_full(bool full);
 

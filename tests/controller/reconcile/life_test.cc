@@ -1,0 +1,170 @@
+// The life of a job, from its submission to its end.
+
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+using ::testing::ElementsAre;
+
+class LifeTest : public ::testing::Test, protected World {};
+
+TEST_F(LifeTest, RunsToItsEnd) {
+  add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a")).ok());
+  EXPECT_EQ(state("a"), "STARTING");
+  EXPECT_EQ(job("a")->attempts[0]->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n2", 1, 1}}));
+  loaded("a", 0);
+  train("a", 1);
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->progress.loss, 2.5);
+  train("a", 2);
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "FINISHED");
+  EXPECT_EQ(job("a")->attempts[0]->last_step, 2);
+  EXPECT_THAT(events("a"), ElementsAre("JobQueued", "AttemptPlaced", "AttemptLoaded", "AttemptRunning", "RankExited",
+                                       "RankExited", "AttemptEnded", "JobSucceeded"));
+  EXPECT_EQ(nodes.at("n1").attempts.size(), 0u) << "the node was told to forget the attempt";
+}
+
+// Phase two waits for every node and for the leader's port; all get the same address.
+TEST_F(LifeTest, StartsWhenEveryNodeIsPrepared) {
+  add_node("n1");
+  FakeNode& second = add_node("n2");
+  silent.insert("n2");
+  ASSERT_TRUE(submit(spec("a")).ok());
+  EXPECT_EQ(state("a"), "RESERVING");
+  EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kStart), 0);
+  silent.clear();
+  settle();
+  EXPECT_EQ(state("a"), "STARTING");
+  const v1::Start& start = second.received.back().start();
+  EXPECT_EQ(start.store_host(), "n1.local");
+  EXPECT_EQ(start.store_port(), 4001);
+}
+
+// Nothing is shown, answered or sent before it is durable.
+TEST_F(LifeTest, NothingHappensBeforeItIsDurable) {
+  FakeNode& node = add_node("n1");
+  node.session->inbox.clear();
+  bool answered = false;
+  v1::JobSpec stored;
+  stored.set_config_json("{}");
+  reconciler->create(spec("a", 1, 0), stored, "", 1, [&](const auto& result) { answered = result.ok(); });
+  EXPECT_FALSE(answered);
+  EXPECT_EQ(job("a"), nullptr);
+  EXPECT_TRUE(node.session->inbox.empty());
+  settle();
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(LifeTest, WaitsWithAReason) {
+  ASSERT_TRUE(submit(spec("a")).ok());
+  EXPECT_EQ(state("a"), "QUEUED");
+  EXPECT_EQ(job("a")->pending_reason, "NO_NODES");
+  add_node("n1");
+  EXPECT_EQ(job("a")->pending_reason, "RANKS_PER_NODE_UNSATISFIABLE");
+  add_node("n2");
+  EXPECT_EQ(job("a")->pending_reason, "");
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(LifeTest, TheNextJobGetsTheDevicesOfTheOneThatEnded) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  ASSERT_TRUE(submit(spec("b", 1, 0)).ok());
+  EXPECT_EQ(job("b")->pending_reason, "INSUFFICIENT_DEVICES");
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_EQ(state("b"), "STARTING");
+}
+
+TEST_F(LifeTest, CancelSavesFirst) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  obedient = false;
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_EQ(state("a"), "STOPPING");
+  EXPECT_TRUE(node.received.back().stop().save());
+  EXPECT_EQ(node.received.back().stop().grace_milliseconds(), 30'000);
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());  // The user has had enough.
+  EXPECT_EQ(node.received.back().stop().grace_milliseconds(), 0);
+  finish_all("a", -1, 9);
+  EXPECT_EQ(state("a"), "CANCELLED");
+  EXPECT_EQ(count_events("a", "CancelRequested"), 1);
+  EXPECT_TRUE(cancel("a").ok()) << "cancelling is idempotent";
+}
+
+TEST_F(LifeTest, CancelInTheQueueIsImmediate) {
+  ASSERT_TRUE(submit(spec("a")).ok());
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_EQ(state("a"), "CANCELLED");
+  add_node("n1", 4);
+  EXPECT_EQ(state("a"), "CANCELLED");
+  EXPECT_TRUE(submit(spec("b", 1, 0)).ok());
+}
+
+// A finished job cannot be cancelled, and says what it is.
+TEST_F(LifeTest, CancelOfAFinishedJobFails) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  finish_all("a");
+  EXPECT_EQ(cancel("a").code(), absl::StatusCode::kFailedPrecondition);
+}
+
+TEST_F(LifeTest, CheckpointNow) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  absl::Status status;
+  const auto ask = [&] {
+    reconciler->checkpoint(job("a")->record->uid, [&](const auto& result) { status = result.status(); });
+    settle();
+  };
+  ask();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << "no step yet";
+  train("a", 1);
+  ask();
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(state("a"), "CHECKPOINTING");
+  EXPECT_EQ(node.count(v1::ControllerMessage::kCheckpoint), 1);
+  event(node, key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
+  settle();
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->progress.committed_step, 1);
+}
+
+// Workers on one machine share its cores: the ranks of all of them count.
+TEST_F(LifeTest, ThreadsAreResolvedOnce) {
+  add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 2, 2)).ok());
+  EXPECT_EQ(job("a")->record->threads_per_rank, 2);
+}
+
+// Events are recorded exactly once, whatever a worker sends again.
+TEST_F(LifeTest, EventsAreTakenOnceAndAcknowledgedWhenDurable) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  const FakeNode::Key k = key("a");
+  const std::string warning = R"({"kind":"warning","message":"slow disk"})";
+  send_events(node, k, 0, 1, warning);
+  EXPECT_EQ(node.count(v1::ControllerMessage::kEventsAck), 0);
+  settle();
+  EXPECT_EQ(node.count(v1::ControllerMessage::kEventsAck), 1);
+  send_events(node, k, 0, 1, warning);
+  settle();
+  EXPECT_EQ(count_events("a", "RankWarning"), 1);
+  EXPECT_EQ(node.received.back().events_ack().sequence(), 1);
+  crash();
+  connect(node);
+  send_events(node, k, 0, 1, warning);
+  send_events(node, k, 0, 2, warning);
+  settle();
+  EXPECT_EQ(count_events("a", "RankWarning"), 2);
+}
+
+}  // namespace
+}  // namespace titan::reconcile

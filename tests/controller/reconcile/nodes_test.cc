@@ -1,0 +1,187 @@
+// Nodes that fall silent, come back, or are gone for good.
+
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+class NodesTest : public ::testing::Test, protected World {
+ protected:
+  void run_on_two_of(int count) {
+    for (int i = 1; i <= count; ++i) add_node("n" + std::to_string(i));
+    ASSERT_TRUE(submit(spec("a")).ok());
+    loaded("a", 0);
+    train("a", 1);
+  }
+  // Steps go on while time passes.
+  void train_for(absl::Duration time) {
+    for (absl::Duration passed; passed < time; passed += absl::Milliseconds(500)) {
+      train("a", ++step_);
+      advance(absl::Milliseconds(500));
+    }
+  }
+  cluster::NodeState node_state(const std::string& name) { return reconciler->node(name)->node.state; }
+  int64_t step_ = 1;
+};
+
+TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {
+  run_on_two_of(3);
+  destroy(nodes.at("n2"));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);  // Its peer notices first.
+  settle();
+  EXPECT_EQ(state("a"), "RECOVERING");
+  advance(absl::Seconds(6));
+  EXPECT_EQ(state("a"), "STARTING");
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+  EXPECT_EQ(job("a")->attempts[1]->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n3", 1, 1}}));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kLost);
+}
+
+// Its daemon is gone and the ranks train on: the other node's beacons show it, and nothing is restarted.
+TEST_F(NodesTest, AnUnreachableNodeIsLeftAloneWhileTheJobAdvances) {
+  run_on_two_of(3);
+  disconnect(nodes.at("n2"));
+  train_for(absl::Seconds(30));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  EXPECT_EQ(state("a"), "RUNNING");
+  connect(nodes.at("n2"));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kReady);
+  train_for(absl::Seconds(2));
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  EXPECT_EQ(nodes.at("n2").count(v1::ControllerMessage::kStop), 0);
+}
+
+TEST_F(NodesTest, AnUnreachableNodeIsLostWhenTheJobStandsStill) {
+  run_on_two_of(3);
+  disconnect(nodes.at("n2"));
+  train_for(absl::Seconds(10));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  advance(absl::Seconds(6));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kLost);
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
+TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
+  run_on_two_of(3);
+  disconnect(nodes.at("n1"));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(50));
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->pending_reason, "NODE_UNREACHABLE");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  advance(absl::Seconds(20));
+  EXPECT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+}
+
+TEST_F(NodesTest, AJobWhollyOnSilentNodesGoesOnWhenTheyComeBack) {
+  run_on_two_of(2);
+  disconnect(nodes.at("n1"));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(30));
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  train_for(absl::Seconds(3));
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->pending_reason, "");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+// A node that was given up comes back with the old attempt: it is told to end it and to forget it.
+TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
+  run_on_two_of(3);
+  const FakeNode::Key old = key("a");
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(10));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(nodes.at("n2").attempts.count(old), 1u);
+  connect(nodes.at("n2"));
+  settle();
+  EXPECT_EQ(nodes.at("n2").attempts.count(old), 0u);
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
+TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
+  run_on_two_of(2);
+  destroy(nodes.at("n2"));
+  connect(nodes.at("n2"));  // Rebooted within its lease.
+  settle();
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+// After a restart of the controller the lost node never comes: one lease later the job moves on.
+TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
+  run_on_two_of(3);
+  destroy(nodes.at("n2"));
+  crash();
+  connect(nodes.at("n1"));
+  connect(nodes.at("n3"));
+  EXPECT_FALSE(reconciler->scheduling());
+  advance(absl::Seconds(7));
+  EXPECT_TRUE(reconciler->scheduling());
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(NodesTest, AShortPauseIsNothing) {
+  run_on_two_of(2);
+  silent.insert("n2");
+  advance(absl::Seconds(3));
+  silent.clear();
+  advance(absl::Seconds(3));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kReady);
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+TEST_F(NodesTest, ASecondDaemonWithTheSameIdIsRefused) {
+  add_node("n1");
+  v1::Register hello;
+  hello.set_node("n1");
+  hello.set_instance("another");
+  EXPECT_EQ(reconciler->open_session(hello, std::make_shared<FakeSession>()).code(), absl::StatusCode::kAlreadyExists);
+  hello.set_node("N1!");
+  EXPECT_EQ(reconciler->open_session(hello, std::make_shared<FakeSession>()).code(),
+            absl::StatusCode::kInvalidArgument);
+}
+
+TEST_F(NodesTest, ANewSessionReplacesTheOldOne) {
+  FakeNode& node = add_node("n1");
+  const std::shared_ptr<FakeSession> old = node.session;
+  connect(node);
+  EXPECT_TRUE(old->closed);
+  EXPECT_EQ(node.received.back().welcome().lease_epoch(), 2);
+  v1::WorkerMessage beat;
+  beat.mutable_beat();
+  old->inbox.clear();
+  reconciler->on_message("n1", old, beat);
+  EXPECT_TRUE(old->inbox.empty()) << "the old session is not heard any more";
+}
+
+TEST_F(NodesTest, CordonKeepsRanksAndTakesNoNew) {
+  run_on_two_of(2);
+  absl::Status status;
+  const auto cordon = [&](bool on) {
+    reconciler->cordon("n1", on, "disk", [&](const auto& result) { status = result.status(); });
+    settle();
+  };
+  cordon(true);
+  EXPECT_TRUE(status.ok());
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
+  train("a", 2);
+  EXPECT_EQ(state("a"), "RUNNING");
+  crash();
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned) << "cordons are durable";
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  finish_all("a");
+  ASSERT_TRUE(submit(spec("b")).ok());
+  EXPECT_EQ(state("b"), "QUEUED");
+  cordon(false);
+  EXPECT_EQ(state("b"), "STARTING");
+  reconciler->cordon("nowhere", true, "", [&](const auto& result) { status = result.status(); });
+  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+}
+
+}  // namespace
+}  // namespace titan::reconcile

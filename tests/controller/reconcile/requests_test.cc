@@ -1,0 +1,92 @@
+// Submitting twice, into a used folder, on a full disk.
+
+#include "common/rpc/error.h"
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+class RequestsTest : public ::testing::Test, protected World {};
+
+TEST_F(RequestsTest, TheSameRequestGivesTheSameJob) {
+  const auto first = submit(spec("a"), "r1");
+  const auto second = submit(spec("a"), "r1");
+  ASSERT_TRUE(second.ok()) << second.status();
+  EXPECT_EQ((*first)->record->uid, (*second)->record->uid);
+  crash();
+  const auto third = submit(spec("a"), "r1");
+  ASSERT_TRUE(third.ok()) << third.status();
+  EXPECT_EQ((*first)->record->uid, (*third)->record->uid);
+  EXPECT_EQ(rpc::reason(submit(spec("a"), "r1", /*print=*/2).status()), "REQUEST_ID_REUSED");
+}
+
+// Both copies of a request arrive before either is durable.
+TEST_F(RequestsTest, TwoCopiesInFlightGiveOneJob) {
+  std::vector<std::string> uids;
+  const auto keep = [&](const absl::StatusOr<JobViewPtr>& result) { uids.push_back((*result)->record->uid); };
+  reconciler->create(spec("a"), {}, "r1", 1, keep);
+  reconciler->create(spec("a"), {}, "r1", 1, keep);
+  settle();
+  ASSERT_EQ(uids.size(), 2u);
+  EXPECT_EQ(uids[0], uids[1]);
+}
+
+TEST_F(RequestsTest, OneLiveJobPerFolder) {
+  ASSERT_TRUE(submit(spec("a")).ok());
+  job::Spec other = spec("b");
+  other.dump_folder = "/dump/a";
+  const absl::Status refused = submit(other).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(rpc::reason(refused), "DUMP_FOLDER_IN_USE");
+  EXPECT_EQ(reconciler->would_create(other).status().code(), absl::StatusCode::kFailedPrecondition);
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_TRUE(submit(other).ok()) << "a job that is over is resumed by a new one";
+}
+
+TEST_F(RequestsTest, OneJobPerName) {
+  ASSERT_TRUE(submit(spec("a")).ok());
+  job::Spec other = spec("a");
+  other.dump_folder = "/dump/other";
+  EXPECT_EQ(submit(other).status().code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(RequestsTest, ValidateOnlyLeavesNoTrace) {
+  const int64_t revision = store.revision();
+  EXPECT_TRUE(reconciler->would_create(spec("a")).ok());
+  settle();
+  EXPECT_EQ(store.revision(), revision);
+  EXPECT_EQ(job("a"), nullptr);
+}
+
+// A full disk refuses requests without a trace, keeps what happened, and heals by itself.
+TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  store.set_full(true);
+  EXPECT_EQ(submit(spec("b", 1, 0), "r").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(cancel("a").code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(job("b"), nullptr);
+  train("a", 2);
+  event(node, key("a"), 0, R"({"kind":"checkpoint_committed","step":2,"full":true,"seconds":0.1})");
+  settle();
+  EXPECT_EQ(job("a")->progress.committed_step, 0) << "not durable yet";
+  store.set_full(false);
+  settle();
+  EXPECT_EQ(job("a")->progress.committed_step, 2);
+  EXPECT_EQ(job("a")->progress.step, 2);
+  EXPECT_TRUE(submit(spec("b", 1, 0), "r").ok());
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+}
+
+TEST_F(RequestsTest, OldEventsAreDropped) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  for (int i = 0; i < 12'000; ++i) event(node, key("a"), 0, R"({"kind":"warning","message":"w"})");
+  settle();
+  EXPECT_EQ(events("a").size(), 10'000u);
+}
+
+}  // namespace
+}  // namespace titan::reconcile

@@ -1,0 +1,215 @@
+// What follows an attempt that failed, and a controller that died.
+
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+class RestartTest : public ::testing::Test, protected World {
+ protected:
+  void SetUp() override {
+    add_node("n1");
+    add_node("n2");
+    ASSERT_TRUE(submit(spec("a")).ok());
+    loaded("a", 0);
+  }
+  void kill_rank(int rank) { exit_rank(nodes.at(rank == 0 ? "n1" : "n2"), key("a"), rank, -1, 9); }
+};
+
+TEST_F(RestartTest, AKilledRankStartsTheNextAttemptAtOnce) {
+  train("a", 7);
+  kill_rank(1);
+  settle();
+  EXPECT_EQ(state("a"), "STARTING");
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
+  EXPECT_EQ(job("a")->attempts[0]->last_step, 7);
+  EXPECT_EQ(job("a")->attempts[0]->exits.size(), 2u);
+  loaded("a", 5);
+  train("a", 6);
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->attempts[1]->resumed_step, 5);
+  EXPECT_EQ(job("a")->attempts[1]->phase_seconds.count("replay"), 0u) << "step 6 had been reached before";
+  train("a", 8);
+  EXPECT_EQ(job("a")->attempts[1]->phase_seconds.count("replay"), 1u);
+}
+
+// The survivors are told to die before anything is written: every millisecond is the user's.
+TEST_F(RestartTest, SurvivorsAreStoppedWithoutWaitingForTheDisk) {
+  kill_rank(1);
+  ASSERT_FALSE(nodes.at("n1").session->inbox.empty());
+  EXPECT_EQ(nodes.at("n1").session->inbox.back().stop().grace_milliseconds(), 0);
+}
+
+TEST_F(RestartTest, TwentyKillsWithProgressNeverBackOff) {
+  for (int kill = 0; kill < 20; ++kill) {
+    train("a", kill + 1);
+    kill_rank(kill % 2);
+    settle();
+    ASSERT_EQ(state("a"), "STARTING") << kill;
+    loaded("a", kill);
+  }
+  EXPECT_EQ(job("a")->attempts.size(), 21u);
+}
+
+TEST_F(RestartTest, NoProgressFailsAfterThreeRestarts) {
+  for (int kill = 0; kill < 3; ++kill) {
+    kill_rank(0);
+    settle();
+    advance(absl::Seconds(10));
+    ASSERT_EQ(state("a"), "STARTING") << kill;
+  }
+  kill_rank(0);
+  settle();
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NO_PROGRESS");
+  EXPECT_EQ(job("a")->attempts.size(), 4u);
+  EXPECT_TRUE(submit(spec("b")).ok());
+}
+
+TEST_F(RestartTest, TheSecondRestartWaits) {
+  kill_rank(0);
+  settle();
+  kill_rank(0);
+  settle();
+  EXPECT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(job("a")->pending_reason, "BACKOFF");
+  ASSERT_TRUE(submit(spec("filler", 1, 0)).ok());
+  EXPECT_EQ(state("filler"), "QUEUED") << "its nodes stay reserved meanwhile";
+  advance(absl::Seconds(1.5));
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(RestartTest, AUserErrorTwiceAtTheSameStepFails) {
+  for (int i = 0; i < 2; ++i) {
+    event(nodes.at("n1"), key("a"), 0,
+          R"({"kind":"error","class":"user","reason":"NONFINITE_LOSS","message":"loss is nan at step 3"})");
+    finish_all("a", 11);
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NONFINITE_LOSS");
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
+TEST_F(RestartTest, ABadConfigurationFailsAtOnce) {
+  finish_all("a", 10);
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+TEST_F(RestartTest, AFolderThatANodeCannotSeeIsNamed) {
+  refuses.insert("n2");
+  kill_rank(0);
+  settle();
+  advance(absl::Seconds(5));
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_NOT_SHARED");
+}
+
+TEST_F(RestartTest, CancelWhileRecovering) {
+  kill_rank(0);
+  settle();
+  kill_rank(0);
+  settle();
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_EQ(state("a"), "CANCELLED");
+  advance(absl::Seconds(5));
+  EXPECT_EQ(state("a"), "CANCELLED");
+}
+
+// A rank that dies while the job saves for its cancel: the rest is not waited for.
+TEST_F(RestartTest, ADeathWhileStoppingEndsTheJob) {
+  train("a", 1);
+  obedient = false;
+  ASSERT_TRUE(cancel("a").ok());
+  obedient = true;
+  kill_rank(1);
+  settle();
+  EXPECT_EQ(state("a"), "CANCELLED");
+}
+
+// --- the controller dies ---
+
+TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
+  train("a", 3);
+  const auto commands = [&] {
+    return nodes.at("n1").count(v1::ControllerMessage::kPrepare) + nodes.at("n1").count(v1::ControllerMessage::kStop);
+  };
+  const int before = commands();
+  crash();
+  EXPECT_EQ(state("a"), "RUNNING");
+  ASSERT_TRUE(submit(spec("b", 1, 0)).ok());
+  EXPECT_FALSE(reconciler->scheduling()) << "inventories first";
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  EXPECT_TRUE(reconciler->scheduling()) << "everybody known has spoken";
+  EXPECT_EQ(commands(), before) << "no rank notices";
+  train("a", 4);
+  EXPECT_EQ(job("a")->progress.step, 4);
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+}
+
+// It dies at every moment of a job's life, and each time the job ends as it should.
+TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
+  for (int commits = 0; commits < 40; ++commits) {
+    World world;
+    world.add_node("n1");
+    world.add_node("n2");
+    int left = commits;
+    bool crashed = false;
+    const auto step = [&](const std::function<void()>& action) {
+      if (!crashed && left-- == 0) {
+        crashed = true;
+        world.crash();
+        world.connect(world.nodes.at("n1"));
+        world.connect(world.nodes.at("n2"));
+        world.advance(absl::Seconds(1));
+      }
+      action();
+    };
+    ASSERT_TRUE(world.submit(world.spec("a")).ok());
+    for (int64_t i = 1; i <= 10; ++i) step([&] { world.train("a", i); });
+    step([&] { world.exit_rank(world.nodes.at("n1"), world.key("a"), 0, -1, 9); });
+    step([&] { world.settle(); });
+    for (int64_t i = 11; i <= 25; ++i) step([&] { world.train("a", i); });
+    step([&] { world.finish_all("a"); });
+    EXPECT_EQ(world.state("a"), "SUCCEEDED") << "crash before action " << commits;
+    EXPECT_EQ(world.job("a")->attempts.size(), 2u);
+    EXPECT_EQ(world.count_events("a", "RankExited"), 4) << "crash before action " << commits;
+  }
+}
+
+// The rank died while nobody listened: the node tells it when it is asked again.
+TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
+  train("a", 3);
+  crash();
+  const FakeNode::Key k = key("a");
+  nodes.at("n1").attempts.at(k).phase = v1::AttemptReport::ENDED;
+  nodes.at("n1").attempts.at(k).gone = {0};
+  connect(nodes.at("n2"));
+  connect(nodes.at("n1"));
+  v1::WorkerMessage message = report(k, nodes.at("n1").attempts[k]);
+  auto* exit = message.mutable_attempt()->add_exits();
+  exit->set_signal(9);
+  exit->set_exit_code(-1);
+  say(nodes.at("n1"), message);
+  settle();
+  EXPECT_EQ(state("a"), "STARTING");
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
+}
+
+TEST_F(RestartTest, AnAcceptedCancelSurvivesACrash) {
+  obedient = false;
+  reconciler->cancel(job("a")->record->uid, false, [](const auto&) {});
+  store.run_one();  // The request is durable, its effect is not.
+  crash();
+  obedient = true;
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  EXPECT_EQ(state("a"), "CANCELLED");
+}
+
+}  // namespace
+}  // namespace titan::reconcile

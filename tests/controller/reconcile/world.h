@@ -1,0 +1,328 @@
+#pragma once
+
+// A reconciler with a clock that stands still, a store that commits when told, and nodes that do what commands say.
+
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+#include "controller/reconcile/reconciler.h"
+#include "controller/store/memory_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::reconcile {
+
+class FakeSession : public cluster::Session {
+ public:
+  void send(const v1::ControllerMessage& message) override { inbox.push_back(message); }
+  void close(const std::string&) override { closed = true; }
+  std::vector<v1::ControllerMessage> inbox;
+  bool closed = false;
+};
+
+// A node of which the test says when it does what.
+class FakeNode {
+ public:
+  struct Attempt {
+    v1::AttemptReport::Phase phase = v1::AttemptReport::PREPARED;
+    std::vector<int> ranks;
+    bool leader = false;
+    int64_t step = 0, counter = 0;
+    std::map<int, int64_t> sequence;  // Last event of each rank.
+    std::set<int> gone;
+    std::vector<v1::RankExitReport> exits;  // Told again to each new session.
+  };
+  using Key = std::pair<std::string, int>;
+
+  explicit FakeNode(std::string node, int count = 1) : name(std::move(node)), devices(count) {}
+
+  std::string name;
+  int devices;
+  std::string instance = "i";
+  std::shared_ptr<FakeSession> session;
+  std::map<Key, Attempt> attempts;
+  std::vector<v1::ControllerMessage> received;  // All commands so far, beats' answers aside.
+
+  int count(v1::ControllerMessage::KindCase kind) const {
+    int found = 0;
+    for (const auto& message : received) found += message.kind_case() == kind;
+    return found;
+  }
+};
+
+class World {
+ public:
+  World() { open(); }
+
+  // --- the controller ---
+
+  void open() {
+    Options options;
+    options.cluster = "test";
+    options.jitter = [] { return 0.0; };
+    options.new_id = [this] { return absl::StrCat("id", ++ids_); };
+    measures_ = std::make_unique<Measures>(metrics_);
+    auto opened = Reconciler::open(store, clock, options, *measures_);
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    reconciler = *std::move(opened);
+  }
+  // The controller dies: what was not durable is gone, sessions break.
+  void crash() {
+    reconciler.reset();
+    for (auto& [name, node] : nodes) node.session = nullptr;
+    store.drop_pending();
+    open();
+  }
+  void advance(absl::Duration by) {
+    const absl::Duration step = absl::Milliseconds(500);
+    for (absl::Duration passed; passed < by; passed += step) {
+      clock.advance(step);
+      for (auto& [name, node] : nodes) {
+        if (node.session != nullptr && !silent.count(name)) beat(node);
+      }
+      reconciler->tick();
+      settle();
+    }
+  }
+
+  // --- jobs ---
+
+  job::Spec spec(const std::string& id, int ranks = 2, int per_node = 1) {
+    job::Spec spec;
+    spec.job_id = id;
+    spec.dump_folder = "/dump/" + id;
+    spec.ranks = ranks;
+    spec.ranks_per_node = per_node;
+    return spec;
+  }
+  absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
+    v1::JobSpec stored;
+    stored.set_config_json("{}");
+    absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
+    reconciler->create(spec, stored, request, print, [&](const absl::StatusOr<JobViewPtr>& r) { result = r; });
+    settle();
+    return result;
+  }
+  JobViewPtr job(const std::string& id) { return reconciler->published().find_by_name("projects/default/jobs/" + id); }
+  std::string state(const std::string& id) { return std::string(job::name(job(id)->record->state)); }
+  absl::Status cancel(const std::string& id, bool now = false) {
+    absl::Status status = absl::InternalError("never answered");
+    reconciler->cancel(job(id)->record->uid, now, [&](const absl::StatusOr<JobViewPtr>& r) { status = r.status(); });
+    settle();
+    return status;
+  }
+  std::vector<std::string> events(const std::string& id) {
+    std::vector<std::string> reasons;
+    const auto records = store::scan_all(store, job_events_prefix(job(id)->record->uid));
+    for (const auto& record : *records) reasons.push_back(job::decode<job::EventRecord>(record.value)->reason);
+    return reasons;
+  }
+  int count_events(const std::string& id, const std::string& reason) {
+    const std::vector<std::string> all = events(id);
+    return static_cast<int>(std::count(all.begin(), all.end(), reason));
+  }
+
+  // --- nodes ---
+
+  FakeNode& add_node(const std::string& name, int devices = 1) {
+    FakeNode& node = nodes.emplace(name, FakeNode(name, devices)).first->second;
+    connect(node);
+    return node;
+  }
+  void connect(FakeNode& node) {
+    node.session = std::make_shared<FakeSession>();
+    v1::Register hello;
+    hello.set_node(node.name);
+    hello.set_instance(node.instance);
+    hello.set_address(node.name + ".local");
+    hello.mutable_resources()->set_device("cpu");
+    hello.mutable_resources()->set_devices(node.devices);
+    hello.mutable_resources()->set_cpu_cores(4);
+    for (const auto& [key, attempt] : node.attempts) {
+      auto* item = hello.add_inventory();
+      item->mutable_id()->set_job_uid(key.first);
+      item->mutable_id()->set_number(key.second);
+      item->set_phase(attempt.phase);
+    }
+    ASSERT_TRUE(reconciler->open_session(hello, node.session).ok());
+    settle();
+  }
+  void disconnect(FakeNode& node) {
+    reconciler->close_session(node.name, node.session.get());
+    node.session = nullptr;
+  }
+  // The machine is gone with everything on it.
+  void destroy(FakeNode& node) {
+    if (node.session != nullptr) disconnect(node);
+    node.attempts.clear();
+  }
+
+  // Lets the store commit and the nodes obey, until nothing happens any more.
+  void settle() {
+    bool busy = true;
+    while (busy) {
+      busy = store.run_pending() > 0;
+      for (auto& [name, node] : nodes) busy = obey(node) || busy;
+    }
+  }
+
+  void beat(FakeNode& node) {
+    v1::WorkerMessage message;
+    for (auto& [key, attempt] : node.attempts) {
+      if (attempt.phase != v1::AttemptReport::STARTED) continue;
+      auto* item = message.mutable_beat()->add_attempts();
+      item->mutable_id()->set_job_uid(key.first);
+      item->mutable_id()->set_number(key.second);
+      for (const int rank : attempt.ranks) {
+        auto* status = item->add_ranks();
+        status->set_rank(rank);
+        status->set_step(attempt.step);
+        status->set_counter(attempt.counter);
+      }
+    }
+    message.mutable_beat()->set_sequence(1);
+    say(node, message);
+  }
+
+  // One optimizer step everywhere; rank 0 tells it.
+  void train(const std::string& id, int64_t step) {
+    const std::string uid = job(id)->record->uid;
+    for (auto& [name, node] : nodes) {
+      for (auto& [key, attempt] : node.attempts) {
+        if (key.first != uid || attempt.phase != v1::AttemptReport::STARTED) continue;
+        attempt.step = step;
+        ++attempt.counter;
+        if (attempt.ranks[0] == 0 && node.session != nullptr) {
+          event(node, key, 0,
+                absl::StrCat(R"({"kind":"step","step":)", step, R"(,"metrics":{"loss_metrics/global_avg_loss":2.5}})"));
+        }
+      }
+    }
+    settle();
+  }
+  void event(FakeNode& node, const FakeNode::Key& key, int rank, const std::string& json) {
+    send_events(node, key, rank, ++node.attempts[key].sequence[rank], json);
+  }
+  void send_events(FakeNode& node, const FakeNode::Key& key, int rank, int64_t sequence, const std::string& json) {
+    v1::WorkerMessage message;
+    message.mutable_events()->mutable_id()->set_job_uid(key.first);
+    message.mutable_events()->mutable_id()->set_number(key.second);
+    message.mutable_events()->set_rank(rank);
+    auto* line = message.mutable_events()->add_events();
+    line->set_sequence(sequence);
+    line->set_json(json);
+    say(node, message);
+  }
+  void loaded(const std::string& id, int64_t step) {
+    for (auto& [name, node] : nodes) {
+      for (auto& [key, attempt] : node.attempts) {
+        if (key.first == job(id)->record->uid && !attempt.ranks.empty() && attempt.ranks[0] == 0 &&
+            attempt.phase == v1::AttemptReport::STARTED) {
+          event(node, key, 0, absl::StrCat(R"({"kind":"loaded","source":"checkpoint","step":)", step, "}"));
+        }
+      }
+    }
+    settle();
+  }
+
+  // A rank leaves; its node says so, and that it has ended when it was the last one there.
+  void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal) {
+    FakeNode::Attempt& attempt = node.attempts.at(key);
+    if (!attempt.gone.insert(rank).second) return;
+    if (attempt.gone.size() == attempt.ranks.size()) attempt.phase = v1::AttemptReport::ENDED;
+    v1::RankExitReport& exit = attempt.exits.emplace_back();
+    exit.set_rank(rank);
+    exit.set_exit_code(code);
+    exit.set_signal(signal);
+    exit.set_time_unix_nanos(absl::ToUnixNanos(clock.now()));
+    say(node, report(key, attempt));
+  }
+  FakeNode::Key key(const std::string& id) { return {job(id)->record->uid, job(id)->attempts.back()->number}; }
+  void finish_all(const std::string& id, int code = 0, int signal = 0) {
+    const FakeNode::Key wanted = key(id);
+    for (auto& [name, node] : nodes) {
+      const auto it = node.attempts.find(wanted);
+      if (it == node.attempts.end()) continue;
+      for (const int rank : std::vector<int>(it->second.ranks)) exit_rank(node, wanted, rank, code, signal);
+    }
+    settle();
+  }
+  void say(FakeNode& node, const v1::WorkerMessage& message) {
+    if (node.session != nullptr) reconciler->on_message(node.name, node.session, message);
+  }
+  v1::WorkerMessage report(const FakeNode::Key& key, const FakeNode::Attempt& attempt) {
+    v1::WorkerMessage message;
+    message.mutable_attempt()->mutable_id()->set_job_uid(key.first);
+    message.mutable_attempt()->mutable_id()->set_number(key.second);
+    message.mutable_attempt()->set_phase(attempt.phase);
+    for (const v1::RankExitReport& exit : attempt.exits) *message.mutable_attempt()->add_exits() = exit;
+    if (attempt.leader) message.mutable_attempt()->set_store_port(4000 + key.second);
+    return message;
+  }
+
+  FakeClock clock;
+  store::MemoryStore store;
+  std::map<std::string, FakeNode> nodes;
+  std::set<std::string> silent;   // Sessions that hold but say nothing.
+  std::set<std::string> refuses;  // Nodes that cannot prepare.
+  bool obedient = true;           // Stop kills at once.
+  std::unique_ptr<Reconciler> reconciler;
+  metrics::Metrics metrics_;
+
+ private:
+  bool obey(FakeNode& node) {
+    if (node.session == nullptr || node.session->inbox.empty() || silent.count(node.name)) return false;
+    const std::vector<v1::ControllerMessage> inbox = std::exchange(node.session->inbox, {});
+    for (const v1::ControllerMessage& message : inbox) {
+      if (message.has_beat_ack()) continue;
+      node.received.push_back(message);
+      if (message.has_prepare()) prepare(node, message.prepare());
+      if (message.has_start()) start(node, message.start());
+      if (message.has_stop()) stop(node, message.stop());
+      if (message.has_forget()) node.attempts.erase({message.forget().id().job_uid(), message.forget().id().number()});
+    }
+    return true;
+  }
+  void prepare(FakeNode& node, const v1::Prepare& command) {
+    const FakeNode::Key key{command.id().job_uid(), command.id().number()};
+    if (refuses.count(node.name)) {
+      FakeNode::Attempt refused;
+      refused.phase = v1::AttemptReport::REFUSED;
+      v1::WorkerMessage message = report(key, refused);
+      message.mutable_attempt()->set_error_reason("DUMP_FOLDER_NOT_SHARED");
+      message.mutable_attempt()->set_error_message("cannot see the token");
+      return say(node, message);
+    }
+    if (node.attempts.count(key) == 0) {
+      FakeNode::Attempt& attempt = node.attempts[key];
+      attempt.ranks.assign(command.ranks().begin(), command.ranks().end());
+      attempt.leader = command.leader();
+    }
+    say(node, report(key, node.attempts[key]));
+  }
+  void start(FakeNode& node, const v1::Start& command) {
+    const FakeNode::Key key{command.id().job_uid(), command.id().number()};
+    const auto it = node.attempts.find(key);
+    if (it == node.attempts.end()) return;
+    if (it->second.phase == v1::AttemptReport::PREPARED) it->second.phase = v1::AttemptReport::STARTED;
+    say(node, report(key, it->second));
+  }
+  void stop(FakeNode& node, const v1::Stop& command) {
+    const FakeNode::Key key{command.id().job_uid(), command.id().number()};
+    const auto it = node.attempts.find(key);
+    if (it == node.attempts.end() || !obedient) return;
+    for (const int rank : std::vector<int>(it->second.ranks)) {
+      command.save() ? exit_rank(node, key, rank, 16, 0) : exit_rank(node, key, rank, -1, 9);
+    }
+  }
+
+  int ids_ = 0;
+  std::unique_ptr<Measures> measures_;
+};
+
+}  // namespace titan::reconcile
