@@ -62,7 +62,7 @@ Failure current_failure() {
     const std::string message = comm::describe(error);
     // LibTorch's CPU allocator reports a failed allocation as a plain error.
     if (absl::StrContains(message, "can't allocate memory")) return {kExitOutOfMemory, "OUT_OF_MEMORY", message};
-    return {kExitInternal, "INTERNAL", message};
+    return Failure(kExitInternal, "INTERNAL", message).with_details(error.what());
   } catch (...) {
     return {kExitInternal, "INTERNAL", "an exception of unknown type"};
   }

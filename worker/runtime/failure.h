@@ -19,9 +19,17 @@ class Failure : public std::runtime_error {
   const std::string& reason() const { return reason_; }  // UPPER_SNAKE
   const char* error_class() const;                       // user, infra, peer, fenced
 
+  // For whoever debugs: the C++ stack of an unexpected throw; empty otherwise.
+  const std::string& details() const { return details_; }
+  Failure with_details(std::string details) && {
+    details_ = std::move(details);
+    return std::move(*this);
+  }
+
  private:
   rank_protocol::ExitCode exit_code_;
   std::string reason_;
+  std::string details_;
 };
 
 // Throws unless OK. `exit_code` and `reason` hold where the status itself does not say more: fenced, disk full, a rank
