@@ -37,6 +37,20 @@ bool lost_a_rank(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
 }
 
+// LibTorch throws (out of memory, a tensor that does not fit a view); a rank that fails must still report, or all
+// others wait.
+template <typename Call>
+auto guarded(Call&& call) -> decltype(call()) {
+  try {
+    return call();
+  } catch (const std::bad_alloc&) {
+    return absl::ResourceExhaustedError("out of memory");
+  } catch (const std::exception& error) {
+    const std::string what = error.what();
+    return absl::InternalError(what.substr(0, what.find('\n')));
+  }
+}
+
 at::ScalarType export_type(const config::Checkpoint& config) {
   if (config.export_dtype == "float16") return at::kHalf;
   if (config.export_dtype == "bfloat16") return at::kBFloat16;
@@ -261,7 +275,7 @@ absl::StatusOr<LoadResult> Checkpointer::Impl::load(std::vector<Slice>& slices) 
     TITAN_RETURN_IF_ERROR(propose(plan, next, candidate));
     if (candidate.from == Candidate::From::kError) return candidate.error;
     absl::StatusOr<StagedLoad> staged =
-        stage_load(files_, candidate, slices, setup_.config.exclude_from_loading, setup_.hf);
+        guarded([&] { return stage_load(files_, candidate, slices, setup_.config.exclude_from_loading, setup_.hf); });
     const absl::Status verdict = agree(next_topic("load"), candidate, staged);
     if (!verdict.ok()) {
       // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
@@ -274,6 +288,10 @@ absl::StatusOr<LoadResult> Checkpointer::Impl::load(std::vector<Slice>& slices) 
       if (staged->tensors[i].defined() && slices[i].local.numel() > 0) slices[i].local.copy_(staged->tensors[i]);
     }
     LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
+    const std::vector<std::string>& excluded = setup_.config.exclude_from_loading;
+    result.model_loaded =
+        candidate.source != Source::kFresh &&
+        (candidate.model_only || std::find(excluded.begin(), excluded.end(), "model") == excluded.end());
     if (!candidate.model_only) {
       result.step = staged->step;
       result.train_state = std::move(staged->train_state);
@@ -369,7 +387,7 @@ absl::Status Checkpointer::Impl::run(const Save& save) {
   const std::string path = step_path(folder_, save.step);
   absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
   if (const absl::Status made = files_.make_folders(path); made.ok()) {
-    shard = write_shard(files_, path, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+    shard = guarded([&] { return write_shard(files_, path, {setup_.attempt, setup_.rank}, save.parts, &stop_); });
   } else {
     shard = made;
   }
@@ -488,7 +506,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
   // 1. All slices, with a manifest that nobody else looks for.
   absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
   if (const absl::Status made = files_.make_folders(staging); made.ok()) {
-    shard = write_shard(files_, staging, {setup_.attempt, setup_.rank}, save.parts, &stop_);
+    shard = guarded([&] { return write_shard(files_, staging, {setup_.attempt, setup_.rank}, save.parts, &stop_); });
   } else {
     shard = made;
   }
@@ -521,7 +539,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
     }
     return absl::OkStatus();
   };
-  report = to_json(make_files());
+  report = to_json(guarded(make_files));
   report["written"] = written;
   reports = exchange_.gather(save.topic + "/files", report.dump());
   verdict = reports.status();

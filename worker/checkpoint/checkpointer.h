@@ -43,9 +43,10 @@ const char* name(Source source);  // "checkpoint", "initial", "fresh": the `sour
 
 struct LoadResult {
   Source source = Source::kFresh;
-  int64_t step = 0;        // Finished steps; 0 unless the optimizer and train state came along.
-  std::string path;        // Folder that was read; empty when fresh.
-  bool model_only = true;  // Only slices "model.*" were filled.
+  int64_t step = 0;           // Finished steps; 0 unless the optimizer and train state came along.
+  std::string path;           // Folder that was read; empty when fresh.
+  bool model_only = true;     // No optimizer and no train state came along.
+  bool model_loaded = false;  // Slices "model.*" were filled; if not, the caller draws the weights.
   // The saved TrainState::shared, without what exclude_from_loading names ("lr_scheduler", "dataloader"; "train_state"
   // is the rest); an empty object when model_only.
   nlohmann::json train_state = nlohmann::json::object();

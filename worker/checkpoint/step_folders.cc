@@ -82,6 +82,30 @@ absl::Status Janitor::retire(const std::vector<std::string>& names) {
   return status;
 }
 
+// Removes what an attempt left beside the manifest when it died while saving this step again. Call under the fence.
+absl::Status Janitor::sweep(const StepFolder& step) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
+  // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
+  std::set<std::string> attempts;
+  bool odd = false;
+  for (const std::string& entry : entries) {
+    odd |= is_temporary(entry) || (is_shard(entry) && std::count(entry.begin(), entry.end(), '.') > 1);
+    if (is_shard(entry)) attempts.insert(entry.substr(0, entry.find('-')));
+  }
+  if (!odd && attempts.size() <= 1) return absl::OkStatus();
+  const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
+  const auto manifest = text.ok() ? manifest_from_text(*text) : text.status();
+  if (!manifest.ok()) return absl::OkStatus();  // Nothing is deleted on a damaged manifest's word.
+  std::set<std::string> named;
+  for (const FileRecord& file : manifest->files) named.insert(file.name);
+  for (const std::string& entry : entries) {
+    if ((is_shard(entry) && !named.contains(entry)) || is_temporary(entry)) {
+      TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(step.path, entry)));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Janitor::clean_leftovers() {
   auto names = files_.list(folder_);
   if (absl::IsNotFound(names.status())) return absl::OkStatus();
@@ -97,21 +121,7 @@ absl::Status Janitor::clean_leftovers() {
         doomed.push_back(absl::StrCat(kStepPrefix, step.step));
         continue;
       }
-      // Shards beside a manifest that names others: an attempt died while it saved this step again.
-      if (!step.has_manifest) continue;
-      const auto text = storage::read_file(files_, storage::join_path(step.path, kManifestName));
-      if (!text.ok()) continue;
-      const auto manifest = manifest_from_text(*text);
-      if (!manifest.ok()) continue;  // Nothing is deleted on a damaged manifest's word.
-      full_[step.step] = manifest->full;
-      std::set<std::string> named;
-      for (const FileRecord& file : manifest->files) named.insert(file.name);
-      TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(step.path));
-      for (const std::string& entry : entries) {
-        if ((is_shard(entry) && !named.contains(entry)) || is_temporary(entry)) {
-          TITAN_RETURN_IF_ERROR(files_.remove(storage::join_path(step.path, entry)));
-        }
-      }
+      if (step.has_manifest) TITAN_RETURN_IF_ERROR(sweep(step));
     }
     return retire(doomed);
   });

@@ -58,6 +58,7 @@ class Janitor {
 
  private:
   absl::Status retire(const std::vector<std::string>& names);  // Entries of folder_; call under the fence.
+  absl::Status sweep(const StepFolder& step);
   bool is_full(const StepFolder& step);
 
   storage::Files& files_;

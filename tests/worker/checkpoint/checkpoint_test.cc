@@ -332,6 +332,25 @@ TEST_F(CheckpointTest, ExcludedStatesStayAsTheyAre) {
                   .ok());
 }
 
+// The caller must draw the weights then: the result says so.
+TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
+  ASSERT_TRUE(Attempt(options(1)).save(5).ok());
+  Attempt::Options picky = options(1, 2);
+  picky.config.exclude_from_loading = {"model"};
+  Attempt job(picky);
+  std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
+  const auto loaded = job.rank(0).load(slices);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(loaded->model_loaded);
+  EXPECT_EQ(loaded->step, 5);
+  const std::vector<Slice> saved = make_slices(Split::kRows, 0, 1, 5);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const bool model = slices[i].key.rfind("model.", 0) == 0;
+    EXPECT_TRUE(at::equal(slices[i].local, model ? at::full_like(saved[i].local, -77.0f) : saved[i].local))
+        << slices[i].key;
+  }
+}
+
 TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
   const auto refused = [&](auto change) {
     checkpoint::Setup setup{.dump_folder = dump_};
