@@ -3,6 +3,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cstdint>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -84,6 +85,7 @@ absl::StatusOr<std::unique_ptr<SplitPattern>> SplitPattern::compile(const std::s
   compiled->jit = pcre2_jit_compile(compiled->code, PCRE2_JIT_COMPLETE) == 0;
   compiled->match = pcre2_match_data_create_from_pattern(compiled->code, nullptr);
   compiled->context = pcre2_match_context_create(nullptr);
+  pcre2_set_match_limit(compiled->context, UINT32_MAX);  // A run of a million spaces is slow, not wrong.
   compiled->stack = pcre2_jit_stack_create(kJitStackStart, kJitStackLimit, nullptr);
   pcre2_jit_stack_assign(compiled->context, nullptr, compiled->stack);
   return std::unique_ptr<SplitPattern>(new SplitPattern(options, std::move(compiled)));

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "tests/worker/data/testing.h"
 #include "worker/data/nfc.h"
 #include "worker/data/split_pattern.h"
@@ -109,6 +111,7 @@ constexpr Malformed kMalformed[] = {
     {R"({"model": {"vocab": null}})", "model.vocab is not an object"},
     {R"({"model": {"vocab": {"a": -1}}})", "token \"a\" has no id between"},
     {R"({"model": {"vocab": {"a": "x"}}})", "token \"a\" has no id between"},
+    {R"({"model": {"vocab": {"a": 99999999}}})", "between 0 and 16777215"},
     {R"({"model": {"vocab": {"a": 98}}})", "share id 98"},
     {R"({"model": {"merges": null}})", "model.merges is not an array"},
     {R"({"model": {"merges": ["ab"]}})", "model.merges[0]: \"ab\" is not a pair"},
@@ -150,6 +153,50 @@ TEST(TokenizerTest, MalformedFilesAreNamed) {
     EXPECT_EQ(tokenizer.status().code(), absl::StatusCode::kInvalidArgument) << bad.patch;
     EXPECT_THAT(tokenizer.status().message(), AllOf(HasSubstr("tokenizer.json"), HasSubstr(bad.message))) << bad.patch;
   }
+}
+
+// Whatever is damaged in a file, it either loads and tokenises or is refused with a message.
+TEST(TokenizerTest, MutatedFilesNeverCrash) {
+  json file = byte_tokenizer();
+  file["model"]["vocab"]["ab"] = 300;
+  file["model"]["merges"] = {"a b"};
+  file["normalizer"] = {{"type", "NFC"}};
+  file["pre_tokenizer"] = {
+      {"type", "Sequence"},
+      {"pretokenizers",
+       {{{"type", "Split"}, {"behavior", "Isolated"}, {"pattern", {{"Regex", "\\s+(?!\\S)|[^\\s\\p{L}]+"}}}},
+        {{"type", "ByteLevel"}, {"use_regex", true}, {"add_prefix_space", true}}}}};
+  const std::string text = file.dump();
+  std::mt19937 random(11);
+  int loaded = 0;
+  for (int round = 0; round < 400; ++round) {
+    std::string mutated = text;
+    for (int edits = 1 + static_cast<int>(random() % 3); edits > 0; --edits) {
+      // Mostly behind the vocabulary, where the structure is.
+      const size_t at = random() % 4 == 0 ? random() % mutated.size() : mutated.size() - 1 - random() % 900;
+      switch (random() % 3) {
+        case 0:
+          mutated[at] = static_cast<char>(32 + random() % 96);
+          break;
+        case 1:
+          mutated.erase(at, 1 + random() % 8);
+          break;
+        default:
+          mutated.insert(at, mutated.substr(random() % mutated.size(), random() % 12));
+      }
+    }
+    const Folder folder;
+    folder.write("tokenizer.json", mutated);
+    auto tokenizer = Tokenizer::load(folder.path());
+    if (!tokenizer.ok()) {
+      EXPECT_FALSE(tokenizer.status().message().empty());
+      continue;
+    }
+    ++loaded;
+    std::vector<int32_t> tokens;
+    EXPECT_TRUE((*tokenizer)->encode_document("ab e\u0301 \u00e9\n\n 12<eos>\u4e2d", tokens).ok());
+  }
+  EXPECT_GT(loaded, 5);
 }
 
 TEST(TokenizerTest, UnreadableFiles) {
