@@ -23,7 +23,7 @@ enum class JobEvent {
   kPrepared,             // Every node is prepared and the store's address is known.
   kFirstStep,            // The attempt finished a step.
   kCheckpointRequested,  // Somebody wants a checkpoint now.
-  kCheckpointDone,       // It is committed.
+  kCheckpointDone,       // It is committed, or was given up.
   kStopRequested,        // Somebody cancels; ranks are alive.
   kStopped,              // Cancelled, and nothing runs any more.
   kAttemptFailed,        // The attempt cannot go on; what is left of it is being stopped.

@@ -111,6 +111,9 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     if (!current) return;
     take_progress(job, step, full ? step : 0, change);
     apply(job, job::JobEvent::kCheckpointDone);
+  } else if (kind == event::kCheckpointFailed) {
+    tell("CheckpointFailed", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
+    if (current) apply(job, job::JobEvent::kCheckpointDone);  // It is over; earlier checkpoints stay, training goes on.
   } else if (kind == event::kRejected) {
     tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
   } else if (kind == event::kWarning) {
