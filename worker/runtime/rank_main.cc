@@ -19,6 +19,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/storage/fence.h"
 #include "worker/comm/store.h"
+#include "worker/runtime/cpu_memory.h"
 #include "worker/runtime/failure.h"
 #include "worker/runtime/options.h"
 #include "worker/runtime/trainer.h"
@@ -185,6 +186,7 @@ ExitCode train(const RankJob& job, RankContext& context, std::unique_ptr<Trainer
 }
 
 [[noreturn]] void leave_failed(const Failure& failure, Reporter* reporter) {
+  if (!failure.details().empty()) std::fprintf(stderr, "%s\n", failure.details().c_str());
   std::fprintf(stderr, "titan-rank: %s: %s\n", failure.reason().c_str(), failure.what());
   if (reporter != nullptr) {
     reporter->event(rank_protocol::event::kError,
@@ -244,6 +246,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   titan::runtime::keep_freed_memory();
+  titan::runtime::use_cpu_memory();
   titan::runtime::install_signal_handlers();
   return titan::runtime::run({argv + 1, argv + argc});
 }
