@@ -25,7 +25,8 @@ enum class Phase : uint32_t {
 const char* name(Phase phase);
 
 // One page of memory shared by a rank (writer) and its node's daemon and shim (readers), in a file of the run folder.
-// Plain atomics: a killed writer leaves it readable. The node's shim writes `command`, nothing else.
+// Plain atomics: a killed writer leaves it readable. The node's shim writes the two
+// members of commands, nothing else.
 struct alignas(64) BeaconPage {
   uint64_t magic;  // Last member written at creation.
   uint32_t version;
@@ -39,7 +40,8 @@ struct alignas(64) BeaconPage {
   std::atomic<uint64_t> counter;         // Grows with any progress.
   std::atomic<int64_t> step_nanos;       // Last step's duration.
   std::atomic<int64_t> phase_nanos[16];  // Total time by phase.
-  // 0 none, 1 save now, 2 stop at a step edge and save first.
+  // 0 none, 1 save now, 2 stop at a step edge and save first. The rank has taken the command when it
+  // wrote the same value to command_seen; to ask for another save, the shim clears command_seen.
   std::atomic<uint32_t> command;
   std::atomic<uint32_t> command_seen;  // The rank's acknowledgement of the last command.
 };

@@ -60,8 +60,9 @@ inline constexpr char kRejected[] = "checkpoint_rejected";  // step, reason (tex
 inline constexpr char kStep[] = "step";                 // step, metrics {torchtitan's names}; rank 0, each logged step
 inline constexpr char kStaged[] = "checkpoint_staged";  // step; training goes on
 inline constexpr char kCommitted[] = "checkpoint_committed";  // step, full (bool), seconds; rank 0
-inline constexpr char kCheckpointFailed[] = "checkpoint_failed";  // step, reason: a save that was given up; training goes on
-inline constexpr char kWarning[] = "warning";                 // message
+inline constexpr char kCheckpointFailed[] =
+    "checkpoint_failed";                       // step, reason: a save that was given up; training goes on
+inline constexpr char kWarning[] = "warning";  // message
 inline constexpr char kError[] = "error";  // class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit
 inline constexpr char kFinished[] = "finished";  // step
 inline constexpr char kStopped[] = "stopped";    // step

@@ -244,9 +244,14 @@ void Shim::write_commands() {
       if (!beacon.ok()) continue;
       rank.beacon = *std::move(beacon);
     }
-    std::atomic<uint32_t>& flag = rank.beacon->page().command;
-    const auto value = static_cast<uint32_t>(rank.wanted);
-    if (flag.load() != static_cast<uint32_t>(Command::kStopAndSave)) flag.store(value);
+    rank_protocol::BeaconPage& page = rank.beacon->page();
+    const uint32_t before = page.command.load();
+    auto taken = static_cast<uint32_t>(Command::kCheckpoint);
+    if (rank.wanted == Command::kCheckpoint && before == taken) {
+      page.command_seen.compare_exchange_strong(taken, 0);  // Once more. A request not taken yet is the same request.
+    } else if (before != static_cast<uint32_t>(Command::kStopAndSave)) {
+      page.command.store(static_cast<uint32_t>(rank.wanted));
+    }
     rank.wanted = Command::kNone;
   }
 }

@@ -113,10 +113,11 @@ int main(int argc, char** argv) {
     if (beacon == nullptr) continue;
     beacon->page().step = step;
     beacon->page().counter += 1;
-    const auto command = static_cast<protocol::Command>(beacon->page().command.load());
+    const uint32_t asked = beacon->page().command.load();
+    if (asked == beacon->page().command_seen) continue;
+    beacon->page().command_seen = asked;
+    const auto command = static_cast<protocol::Command>(asked);
     if (command == protocol::Command::kCheckpoint) {
-      beacon->page().command = 0;
-      beacon->page().command_seen = 1;
       (void)spool->append(protocol::event::kCommitted, {{"step", step}, {"full", true}, {"seconds", 0.0}});
     }
     if (command == protocol::Command::kStopAndSave && !fake.contains("ignore_stop")) {

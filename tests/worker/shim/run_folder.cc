@@ -101,20 +101,22 @@ void RunFolder::kill_shim(int signal) {
 
 std::vector<ExitRecord> RunFolder::exits() const { return read_exits(path_).value(); }
 
-std::vector<json> RunFolder::events(int rank) const {
+std::vector<json> RunFolder::events(int rank, const std::string& kind) const {
   std::vector<json> events;
   const auto batch = rank_protocol::read_spool(rank_protocol::spool_path(path_, rank), 0, 64 << 20);
   if (!batch.ok()) return events;
-  for (const rank_protocol::SpoolLine& line : batch->lines) events.push_back(json::parse(line.json));
+  for (const rank_protocol::SpoolLine& line : batch->lines) {
+    json event = json::parse(line.json);
+    if (kind.empty() || event["kind"] == kind) events.push_back(std::move(event));
+  }
   return events;
 }
 
 json RunFolder::wait_for_event(int rank, const std::string& kind) const {
   json found;
   eventually([&] {
-    for (const json& event : events(rank)) {
-      if (event["kind"] == kind && found.is_null()) found = event;
-    }
+    const std::vector<json> all = events(rank, kind);
+    if (!all.empty()) found = all.front();
     return !found.is_null();
   });
   return found;

@@ -38,7 +38,7 @@ class RunFolder {
   void kill_shim(int signal);
 
   std::vector<ExitRecord> exits() const;
-  std::vector<nlohmann::json> events(int rank) const;
+  std::vector<nlohmann::json> events(int rank, const std::string& kind = "") const;  // Of one kind, or all.
   // First event of this kind; waits for it.
   nlohmann::json wait_for_event(int rank, const std::string& kind) const;
 
