@@ -12,6 +12,10 @@
 namespace titan::runtime {
 namespace {
 
+bool is_count(const std::string& name) {
+  return name == "n_tokens_seen" || name == "memory/num_alloc_retries" || name == "memory/num_ooms";
+}
+
 // {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
 // before the next line, so that every line is whole.
 class JsonLines {
@@ -25,7 +29,13 @@ class JsonLines {
 
   absl::Status append(int64_t step, const NamedMetrics& metrics) {
     nlohmann::ordered_json line = {{"step", step}, {"attempt", attempt_}};
-    for (const auto& [name, value] : metrics) line[name] = value;  // Not finite: null, JSON has nothing else.
+    for (const auto& [name, value] : metrics) {
+      if (is_count(name)) {
+        line[name] = static_cast<int64_t>(value);
+      } else {
+        line[name] = value;  // Not finite: null, JSON has nothing else.
+      }
+    }
     const std::string text = line.dump() + "\n";
     return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
       if (file_ == nullptr) {

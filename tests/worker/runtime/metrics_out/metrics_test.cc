@@ -122,6 +122,7 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_DOUBLE_EQ(line["time_metrics/data_loading(s)"], 0.01);
   EXPECT_DOUBLE_EQ(line["time_metrics/data_loading(%)"], 2);
   EXPECT_EQ(line["memory/max_reserved(GiB)"], 2.125);
+  EXPECT_TRUE(line["n_tokens_seen"].is_number_integer());
   EXPECT_EQ(line["n_tokens_seen"], 4000);
   EXPECT_EQ(line["lr"], 8e-4);
   EXPECT_EQ(line["extra/x"], 3);
