@@ -13,6 +13,7 @@ import numpy
 BIN = Path(os.environ["TITAN_BIN"])
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
 LOSS = "loss_metrics/global_avg_loss"
+MAX_LOSS = "loss_metrics/global_max_loss"
 NORM = "grad_norm"
 
 DATA = {"model.hf_assets_path": ASSETS / "tokenizer", "training.dataset": "c4_test",
