@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 
+#include <cstdlib>
 #include <exception>
 #include <functional>
 #include <memory>
@@ -26,6 +27,8 @@ struct ThreadRank {
 // the PeerLost that it brings to the other ranks.
 inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<mesh::Axis>& axes,
                       const std::function<void(ThreadRank&)>& body) {
+  // c10d's flight recorder is one map for the process, and part of it is not locked: threads that are ranks corrupt it.
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   const mesh::Mesh mesh = mesh::Mesh::create(degrees, world).value();
   auto store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(world);
