@@ -1,0 +1,235 @@
+// What clients of JobService and NodeService rely on.
+
+#include <grpcpp/generic/generic_stub.h>
+
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+using ::testing::HasSubstr;
+
+class JobServiceTest : public ServiceCase {};
+
+TEST_F(JobServiceTest, CreatesGetsAndCancels) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  EXPECT_EQ(created.name(), "projects/default/jobs/a");
+  EXPECT_EQ(created.state(), v1::Job::QUEUED);
+  EXPECT_GT(created.revision(), 0);
+  const auto found = get("a");
+  ASSERT_TRUE(found.ok()) << found.status();
+  EXPECT_EQ(found->uid(), created.uid());
+  EXPECT_EQ(found->spec().config_source(), "# as written");
+  EXPECT_THAT(found->spec().config_json(), HasSubstr("/dump/a"));
+  ASSERT_TRUE(cancel("projects/default/jobs/a").ok());
+  EXPECT_EQ(get("a")->state(), v1::Job::CANCELLED);
+}
+
+TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
+  v1::Job created;
+  v1::CreateJobRequest request = job("");
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/x/../y/";
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  ASSERT_TRUE(create(request, &created).ok());
+  EXPECT_THAT(created.name(), HasSubstr("/jobs/job-"));
+  EXPECT_EQ(created.spec().dump_folder(), "/dump/y");
+}
+
+TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
+  config::JobConfig config;
+  config.job.dump_folder = "relative";
+  config.scheduling.job_id = "Not_An_Id";
+  config.resources.ranks = 4;
+  config.resources.ranks_per_node = 3;
+  v1::CreateJobRequest request;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  v1::Job response;
+  const absl::Status refused = create(request, &response);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_FALSE(rpc::field_violations(refused).empty());
+  request.mutable_spec()->set_config_json("{\"training\": {\"step\": 3}}");
+  const absl::Status unknown = create(request, &response);
+  EXPECT_EQ(unknown.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(rpc::reason(unknown), "CONFIG_INVALID");
+  EXPECT_THAT(std::string(unknown.message()), HasSubstr("training.step"));
+  request.mutable_spec()->clear_config_json();
+  EXPECT_EQ(rpc::reason(create(request, &response)), "CONFIG_MISSING");
+  v1::CreateJobRequest disagreeing = job("a");
+  disagreeing.mutable_spec()->set_ranks(8);
+  EXPECT_EQ(rpc::field_violations(create(disagreeing, &response)).at(0).field, "spec.ranks");
+  v1::ListJobsResponse list;
+  ASSERT_TRUE(call(&v1::JobService::Stub::ListJobs, v1::ListJobsRequest(), &list).ok());
+  EXPECT_EQ(list.jobs_size(), 0);
+}
+
+TEST_F(JobServiceTest, ValidateOnlyAnswersAndQueuesNothing) {
+  v1::CreateJobRequest request = job("a");
+  request.set_validate_only(true);
+  v1::Job response;
+  ASSERT_TRUE(create(request, &response).ok());
+  EXPECT_EQ(response.name(), "projects/default/jobs/a");
+  EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
+}
+
+// A lost reply, a restart, the same request again: one job.
+TEST_F(JobServiceTest, RequestIdsSurviveARestart) {
+  v1::CreateJobRequest request = job("a");
+  request.set_request_id("5b0c8f3e-0000-4000-8000-000000000001");
+  v1::Job first, second;
+  ASSERT_TRUE(create(request, &first).ok());
+  const int port = server_->port();
+  stop();
+  start(absl::StrCat("127.0.0.1:", port));
+  ASSERT_TRUE(create(request, &second).ok());
+  EXPECT_EQ(first.uid(), second.uid());
+  request.mutable_spec()->set_config_source("something else");
+  EXPECT_EQ(rpc::reason(create(request, &second)), "REQUEST_ID_REUSED");
+}
+
+TEST_F(JobServiceTest, PagesAreBoundToTheirRequest) {
+  for (int i = 0; i < 7; ++i) {
+    v1::Job response;
+    ASSERT_TRUE(create(job(absl::StrCat("j", i)), &response).ok());
+  }
+  v1::ListJobsRequest request;
+  request.set_page_size(3);
+  std::vector<std::string> names;
+  v1::ListJobsResponse page;
+  do {
+    page.Clear();
+    ASSERT_TRUE(call(&v1::JobService::Stub::ListJobs, request, &page).ok());
+    EXPECT_LE(page.jobs_size(), 3);
+    for (const v1::Job& found : page.jobs()) names.push_back(found.spec().job_id());
+    request.set_page_token(page.next_page_token());
+  } while (!page.next_page_token().empty());
+  EXPECT_THAT(names, ::testing::ElementsAre("j6", "j5", "j4", "j3", "j2", "j1", "j0"));
+  request.set_page_token("");
+  ASSERT_TRUE(call(&v1::JobService::Stub::ListJobs, request, &page).ok());
+  request.set_page_token(page.next_page_token());
+  request.add_states(v1::Job::QUEUED);
+  EXPECT_EQ(rpc::reason(call(&v1::JobService::Stub::ListJobs, request, &page)), "BAD_PAGE_TOKEN");
+  request.set_page_size(-1);
+  EXPECT_EQ(rpc::reason(call(&v1::JobService::Stub::ListJobs, request, &page)), "BAD_PAGE_SIZE");
+  request.Clear();
+  request.add_states(v1::Job::RUNNING);
+  page.Clear();
+  ASSERT_TRUE(call(&v1::JobService::Stub::ListJobs, request, &page).ok());
+  EXPECT_EQ(page.jobs_size(), 0);
+}
+
+TEST_F(JobServiceTest, WatchSendsASnapshotAndThenChanges) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  grpc::ClientContext context;
+  rpc::set_deadline(context, absl::Seconds(20));
+  auto stream = jobs_->WatchJobs(&context, v1::WatchJobsRequest());
+  v1::JobChange change;
+  ASSERT_TRUE(stream->Read(&change));
+  EXPECT_EQ(change.kind(), v1::JobChange::SNAPSHOT);
+  ASSERT_TRUE(stream->Read(&change));
+  EXPECT_EQ(change.kind(), v1::JobChange::SNAPSHOT_END);
+  const int64_t revision = change.revision();
+  ASSERT_TRUE(cancel("a").ok());
+  do {
+    ASSERT_TRUE(stream->Read(&change));
+  } while (change.job().state() != v1::Job::CANCELLED);
+  EXPECT_GT(change.revision(), revision);
+  context.TryCancel();
+  stream->Finish();
+
+  // A second watcher goes on from where the first one's snapshot ended, and sees the same change.
+  grpc::ClientContext again;
+  rpc::set_deadline(again, absl::Seconds(20));
+  v1::WatchJobsRequest from;
+  from.set_revision(revision);
+  auto resumed = jobs_->WatchJobs(&again, from);
+  do {
+    ASSERT_TRUE(resumed->Read(&change));
+  } while (change.job().state() != v1::Job::CANCELLED);
+  again.TryCancel();
+  resumed->Finish();
+  for (const auto& [at, code] :
+       std::vector<std::pair<int64_t, absl::StatusCode>>{{1'000'000, absl::StatusCode::kOutOfRange}}) {
+    grpc::ClientContext late;
+    v1::WatchJobsRequest request;
+    request.set_revision(at);
+    auto refused = jobs_->WatchJobs(&late, request);
+    EXPECT_FALSE(refused->Read(&change));
+    EXPECT_EQ(rpc::from_grpc(refused->Finish()).code(), code);
+  }
+}
+
+TEST_F(JobServiceTest, EventsAreFollowedToTheEndOfTheJob) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  grpc::ClientContext context;
+  rpc::set_deadline(context, absl::Seconds(20));
+  v1::ListEventsRequest request;
+  request.set_job("a");
+  request.set_follow(true);
+  auto stream = jobs_->ListEvents(&context, request);
+  v1::Event event;
+  ASSERT_TRUE(stream->Read(&event));
+  EXPECT_EQ(event.reason(), "JobQueued");
+  ASSERT_TRUE(cancel("a").ok());
+  std::vector<std::string> reasons;
+  while (stream->Read(&event)) reasons.push_back(event.reason());
+  EXPECT_THAT(reasons, ::testing::ElementsAre("CancelRequested", "JobCancelled"));
+  EXPECT_TRUE(stream->Finish().ok());
+
+  grpc::ClientContext all_context;
+  rpc::set_deadline(all_context, absl::Seconds(20));
+  auto all = jobs_->ListEvents(&all_context, v1::ListEventsRequest());
+  int count = 0;
+  while (all->Read(&event)) ++count;
+  EXPECT_EQ(count, 3);
+  EXPECT_TRUE(all->Finish().ok());
+}
+
+TEST_F(JobServiceTest, WhatIsNotThereIsNotFound) {
+  EXPECT_EQ(rpc::reason(get("nothing").status()), "JOB_NOT_FOUND");
+  EXPECT_EQ(cancel("nothing").code(), absl::StatusCode::kNotFound);
+  grpc::ClientContext context;
+  v1::TailLogsRequest request;
+  request.set_name("nothing");
+  auto stream = jobs_->TailLogs(&context, request);
+  v1::LogChunk chunk;
+  EXPECT_FALSE(stream->Read(&chunk));
+  EXPECT_EQ(stream->Finish().error_code(), grpc::StatusCode::NOT_FOUND);
+  grpc::ClientContext node_context;
+  v1::GetNodeRequest node;
+  node.set_name("nodes/none");
+  v1::Node found;
+  EXPECT_EQ(nodes_->GetNode(&node_context, node, &found).error_code(), grpc::StatusCode::NOT_FOUND);
+}
+
+TEST_F(JobServiceTest, HealthAndGauges) {
+  metrics_.add(std::make_shared<Gauges>(*reconciler_));
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  EXPECT_THAT(metrics_.text(), HasSubstr("titan_jobs{state=\"QUEUED\"} 1"));
+  EXPECT_THAT(metrics_.text(), HasSubstr("titan_nodes{state=\"READY\"} 0"));
+  // grpc.health.v1 without its generated code: field 1 of the answer is 1, SERVING.
+  grpc::GenericStub health(channel_);
+  grpc::ClientContext context;
+  rpc::set_deadline(context, absl::Seconds(10));
+  grpc::CompletionQueue queue;
+  grpc::Slice name("\x0a\x13titan.v1.JobService", 21);
+  auto pending = health.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&name, 1), &queue);
+  pending->StartCall();
+  grpc::ByteBuffer answer;
+  grpc::Status status;
+  pending->Finish(&answer, &status, nullptr);
+  void* tag = nullptr;
+  bool ok = false;
+  queue.Next(&tag, &ok);
+  ASSERT_TRUE(status.ok()) << status.error_message();
+  grpc::Slice whole;
+  ASSERT_TRUE(answer.TrySingleSlice(&whole).ok());
+  EXPECT_EQ(std::string(reinterpret_cast<const char*>(whole.begin()), whole.size()), std::string("\x08\x01"));
+}
+
+}  // namespace
+}  // namespace titan::api

@@ -1,0 +1,101 @@
+#pragma once
+
+// The real services over a real port, with a store in a temporary folder.
+
+#include <grpcpp/grpcpp.h>
+
+#include <atomic>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/error.h"
+#include "controller/api/gauges.h"
+#include "controller/api/server.h"
+#include "controller/store/sqlite_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::api {
+
+class ServiceCase : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "titan-api-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    start("127.0.0.1:0");
+  }
+  void TearDown() override {
+    stop();
+    std::filesystem::remove_all(folder_);
+  }
+
+  void start(const std::string& address) {
+    store_ = *store::SqliteStore::open(folder_ + "/titan.db");
+    reconcile::Options options;
+    options.jitter = [] { return 0.0; };
+    options.new_id = [this] { return absl::StrCat("id", folder_.substr(folder_.size() - 6), ++ids_); };
+    measures_ = std::make_unique<reconcile::Measures>(metrics_);
+    reconciler_ = *reconcile::Reconciler::open(*store_, system_clock(), options, *measures_);
+    server_ = *Server::start(*reconciler_, *store_, {address, true, options.new_id});
+    channel_ = rpc::make_channel(absl::StrCat("127.0.0.1:", server_->port()));
+    jobs_ = v1::JobService::NewStub(channel_);
+    nodes_ = v1::NodeService::NewStub(channel_);
+    workers_ = v1::WorkerService::NewStub(channel_);
+  }
+  void stop() {
+    server_.reset();
+    store_.reset();
+    reconciler_.reset();
+  }
+
+  static v1::CreateJobRequest job(const std::string& id) {
+    v1::CreateJobRequest request;
+    config::JobConfig config;
+    config.job.dump_folder = "/dump/" + id;
+    config.scheduling.job_id = id;
+    request.mutable_spec()->set_config_json(config::to_json(config).dump());
+    request.mutable_spec()->set_config_source("# as written");
+    return request;
+  }
+  template <typename Request, typename Response>
+  absl::Status call(grpc::Status (v1::JobService::Stub::*method)(grpc::ClientContext*, const Request&, Response*),
+                    const Request& request, Response* response) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(10));
+    return rpc::from_grpc(((*jobs_).*method)(&context, request, response));
+  }
+  absl::Status create(const v1::CreateJobRequest& request, v1::Job* response) {
+    return call(&v1::JobService::Stub::CreateJob, request, response);
+  }
+  absl::StatusOr<v1::Job> get(const std::string& name) {
+    v1::GetJobRequest request;
+    request.set_name(name);
+    v1::Job response;
+    const absl::Status status = call(&v1::JobService::Stub::GetJob, request, &response);
+    if (!status.ok()) return status;
+    return response;
+  }
+  absl::Status cancel(const std::string& name) {
+    v1::CancelJobRequest request;
+    request.set_name(name);
+    v1::Job response;
+    return call(&v1::JobService::Stub::CancelJob, request, &response);
+  }
+
+  std::string folder_;
+  std::atomic<int> ids_ = 0;
+  metrics::Metrics metrics_;
+  std::unique_ptr<store::SqliteStore> store_;
+  std::unique_ptr<reconcile::Measures> measures_;
+  std::unique_ptr<reconcile::Reconciler> reconciler_;
+  std::unique_ptr<Server> server_;
+  std::shared_ptr<grpc::Channel> channel_;
+  std::unique_ptr<v1::JobService::Stub> jobs_;
+  std::unique_ptr<v1::NodeService::Stub> nodes_;
+  std::unique_ptr<v1::WorkerService::Stub> workers_;
+};
+
+}  // namespace titan::api

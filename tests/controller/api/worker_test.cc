@@ -1,0 +1,154 @@
+// A worker's stream as the worker sees it, and logs read through it.
+
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+class WorkerServiceTest : public ServiceCase {
+ protected:
+  using Stream = grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>;
+
+  std::unique_ptr<Stream> connect(grpc::ClientContext& context, const std::string& node,
+                                  const std::string& instance = "i") {
+    rpc::set_deadline(context, absl::Seconds(20));
+    auto stream = workers_->Session(&context);
+    v1::WorkerMessage hello;
+    hello.mutable_register_()->set_node(node);
+    hello.mutable_register_()->set_instance(instance);
+    hello.mutable_register_()->set_address("127.0.0.1");
+    hello.mutable_register_()->mutable_resources()->set_device("cpu");
+    hello.mutable_register_()->mutable_resources()->set_devices(1);
+    hello.mutable_register_()->mutable_resources()->set_cpu_cores(2);
+    stream->Write(hello);
+    return stream;
+  }
+  // The next message of this kind; others are skipped.
+  static v1::ControllerMessage expect(Stream& stream, v1::ControllerMessage::KindCase kind) {
+    v1::ControllerMessage message;
+    while (stream.Read(&message)) {
+      if (message.kind_case() == kind) return message;
+    }
+    ADD_FAILURE() << "the stream ended without message " << kind;
+    return {};
+  }
+  static v1::WorkerMessage report(const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
+    v1::WorkerMessage message;
+    *message.mutable_attempt()->mutable_id() = id;
+    message.mutable_attempt()->set_phase(phase);
+    message.mutable_attempt()->set_store_port(1234);
+    return message;
+  }
+};
+
+TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  EXPECT_EQ(expect(*stream, v1::ControllerMessage::kWelcome).welcome().lease_epoch(), 1);
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
+  EXPECT_TRUE(prepare.leader());
+  EXPECT_EQ(prepare.id().job_uid(), created.uid());
+  const nlohmann::json launch = nlohmann::json::parse(prepare.launch_json());
+  EXPECT_EQ(launch["attempt"], 1);
+  EXPECT_EQ(launch["config"]["job"]["dump_folder"], "/dump/a");
+  EXPECT_EQ(launch["threads_per_rank"], 2);
+  stream->Write(report(prepare.id(), v1::AttemptReport::PREPARED));
+  EXPECT_EQ(expect(*stream, v1::ControllerMessage::kStart).start().store_port(), 1234);
+  stream->Write(report(prepare.id(), v1::AttemptReport::STARTED));
+  v1::WorkerMessage events;
+  *events.mutable_events()->mutable_id() = prepare.id();
+  auto* line = events.mutable_events()->add_events();
+  line->set_sequence(1);
+  line->set_json(R"({"seq":1,"kind":"step","step":1,"metrics":{"loss_metrics/global_avg_loss":3.25}})");
+  stream->Write(events);
+  EXPECT_EQ(expect(*stream, v1::ControllerMessage::kEventsAck).events_ack().sequence(), 1);
+  EXPECT_EQ(get("a")->state(), v1::Job::RUNNING);
+  EXPECT_EQ(get("a")->progress().loss(), 3.25);
+
+  // A reader of logs is served through the same stream.
+  grpc::ClientContext log_context;
+  rpc::set_deadline(log_context, absl::Seconds(20));
+  v1::TailLogsRequest request;
+  request.set_name("a");
+  request.set_tail_lines(-1);
+  auto logs = jobs_->TailLogs(&log_context, request);
+  const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
+  EXPECT_EQ(read.offset(), 0);
+  v1::WorkerMessage data;
+  data.mutable_log()->set_request(read.request());
+  data.mutable_log()->set_data("line one\nline two\nhalf a li");
+  data.mutable_log()->set_end(true);
+  stream->Write(data);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "line one\nline two\n");
+  EXPECT_EQ(chunk.node(), "n1");
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+
+  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  ended.mutable_attempt()->add_exits();
+  stream->Write(ended);
+  expect(*stream, v1::ControllerMessage::kForget);
+  EXPECT_EQ(get("a")->state(), v1::Job::SUCCEEDED);
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+}
+
+TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {
+  grpc::ClientContext first_context, second_context;
+  auto first = connect(first_context, "n1");
+  auto second = connect(second_context, "n2");
+  expect(*first, v1::ControllerMessage::kWelcome);
+  expect(*second, v1::ControllerMessage::kWelcome);
+  grpc::ClientContext list_context;
+  v1::ListNodesRequest request;
+  request.set_page_size(1);
+  v1::ListNodesResponse page;
+  ASSERT_TRUE(nodes_->ListNodes(&list_context, request, &page).ok());
+  ASSERT_EQ(page.nodes_size(), 1);
+  EXPECT_EQ(page.nodes(0).name(), "nodes/n1");
+  EXPECT_EQ(page.nodes(0).state(), v1::Node::READY);
+  grpc::ClientContext next_context;
+  request.set_page_token(page.next_page_token());
+  page.Clear();
+  ASSERT_TRUE(nodes_->ListNodes(&next_context, request, &page).ok());
+  EXPECT_EQ(page.nodes(0).name(), "nodes/n2");
+  EXPECT_TRUE(page.next_page_token().empty());
+  grpc::ClientContext cordon_context;
+  v1::CordonNodeRequest cordon;
+  cordon.set_name("n2");
+  cordon.set_reason("disk");
+  v1::Node node;
+  ASSERT_TRUE(nodes_->CordonNode(&cordon_context, cordon, &node).ok());
+  EXPECT_TRUE(node.cordoned());
+  first->WritesDone();
+  second->WritesDone();
+  first->Finish();
+  second->Finish();
+}
+
+TEST_F(WorkerServiceTest, ATwinIsRefusedAndASpeakerWithoutANameToo) {
+  grpc::ClientContext context, twin_context, nameless_context;
+  auto stream = connect(context, "n1");
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  auto twin = connect(twin_context, "n1", "other");
+  v1::ControllerMessage message;
+  EXPECT_FALSE(twin->Read(&message));
+  const absl::Status refused = rpc::from_grpc(twin->Finish());
+  EXPECT_EQ(rpc::reason(refused), "NODE_ID_IN_USE");
+  rpc::set_deadline(nameless_context, absl::Seconds(10));
+  auto nameless = workers_->Session(&nameless_context);
+  v1::WorkerMessage beat;
+  beat.mutable_beat();
+  nameless->Write(beat);
+  EXPECT_FALSE(nameless->Read(&message));
+  EXPECT_EQ(rpc::reason(rpc::from_grpc(nameless->Finish())), "REGISTER_FIRST");
+  stream->WritesDone();
+  stream->Finish();
+}
+
+}  // namespace
+}  // namespace titan::api

@@ -1,0 +1,75 @@
+#include "controller/cluster/nodes.h"
+
+#include "gtest/gtest.h"
+
+namespace titan::cluster {
+namespace {
+
+struct Quiet : Session {
+  void send(const v1::ControllerMessage&) override {}
+  void close(const std::string&) override { closed = true; }
+  bool closed = false;
+};
+
+class NodesTest : public ::testing::Test {
+ protected:
+  absl::StatusOr<Node*> open(double at, const std::string& instance = "i") {
+    v1::Register hello;
+    hello.set_node("n1");
+    hello.set_instance(instance);
+    hello.mutable_resources()->set_devices(2);
+    session_ = std::make_shared<Quiet>();
+    return nodes_.open_session(hello, session_, absl::Seconds(at), absl::UnixEpoch());
+  }
+  Nodes nodes_{absl::Seconds(5), absl::Seconds(1)};
+  std::shared_ptr<Quiet> session_;
+};
+
+TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
+  Node& node = **open(0);
+  node.state = NodeState::kReady;
+  nodes_.mark_suspects(absl::Seconds(3));
+  EXPECT_TRUE(node.can_take_ranks());
+  nodes_.mark_suspects(absl::Seconds(3.1));
+  EXPECT_FALSE(node.can_take_ranks());
+  EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(5)));
+  EXPECT_TRUE(nodes_.lease_over(node, absl::Seconds(5.1)));
+  nodes_.beat(node, absl::Seconds(6), absl::UnixEpoch());
+  EXPECT_TRUE(node.can_take_ranks());
+  EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(6)));
+}
+
+// A broken stream is a suspicion at once; a lease decides.
+TEST_F(NodesTest, ABrokenStreamMakesSuspect) {
+  Node& node = **open(0);
+  node.state = NodeState::kReady;
+  nodes_.close_session("n1", session_.get());
+  EXPECT_FALSE(node.can_take_ranks());
+  EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(1)));
+}
+
+TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
+  EXPECT_EQ((*open(0))->record.lease_epoch, 1);
+  const std::shared_ptr<Quiet> first = session_;
+  EXPECT_EQ((*open(1))->record.lease_epoch, 2);
+  EXPECT_TRUE(first->closed);
+  EXPECT_EQ(nodes_.owner("n1", first.get()), nullptr);
+  EXPECT_NE(nodes_.owner("n1", session_.get()), nullptr);
+  nodes_.close_session("n1", first.get());
+  EXPECT_NE(nodes_.find("n1")->session, nullptr);
+}
+
+TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
+  ASSERT_TRUE(open(0).ok());
+  EXPECT_EQ(open(3, "other").status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(open(9, "other").ok());
+}
+
+TEST(ValidIdTest, FollowsTheForm) {
+  for (const char* good : {"a", "n1", "gpu-07"}) EXPECT_TRUE(valid_id(good)) << good;
+  for (const char* bad : {"", "1n", "N1", "a-", "a_b", "a.b"}) EXPECT_FALSE(valid_id(bad)) << bad;
+  EXPECT_FALSE(valid_id(std::string(64, 'a')));
+}
+
+}  // namespace
+}  // namespace titan::cluster
