@@ -33,6 +33,8 @@ std::string nearby_name(const fs::path& path) {
   return best.empty() ? "" : (path.parent_path() / best).string();
 }
 
+std::string meant(const std::string& better) { return better.empty() ? "" : "did you mean " + better + "?"; }
+
 class Checker {
  public:
   explicit Checker(const config::Loaded& loaded) : loaded_(loaded), config_(loaded.config) {}
@@ -64,7 +66,7 @@ class Checker {
     std::error_code error;
     while (wrong.has_parent_path() && wrong.parent_path() != wrong && !fs::exists(wrong.parent_path(), error))
       wrong = wrong.parent_path();
-    bad(key, value, what, nearby_name(wrong));
+    bad(key, value, what, meant(nearby_name(wrong)));
   }
 
   void check_dump_folder() {
@@ -100,7 +102,8 @@ class Checker {
     }
     const json& model = tokenizer["model"];
     const std::string type = model.value("type", "BPE");
-    if (type != "BPE") return bad(key, folder, absl::StrCat("tokenizer.json has a model of type ", type), "BPE");
+    if (type != "BPE")
+      return bad(key, folder, absl::StrCat("tokenizer.json has a model of type ", type), "only byte-level BPE is read");
     if (!model.contains("vocab") || !model["vocab"].is_object() || model["vocab"].empty()) {
       return bad(key, folder, "tokenizer.json has no vocabulary (model.vocab)");
     }
@@ -189,7 +192,8 @@ class Checker {
     std::ifstream in(step_folder + "/manifest.json");
     if (!in) {
       const std::string newest = newest_step_in(step_folder);
-      return bad(key, value, "the folder holds no manifest.json, so it is not a complete checkpoint step", newest);
+      return bad(key, value, "the folder holds no manifest.json, so it is not a complete checkpoint step",
+                 meant(newest));
     }
     if (json::parse(in, nullptr, /*allow_exceptions=*/false).is_discarded())
       bad(key, value, "manifest.json is not JSON: the checkpoint is damaged");
@@ -223,7 +227,7 @@ class Checker {
     if (steps.empty() || std::find(steps.begin(), steps.end(), step) != steps.end()) return;
     bad("checkpoint.load_step", absl::StrCat(step),
         absl::StrCat(folder.string(), " holds no such step; it has ", absl::StrJoin(steps, ", ")),
-        absl::StrCat(steps.back()));
+        meant(absl::StrCat(steps.back())));
   }
 
   const config::Loaded& loaded_;

@@ -53,8 +53,10 @@ class Run {
   Run(const Globals& globals, const RunOptions& options) : globals_(globals), options_(options) {}
 
   int run() {
-    const auto prepared = prepare(options_.source);
+    auto prepared = prepare(options_.source);
     if (!prepared.ok()) return report(prepared.status());
+    config::Resources& resources = prepared->loaded.config.resources;
+    resources.ranks_per_node = resources.ranks;  // There is one node.
     Interrupt::block_signals();
     const auto folder = make_private_folder();
     if (!folder.ok()) return report(folder.status());
@@ -77,7 +79,6 @@ class Run {
                                         .on_failure = [this](const std::string& text) { daemon_failed(text); }});
     if (!cluster.ok()) return report(cluster.status());
     Client client((*cluster)->controller(), globals_.timeout);
-    spec.set_ranks_per_node(spec.ranks());  // There is one node.
     v1::CreateJobRequest request;
     *request.mutable_spec() = std::move(spec);
     request.set_request_id(make_request_id());

@@ -44,7 +44,9 @@ class RandomKills(FaultCase):
             kinds.append(self.kill_one())
         self.cluster.succeed(job, timeout=180)
         attempts = self.attempts(job)
-        print(f"{kinds}: {len(attempts)} attempts, {[a['end_cause'] for a in attempts]}")
+        print(f"{kinds}: {len(attempts)} attempts")
+        for attempt in attempts:
+            print(f"  {attempt['number']}: {attempt['end_cause']} {attempt['end_message']}")
         self.assertLessEqual(len(attempts), 1 + sum(kind in ("rank", "shim") for kind in kinds))
         self.assert_same_curve(STEPS)
 
