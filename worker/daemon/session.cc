@@ -135,7 +135,7 @@ std::string Session::run_once() {
     reason = reset_reason_;
   }
   changed_.notify_all();
-  stream->context.TryCancel();
+  if (!have_register) stream->context.TryCancel();  // Otherwise a read or write has found the stream's end.
   if (writer.joinable()) writer.join();
   const grpc::Status status = stream->calls->Finish();
   if (!reason.empty()) return reason;

@@ -13,7 +13,7 @@ namespace titan::daemon {
 struct AttemptKey {
   std::string job_uid;
   int number = 0;
-  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;
+  friend auto operator<=>(const AttemptKey&, const AttemptKey&) = default;  // NOLINT(modernize-use-nullptr): misread
 };
 
 // What the daemon must know of an attempt after its own restart: attempt.json in the run folder.

@@ -22,6 +22,7 @@ constexpr char kOomScore[] = "/proc/self/oom_score_adj";
 
 std::vector<char*> pointers(std::vector<std::string>& strings) {
   std::vector<char*> result;
+  result.reserve(strings.size() + 1);
   for (std::string& text : strings) result.push_back(text.data());
   result.push_back(nullptr);
   return result;
