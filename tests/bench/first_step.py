@@ -22,8 +22,11 @@ COMMON = ["--training.steps", "2", "--training.local_batch_size", "1", "--traini
           "--lr_scheduler.warmup_steps", "1"]
 
 
-def until_first_step(command, environment, folder):
-    """Starts `command`, gives (seconds until its line for step 1, wall clock at the start), waits for its end."""
+def until_first_step(command, environment, folder, at_step=lambda: None):
+    """Starts `command`, gives (seconds until its line for step 1, wall clock at the start), waits for its end.
+
+    at_step() runs when the line arrived.
+    """
     began, start = time.time(), time.monotonic()
     process = subprocess.Popen([str(word) for word in command], env={**os.environ, **environment}, cwd=folder, text=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
@@ -32,35 +35,39 @@ def until_first_step(command, environment, folder):
         output.append(line)
         if seconds is None and "step:" in line and "loss:" in line:
             seconds = time.monotonic() - start
+            at_step()
     if process.wait() != 0 or seconds is None:
         sys.exit(f"{command[0]} ended with {process.returncode}:\n{''.join(output[-30:])}")
     return seconds, began
 
 
-def phases(cache, began):
+def keep_spool(folder):
+    """A second name for rank 0's event file, which the worker drops at the job's end."""
+    (spool,) = folder.glob("cache/titan/run-*/worker/**/rank-0.events.jsonl")
+    os.link(spool, folder / "spool.jsonl")
+
+
+def phases(spool, began):
     """What rank 0 tells: seconds from the launch to its start, then of each phase until the first step was finished."""
-    (spool,) = cache.glob("titan/run-*/worker/**/rank-0.events.jsonl")
     events = [json.loads(line) for line in spool.read_text().splitlines()]
-    times = {}
     started = next(e for e in events if e["kind"] == "started")["time"] / 1e9
-    times["until the rank starts"] = started - began
+    times = {"until the rank starts": started - began}
     for event in events:
         if event["kind"] == "phase" and event["previous"] not in times:
             times[event["previous"]] = event["seconds"]
         if event["kind"] == "step":
             times["launch to step 1, in the rank"] = event["time"] / 1e9 - began
-            return times
+            break
     return times
 
 
 def titan():
     with tempfile.TemporaryDirectory() as folder:
-        cache = Path(folder) / "cache"
-        command = [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", "--keep-state",
-                   *COMMON, "--checkpoint.no_enable", "--validation.no_enable", "--metrics.no_enable_tensorboard",
-                   "--job.dump_folder", Path(folder) / "dump"]
-        seconds, began = until_first_step(command, {"XDG_CACHE_HOME": str(cache)}, folder)
-        return seconds, phases(cache, began)
+        folder = Path(folder)
+        command = [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", *COMMON, "--checkpoint.no_enable", "--validation.no_enable", "--metrics.no_enable_tensorboard",
+                   "--job.dump_folder", folder / "dump"]
+        seconds, began = until_first_step(command, {"XDG_CACHE_HOME": str(folder / "cache")}, folder, lambda: keep_spool(folder))
+        return seconds, phases(folder / "spool.jsonl", began)
 
 
 def torchtitan():
