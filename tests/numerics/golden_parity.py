@@ -6,6 +6,7 @@ Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tes
   on meshes   titan-rank on 1 rank, FSDP 2, DDP 2 and HSDP 2x2: first step's gradients (from Adam's first moment), ten steps of
               loss and gradient norm, and each tensor's total update; global order against torchtitan on 1 rank, per_rank order
               against torchtitan's FSDP 2;
+  daemons     FSDP 2 through a private controller and worker, as titanctl run starts them;
   bf16        torchtitan's FSDP 2 with bf16 parameters against ours;
   export      the Hugging Face folder that the last save writes.
 """
@@ -21,7 +22,7 @@ from pathlib import Path
 
 import numpy
 
-from rank_runs import ASSETS, LOSS, MAX_LOSS, MESHES, NORM, RankRun, Report, mesh_flags, read_safetensors, relative_rms
+from rank_runs import ASSETS, LOSS, MAX_LOSS, MESHES, NORM, DaemonRun, RankRun, Report, mesh_flags, read_safetensors, relative_rms
 
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
@@ -67,9 +68,9 @@ class Peer:
         self.updates = {fqn: numpy.float64(final[fqn]) - initial[fqn] for fqn in final}
 
 
-def run_titan(folder, weights, mesh, extra):
+def run_titan(folder, weights, mesh, extra, how=RankRun):
     flags, world = mesh_flags(mesh, ROWS)
-    run = RankRun(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
+    run = how(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
                            "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
                            "checkpoint.interval": STEPS + 1, **extra}, world)
     return run.wait()
@@ -171,6 +172,10 @@ def main():
             last = run.dump / "checkpoint" / f"step-{STEPS}"
             final = from_hf(hf_weights(last)) if export else model_of(run.checkpoint(STEPS))
             compare_updates(report, mesh + (" (exported)" if export else ""), final, peer)
+
+        run = run_titan(folder / "daemons", weights, "FSDP 2", full, DaemonRun)
+        compare_run(report, "FSDP 2 by titanctl run", run, peer)
+        compare_updates(report, "FSDP 2 by titanctl run", model_of(run.checkpoint(STEPS)), peer)
 
         run_peer(folder / "peer-2", weights, options.seed, 2)
         run = run_titan(folder / "per-rank", weights, "FSDP 2", {**full, "training.dataloader.order": "per_rank"})

@@ -50,15 +50,18 @@ class RankRun:
         self.folder = Path(folder)
         self.dump = self.folder / "dump"
         self.folder.mkdir(parents=True)
-        config = self.folder / "job.toml"
-        config.write_text(to_toml({**DATA, "job.dump_folder": self.dump, "resources.ranks": world,
-                                   "resources.threads_per_rank": 1, "metrics.log_freq": 1, **flags}))
+        self.config = self.folder / "job.toml"
+        self.config.write_text(to_toml({**DATA, "job.dump_folder": self.dump, "resources.ranks": world,
+                                        "resources.threads_per_rank": 1, "metrics.log_freq": 1, **flags}))
+        self.start(world)
+
+    def start(self, world):
         listener = socket.create_server(("127.0.0.1", 0))  # Rank 0 inherits it: no port is guessed.
         os.set_inheritable(listener.fileno(), True)
         store = f"127.0.0.1:{listener.getsockname()[1]}"
         self.ranks = []
         for rank in range(world):
-            command = [BIN / "titan-rank", "--config", config, "--rank", rank, "--world", world, "--store", store,
+            command = [BIN / "titan-rank", "--config", self.config, "--rank", rank, "--world", world, "--store", store,
                        "--run-dir", self.folder / "run"]
             if rank == 0:
                 command += ["--listen-fd", listener.fileno()]
@@ -95,6 +98,24 @@ class RankRun:
 
     def checkpoint(self, step):
         return read_checkpoint(self.dump / "checkpoint" / f"step-{step}")
+
+
+class DaemonRun(RankRun):
+    """The same job through a private controller and worker daemon, by `titanctl run`."""
+
+    def start(self, world):
+        command = [BIN / "titanctl", "run", self.config, "--nproc", world]
+        with open(self.folder / "rank-0.out", "wb") as out:
+            self.ranks = [subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT)]
+
+    def kill(self):
+        """SIGTERM first: titanctl takes its daemons down with it."""
+        if self.ranks[0].poll() is None:
+            self.ranks[0].terminate()
+            try:
+                self.ranks[0].wait(20)
+            except subprocess.TimeoutExpired:
+                super().kill()
 
 
 NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64}
