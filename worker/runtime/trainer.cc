@@ -29,7 +29,6 @@ ExitCode Trainer::run() {
   while (step_ < config_.training.steps && !stop) {
     run_step();
     stop = command_ == Command::kStopAndSave;
-    acknowledge_commands();
   }
   return finish(stop && step_ < config_.training.steps);
 }
@@ -44,6 +43,7 @@ void Trainer::run_step() {
   add_commands(report);
   const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
   last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
+  acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
 
   const bool updated = update(summary);
   ++step_;

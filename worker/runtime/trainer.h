@@ -71,7 +71,7 @@ class Trainer {
   int64_t schedule_step_ = 0;  // The schedule's own count: behind when it was excluded from loading.
   int64_t first_step_ = 0;     // Where this attempt began.
   int64_t tokens_seen_ = 0;    // Over all ranks.
-  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // Reported, to be acknowledged after it was obeyed.
+  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported; then what all agreed on.
   bool save_on_stop_ = false;                                       // The stop came with a save, which must succeed.
   comm::LedgerCounts last_step_traffic_;
 };
