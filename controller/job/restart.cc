@@ -88,7 +88,8 @@ const RankExit* find_root(const EndFacts& facts) {
 
 AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
   AttemptEnd end{cause_of(exit), "", absl::StrCat("rank ", exit.rank, " on ", exit.node, " ", how_it_left(exit))};
-  std::string words = exit.message;
+  std::string words =
+      exit.signal == kSigKill ? "" : exit.message;  // A log line that happened to be the last explains no SIGKILL.
   for (const ErrorReport& error : facts.errors) {
     if (error.rank != exit.rank) continue;
     end.reason = error.reason;

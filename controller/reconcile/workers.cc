@@ -1,5 +1,7 @@
 // What workers say: sessions, beats, reports; and what their silence means.
 
+#include <signal.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
@@ -41,7 +43,8 @@ bool left_well(const v1::RankExitReport& exit) {
 std::string how(const v1::RankExitReport& exit) {
   if (left_well(exit))
     return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
-  const std::string words = exit.last_words().empty() ? "" : absl::StrCat(": ", plain(exit.last_words()));
+  const std::string words =
+      exit.last_words().empty() || exit.signal() == SIGKILL ? "" : absl::StrCat(": ", plain(exit.last_words()));
   if (exit.out_of_memory()) return absl::StrCat("was killed for memory", words);
   if (exit.signal() != 0) return absl::StrCat("was killed by signal ", exit.signal(), words);
   return absl::StrCat("left with exit code ", exit.exit_code(), words);
