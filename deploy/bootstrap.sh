@@ -107,4 +107,4 @@ install_debian_packages
 step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
 if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
 if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
-step "text and tokenizer" "assets $(cksum <deploy/make_assets.sh)" bash deploy/make_assets.sh "$deps/assets"
+step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"

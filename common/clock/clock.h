@@ -8,8 +8,8 @@ namespace titan {
 class Clock {
  public:
   virtual ~Clock() = default;
-  virtual absl::Time now() const = 0;             // Wall clock: for people and records.
-  virtual absl::Duration monotonic() const = 0;   // Since an arbitrary start; for leases, deadlines and measuring.
+  virtual absl::Time now() const = 0;            // Wall clock: for people and records.
+  virtual absl::Duration monotonic() const = 0;  // Since an arbitrary start; for leases, deadlines and measuring.
 };
 
 // The machine's clocks. Never destroyed.

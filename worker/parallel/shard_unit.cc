@@ -147,8 +147,7 @@ void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   const auto options = master_.options().dtype(options_.precision.reduce);
   const bool all_written =
       !padded_ && std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); });
-  pieces_ =
-      all_written ? at::empty({world_, master_.numel()}, options) : at::zeros({world_, master_.numel()}, options);
+  pieces_ = all_written ? at::empty({world_, master_.numel()}, options) : at::zeros({world_, master_.numel()}, options);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients[i].defined()) continue;
     const ShardedParameter& placed = parameters_[i];

@@ -86,7 +86,8 @@ TEST(MeshTest, ErrorsNameKeysAndNumbers) {
   EXPECT_THAT(error({.ep = 3}, 4), AllOf(HasSubstr("expert_parallel_degree: 3"), HasSubstr("must divide")));
   EXPECT_THAT(error({.tp = 4, .ep = 2, .etp = 2}, 8), HasSubstr("must be 1 or equal to tensor_parallel_degree (4)"));
   EXPECT_THAT(error({}, 0), HasSubstr("resources.ranks: 0"));
-  EXPECT_THAT(error({.pp = 1 << 30, .dp_replicate = 1 << 30, .cp = 1 << 30, .tp = 1 << 30}, 8), HasSubstr("does not divide"));
+  EXPECT_THAT(error({.pp = 1 << 30, .dp_replicate = 1 << 30, .cp = 1 << 30, .tp = 1 << 30}, 8),
+              HasSubstr("does not divide"));
 }
 
 Degrees random_degrees(std::mt19937& random) {

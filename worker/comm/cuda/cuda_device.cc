@@ -1,5 +1,5 @@
-// The CUDA half of comm::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's CUDA
-// libraries. Exports titan_make_cuda_device (comm/device.h).
+// The CUDA half of comm::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
+// CUDA libraries. Exports titan_make_cuda_device (comm/device.h).
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -20,8 +20,8 @@ class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int local_index) : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)) {
     const int count = c10::cuda::device_count();
-    TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index, " asks for CUDA device ", local_index,
-                " but this node has ", count);
+    TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index, " asks for CUDA device ",
+                local_index, " but this node has ", count);
     at::globalContext().lazyInitDevice(at::kCUDA);
     c10::cuda::set_device(device_.index());
     cudaDeviceProp properties;
