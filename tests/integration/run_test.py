@@ -72,6 +72,7 @@ class Run(unittest.TestCase):
         process.kill()
         process.communicate()
         wait_until("end of all processes", lambda: not self.left(), 40)
+        self.assertTrue(committed_steps(self.dump), "the ranks did not save before they left")
 
     def test_a_bad_configuration_starts_nothing(self):
         process = self.run_titanctl(*tiny(self.dump), "--training.stepz", 3)

@@ -95,7 +95,8 @@ void Attempt::fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) {
     status->set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
     const int64_t in_phase = shim::monotonic_nanos() - page.phase_since.load();
     status->set_phase_milliseconds(std::max<int64_t>(0, in_phase / 1'000'000));
-    status->set_counter(static_cast<int64_t>(page.counter.load()));
+    // A long validation or microbatch shows its progress by its collectives.
+    status->set_counter(static_cast<int64_t>(page.counter.load()) + page.collective_seq.load());
   }
 }
 

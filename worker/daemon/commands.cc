@@ -94,6 +94,7 @@ Refusal Daemon::check_prepare(const v1::Prepare& prepare, const AttemptKey& key)
     return {"BAD_REQUEST", absl::StrCat("prepare: job uid '", key.job_uid, "', attempt ", key.number, ", ",
                                         prepare.ranks_size(), " ranks")};
   }
+  if (shutdowns_ > 0) return {"NODE_STOPPING", "the worker daemon is stopping and takes no new ranks"};
   const int highest = state_.highest_attempt(key.job_uid);
   if (key.number < highest) {
     return {"STALE_ATTEMPT", absl::StrCat("attempt ", key.number, " is older than attempt ", highest,

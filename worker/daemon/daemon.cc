@@ -21,6 +21,7 @@ using Phase = AttemptRecord::Phase;
 
 constexpr absl::Duration kBeatInterval = absl::Seconds(1);
 constexpr int kCleanUpBeats = 600;
+constexpr absl::Duration kSameSignal = absl::Milliseconds(300);
 constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
 
 }  // namespace
@@ -213,6 +214,10 @@ void Daemon::update_metrics() {
 }
 
 void Daemon::begin_shutdown() {
+  // A dying parent with many threads may send its death signal several times in a moment: that is one wish.
+  const int64_t now = shim::monotonic_nanos();
+  if (shutdowns_ > 0 && now - shutdown_at_ < absl::ToInt64Nanoseconds(kSameSignal)) return;
+  shutdown_at_ = now;
   ++shutdowns_;
   if (!options_.stop_ranks_on_exit) return loop_.stop();
   log_line(shutdowns_ == 1 ? "stopping: the ranks save and stop" : "stopping at once");

@@ -95,6 +95,7 @@ class Daemon {
   int64_t heard_at_ = 0;  // Monotonic nanoseconds of the controller's last answer to a beat.
   int64_t log_bytes_of_ended_ = 0;
   int shutdowns_ = 0;
+  int64_t shutdown_at_ = 0;  // Monotonic nanoseconds of the last one.
 };
 
 // One line on stderr with the time.
