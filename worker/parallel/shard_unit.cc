@@ -70,7 +70,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   master_ = at::zeros({shard_numel}, on_device.dtype(precision.master));  // The padding stays zero.
   gradients_ = at::zeros({shard_numel}, on_device.dtype(precision.master));
   aliased_ = world_ == 1 && precision.param == precision.master;
-  direct_ = world_ > 1 && parameters_.size() == 1 && !padded_;
+  direct_ = world_ > 1 && parameters_.size() == 1;
   for (ShardedParameter& placed : parameters_) {
     placed.value = rows_of(master_, placed);
     placed.grad = rows_of(gradients_, placed);
@@ -85,8 +85,8 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   unsharded_ = aliased_;
 }
 
-void ShardUnit::allocate_weight(nn::Parameter& parameter) {
-  const int64_t bytes = parameter.weight.numel() * static_cast<int64_t>(parameter.weight.element_size());
+void ShardUnit::allocate_weight(nn::Parameter& parameter, int64_t numel) {
+  const int64_t bytes = numel * static_cast<int64_t>(parameter.weight.element_size());
   options_.device->resize_storage(*parameter.weight.storage().unsafeGetStorageImpl(), bytes);
 }
 
@@ -95,9 +95,11 @@ void ShardUnit::begin_unshard() {
   at::NoGradGuard no_grad;
   const at::ScalarType type = options_.precision.param;
   if (direct_) {
+    // Only the last ranks' pieces are short, so that the weight is the start of the gathered pieces.
+    const int64_t shard = master_.numel();
     nn::Parameter& parameter = *parameters_[0].parameter;
-    allocate_weight(parameter);
-    gathered_ = parameter.weight.variable_data().view({world_, -1});
+    allocate_weight(parameter, world_ * shard);
+    gathered_ = parameter.weight.variable_data().as_strided({world_, shard}, {shard, 1});
   } else if (world_ > 1) {
     gathered_ = at::empty({world_, master_.numel()}, master_.options().dtype(type));
   } else {
@@ -119,7 +121,7 @@ void ShardUnit::unshard() {
 void ShardUnit::copy_out(const at::Tensor& gathered) {
   at::NoGradGuard no_grad;
   for (ShardedParameter& placed : parameters_) {
-    allocate_weight(*placed.parameter);
+    allocate_weight(*placed.parameter, placed.total_rows * placed.row_numel);
     // variable_data() shares the storage but not the version counter: graphs that saved the weight stay valid.
     const at::Tensor full = placed.parameter->weight.variable_data().view({placed.total_rows, placed.row_numel});
     copy_pieces(full, gathered, placed, /*to_pieces=*/false);

@@ -77,7 +77,7 @@ class ShardUnit {
 
  private:
   void copy_out(const at::Tensor& gathered);
-  void allocate_weight(nn::Parameter& parameter);
+  void allocate_weight(nn::Parameter& parameter, int64_t numel);
   void accumulate(const at::Tensor& reduced);
   void accumulate_local(const std::vector<at::Tensor>& gradients);
 
@@ -89,7 +89,7 @@ class ShardUnit {
   at::Tensor gradients_;  // [shard]: same layout.
   bool padded_ = false;   // Some rank's piece of some parameter is shorter than the others'.
   bool aliased_ = false;  // The weights are the master shard itself (one rank, same data type).
-  bool direct_ = false;   // One parameter without padding: gathered straight into the weight.
+  bool direct_ = false;   // One parameter: gathered straight into the weight.
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;

@@ -1,5 +1,7 @@
 #include "worker/runtime/sharded_model.h"
 
+#include <c10/util/accumulate.h>
+
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
@@ -13,6 +15,28 @@ using parallel::ShardedParameter;
 using parallel::ShardUnit;
 
 namespace {
+
+// A block's parameters by shard unit. One that outweighs all others of its block together (the head's
+// matrix beside its norm) is a unit of its own: it is gathered straight into its storage, while copying several
+// parameters out of a gather buffer takes their memory twice for a moment. That is no more than the neighbours take
+// together when blocks are alike, but a head can be far larger than a layer.
+std::vector<std::vector<nn::Parameter*>> unit_plan(nn::Block& block) {
+  std::vector<nn::Parameter*> rest;
+  int64_t total = 0;
+  nn::Parameter* heaviest = nullptr;
+  for (nn::Parameter& parameter : block.parameters()) {
+    rest.push_back(&parameter);
+    total += c10::multiply_integers(parameter.shape);
+    if (heaviest == nullptr || c10::multiply_integers(parameter.shape) > c10::multiply_integers(heaviest->shape)) {
+      heaviest = &parameter;
+    }
+  }
+  if (rest.size() < 2 || 2 * c10::multiply_integers(heaviest->shape) <= total) return {std::move(rest)};
+  const bool first = rest.front() == heaviest;
+  std::erase(rest, heaviest);
+  if (first) return {{heaviest}, std::move(rest)};
+  return {std::move(rest), {heaviest}};
+}
 
 bool is_layer(const nn::Block& block) { return absl::StartsWith(block.name(), "layers."); }
 
@@ -50,18 +74,20 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   int layer = 0;
   for (size_t i = 0; i < blocks.size(); ++i) {
     nn::Block& block = *blocks[i];
-    std::vector<nn::Parameter*> parameters;
-    for (nn::Parameter& parameter : block.parameters()) parameters.push_back(&parameter);
-    sharded->units_.push_back(
-        std::make_unique<ShardUnit>(block.name(), std::move(parameters),
-                                    parallel::ShardUnitOptions{.shard_group = &fsdp,
-                                                               .replicate_group = &mesh.group(mesh::Axis::kReplicate),
-                                                               .device = &device,
-                                                               .precision = options.precision,
-                                                               .keep = keep[i]}));
+    std::vector<ShardUnit*> units;
+    for (std::vector<nn::Parameter*>& parameters : unit_plan(block)) {
+      sharded->units_.push_back(
+          std::make_unique<ShardUnit>(block.name(), std::move(parameters),
+                                      parallel::ShardUnitOptions{.shard_group = &fsdp,
+                                                                 .replicate_group = &mesh.group(mesh::Axis::kReplicate),
+                                                                 .device = &device,
+                                                                 .precision = options.precision,
+                                                                 .keep = keep[i]}));
+      units.push_back(sharded->units_.back().get());
+    }
     block.init_buffers(device.torch_device(), options.precision.param);
     engine_blocks.push_back({.block = &block,
-                             .units = {sharded->units_.back().get()},
+                             .units = std::move(units),
                              .recompute = is_layer(block) && recompute[layer++],
                              .backward_reads_weights = block.name() != "tok_embeddings"});
   }

@@ -21,7 +21,7 @@ struct ShardingOptions {
   std::string ac_option = "2";
 };
 
-// A model whose parameters live as this rank's shards: one shard unit for each block, driven by a BlockEngine.
+// A model whose parameters live as this rank's shards: one or two shard units for each block, driven by a BlockEngine.
 class ShardedModel {
  public:
   // The mesh must have the groups kFsdp and kReplicate; mesh and device must outlive the model. Values are zero until

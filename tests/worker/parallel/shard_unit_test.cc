@@ -53,6 +53,27 @@ TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
   }
 }
 
+// One parameter is gathered into its own storage, padding included, and nothing else is allocated for it.
+TEST(ShardUnitTest, OneUnevenParameterIsGatheredInPlace) {
+  testing::run_ranks({}, 4, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+    for (const int64_t rows : {5, 2, 8}) {
+      nn::Parameter parameter{"matrix", {rows, 3}, {}, {}};
+      ShardUnit unit("unit", {&parameter},
+                     {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get()});
+      const ShardedParameter& placed = unit.parameters()[0];
+      const at::Tensor full = counted(parameter, 1);
+      if (placed.rows > 0) placed.value.copy_(full.narrow(0, placed.first_row, placed.rows));
+      for (int repeat = 0; repeat < 2; ++repeat) {
+        unit.unshard();
+        EXPECT_TRUE(parameter.weight.equal(full)) << rows;
+        EXPECT_EQ(static_cast<int64_t>(parameter.weight.storage().nbytes()), unit.gather_bytes());
+        unit.reshard();
+        EXPECT_EQ(parameter.weight.storage().nbytes(), 0U);
+      }
+    }
+  });
+}
+
 // Gradients are summed over ranks and microbatches into the shard; one that a graph did not produce counts as zero.
 TEST(ShardUnitTest, ReducesAndAccumulates) {
   testing::run_ranks(

@@ -144,6 +144,28 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   EXPECT_GE(measure(plan, 2).train, 12 * layer) << "the test would not notice a model that is gathered whole";
 }
 
+// The same where the head outweighs a layer by far: its matrix is not held twice on its way out of a gather buffer.
+TEST(MemoryTest, AHeavyHeadIsGatheredOnce) {
+  testing::TrainingPlan plan;
+  plan.spec.n_layers = 4;
+  plan.spec.vocab_size = 4099;  // An uneven one; the last rank's piece is padded.
+  plan.seq_len = 2;
+  plan.global_batch = 2;
+  plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat}};
+  int64_t layer = 0;
+  const model::Model model = model::build(plan.spec, {.seq_len = 2}).value();
+  for (const auto& parameter : model.blocks[1]->parameters()) {
+    layer += parameter.shape[0] * (parameter.shape.size() > 1 ? parameter.shape[1] : 1) * 4;
+  }
+  const int64_t head = (4100 * plan.spec.dim + plan.spec.dim) * 4;
+  for (const char* policy : {"always", "default"}) {
+    plan.sharding.reshard_after_forward = policy;
+    const Peaks split = measure(plan, 2);
+    EXPECT_LE(split.evaluate, measure(plan, 1).evaluate + layer + head) << policy;
+    EXPECT_GE(split.evaluate, head) << "the meter sees nothing";
+  }
+}
+
 // Recomputation keeps a block's input instead of its activations.
 TEST(MemoryTest, RecomputationSavesActivations) {
   testing::TrainingPlan plan;
