@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -245,6 +246,9 @@ int run(const std::vector<std::string>& words) {
 }  // namespace titan::runtime
 
 int main(int argc, char** argv) {
+  // A peer that is gone is this rank's own error with one line; LibTorch would add a C++ stack as a warning.
+  setenv("TORCH_CPP_LOG_LEVEL", "ERROR", /*overwrite=*/0);
+  c10::initLogging();
   titan::runtime::keep_freed_memory();
   titan::runtime::use_cpu_memory();
   titan::runtime::install_signal_handlers();

@@ -56,20 +56,31 @@ void Trainer::run_step() {
   if (updated) log_step(summary);
   ++schedule_step_;
 
-  if (validator_ && validator_->due(step_, config_.validation.freq)) {
-    context_.reporter->enter(Phase::kValidate);
-    const double loss = validator_->run(model_->engine(), *context_.mesh, context_.device->torch_device());
-    const NamedMetrics metrics =
-        value(metrics_->log_validation(step_, loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
-    if (context_.rank == 0) {
-      nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
-      for (const auto& [name, number] : metrics) members["metrics"][name] = number;
-      context_.reporter->event(event::kStep, std::move(members));
-    }
-  }
+  if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
   // What all ranks agreed on replaces what this one was told: a command reaches the nodes at different times.
   if (summary.stop) command_ = Command::kStopAndSave;
   save_if_due(summary);
+}
+
+void Trainer::validate() {
+  context_.reporter->enter(Phase::kValidate);
+  const ValidationResult result = validator_->run(model_->engine(), *context_.mesh, context_.device->torch_device());
+  if (result.batches == 0) {
+    if (context_.rank == 0) {
+      context_.reporter->warning(
+          absl::StrCat("step ", step_, ": nothing was validated: the validation dataset does not fill one batch of ",
+                       config_.validation.local_batch_size, " x ", config_.validation.seq_len,
+                       " tokens for every rank; lower validation.seq_len or validation.local_batch_size, or add data"));
+    }
+    return;
+  }
+  metrics_->add_validation_tokens(result.tokens);
+  const NamedMetrics metrics =
+      value(metrics_->log_validation(step_, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
 }
 
 std::vector<data::Batch> Trainer::fetch_batches() {

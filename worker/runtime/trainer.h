@@ -43,6 +43,7 @@ class Trainer {
 
   // trainer.cc
   void run_step();
+  void validate();
   std::vector<data::Batch> fetch_batches();
   StepReport forward_backward(const std::vector<data::Batch>& batches);
   void add_commands(StepReport& report);

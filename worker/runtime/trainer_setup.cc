@@ -1,5 +1,6 @@
 // How a Trainer comes to its first step: building, outputs, loading.
 
+#include <cstdio>
 #include <future>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +18,7 @@ using rank_protocol::kExitInternal;
 using rank_protocol::kExitStorage;
 using rank_protocol::kExitUserError;
 using rank_protocol::Phase;
+namespace event = rank_protocol::event;
 
 namespace {
 
@@ -52,6 +54,16 @@ optim::Options optimizer_options(const config::Optimizer& optimizer) {
           .beta2 = optimizer.beta2,
           .eps = optimizer.eps,
           .weight_decay = optimizer.weight_decay};
+}
+
+// Events say it to the node; this says it to whoever reads the log.
+void print_trouble(const std::string& kind, const nlohmann::json& members) {
+  std::string message;
+  if (kind == event::kRejected) message = absl::StrCat("checkpoint ", members.value("path", ""), " is not used");
+  if (kind == event::kCheckpointFailed) message = absl::StrCat("step ", members.value("step", 0), " was not saved");
+  const std::string why = members.value(kind == event::kWarning ? "message" : "reason", "");
+  if (kind == event::kWarning) std::fprintf(stderr, "warning: %s\n", why.c_str());
+  if (!message.empty()) std::fprintf(stderr, "warning: %s: %s\n", message.c_str(), why.c_str());
 }
 
 }  // namespace
@@ -108,7 +120,10 @@ void Trainer::open_outputs() {
   setup.job_uid = context_.job_uid;
   setup.attempt = context_.attempt;
   setup.store = context_.store;
+  // A seed checkpoint is all that its run is for.
+  setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : 0;
   setup.events = [this](const char* kind, nlohmann::json members) {
+    print_trouble(kind, members);
     context_.reporter->event(kind, std::move(members));
   };
   setup.hf = hf_mapper_.get();

@@ -1,7 +1,5 @@
 #include "worker/runtime/validator.h"
 
-#include <limits>
-
 #include "worker/nn/loss.h"
 #include "worker/runtime/failure.h"
 
@@ -21,9 +19,10 @@ bool everyone_has_one(bool mine, const comm::Group& batch_group, at::Device devi
 Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps)
     : loader_(std::move(loader)), steps_(steps), start_(loader_->state()) {}
 
-double Validator::run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device) {
+ValidationResult Validator::run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device) {
   check(loader_->restore(start_), rank_protocol::kExitUserError, "VALIDATION_DATA");
   const comm::Group& batch_group = mesh.group(mesh::Axis::kBatch);
+  ValidationResult result;
   std::vector<at::Tensor> sums;  // [cross-entropies, valid tokens] of each batch.
   while (steps_ < 0 || static_cast<int64_t>(sums.size()) < steps_) {
     absl::StatusOr<data::Batch> batch = loader_->next();
@@ -32,13 +31,16 @@ double Validator::run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Dev
     if (!everyone_has_one(!exhausted, batch_group, device)) break;
     nn::MicrobatchContext context{batch->tokens.to(device), batch->labels.to(device)};
     const at::Tensor loss = engine.evaluate(context);
+    result.tokens += context.labels.numel();
     sums.push_back(at::stack({loss.to(at::kDouble), nn::count_valid(context.labels).to(at::kDouble)}));
   }
   engine.release();
-  if (sums.empty()) return std::numeric_limits<double>::quiet_NaN();
+  result.batches = static_cast<int64_t>(sums.size());
+  if (sums.empty()) return result;
   at::Tensor all = at::stack(sums);
   batch_group.all_reduce(all).wait();
-  return (all.select(1, 0) / all.select(1, 1)).mean().item<double>();
+  result.loss = (all.select(1, 0) / all.select(1, 1)).mean().item<double>();
+  return result;
 }
 
 }  // namespace titan::runtime

@@ -9,6 +9,12 @@
 
 namespace titan::runtime {
 
+struct ValidationResult {
+  double loss = 0;      // Mean over batches of the loss per valid token over all ranks.
+  int64_t batches = 0;  // Per rank; with none there is no loss.
+  int64_t tokens = 0;   // Of this rank.
+};
+
 // The loss on held-out data, over the same batches each time.
 class Validator {
  public:
@@ -17,9 +23,9 @@ class Validator {
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
 
-  // Mean over batches of the loss per valid token over all ranks. With uneven data no rank waits for another: before
-  // each batch all ranks agree that everyone has one. NaN when there was no batch. Throws Failure for unusable data.
-  double run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device);
+  // With uneven data no rank waits for another: before each batch all ranks agree that everyone has one. Throws Failure
+  // for unusable data.
+  ValidationResult run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device);
 
  private:
   std::unique_ptr<data::Loader> loader_;

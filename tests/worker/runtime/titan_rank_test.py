@@ -188,6 +188,33 @@ class TitanRankTest(unittest.TestCase):
         self.assertIn(5, [event["step"] for event in ranks.events(0, "checkpoint_staged")])
         self.assertIn(5, [event["step"] for event in ranks.events(0, "checkpoint_committed")])
 
+    def test_a_seed_checkpoint_that_cannot_be_saved_is_a_failure(self):
+        for mode in ("disabled", "async"):
+            folder = self.folder("unsaved-" + mode)
+            os.makedirs(folder)
+            with open(os.path.join(folder, "checkpoint"), "w"):
+                pass  # A file where the folder of checkpoints has to be.
+            seed = Ranks(folder, 1, ["--checkpoint.create_seed_checkpoint", "--checkpoint.async_mode", mode,
+                                     "--training.global_batch_size", "-1"])
+            self.assertEqual(seed.wait(), [14], seed.outputs[0])
+            self.assertIn("step 0 was not saved", seed.outputs[0])
+            self.assertNotIn("Training completed", seed.outputs[0])
+
+    def test_validation_counts_its_tokens_and_misses_no_data_in_silence(self):
+        validation = ["--validation.enable", "--validation.seq_len", "64", "--training.steps", "1",
+                      "--checkpoint.no_enable"]
+        self.finish("validated", 1, validation + ["--validation.steps", "1"])
+        with open(os.path.join(self.folder("validated"), "metrics.jsonl")) as file:
+            self.assertGreater(json.loads(file.readlines()[-1])["validation_metrics/throughput(tps)"], 0)
+
+        os.makedirs(self.folder("short"))
+        with open(os.path.join(self.folder("short"), "a.json"), "w") as file:
+            file.write('{"text": "hi"}\n')
+        ranks = Ranks(self.folder("empty"), 1, validation + [
+            "--validation.steps", "-1", "--validation.dataset_path", self.folder("short")])
+        self.assertEqual(ranks.wait(), [0], ranks.outputs[0])
+        self.assertIn("nothing was validated", ranks.outputs[0])
+
     def test_seed_checkpoint_starts_any_mesh(self):
         folder = self.folder("seeded")
         seed = Ranks(folder, 1, ["--checkpoint.create_seed_checkpoint", "--training.global_batch_size", "-1"])
