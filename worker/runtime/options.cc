@@ -50,6 +50,9 @@ absl::Status parse_store(const std::string& store, RankJob& job) {
   }
   job.store_host = store.substr(0, colon);
   TITAN_ASSIGN_OR_RETURN(job.store_port, number("--store", store.substr(colon + 1), 1));
+  if (job.store_port > 65535) {
+    return absl::InvalidArgumentError(absl::StrCat("--store: \"", store, "\": there is no port above 65535"));
+  }
   return absl::OkStatus();
 }
 
@@ -98,6 +101,7 @@ absl::Status read_config(const Options& options, RankJob& job) {
   TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
   // Started by hand it is one process unless --world says otherwise, whatever the file asks the controller for.
   if (!options.world) loaded.config.resources.ranks = 1;
+  loaded.config.resources.ranks_per_node = 0;  // And no nodes are asked for.
   TITAN_RETURN_IF_ERROR(config::validate(loaded));
   config::resolve(loaded.config);
   job.config = std::move(loaded.config);

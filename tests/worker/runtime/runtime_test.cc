@@ -104,6 +104,19 @@ TEST(OptionsTest, NamesWhatIsWrong) {
   EXPECT_TRUE(absl::StrContains(message({"--ranks", "1"}), "--ranks: unknown flag"));
 }
 
+TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
+  const auto read = [](const std::string& store) {
+    return std::string(read_job({.config_file = absl::StrCat(std::getenv("TITAN_SOURCE"), "/configs/llama3_tiny.toml"),
+                                 .world = 2,
+                                 .store = store,
+                                 .overrides = {"--resources.ranks_per_node", "8"}})
+                           .status()
+                           .message());
+  };
+  EXPECT_EQ(read("h:65535"), "");  // By hand no node is asked for: 2 ranks do not have to fill nodes of 8.
+  EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
+}
+
 // A command of the node counts until it was acknowledged; events are numbered lines.
 TEST(ReporterTest, CommandsAndEvents) {
   char folder[] = "/tmp/titan-reporter-XXXXXX";
