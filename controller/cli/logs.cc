@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "controller/cli/client.h"
+#include "controller/cli/event_cursor.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/log_printer.h"
@@ -94,7 +95,7 @@ int logs(const Globals& globals, const LogsOptions& options) {
 
 absl::Status stream_events(Client& client, const EventsOptions& options, Stopper& stopper,
                            const std::function<bool(const v1::Event&)>& seen) {
-  int64_t revision = options.after;
+  EventCursor cursor(options.after);
   return follow_stream<v1::Event>(
       client, absl::InfiniteFuture(), stopper,
       [&](grpc::ClientContext& context) {
@@ -102,13 +103,10 @@ absl::Status stream_events(Client& client, const EventsOptions& options, Stopper
         request.set_job(options.job);
         request.set_node(options.node);
         request.set_follow(options.follow);
-        request.set_revision(revision);
+        request.set_revision(cursor.resume());
         return client.jobs().ListEvents(&context, request);
       },
-      [&](const v1::Event& event) {
-        revision = std::max(revision, event.revision());
-        return !seen(event);
-      },
+      [&](const v1::Event& event) { return cursor.is_new(event.revision()) && !seen(event); },
       /*reconnect=*/options.follow);
 }
 

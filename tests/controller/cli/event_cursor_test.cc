@@ -1,0 +1,45 @@
+#include "controller/cli/event_cursor.h"
+
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+// A log of events by revision, read by streams that each break after `length` events.
+std::vector<int> read_in_pieces(const std::vector<int64_t>& log, size_t length) {
+  std::vector<int> seen;
+  EventCursor cursor(0);
+  for (int stream = 0; stream < 50; ++stream) {
+    const int64_t after = cursor.resume();
+    size_t sent = 0;
+    for (size_t i = 0; i < log.size() && sent < length; ++i) {
+      if (log[i] <= after) continue;
+      ++sent;
+      if (cursor.is_new(log[i])) seen.push_back(static_cast<int>(i));
+    }
+  }
+  return seen;
+}
+
+TEST(EventCursorTest, ABrokenStreamNeitherLosesNorRepeatsAnEvent) {
+  const std::vector<int64_t> log = {3, 3, 4, 7, 7, 7, 9, 12, 12};
+  for (size_t length = 4; length <= log.size(); ++length) {  // Longer than the revision it stands in.
+    EXPECT_EQ(read_in_pieces(log, length), (std::vector<int>{0, 1, 2, 3, 4, 5, 6, 7, 8})) << length;
+  }
+}
+
+TEST(EventCursorTest, BeginsAfterTheGivenRevision) {
+  EventCursor cursor(5);
+  EXPECT_EQ(cursor.resume(), 5);
+  EXPECT_TRUE(cursor.is_new(6));
+  EXPECT_EQ(cursor.resume(), 5);
+  EXPECT_FALSE(cursor.is_new(6));
+  EXPECT_TRUE(cursor.is_new(6));
+  EXPECT_TRUE(cursor.is_new(8));
+  EXPECT_EQ(cursor.resume(), 6);
+}
+
+}  // namespace
+}  // namespace titan::cli
