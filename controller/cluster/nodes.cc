@@ -1,5 +1,7 @@
 #include "controller/cluster/nodes.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 
@@ -41,11 +43,13 @@ absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared
   }
   Node& node = nodes_[hello.node()];
   job::NodeRecord& record = node.record;
-  const bool alive = node.session != nullptr && !lease_over(node, now);
-  if (alive && record.instance != hello.instance()) {
+  // Also while the holder's stream is broken or the controller has just started: a second daemon that keeps trying must
+  // not take the id, and with it the first one's attempts, in such a moment.
+  const bool held = !record.instance.empty() && !lease_over(node, now);
+  if (held && record.instance != hello.instance()) {
     return rpc::error(absl::StatusCode::kAlreadyExists, "NODE_ID_IN_USE",
                       absl::StrCat("another titan-worker with another state folder holds node id '", hello.node(),
-                                   "'; give this one its own --node"));
+                                   "'; give this one its own --node, or wait until that node's lease is over"));
   }
   if (node.session != nullptr) node.session->close("a newer session of this node took over");
   record.name = hello.node();
@@ -90,6 +94,10 @@ Node* Nodes::find(const std::string& name) {
 const Node* Nodes::find(const std::string& name) const {
   const auto it = nodes_.find(name);
   return it == nodes_.end() ? nullptr : &it->second;
+}
+
+void Nodes::excuse(absl::Duration pause, absl::Duration now) {
+  for (auto& [name, node] : nodes_) node.last_beat = std::min(node.last_beat + pause, now);
 }
 
 void Nodes::mark_suspects(absl::Duration now) {

@@ -57,6 +57,8 @@ class Nodes {
   const std::map<std::string, Node>& all() const { return nodes_; }
 
   bool lease_over(const Node& node, absl::Duration now) const { return now - node.last_beat > lease_; }
+  // The controller itself has heard nobody for so long: no node's fault.
+  void excuse(absl::Duration pause, absl::Duration now);
   // Marks who missed three beats.
   void mark_suspects(absl::Duration now);
   absl::Duration lease() const { return lease_; }

@@ -65,6 +65,26 @@ TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
   EXPECT_TRUE(open(9, "other").ok());
 }
 
+// A broken stream or a restarted controller is no chance for a second daemon that keeps trying.
+TEST_F(NodesTest, AnIdBelongsToItsStateFolderForAWholeLease) {
+  ASSERT_TRUE(open(0).ok());
+  nodes_.close_session("n1", session_.get());
+  EXPECT_EQ(open(3, "other").status().code(), absl::StatusCode::kAlreadyExists);
+  EXPECT_TRUE(open(4).ok());
+
+  job::NodeRecord stored;
+  stored.name = "n2";
+  stored.instance = "i";
+  nodes_.restore(stored, absl::Seconds(10));
+  v1::Register hello;
+  hello.set_node("n2");
+  hello.set_instance("other");
+  EXPECT_EQ(nodes_.open_session(hello, session_, absl::Seconds(11), absl::UnixEpoch()).status().code(),
+            absl::StatusCode::kAlreadyExists);
+  hello.set_instance("i");
+  EXPECT_TRUE(nodes_.open_session(hello, session_, absl::Seconds(11), absl::UnixEpoch()).ok());
+}
+
 TEST(ValidIdTest, FollowsTheForm) {
   for (const char* good : {"a", "n1", "gpu-07"}) EXPECT_TRUE(valid_id(good)) << good;
   for (const char* bad : {"", "1n", "N1", "a-", "a_b", "a.b"}) EXPECT_FALSE(valid_id(bad)) << bad;
