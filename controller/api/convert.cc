@@ -145,8 +145,14 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.project = config.scheduling.project;
   spec.job_id = job_id;
   const config::Restart& restart = config.restart;
-  spec.restart = {restart.no_progress_limit,         restart.backoff_initial_seconds, restart.backoff_max_seconds,
-                  restart.unreachable_grace_seconds, restart.orphan_timeout_seconds,  restart.stop_grace_seconds};
+  spec.restart = {restart.no_progress_limit,
+                  restart.backoff_initial_seconds,
+                  restart.backoff_max_seconds,
+                  restart.unreachable_grace_seconds,
+                  restart.orphan_timeout_seconds,
+                  restart.stop_grace_seconds,
+                  static_cast<double>(config.comm.init_timeout_seconds),
+                  static_cast<double>(config.comm.train_timeout_seconds)};
   checked.stored = sent;
   checked.stored.set_config_json(config::to_json(config).dump());
   checked.stored.set_job_id(job_id);

@@ -21,6 +21,8 @@ struct RestartPolicy {
   double unreachable_grace_seconds = 60;
   double orphan_timeout_seconds = 600;
   double stop_grace_seconds = 30;
+  double init_timeout_seconds = 300;   // Longest collective until the first step is done.
+  double train_timeout_seconds = 100;  // And after it.
 };
 
 // What the restart policy knows of the job's past.

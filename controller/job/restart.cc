@@ -101,6 +101,7 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
 
 Cause cause_of(const Refusal& refusal) {
   if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
+  if (refusal.reason == "HANG") return Cause::kHang;
   if (refusal.reason == "DUMP_FOLDER_NOT_SHARED" || refusal.reason == "DUMP_FOLDER_UNUSABLE") return Cause::kUserError;
   return Cause::kLaunchFailed;
 }
@@ -147,6 +148,8 @@ absl::string_view name(Cause cause) {
       return "SHIM_LOST";
     case Cause::kNodeLost:
       return "NODE_LOST";
+    case Cause::kHang:
+      return "HANG";
     case Cause::kLaunchFailed:
       return "LAUNCH_FAILED";
     case Cause::kUserError:
@@ -167,7 +170,8 @@ AttemptEnd classify(const EndFacts& facts) {
   }
   if (!facts.refusals.empty()) {
     const Refusal& refusal = facts.refusals.front();
-    return {cause_of(refusal), refusal.reason, absl::StrCat("node ", refusal.node, ": ", refusal.message)};
+    const std::string who = refusal.node.empty() ? "" : absl::StrCat("node ", refusal.node, ": ");
+    return {cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
   }
   if (root != nullptr) return from_exit(*root, facts);
   return {Cause::kRankFailed, "",

@@ -22,6 +22,7 @@ enum class Cause {
   kFenced,  // Somebody newer owns the dump folder.
   kShimLost,
   kNodeLost,
+  kHang,          // Ranks lived and did nothing.
   kLaunchFailed,  // A node could not prepare or start its ranks.
   kUserError,     // Data, tokenizer, checkpoint or weights: the same one at the same step twice ends the job.
   kBadConfig,     // Never retried.
@@ -38,8 +39,8 @@ struct ErrorReport {
 
 // A node that could not do its part, in its own words.
 struct Refusal {
-  std::string node;
-  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, ...
+  std::string node;    // Empty: all of them.
+  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
   std::string message;
 };
 

@@ -33,6 +33,10 @@ bool has_failed(const LiveAttempt& attempt) {
   return !std::all_of(attempt.record.exits.begin(), attempt.record.exits.end(), left_well);
 }
 
+// Written into the dump folder by the leader, read there by all. The same for every controller that continues the
+// attempt, since some of its nodes may have been prepared by a predecessor.
+std::string token_of(const LiveJob& job) { return absl::StrCat(job.record.uid, "-", job.attempt->record.number); }
+
 void identify(v1::AttemptId* id, const LiveJob& job) {
   id->set_job_uid(job.record.uid);
   id->set_number(job.attempt->record.number);
@@ -67,7 +71,6 @@ void Reconciler::start_attempt(LiveJob& job, std::vector<job::Placement> placeme
   attempt.record.placements = std::move(placements);
   attempt.record.start_time_ns = now_ns();
   attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
-  attempt.token = options_.new_id();
   attempt.placed_at = clock_.monotonic();
   for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
   job.attempt = std::move(attempt);
@@ -133,7 +136,7 @@ void Reconciler::send_prepare(LiveJob& job, const std::vector<std::string>& node
     prepare->set_launch_json(*launch);
     for (int i = 0; i < part.placement.num_ranks; ++i) prepare->add_ranks(part.placement.first_rank + i);
     prepare->set_dump_folder(job.record.spec.dump_folder);
-    prepare->set_token(attempt.token);
+    prepare->set_token(token_of(job));
     prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
     node->session->send(message);
   }
@@ -146,6 +149,14 @@ void Reconciler::send_start(LiveJob& job, const std::string& name) {
   identify(message.mutable_start()->mutable_id(), job);
   message.mutable_start()->set_store_host(job.attempt->record.store_host);
   message.mutable_start()->set_store_port(job.attempt->record.store_port);
+  node->session->send(message);
+}
+
+void Reconciler::send_checkpoint(LiveJob& job, const std::string& name) {
+  cluster::Node* node = nodes_.find(name);
+  if (node == nullptr || node->session == nullptr) return;
+  v1::ControllerMessage message;
+  identify(message.mutable_checkpoint()->mutable_id(), job);
   node->session->send(message);
 }
 

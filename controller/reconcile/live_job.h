@@ -23,6 +23,7 @@ struct NodePart {
   bool lost = false;                                        // Given up without the node's word.
   int64_t counter = 0;                                      // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
+  std::map<int, std::string> phases;                        // By rank, from the last beat.
 };
 
 struct LiveAttempt {
@@ -30,12 +31,15 @@ struct LiveAttempt {
   std::map<std::string, NodePart> parts;  // By node.
   std::vector<job::ErrorReport> errors;
   std::vector<job::Refusal> refusals;
-  std::string token;
   bool start_sent = false;
   bool failing = false;      // What is left of it is being killed.
   int64_t stop_time_ns = 0;  // When the controller told it to die.
   bool loaded = false;       // Ranks have said from which step they go on.
   bool recovered = false;    // Reached a step or commit that no attempt had reached.
+  // When any rank was last seen doing something (none before the first beat), and the longest time between two such
+  // moments: what is slow by nature does not hang.
+  std::optional<absl::Duration> advanced_at;
+  absl::Duration longest_pause;
   // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
   std::optional<absl::Duration> placed_at, started_at, loaded_at, failed_at;
 

@@ -43,14 +43,14 @@ absl::Status Reconciler::load() {
     TITAN_ASSIGN_OR_RETURN(job::NodeRecord node, read<job::NodeRecord>(record));
     nodes_.restore(std::move(node), clock_.monotonic());
   }
+  // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
+  schedule_after_ = nodes.empty() ? clock_.monotonic() : clock_.monotonic() + options_.lease;
   TITAN_RETURN_IF_ERROR(load_jobs());
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> cancels, store::scan_all(store_, "cancel/"));
   for (const store::Record& record : cancels) {
     start_cancel(record.key.substr(7), record.value == "now", [](const absl::StatusOr<JobViewPtr>&) {});
   }
-  // Nothing is known of a fresh cluster, so there is nothing to wait for.
-  schedule_after_ = nodes.empty() ? clock_.monotonic() : clock_.monotonic() + options_.lease;
   return absl::OkStatus();
 }
 
@@ -113,7 +113,6 @@ void Reconciler::restore_attempt(LiveJob& job, job::AttemptRecord record) {
     part.placement = placement;
     part.prepared = job.record.state != job::JobState::kReserving;
   }
-  attempt.token = options_.new_id();
   attempt.start_sent = job.record.state != job::JobState::kReserving;
   attempt.failing = job.record.state == job::JobState::kRecovering;
   attempt.loaded = record.first_step_time_ns != 0;

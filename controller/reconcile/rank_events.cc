@@ -131,10 +131,13 @@ void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json
   const int64_t step = integer(json, "step");
   const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
   job.progress.step = step;
-  job.progress.loss = number(metrics, "loss_metrics/global_avg_loss");
-  job.progress.grad_norm = number(metrics, "grad_norm");
-  job.progress.tokens_per_second = number(metrics, "throughput(tps)");
-  job.progress.mfu_percent = number(metrics, "mfu(%)");
+  const auto take = [&](const char* key, double& figure) {  // A line of a validation has other figures.
+    if (metrics.contains(key)) figure = number(metrics, key);
+  };
+  take("loss_metrics/global_avg_loss", job.progress.loss);
+  take("grad_norm", job.progress.grad_norm);
+  take("throughput(tps)", job.progress.tokens_per_second);
+  take("mfu(%)", job.progress.mfu_percent);
   job.progress.update_time_ns = now_ns();
   if (job.attempt && job.attempt->record.number == attempt) {
     note_first_step(job, change);

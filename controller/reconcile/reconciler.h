@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -61,7 +62,7 @@ class Reconciler {
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
   // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
-  // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING).
+  // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
   void checkpoint(const std::string& uid, Done<JobViewPtr> done);
   // Errors: NotFound, ResourceExhausted.
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
@@ -127,6 +128,7 @@ class Reconciler {
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements) TITAN_REQUIRES(mutex_);
   void send_prepare(LiveJob& job, const std::vector<std::string>& nodes) TITAN_REQUIRES(mutex_);
   void send_start(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+  void send_checkpoint(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
   void send_stop(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
   void stop_everywhere(LiveJob& job) TITAN_REQUIRES(mutex_);
   void start_when_prepared(LiveJob& job, Change& change) TITAN_REQUIRES(mutex_);
@@ -157,6 +159,12 @@ class Reconciler {
   void check_leases() TITAN_REQUIRES(mutex_);
   bool still_runs_without(LiveJob& job, const std::string& silent_node) TITAN_REQUIRES(mutex_);
   void lose_part(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+
+  // hangs.cc
+  void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) TITAN_REQUIRES(mutex_);
+  void check_hangs() TITAN_REQUIRES(mutex_);
+  bool all_speak(const LiveAttempt& attempt) const TITAN_REQUIRES(mutex_);
+  void excuse_own_pause() TITAN_REQUIRES(mutex_);
 
   // rank_events.cc
   void on_rank_events(cluster::Node& node, const v1::RankEvents& events) TITAN_REQUIRES(mutex_);
@@ -193,6 +201,7 @@ class Reconciler {
   bool schedule_requested_ TITAN_GUARDED_BY(mutex_) = false;
   bool soft_changes_ TITAN_GUARDED_BY(mutex_) = false;
   absl::Duration next_cycle_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
+  std::optional<absl::Duration> last_tick_ TITAN_GUARDED_BY(mutex_);
 };
 
 // Keys of the store.

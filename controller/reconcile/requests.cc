@@ -16,6 +16,12 @@ absl::Status no_such_job(const std::string& what) {
   return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
 }
 
+bool saves_checkpoints(const absl::StatusOr<v1::JobSpec>& spec) {
+  if (!spec.ok()) return true;  // Its ranks know.
+  const auto config = nlohmann::json::parse(spec->config_json(), nullptr, /*allow_exceptions=*/false);
+  return !config.is_object() || config.value(nlohmann::json::json_pointer("/checkpoint/enable"), true);
+}
+
 std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
 
 }  // namespace
@@ -92,7 +98,6 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
                 [this, uid, job = std::move(job),
                  views = std::move(change.views)](const absl::StatusOr<int64_t>& revision) mutable {
                   if (absl::IsUnavailable(revision.status())) return;  // The store has failed and this process ends.
-                  if (revision.ok()) published_.publish(views, *revision);
                   std::vector<Done<JobViewPtr>> waiting;
                   {
                     sync::Lock lock(mutex_);
@@ -100,6 +105,8 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
                     creating_.erase(uid);
                     creating_fingerprints_.erase(uid);
                     if (revision.ok()) {
+                      // At one moment, or who sees it first might be told that it is over.
+                      published_.publish(views, *revision);
                       jobs_.emplace(uid, std::move(job));
                       request_schedule(/*urgent=*/false);
                     } else {
@@ -174,6 +181,10 @@ void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
   absl::StatusOr<LiveJob*> found = live_job(uid, "checkpoint");
   if (!found.ok()) return done(found.status());
   LiveJob& job = **found;
+  if (!saves_checkpoints(stored_spec(uid))) {
+    return done(rpc::error(StatusCode::kFailedPrecondition, "CHECKPOINTS_DISABLED",
+                           absl::StrCat("job ", job.record.name, " has checkpoint.enable = false: it cannot save")));
+  }
   if (job.record.state != JobState::kCheckpointing && !apply(job, JobEvent::kCheckpointRequested)) {
     return done(rpc::error(StatusCode::kFailedPrecondition, "JOB_NOT_RUNNING",
                            absl::StrCat("job ", job.record.name, " is ", job::name(job.record.state),
@@ -187,14 +198,7 @@ void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
   put_job(change, job);
   change.then.push_back([this, uid, done = std::move(done)] {
     if (const auto live = jobs_.find(uid); live != jobs_.end() && live->second.attempt) {
-      for (const auto& [node, part] : live->second.attempt->parts) {
-        v1::ControllerMessage message;
-        message.mutable_checkpoint()->mutable_id()->set_job_uid(uid);
-        message.mutable_checkpoint()->mutable_id()->set_number(live->second.attempt->record.number);
-        if (cluster::Node* owner = nodes_.find(node); owner != nullptr && owner->session != nullptr) {
-          owner->session->send(message);
-        }
-      }
+      for (const auto& [node, part] : live->second.attempt->parts) send_checkpoint(live->second, node);
     }
     done(published_.find(uid));
   });

@@ -40,6 +40,11 @@ bool left_well(const v1::RankExitReport& exit) {
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
 }
 
+int64_t exits_of(const LiveAttempt& attempt, const std::string& node) {
+  return std::count_if(attempt.record.exits.begin(), attempt.record.exits.end(),
+                       [&](const job::RankExit& exit) { return exit.node == node; });
+}
+
 std::string how(const v1::RankExitReport& exit) {
   if (left_well(exit))
     return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
@@ -111,6 +116,7 @@ void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hell
     if (part.ended) continue;
     const bool present = there.count({uid, attempt.record.number}) > 0;
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
+    if (attempt.advanced_at) attempt.advanced_at = clock_.monotonic();  // Nobody could see what its ranks did.
     if (!present && (attempt.start_sent || ending)) {
       part.ended = part.lost = true;
       attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
@@ -121,6 +127,8 @@ void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hell
       send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
     } else {
       send_start(job, node.record.name);
+      // The request may have been lost with the session; a second checkpoint does no harm.
+      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);
     }
   }
 }
@@ -187,13 +195,9 @@ void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
       continue;
     }
     NodePart& part = job->attempt->parts.at(node.record.name);
-    int64_t counter = 0, step = 0;
-    for (const v1::RankStatus& rank : item.ranks()) {
-      counter += rank.counter();
-      step = std::max(step, rank.step());
-    }
-    if (counter > part.counter) part.last_advance = clock_.monotonic();
-    part.counter = counter;
+    note_beat(*job, part, item);
+    int64_t step = 0;
+    for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
     if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
     Change change;
     note_first_step(*job, change);
@@ -227,6 +231,10 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
     case Phase::ENDED:
       if (!part.ended && !report.error_reason().empty()) {
         attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
+      } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
+                 exits_of(attempt, node.record.name) < part.placement.num_ranks) {
+        // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
+        attempt.refusals.push_back({node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"});
       }
       part.ended = true;
       break;
@@ -266,8 +274,10 @@ void Reconciler::tick() {
   bool wake = false;
   {
     sync::Lock lock(mutex_);
+    excuse_own_pause();
     nodes_.mark_suspects(clock_.monotonic());
     check_leases();
+    check_hangs();
     const absl::Duration now = clock_.monotonic();
     bool due = schedule_requested_ && now >= next_cycle_;
     for (const auto& [uid, job] : jobs_) {
@@ -284,6 +294,8 @@ void Reconciler::check_leases() {
   const absl::Duration now = clock_.monotonic();
   for (auto& [name, node] : nodes_.all()) {
     if (!nodes_.lease_over(node, now)) continue;
+    // Registered, and not welcomed before that is durable: on a full disk it waits for us and sends no beats.
+    if (node.state == NodeState::kReconciling && node.session != nullptr) continue;
     std::vector<std::string> uids;
     for (const auto& [uid, job] : jobs_) {
       if (!job.attempt) continue;

@@ -1,5 +1,6 @@
 // The life of a job, from its submission to its end.
 
+#include "common/rpc/error.h"
 #include "tests/controller/reconcile/world.h"
 
 namespace titan::reconcile {
@@ -135,6 +136,18 @@ TEST_F(LifeTest, CheckpointNow) {
   settle();
   EXPECT_EQ(state("a"), "RUNNING");
   EXPECT_EQ(job("a")->progress.committed_step, 1);
+}
+
+TEST_F(LifeTest, AJobThatNeverSavesRefusesACheckpoint) {
+  config_json = R"({"checkpoint":{"enable":false}})";
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  absl::Status status;
+  reconciler->checkpoint(job("a")->record->uid, [&](const auto& result) { status = result.status(); });
+  settle();
+  EXPECT_EQ(rpc::reason(status), "CHECKPOINTS_DISABLED");
+  EXPECT_EQ(state("a"), "RUNNING");
 }
 
 // Workers on one machine share its cores: the ranks of all of them count.

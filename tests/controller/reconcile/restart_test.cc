@@ -186,18 +186,67 @@ TEST_F(RestartTest, ARankThatDiedMeanwhileIsNoticed) {
   train("a", 3);
   crash();
   const FakeNode::Key k = key("a");
-  nodes.at("n1").attempts.at(k).phase = v1::AttemptReport::ENDED;
-  nodes.at("n1").attempts.at(k).gone = {0};
+  FakeNode::Attempt& there = nodes.at("n1").attempts.at(k);
+  there.phase = v1::AttemptReport::ENDED;
+  there.gone = {0};
+  v1::RankExitReport& exit = there.exits.emplace_back();
+  exit.set_signal(9);
+  exit.set_exit_code(-1);
   connect(nodes.at("n2"));
   connect(nodes.at("n1"));
-  v1::WorkerMessage message = report(k, nodes.at("n1").attempts[k]);
-  auto* exit = message.mutable_attempt()->add_exits();
-  exit->set_signal(9);
-  exit->set_exit_code(-1);
-  say(nodes.at("n1"), message);
   settle();
   EXPECT_EQ(state("a"), "STARTING");
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
+}
+
+// Nodes may have been prepared by two controllers: all must look for one token.
+TEST_F(RestartTest, EveryControllerUsesTheSameTokenForAnAttempt) {
+  const auto token = [this](const std::string& node) {
+    std::string last;
+    for (const auto& message : nodes.at(node).received) {
+      if (message.has_prepare()) last = message.prepare().token();
+    }
+    return last;
+  };
+  silent = {"n2"};
+  kill_rank(0);
+  settle();
+  exit_rank(nodes.at("n2"), key("a"), 1, -1, 9);
+  settle();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  const std::string before = token("n1");
+  crash();
+  silent = {};
+  connect(nodes.at("n1"));
+  connect(nodes.at("n2"));
+  EXPECT_EQ(state("a"), "STARTING");
+  EXPECT_FALSE(before.empty());
+  EXPECT_EQ(token("n2"), before);
+}
+
+TEST_F(RestartTest, ACheckpointRequestSurvivesALostSession) {
+  train("a", 1);
+  disconnect(nodes.at("n1"));
+  reconciler->checkpoint(job("a")->record->uid, [](const auto&) {});
+  settle();
+  EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kCheckpoint), 0);
+  connect(nodes.at("n1"));
+  EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kCheckpoint), 1);
+}
+
+// A validation's figures are not a step's.
+TEST_F(RestartTest, AValidationLeavesTheLossAlone) {
+  train("a", 1);
+  event(nodes.at("n1"), key("a"), 0, R"({"kind":"step","step":1,"metrics":{"validation_metrics/loss":3}})");
+  settle();
+  EXPECT_EQ(job("a")->progress.loss, 2.5);
+}
+
+TEST_F(RestartTest, AnUnfinishedCancelDoesNotEndTheWaitForNodes) {
+  reconciler->cancel(job("a")->record->uid, false, [](const auto&) {});
+  store.run_one();
+  crash();
+  EXPECT_FALSE(reconciler->scheduling());
 }
 
 TEST_F(RestartTest, AnAcceptedCancelSurvivesACrash) {

@@ -33,6 +33,7 @@ class FakeNode {
     std::vector<int> ranks;
     bool leader = false;
     int64_t step = 0, counter = 0;
+    std::string rank_phase;           // Of all its ranks.
     std::map<int, int64_t> sequence;  // Last event of each rank.
     std::set<int> gone;
     std::vector<v1::RankExitReport> exits;  // Told again to each new session.
@@ -102,7 +103,7 @@ class World {
   }
   absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
-    stored.set_config_json("{}");
+    stored.set_config_json(config_json);
     absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
     reconciler->create(spec, stored, request, print, [&](const absl::StatusOr<JobViewPtr>& r) { result = r; });
     settle();
@@ -183,6 +184,7 @@ class World {
         status->set_rank(rank);
         status->set_step(attempt.step);
         status->set_counter(attempt.counter);
+        status->set_phase(attempt.rank_phase);
       }
     }
     message.mutable_beat()->set_sequence(1);
@@ -271,6 +273,7 @@ class World {
   std::set<std::string> silent;   // Sessions that hold but say nothing.
   std::set<std::string> refuses;  // Nodes that cannot prepare.
   bool obedient = true;           // Stop kills at once.
+  std::string config_json = "{}";
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;
 

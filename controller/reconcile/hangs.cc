@@ -1,0 +1,115 @@
+// Ranks that live, whose nodes speak, and that do nothing.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+// The ranks' own timeouts come first, since they name the culprit.
+constexpr int kPatience = 3;
+// Phases that may take long without a sign of life between their begin and end.
+constexpr int kQuietPatience = 10;
+// What this attempt has done before at a slow pace, it may do again.
+constexpr int kSlowerThanEver = 10;
+constexpr size_t kRanksNamed = 8;
+
+bool is_quiet(const std::string& phase) {
+  return phase == "load" || phase == "checkpoint" || phase == "validate" || phase == "exit";
+}
+
+absl::Duration hang_limit(const LiveJob& job) {
+  const LiveAttempt& attempt = *job.attempt;
+  const job::RestartPolicy& policy = job.record.spec.restart;
+  bool quiet = false;
+  for (const auto& [node, part] : attempt.parts) {
+    for (const auto& [rank, phase] : part.phases) quiet = quiet || is_quiet(phase);
+  }
+  double seconds = attempt.record.first_step_time_ns != 0 ? kPatience * policy.train_timeout_seconds
+                                                          : kPatience * policy.init_timeout_seconds;
+  if (quiet) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
+  return std::max(absl::Seconds(seconds), kSlowerThanEver * attempt.longest_pause);
+}
+
+std::string who_hangs(const LiveAttempt& attempt) {
+  std::vector<std::string> ranks;
+  for (const auto& [node, part] : attempt.parts) {
+    for (const auto& [rank, phase] : part.phases) {
+      ranks.push_back(absl::StrCat("rank ", rank, " on ", node, " in ", phase.empty() ? "its start" : phase));
+    }
+  }
+  const size_t all = ranks.size();
+  ranks.resize(std::min(all, kRanksNamed));
+  return absl::StrCat(absl::StrJoin(ranks, ", "), all > kRanksNamed ? ", ..." : "");
+}
+
+}  // namespace
+
+void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
+  LiveAttempt& attempt = *job.attempt;
+  const absl::Duration now = clock_.monotonic();
+  int64_t counter = 0;
+  for (const v1::RankStatus& rank : beat.ranks()) {
+    counter += rank.counter();
+    part.phases[rank.rank()] = rank.phase();
+  }
+  if (counter > part.counter) {
+    part.last_advance = now;
+    if (attempt.advanced_at) attempt.longest_pause = std::max(attempt.longest_pause, now - *attempt.advanced_at);
+    attempt.advanced_at = now;
+  }
+  if (!attempt.advanced_at) attempt.advanced_at = now;
+  part.counter = counter;
+}
+
+bool Reconciler::all_speak(const LiveAttempt& attempt) const {
+  return std::all_of(attempt.parts.begin(), attempt.parts.end(), [this](const auto& item) {
+    const cluster::Node* node = nodes_.find(item.first);
+    return item.second.ended || (node != nullptr && node->can_take_ranks());
+  });
+}
+
+// Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
+// no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
+void Reconciler::check_hangs() {
+  const absl::Duration now = clock_.monotonic();
+  std::vector<std::string> hung;  // conclude() may remove a job from the map.
+  for (const auto& [uid, job] : jobs_) {
+    if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
+    if (job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
+    if (now - *job.attempt->advanced_at > hang_limit(job) && all_speak(*job.attempt)) hung.push_back(uid);
+  }
+  for (const std::string& uid : hung) {
+    LiveJob& job = jobs_.at(uid);
+    const absl::Duration silent = now - *job.attempt->advanced_at;
+    const std::string message =
+        absl::StrCat("no rank has made progress for ", absl::FormatDuration(absl::Trunc(silent, absl::Seconds(1))),
+                     ": ", who_hangs(*job.attempt));
+    Change change;
+    add_event(
+        change, job,
+        {.attempt = job.attempt->record.number, .reason = "AttemptHung", .message = message, .severity = "warning"});
+    job.attempt->refusals.push_back({"", "HANG", message});
+    conclude(job, std::move(change), silent);
+  }
+}
+
+// While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
+// own, and what was said meanwhile still waits to be read.
+void Reconciler::excuse_own_pause() {
+  const absl::Duration now = clock_.monotonic();
+  const absl::Duration pause = last_tick_ ? now - *last_tick_ : absl::ZeroDuration();
+  last_tick_ = now;
+  if (pause <= std::max(options_.lease / 2, absl::Seconds(1))) return;
+  nodes_.excuse(pause, now);
+  for (auto& [uid, job] : jobs_) {
+    if (!job.attempt) continue;
+    if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
+    for (auto& [node, part] : job.attempt->parts) part.last_advance = std::min(part.last_advance + pause, now);
+  }
+}
+
+}  // namespace titan::reconcile
