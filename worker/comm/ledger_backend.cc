@@ -40,9 +40,11 @@ class OrderedSumWork : public c10d::Work {
   at::Tensor output_;
 };
 
-// Sends to and receives from every other rank.
+// Sends to and receives from every other rank. Waits at most `limit` for each part unless told otherwise.
 class ExchangeWork : public c10d::Work {
  public:
+  explicit ExchangeWork(std::chrono::milliseconds limit) : limit_(limit) {}
+
   void add(c10::intrusive_ptr<c10d::Work> part) { parts_.push_back(std::move(part)); }
 
   bool isCompleted() override {
@@ -50,12 +52,13 @@ class ExchangeWork : public c10d::Work {
   }
 
   bool wait(std::chrono::milliseconds timeout) override {
-    for (auto& part : parts_) part->wait(timeout);
+    for (auto& part : parts_) part->wait(timeout == kNoTimeout ? limit_ : timeout);
     parts_.clear();
     return true;
   }
 
  private:
+  const std::chrono::milliseconds limit_;
   std::vector<c10::intrusive_ptr<c10d::Work>> parts_;
 };
 
@@ -96,7 +99,7 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::exchange_pieces(at::Tensor& output
   const int tag = tag_space_ * kTags + next_tag_;
   next_tag_ = (next_tag_ + 1) % kTags;
   const at::Tensor pieces = output.view({size_, -1});
-  auto work = c10::make_intrusive<ExchangeWork>();
+  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
   for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with another peer.
     const int source = (rank_ + size_ - distance) % size_;
     std::vector<at::Tensor> target{pieces[source]};

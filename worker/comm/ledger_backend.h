@@ -39,7 +39,12 @@ class LedgerBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
 
-  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
+  // Gloo's messages between two ranks keep the timeout that their connection began with: the waits here carry their
+  // own.
+  void setTimeout(std::chrono::milliseconds timeout) override {
+    timeout_ = timeout;
+    inner_->setTimeout(timeout);
+  }
   void abort() override { inner_->abort(); }
   void shutdown() override { inner_->shutdown(); }
   const std::string getBackendName() const override { return inner_->getBackendName(); }
@@ -52,6 +57,7 @@ class LedgerBackend : public c10d::Backend {
   Ledger& ledger_;
   const Collectives mode_;
   const int tag_space_;
+  std::chrono::milliseconds timeout_ = kNoTimeout;
   int next_tag_ = 0;  // The same on every rank, because all issue the same collectives in the same order.
 };
 

@@ -3,6 +3,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <future>
+
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/comm/store.h"
 
@@ -107,6 +109,22 @@ TEST(GroupTest, MissingPeerIsPeerLost) {
     } catch (const PeerLost& lost) {
       EXPECT_NE(std::string(lost.what()).find("fsdp all_reduce"), std::string::npos) << lost.what();
     }
+  });
+}
+
+// A peer that lives but takes no part is given up after the group's timeout, also when that was shortened after the
+// start.
+TEST(GroupTest, SilentPeerIsPeerLostAfterTheTimeout) {
+  std::promise<void> given_up;
+  std::shared_future<void> over = given_up.get_future().share();
+  testing::run_ranks({}, 2, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+    const Group& group = self.mesh->group(Axis::kFsdp);
+    group.barrier();
+    group.set_timeout(std::chrono::milliseconds(300));
+    if (self.rank == 1) return over.wait();
+    at::Tensor gathered = at::empty({2});
+    EXPECT_THROW(group.all_gather(gathered, at::ones({1})).wait(), PeerLost);
+    given_up.set_value();
   });
 }
 
