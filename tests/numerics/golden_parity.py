@@ -6,12 +6,13 @@ Every run draws a fresh seed (--seed repeats one). The weights carry a gain (tes
   on meshes   titan-rank on 1 rank, FSDP 2, DDP 2 and HSDP 2x2: first step's gradients (from Adam's first moment), ten steps of
               loss and gradient norm, and each tensor's total update; global order against torchtitan on 1 rank, per_rank order
               against torchtitan's FSDP 2;
-  daemons     FSDP 2 through a private controller and worker, as titanctl run starts them;
+  daemons     the same jobs submitted to a controller with two workers, ranks on both: all meshes, both orders;
   bf16        torchtitan's FSDP 2 with bf16 parameters against ours;
   export      the Hugging Face folder that the last save writes.
 """
 
 import argparse
+import functools
 import json
 import os
 import random
@@ -22,7 +23,10 @@ from pathlib import Path
 
 import numpy
 
-from rank_runs import ASSETS, LOSS, MAX_LOSS, MESHES, NORM, DaemonRun, RankRun, Report, mesh_flags, read_safetensors, relative_rms
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import Cluster  # noqa: E402
+from rank_runs import ASSETS, LOSS, MAX_LOSS, MESHES, NORM, DaemonRun, RankRun, Report, mesh_flags, \
+    read_safetensors, relative_rms  # noqa: E402
 
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
@@ -173,15 +177,24 @@ def main():
             final = from_hf(hf_weights(last)) if export else model_of(run.checkpoint(STEPS))
             compare_updates(report, mesh + (" (exported)" if export else ""), final, peer)
 
-        run = run_titan(folder / "daemons", weights, "FSDP 2", full, DaemonRun)
-        compare_run(report, "FSDP 2 by titanctl run", run, peer)
-        compare_updates(report, "FSDP 2 by titanctl run", model_of(run.checkpoint(STEPS)), peer)
-
         run_peer(folder / "peer-2", weights, options.seed, 2)
-        run = run_titan(folder / "per-rank", weights, "FSDP 2", {**full, "training.dataloader.order": "per_rank"})
-        peer = Peer(folder / "peer-2", initial, same_ranks=True)
-        compare_run(report, "FSDP 2, per_rank order", run, peer)
-        compare_updates(report, "FSDP 2, per_rank order", model_of(run.checkpoint(STEPS)), peer)
+        peer_per_rank = Peer(folder / "peer-2", initial, same_ranks=True)
+        per_rank = {**full, "training.dataloader.order": "per_rank"}
+
+        def on_fsdp_2_per_rank(where, how):
+            run = run_titan(folder / where / "per-rank", weights, "FSDP 2", per_rank, how)
+            name = f"FSDP 2, per_rank order, {where}"
+            compare_run(report, name, run, peer_per_rank)
+            compare_updates(report, name, model_of(run.checkpoint(STEPS)), peer_per_rank)
+
+        on_fsdp_2_per_rank("by hand", RankRun)
+        with Cluster(workers=2, devices=2) as cluster:
+            how = functools.partial(DaemonRun, cluster)
+            for mesh in MESHES:
+                run = run_titan(folder / "daemons" / mesh.replace(" ", "-"), weights, mesh, full, how)
+                compare_run(report, f"{mesh}, daemons", run, peer)
+                compare_updates(report, f"{mesh}, daemons", model_of(run.checkpoint(STEPS)), peer)
+            on_fsdp_2_per_rank("daemons", how)
 
         run_peer(folder / "peer-bf16", weights, options.seed, 2, BF16)
         run = run_titan(folder / "bf16", weights, "FSDP 2", {**full, **BF16, "training.dataloader.order": "per_rank"})

@@ -101,21 +101,19 @@ class RankRun:
 
 
 class DaemonRun(RankRun):
-    """The same job through a private controller and worker daemon, by `titanctl run`."""
+    """The same job submitted to a cluster (tests/testing), its ranks spread over two nodes when there are several."""
+
+    def __init__(self, cluster, folder, flags, world):
+        self.cluster = cluster
+        super().__init__(folder, flags, world)
 
     def start(self, world):
-        command = [BIN / "titanctl", "run", self.config, "--nproc", world]
-        with open(self.folder / "rank-0.out", "wb") as out:
-            self.ranks = [subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT)]
+        nodes = 2 if world > 1 else 1
+        self.job = self.cluster.submit(self.config, "--nproc", world, "--nodes", nodes)
 
-    def kill(self):
-        """SIGTERM first: titanctl takes its daemons down with it."""
-        if self.ranks[0].poll() is None:
-            self.ranks[0].terminate()
-            try:
-                self.ranks[0].wait(20)
-            except subprocess.TimeoutExpired:
-                super().kill()
+    def wait(self, timeout=120):
+        self.cluster.succeed(self.job, timeout)
+        return self
 
 
 NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64}
