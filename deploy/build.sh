@@ -19,7 +19,8 @@ build_targets() {
   # Progress: one line that moves on a terminal, one line in twenty files elsewhere; everything is in the log.
   local every=20
   [ -t 1 ] && every=1
-  NINJA_STATUS='[%f/%t] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
+  # In a condition, so that `set -e` of the caller does not end the script before the errors are shown.
+  if ! NINJA_STATUS='[%f/%t] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
     awk -v every="$every" '
       /^\[[0-9]+\/[0-9]+\]/ {
         split(substr($1, 2, length($1) - 2), at, "/")
@@ -28,8 +29,7 @@ build_targets() {
         fflush()
         seen = 1
       }
-      END { if (seen && every == 1) printf "\n" }'
-  if [ "${PIPESTATUS[0]}" != 0 ]; then
+      END { if (seen && every == 1) printf "\n" }'; then
     grep -E -A 20 'FAILED|error:' "$log" | head -n 80 >&2
     echo "the build failed; its whole log is $log" >&2
     return 1
