@@ -18,7 +18,7 @@ from pathlib import Path
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
 BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
-COMMON = ["--training.steps", "2", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
+COMMON = ["--training.steps", "10", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
           "--lr_scheduler.warmup_steps", "1"]
 
 
