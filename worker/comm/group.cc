@@ -85,6 +85,33 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
 
+Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64_t> output_splits,
+                          std::vector<int64_t> input_splits) const {
+  if (!backend_) {
+    output.copy_(input);
+    return {};
+  }
+  const std::string what = name_ + " all_to_all";
+  auto work = translate(what, [&] { return backend_->alltoall_base(output, input, output_splits, input_splits, {}); });
+  return {std::move(work), what, {std::move(output), std::move(input)}};
+}
+
+Pending Group::send(at::Tensor tensor, int peer, int tag) const {
+  TORCH_CHECK(backend_, name_, " send: a group of one has no peer");
+  const std::string what = name_ + " send to " + std::to_string(peer);
+  std::vector<at::Tensor> tensors{tensor};
+  auto work = translate(what, [&] { return backend_->send(tensors, peer, tag); });
+  return {std::move(work), what, {std::move(tensor)}};
+}
+
+Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
+  TORCH_CHECK(backend_, name_, " recv: a group of one has no peer");
+  const std::string what = name_ + " recv from " + std::to_string(peer);
+  std::vector<at::Tensor> tensors{tensor};
+  auto work = translate(what, [&] { return backend_->recv(tensors, peer, tag); });
+  return {std::move(work), what, {std::move(tensor)}};
+}
+
 Pending Group::broadcast(at::Tensor tensor, int root) const {
   if (!backend_) return {};
   const std::string what = name_ + " broadcast";

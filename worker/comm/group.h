@@ -57,6 +57,13 @@ class Group {
   Pending all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation = c10d::ReduceOp::SUM) const;
   // Equal pieces.
   Pending all_to_all(at::Tensor output, at::Tensor input) const;
+  // Rows of dim 0: input_splits[r] rows go to rank r, output_splits[r] come from it.
+  Pending all_to_all(at::Tensor output, at::Tensor input, std::vector<int64_t> output_splits,
+                     std::vector<int64_t> input_splits) const;
+  // One tensor to or from the rank with index `peer`; sizes must agree. Between two ranks, messages of equal tags
+  // arrive in the order they were sent. Tags: 0 to 2^20.
+  Pending send(at::Tensor tensor, int peer, int tag = 0) const;
+  Pending recv(at::Tensor tensor, int peer, int tag = 0) const;
   Pending broadcast(at::Tensor tensor, int root) const;
   void barrier() const;
 

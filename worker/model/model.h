@@ -1,19 +1,37 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
+#include "worker/comm/device_mesh.h"
 #include "worker/nn/block.h"
+#include "worker/nn/loss.h"
 
 namespace titan::model {
+
+// How a model is split over a mesh, beside FSDP and the pipeline, which the runtime does for any model.
+struct ParallelOptions {
+  const comm::DeviceMesh* mesh = nullptr;   // Must outlive the model; has a group for every axis.
+  bool sequence_parallel = true;            // parallelism.enable_sequence_parallel
+  bool loss_parallel = true;                // not parallelism.disable_loss_parallel
+  bool async_tensor_parallel = false;       // parallelism.enable_async_tensor_parallel
+  std::string rotate_method = "allgather";  // parallelism.context_parallel_rotate_method
+  bool balance_context = true;              // parallelism.context_parallel_load_balancer = "headtail"
+  bool force_load_balance = false;          // debug.moe_force_load_balance
+};
 
 // A model is its blocks in order: embedding, layers, norm and head. Parameters have shapes but no values yet.
 struct Model {
   std::vector<std::unique_ptr<nn::Block>> blocks;
+  nn::Loss loss = nn::cross_entropy_sum;
+  // Cuts the parameters and sets the layers' seams for a mesh; called once, before anything holds values. Empty: the
+  // model cannot be split. Errors: InvalidArgument (what does not divide), Unimplemented.
+  std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;
 };
 
 struct BuildOptions {

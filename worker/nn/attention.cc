@@ -1,36 +1,63 @@
 #include "worker/nn/attention.h"
 
+#include <cmath>
 #include <utility>
 
 namespace titan::nn {
+namespace {
 
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const bool grouped = q.size(1) != k.size(1);
-  return at::scaled_dot_product_attention(q, k, v, /*attn_mask=*/{}, /*dropout_p=*/0.0, /*is_causal=*/true,
-                                          /*scale=*/std::nullopt, grouped);
+// [B, T, H * D] -> [B, T, H, D]; the number of heads follows from the size, because a mesh may own only some of them.
+at::Tensor split_heads(const at::Tensor& x, int64_t head_dim) {
+  return x.view({x.size(0), x.size(1), x.size(2) / head_dim, head_dim});
 }
 
-Attention::Attention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
-                     std::shared_ptr<Rope> rope)
-    : wq(declare, fqn + ".wq.weight", options.dim, options.heads * options.head_dim, options.in_init),
-      wk(declare, fqn + ".wk.weight", options.dim, options.kv_heads * options.head_dim, options.in_init),
-      wv(declare, fqn + ".wv.weight", options.dim, options.kv_heads * options.head_dim, options.in_init),
-      wo(declare, fqn + ".wo.weight", options.heads * options.head_dim, options.dim, options.out_init),
+Parameter* declare_sinks(const Declare& declare, const std::string& fqn, const AttentionOptions& options) {
+  if (!options.sinks_init) return nullptr;
+  return &declare(fqn + ".sinks", {options.heads}, *options.sinks_init);
+}
+
+std::optional<RmsNorm> head_norm(const Declare& declare, const std::string& fqn, const AttentionOptions& options) {
+  if (!options.qk_norm_eps) return std::nullopt;
+  return RmsNorm(declare, fqn, options.head_dim, *options.qk_norm_eps);
+}
+
+const Init* bias(const AttentionOptions& options) { return options.bias_init ? &*options.bias_init : nullptr; }
+
+}  // namespace
+
+GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
+                                   std::shared_ptr<const Rope> rope)
+    : sinks(declare_sinks(declare, fqn, options)),
+      q_norm(head_norm(declare, fqn + ".q_norm.weight", options)),
+      k_norm(head_norm(declare, fqn + ".k_norm.weight", options)),
+      wq(declare, fqn + ".wq.weight", options.dim, options.heads * options.head_dim, options.in_init, bias(options)),
+      wk(declare, fqn + ".wk.weight", options.dim, options.kv_heads * options.head_dim, options.in_init, bias(options)),
+      wv(declare, fqn + ".wv.weight", options.dim, options.kv_heads * options.head_dim, options.in_init, bias(options)),
+      wo(declare, fqn + ".wo.weight", options.heads * options.head_dim, options.dim, options.out_init, bias(options)),
+      mask(options.mask),
       head_dim_(options.head_dim),
       rope_(std::move(rope)) {}
 
-// [B, T, H * D] -> [B, T, H, D]; the number of heads follows from the size, because a mesh may own only some of them.
-at::Tensor Attention::split_heads(const at::Tensor& x) const {
-  return x.view({x.size(0), x.size(1), x.size(2) / head_dim_, head_dim_});
-}
-
-at::Tensor Attention::forward(const at::Tensor& input) const {
+at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const at::Tensor x = through(seams.input, input);
-  const at::Tensor q = rope_->apply(split_heads(wq.forward(x)));
-  const at::Tensor k = rope_->apply(split_heads(wk.forward(x)));
-  const at::Tensor v = split_heads(wv.forward(x));
-  const at::Tensor mixed = core(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2));  // [B, H, T, D]
-  const at::Tensor joined = mixed.transpose(1, 2).contiguous().view({x.size(0), x.size(1), -1});
+  const std::vector<at::Tensor> qkv = project(x, {&wq, &wk, &wv});
+  at::Tensor q = split_heads(qkv[0], head_dim_);  // [B, T, H, D]
+  at::Tensor k = split_heads(qkv[1], head_dim_);
+  const at::Tensor v = split_heads(qkv[2], head_dim_);
+  if (q_norm) q = q_norm->forward(q);
+  if (k_norm) k = k_norm->forward(k);
+  if (rope_) {
+    q = rope_->apply(q, context.positions);
+    k = rope_->apply(k, context.positions);
+  }
+  const at::Tensor mixed = core({.q = q.transpose(1, 2),
+                                 .k = k.transpose(1, 2),
+                                 .v = v.transpose(1, 2),
+                                 .scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
+                                 .mask = mask,
+                                 .sinks = sinks == nullptr ? at::Tensor() : sinks->weight},
+                                context);  // [B, H, T, D]
+  const at::Tensor joined = mixed.transpose(1, 2).contiguous().view({q.size(0), q.size(1), -1});
   return through(seams.output, wo.forward(joined));
 }
 

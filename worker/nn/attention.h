@@ -4,43 +4,90 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
+#include "worker/nn/attention_core.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/rope.h"
 
 namespace titan::nn {
+
+// A self-attention sub-block, whatever its projections are.
+class SelfAttention {
+ public:
+  virtual ~SelfAttention() = default;
+  virtual at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const = 0;  // [B, T, dim], same
+
+  Seams seams;                         // Around the whole sub-block.
+  Projections project = project_each;  // All first projections of the (gathered) input together.
+  AttentionCore core = attend;         // `parallel` replaces it for context parallelism.
+};
 
 struct AttentionOptions {
   int64_t dim = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // Each serves heads / kv_heads query heads.
   int64_t head_dim = 0;
-  Init in_init;   // wq, wk, wv
-  Init out_init;  // wo
+  Init in_init;                       // wq, wk, wv
+  Init out_init;                      // wo
+  std::optional<Init> bias_init;      // Biases on all four projections.
+  std::optional<Init> sinks_init;     // A learned logit per head that takes weight but has no value (GPT-OSS).
+  std::optional<double> qk_norm_eps;  // RMSNorm of every query and key head before the rotation (Qwen3).
+  AttentionMask mask;
 };
 
-// Causal attention of q [B, H, T, D] over k, v [B, Hkv, T, D]; scale 1 / sqrt(D).
-at::Tensor causal_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v);
-
 // Grouped-query self-attention with rotary positions.
-class Attention {
+class GroupedAttention : public SelfAttention {
  public:
-  using Core = std::function<at::Tensor(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v)>;
+  // A null rope: no positions. `fqn`: "layers.0.attention".
+  GroupedAttention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
+                   std::shared_ptr<const Rope> rope);
+  at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const override;
 
-  Attention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
-            std::shared_ptr<Rope> rope);
-  at::Tensor forward(const at::Tensor& input) const;  // [B, T, dim] -> [B, T, dim]
-
+  // Declared in this order: sinks, q_norm, k_norm, wq, wk, wv, wo (common/models lists them so).
+  Parameter* sinks = nullptr;  // [heads]; null: none.
+  std::optional<RmsNorm> q_norm, k_norm;
   Linear wq, wk, wv, wo;
-  Seams seams;                   // Around the whole sub-block.
-  Core core = causal_attention;  // `parallel` replaces it for context parallelism.
+  AttentionMask mask;
 
  private:
-  at::Tensor split_heads(const at::Tensor& x) const;
-
   int64_t head_dim_;
-  std::shared_ptr<Rope> rope_;
+  std::shared_ptr<const Rope> rope_;
+};
+
+struct LatentAttentionOptions {
+  int64_t dim = 0;
+  int64_t heads = 0;
+  int64_t q_lora_rank = 0;  // 0: queries are projected directly.
+  int64_t kv_lora_rank = 0;
+  int64_t nope_dim = 0, rope_dim = 0, v_dim = 0;  // Per head.
+  double norm_eps = 1e-5;
+  double softmax_scale = 0;
+  Init in_init, out_init;
+  AttentionMask mask;
+};
+
+// DeepSeek's multi-head latent attention (arXiv 2405.04434): keys and values come from one low-rank projection, beside
+// one rotated key that all heads share.
+class LatentAttention : public SelfAttention {
+ public:
+  LatentAttention(const Declare& declare, const std::string& fqn, const LatentAttentionOptions& options,
+                  std::shared_ptr<const Rope> rope);
+  at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const override;
+
+  std::optional<Linear> wq;        // Without q-LoRA.
+  std::optional<Linear> wq_a;      // [q_lora, dim]
+  std::optional<RmsNorm> q_norm;   // [q_lora]
+  std::optional<Linear> wq_b;      // [heads * (nope + rope), q_lora]
+  std::optional<Linear> wkv_a;     // [kv_lora + rope, dim]
+  std::optional<RmsNorm> kv_norm;  // [kv_lora]
+  std::optional<Linear> wkv_b;     // [heads * (nope + v), kv_lora]
+  std::optional<Linear> wo;        // [dim, heads * v]
+
+ private:
+  const LatentAttentionOptions options_;
+  std::shared_ptr<const Rope> rope_;
 };
 
 }  // namespace titan::nn

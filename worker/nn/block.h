@@ -20,21 +20,46 @@ struct Init {
   double lower = 0, upper = 0;  // Absolute bounds of kTruncatedNormal.
 };
 
+// How the ranks of the tensor axis stand to one parameter.
+enum class OnTensorAxis {
+  kWhole,    // Each holds all of it and computes its whole gradient.
+  kPartial,  // Each holds all of it and computes a part of its gradient: parts are summed over the axis.
+  kSplit,    // Each holds another part.
+};
+
 // A parameter as its layer sees it. The layer reads `weight`; the runtime decides where the values live.
 struct Parameter {
   std::string fqn;             // torchtitan's name: "layers.0.attention.wq.weight".
-  std::vector<int64_t> shape;  // Full shape.
+  std::vector<int64_t> shape;  // Of the part that this rank computes with: all of it until `parallel` splits it.
   Init init;
-  at::Tensor weight;  // Leaf of the full shape in compute dtype; its storage is empty while resharded.
+  at::Tensor weight;  // Leaf of `shape` in compute dtype; its storage is empty while resharded.
+  std::vector<int64_t> global_shape = shape;
+  std::vector<int64_t> offset = std::vector<int64_t>(shape.size(), 0);  // Of the part in the whole.
+  OnTensorAxis on_tensor_axis = OnTensorAxis::kWhole;
+  bool expert =
+      false;  // Of routed experts: dim 0 counts them, and under expert parallelism they have a mesh of theirs.
+};
+
+// State beside the parameters that is saved with them and is the same on all ranks of a data-parallel group.
+struct Buffer {
+  std::string fqn;
+  at::Tensor value;
 };
 
 // Registers one parameter with the block that owns a layer.
 using Declare = std::function<Parameter&(std::string fqn, std::vector<int64_t> shape, Init init)>;
 
-// What all blocks of one microbatch share.
+// What all blocks of one microbatch share. Under context parallelism a rank has T of a row's `seq_len` tokens.
 struct MicrobatchContext {
-  at::Tensor tokens;  // int64 [B, T]
-  at::Tensor labels;  // int64 [B, T], -100 is ignored
+  at::Tensor tokens;     // int64 [B, T]
+  at::Tensor labels;     // int64 [B, T], -100 is ignored
+  at::Tensor positions;  // int64 [T]: place of each token in its row; undefined: 0, 1, ..., T - 1.
+  at::Tensor documents;  // int64 [B, seq_len]: number of the document that each token of the whole row belongs to;
+                         // undefined: one document.
+  int64_t seq_len() const {
+    return documents.defined() ? documents.size(1) : whole_row > 0 ? whole_row : tokens.size(1);
+  }
+  int64_t whole_row = 0;  // Tokens of a whole row; 0: as many as `tokens` has.
 };
 
 // A unit of the explicit engine: the runtime feeds it a detached input, runs its graph alone, and recomputes it at
@@ -53,8 +78,12 @@ class Block {
   // Fills non-parameter buffers (RoPE tables) on `device`; parameters may still be empty. `dtype` is the compute dtype.
   virtual void init_buffers(at::Device device, at::ScalarType dtype) { (void)device, (void)dtype; }
 
+  // Parameters of another block that this one reads too (a head tied to the embedding).
+  virtual std::vector<Parameter*> shared_parameters() { return {}; }
+
   const std::string& name() const { return name_; }  // "tok_embeddings", "layers.3", "output" (norm and head together)
   std::deque<Parameter>& parameters() { return parameters_; }  // Stable addresses, in declaration order.
+  std::deque<Buffer>& buffers() { return buffers_; }
 
  protected:
   // For the constructors of the block's layers.
@@ -63,10 +92,13 @@ class Block {
       return parameters_.emplace_back(Parameter{std::move(fqn), std::move(shape), init, {}});
     };
   }
+  // For layers with saved state; the tensor is live.
+  Buffer& declare_buffer(std::string fqn) { return buffers_.emplace_back(Buffer{std::move(fqn), {}}); }
 
  private:
   std::string name_;
   std::deque<Parameter> parameters_;
+  std::deque<Buffer> buffers_;
 };
 
 }  // namespace titan::nn

@@ -10,7 +10,8 @@ FeedForward::FeedForward(const Declare& declare, const std::string& fqn, int64_t
 
 at::Tensor FeedForward::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
-  return through(seams.output, w2.forward(at::silu(w1.forward(x)) * w3.forward(x)));
+  const std::vector<at::Tensor> wide = project(x, {&w1, &w3});
+  return through(seams.output, w2.forward(at::silu(wide[0]) * wide[1]));
 }
 
 }  // namespace titan::nn

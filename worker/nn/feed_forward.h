@@ -15,7 +15,8 @@ class FeedForward {
   at::Tensor forward(const at::Tensor& input) const;  // [B, T, dim] -> [B, T, dim]
 
   Linear w1, w2, w3;
-  Seams seams;  // Around the whole sub-block.
+  Seams seams;                         // Around the whole sub-block.
+  Projections project = project_each;  // w1 and w3 of the (gathered) input.
 };
 
 }  // namespace titan::nn

@@ -6,12 +6,23 @@ namespace titan::nn {
 
 at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
-Linear::Linear(const Declare& declare, const std::string& fqn, int64_t in_features, int64_t out_features, Init init)
-    : weight_(&declare(fqn, {out_features, in_features}, init)) {}
+Linear::Linear(const Declare& declare, const std::string& fqn, int64_t in_features, int64_t out_features, Init init,
+               const Init* bias_init)
+    : weight_(&declare(fqn, {out_features, in_features}, init)) {
+  if (bias_init != nullptr) bias_ = &declare(fqn.substr(0, fqn.rfind('.')) + ".bias", {out_features}, *bias_init);
+}
 
 at::Tensor Linear::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
-  return through(seams.output, product ? product(x, *weight_) : at::linear(x, weight_->weight));
+  const at::Tensor y = through(seams.output, product ? product(x, *weight_) : at::linear(x, weight_->weight));
+  return bias_ == nullptr ? y : y + bias_->weight;
+}
+
+std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<const Linear*>& layers) {
+  std::vector<at::Tensor> results;
+  results.reserve(layers.size());
+  for (const Linear* layer : layers) results.push_back(layer->forward(input));
+  return results;
 }
 
 RmsNorm::RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps)

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
+
 namespace titan::nn {
 
 constexpr int64_t kIgnoredLabel = -100;
@@ -10,6 +12,10 @@ constexpr int64_t kIgnoredLabel = -100;
 // valid tokens of the whole step: then neither the mesh nor the number of microbatches changes the loss or its
 // gradient.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels);
+
+// From the last block's output and the labels [B, T] to the sum of the cross-entropies of these labels. `parallel`
+// replaces it when ranks hold parts of the vocabulary; then all of them get the whole sum.
+using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)>;
 
 // Labels that count, int64 scalar.
 at::Tensor count_valid(const at::Tensor& labels);

@@ -40,13 +40,14 @@ at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarT
   return at::polar(at::ones_like(angle), angle);
 }
 
-at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table) {
+at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions) {
   const int64_t length = x.size(1), pairs = x.size(3) / 2;
   TORCH_CHECK(length <= table.size(0) && pairs == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
   const at::Tensor wide = x.to(accumulate_type(x.scalar_type()));
   const at::Tensor z = at::view_as_complex(wide.reshape({x.size(0), length, x.size(2), pairs, 2}));
-  const at::Tensor turned = z * table.narrow(0, 0, length).view({1, length, 1, pairs});
+  const at::Tensor rows = positions.defined() ? table.index_select(0, positions) : table.narrow(0, 0, length);
+  const at::Tensor turned = z * rows.view({1, length, 1, pairs});
   return at::view_as_real(turned).flatten(3).to(x.scalar_type());
 }
 

@@ -26,15 +26,18 @@ struct RopeOptions {
 // type.
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute);
 
-// Rotates neighbouring pairs of x [B, T, H, D] as complex numbers, in at least fp32; T rows of the table from row 0.
-at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table);
+// Rotates neighbouring pairs of x [B, T, H, D] as complex numbers, in at least fp32, by the rows of the table that
+// `positions` (int64 [T]) names; undefined: the first T.
+at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions = {});
 
 // The table that all blocks of one model share; fill() again with the same arguments does nothing.
 class Rope {
  public:
   explicit Rope(RopeOptions options) : options_(options) {}
   void fill(at::Device device, at::ScalarType compute);
-  at::Tensor apply(const at::Tensor& x) const { return apply_rope(x, table_); }
+  at::Tensor apply(const at::Tensor& x, const at::Tensor& positions = {}) const {
+    return apply_rope(x, table_, positions);
+  }
   const at::Tensor& table() const { return table_; }
 
  private:

@@ -103,8 +103,8 @@ TEST_P(AttentionTest, MatchesPlainAttentionInBothTypes) {
   const int64_t head_dim = s.dim / s.heads;
   TestBlock block;
   auto rope = std::make_shared<Rope>(RopeOptions{.head_dim = head_dim, .max_seq_len = s.length, .theta = 500000});
-  const Attention layer(block.declare(), "attention",
-                        {.dim = s.dim, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = head_dim}, rope);
+  const GroupedAttention layer(block.declare(), "attention",
+                               {.dim = s.dim, .heads = s.heads, .kv_heads = s.kv_heads, .head_dim = head_dim}, rope);
   block.randomize(at::kDouble);
   const at::Tensor x = at::randn({s.batch, s.length, s.dim}, at::kDouble).requires_grad_();
   const at::Tensor frequencies = plain_frequencies(head_dim, 500000, true);
@@ -129,7 +129,7 @@ TEST_P(AttentionTest, MatchesPlainAttentionInBothTypes) {
       p.weight = leaves[i++].detach().to(type).requires_grad_();
       inputs.push_back(p.weight);
     }
-    const at::Tensor got = layer.forward(inputs[0]);
+    const at::Tensor got = layer.forward(inputs[0], {});
     EXPECT_EQ(got.scalar_type(), type);
     EXPECT_LT(relative_error(got, want), tolerance);
     const auto grads = torch::autograd::grad({got}, inputs, {pull.to(type)});

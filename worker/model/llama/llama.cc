@@ -86,8 +86,8 @@ Layer::Layer(const models::ModelSpec& spec, int64_t index, std::shared_ptr<nn::R
       ffn_norm(declare(), name() + ".ffn_norm.weight", spec.dim, spec.norm_eps),
       rope_(std::move(rope)) {}
 
-at::Tensor Layer::forward(const at::Tensor& input, const nn::MicrobatchContext&) {
-  const at::Tensor h = input + attention.forward(attention_norm.forward(input));
+at::Tensor Layer::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {
+  const at::Tensor h = input + attention.forward(attention_norm.forward(input), context);
   return h + feed_forward.forward(ffn_norm.forward(h));
 }
 

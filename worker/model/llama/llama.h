@@ -29,7 +29,7 @@ class Layer : public nn::Block {
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
   void init_buffers(at::Device device, at::ScalarType dtype) override { rope_->fill(device, dtype); }
 
-  nn::Attention attention;
+  nn::GroupedAttention attention;
   nn::FeedForward feed_forward;
   nn::RmsNorm attention_norm, ffn_norm;
 

@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace titan::pipeline {
+
+// What a rank does with one microbatch of one of its stages.
+enum class Work {
+  kForward,         // F
+  kBackward,        // B: input and weight gradients together
+  kInputGradient,   // I
+  kWeightGradient,  // W
+  kReduce,  // R: the stage's weight gradients are complete; sum them over the data-parallel ranks. No microbatch.
+};
+
+struct Action {
+  int stage = 0;  // Global index: 0 holds the embedding.
+  Work work = Work::kForward;
+  int microbatch = -1;
+
+  bool operator==(const Action&) const = default;
+};
+
+// One entry of a rank's list: usually one action; two (a forward and a backward of different microbatches) may run
+// side by side (DualPipeV).
+struct Step {
+  std::vector<Action> actions;
+
+  bool operator==(const Step&) const = default;
+};
+
+// Where stages live.
+enum class Placement {
+  kLoop,  // Rank r owns stages r, r + ranks, r + 2 ranks, ...
+  kV,     // Rank r owns r and 2 ranks - 1 - r.
+};
+
+// A whole step of all ranks of one pipeline. Transfers are implied: a stage's output goes to the rank of the next stage
+// as soon as it exists, its input gradient to the rank of the stage before.
+struct Schedule {
+  std::string name;
+  int ranks = 1;
+  int stages = 1;
+  int microbatches = 1;
+  Placement placement = Placement::kLoop;
+  std::vector<std::vector<Step>> steps;  // One list per rank.
+
+  int rank_of(int stage) const;
+  std::vector<int> stages_of(int rank) const;  // In ascending order.
+};
+
+}  // namespace titan::pipeline
