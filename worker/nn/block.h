@@ -11,6 +11,8 @@
 
 namespace titan::nn {
 
+class DeferredGradients;
+
 // How a parameter is drawn at the start; the numbers come from worker/nn/init, keyed by (seed, FQN, global element
 // index).
 struct Init {
@@ -38,6 +40,9 @@ struct Parameter {
   OnTensorAxis on_tensor_axis = OnTensorAxis::kWhole;
   bool expert =
       false;  // Of routed experts: dim 0 counts them, and under expert parallelism they have a mesh of theirs.
+  // Where products with this weight leave the computation of its gradient (worker/nn/deferred_gradients.h). Null: it is
+  // computed with the input's.
+  DeferredGradients* deferred = nullptr;
 };
 
 // State beside the parameters that is saved with them and is the same on all ranks of a data-parallel group.
@@ -60,6 +65,8 @@ struct MicrobatchContext {
     return documents.defined() ? documents.size(1) : whole_row > 0 ? whole_row : tokens.size(1);
   }
   int64_t whole_row = 0;  // Tokens of a whole row; 0: as many as `tokens` has.
+  bool counting = true;   // False when a block runs again for its backward pass, and in validation: statistics (tokens
+                          // per expert) count each training token once.
 };
 
 // A unit of the explicit engine: the runtime feeds it a detached input, runs its graph alone, and recomputes it at

@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "worker/nn/deferred_gradients.h"
+
 namespace titan::nn {
 
 at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
@@ -14,7 +16,7 @@ Linear::Linear(const Declare& declare, const std::string& fqn, int64_t in_featur
 
 at::Tensor Linear::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
-  const at::Tensor y = through(seams.output, product ? product(x, *weight_) : at::linear(x, weight_->weight));
+  const at::Tensor y = through(seams.output, product ? product(x, *weight_) : matrix_product(x, *weight_));
   return bias_ == nullptr ? y : y + bias_->weight;
 }
 
