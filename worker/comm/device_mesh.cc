@@ -3,17 +3,42 @@
 #include "worker/comm/store.h"
 
 namespace titan::comm {
+namespace {
+
+// Axes with the same ranks share a connection only when one thread issues all their operations in an order that every
+// rank follows. Pipeline messages follow each rank's own list of actions; asynchronous tensor parallelism issues from
+// a thread of its own; and where operations of one connection run one after the other (NCCL), the exchanges inside a
+// block must not queue behind the next block's weights.
+enum class Flow { kWeightsAndReports, kPipeline, kTensor, kContext, kExperts };
+
+Flow flow_of(mesh::Axis axis) {
+  switch (axis) {
+    case mesh::Axis::kPipeline:
+      return Flow::kPipeline;
+    case mesh::Axis::kTensor:
+    case mesh::Axis::kExpertTensor:
+      return Flow::kTensor;
+    case mesh::Axis::kContext:
+      return Flow::kContext;
+    case mesh::Axis::kExpert:
+      return Flow::kExperts;
+    default:
+      return Flow::kWeightsAndReports;
+  }
+}
+
+}  // namespace
 
 DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
                        const DeviceMeshOptions& options)
     : mesh_(mesh), rank_(options.rank) {
-  std::map<std::vector<int>, c10::intrusive_ptr<c10d::Backend>> connections;
+  std::map<std::pair<Flow, std::vector<int>>, c10::intrusive_ptr<c10d::Backend>> connections;
   for (const mesh::Axis axis : axes) {  // In the same order on every rank.
     std::vector<int> ranks = mesh.group(rank_, axis);
     const int index = mesh.index(rank_, axis);
     c10::intrusive_ptr<c10d::Backend> backend;
     if (ranks.size() > 1) {
-      auto& connection = connections[ranks];
+      auto& connection = connections[{flow_of(axis), ranks}];
       if (!connection) {
         // Named by axis and first rank: the groups of one axis do not meet in the store.
         const std::string prefix = std::string(mesh::name(axis)) + "/" + std::to_string(ranks.front());

@@ -7,6 +7,16 @@
 namespace titan::comm {
 namespace {
 
+// Every wrapper of a shared inner backend has tags of its own: first those of its callers' messages, then those of the
+// pieces of its collectives. Gloo's tags are non-negative 32-bit numbers: 16 spaces.
+constexpr int kTagsOfSpace = 1 << 27;
+constexpr int kMessageTags = (1 << 20) + 1;
+
+int message_tag(int space, int tag) {
+  TORCH_CHECK(tag >= 0 && tag < kMessageTags, "message tag ", tag, " is not from 0 to ", kMessageTags - 1);
+  return space * kTagsOfSpace + tag;
+}
+
 int64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += static_cast<int64_t>(tensor.nbytes());
@@ -95,10 +105,9 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::_allgather_base(at::Tensor& output
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::exchange_pieces(at::Tensor& output, at::Tensor& input) {
-  constexpr int kTags = 1 << 27;
-  const int tag = tag_space_ * kTags + next_tag_;
-  next_tag_ = (next_tag_ + 1) % kTags;
-  const at::Tensor pieces = output.view({size_, -1});
+  const int tag = tag_space_ * kTagsOfSpace + kMessageTags + next_tag_;
+  next_tag_ = (next_tag_ + 1) % (kTagsOfSpace - kMessageTags);
+  const at::Tensor pieces = output.view({size_, input.numel()});
   auto work = c10::make_intrusive<ExchangeWork>(timeout_);
   for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with another peer.
     const int source = (rank_ + size_ - distance) % size_;
@@ -140,12 +149,20 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::alltoall_base(at::Tensor& output, 
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::send(std::vector<at::Tensor>& tensors, int destination, int tag) {
   ledger_.add(group_, "send", bytes_of(tensors));
-  return inner_->send(tensors, destination, tag);
+  auto message = inner_->send(tensors, destination, message_tag(tag_space_, tag));
+  if (mode_ == Collectives::kNative) return message;
+  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
+  work->add(std::move(message));
+  return work;
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::recv(std::vector<at::Tensor>& tensors, int source, int tag) {
   ledger_.add(group_, "recv", bytes_of(tensors));
-  return inner_->recv(tensors, source, tag);
+  auto message = inner_->recv(tensors, source, message_tag(tag_space_, tag));
+  if (mode_ == Collectives::kNative) return message;
+  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
+  work->add(std::move(message));
+  return work;
 }
 
 c10::intrusive_ptr<c10d::Work> LedgerBackend::barrier(const c10d::BarrierOptions& options) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "worker/comm/device_mesh.h"
+#include "worker/comm/local_backend.h"
 
 namespace titan::testing {
 
@@ -23,14 +24,22 @@ struct ThreadRank {
   std::unique_ptr<comm::DeviceMesh> mesh;
 };
 
+// How the threads of a test reach each other.
+enum class Via {
+  kMemory,  // The in-process backend: no sockets, no threads of its own.
+  kGloo,    // What real CPU ranks use.
+};
+
 // Runs `body` once for each rank of the mesh, all at the same time, and rethrows an exception: the cause rather than
 // the PeerLost that it brings to the other ranks.
 inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<mesh::Axis>& axes,
-                      const std::function<void(ThreadRank&)>& body) {
+                      const std::function<void(ThreadRank&)>& body, Via via = Via::kMemory) {
   // c10d's flight recorder is one map for the process, and part of it is not locked: threads that are ranks corrupt it.
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
   const mesh::Mesh mesh = mesh::Mesh::create(degrees, world).value();
-  auto store = c10::make_intrusive<c10d::HashStore>();
+  auto hub = std::make_shared<comm::LocalHub>();
+  c10::intrusive_ptr<c10d::Store> store = hub->store();
+  if (via == Via::kGloo) store = c10::make_intrusive<c10d::HashStore>();
   std::vector<std::exception_ptr> failures(world);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
@@ -39,7 +48,7 @@ inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<me
       try {
         ThreadRank self;
         self.rank = rank;
-        self.device = comm::make_cpu_device();
+        self.device = via == Via::kGloo ? comm::make_cpu_device() : comm::make_local_device(hub);
         self.mesh = std::make_unique<comm::DeviceMesh>(
             mesh, axes, *self.device, self.ledger,
             comm::DeviceMeshOptions{.rank = rank, .store = store, .timeout = std::chrono::seconds(30)});
@@ -61,5 +70,8 @@ inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<me
   }
   if (lost) std::rethrow_exception(lost);
 }
+
+// All of them.
+inline std::set<mesh::Axis> every_axis() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
 
 }  // namespace titan::testing
