@@ -5,6 +5,7 @@
 #include <type_traits>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -55,6 +56,13 @@ Outcome check_allowed(const Field& field, const std::string& value) {
   const std::string near = nearest_value(value, choices);
   return Complaint{absl::StrCat("not one of the allowed values ", absl::StrJoin(choices, ", ")),
                    near.empty() ? "" : absl::StrCat("did you mean ", near, "?")};
+}
+
+// The listed form of a value that may be written in any case.
+void restore_case(const Field& field, std::string& value) {
+  for (const std::string_view choice : field.allowed) {
+    if (field.any_case && absl::EqualsIgnoreCase(str(choice), value)) value = str(choice);
+  }
 }
 
 // Every text ends up in JSON, messages and file names.
@@ -119,6 +127,7 @@ Outcome set(const Field& field, const Raw& raw, std::string& member) {
     return wrong_type(field, raw);
   }
   if (Outcome bad = check_text(value)) return bad;
+  restore_case(field, value);
   if (Outcome bad = check_allowed(field, value)) return bad;
   member = std::move(value);
   return std::nullopt;

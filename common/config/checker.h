@@ -41,7 +41,7 @@ class Checker {
 };
 
 // Parts of check() with files of their own. `n_layers` is 0 when the model is not known.
-void check_pipeline(Checker& check, std::int64_t n_layers);
+void check_pipeline(Checker& check, std::int64_t n_layers);  // pipeline.cc
 void check_checkpoint(Checker& check);
 
 }  // namespace titan::config

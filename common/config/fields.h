@@ -38,6 +38,7 @@ struct Field {
   std::optional<double> special;  // A value outside the bounds with its own meaning, such as -1.
   bool path = false;              // A file or folder: titanctl makes it absolute.
   bool number_as_text = false;    // Takes 2 for "2".
+  bool any_case = false;          // Allowed values are found in any case, and stored as listed.
   std::string_view no_effect;     // Not empty: accepted, and warned about with this reason.
 
   Field& one_of(std::initializer_list<std::string_view> values) { return allowed = values, *this; }
@@ -47,6 +48,7 @@ struct Field {
   Field& above_zero() { return minimum = 0, positive = true, *this; }
   Field& or_value(double value) { return special = value, *this; }
   Field& is_path() { return path = true, *this; }
+  Field& in_any_case() { return any_case = true, *this; }
   Field& takes_number() { return number_as_text = true, *this; }
   Field& without_effect(std::string_view reason) { return no_effect = reason, *this; }
 };

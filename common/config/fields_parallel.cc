@@ -42,7 +42,8 @@ std::vector<Field> fields_of(Parallelism& c) {
           .at_least(1),
       Field("pipeline_parallel_schedule", c.pipeline_parallel_schedule, "Order of forward and backward passes")
           .one_of({"1F1B", "GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
-                   "DualPipeV", "PipelineScheduleSingle", "PipelineScheduleMulti", "_PipelineScheduleRuntime"}),
+                   "DualPipeV", "PipelineScheduleSingle", "PipelineScheduleMulti", "_PipelineScheduleRuntime"})
+          .in_any_case(),
       Field("pipeline_parallel_schedule_csv", c.pipeline_parallel_schedule_csv, "File with a schedule of one's own")
           .is_path(),
       Field("pipeline_parallel_microbatch_size", c.pipeline_parallel_microbatch_size,

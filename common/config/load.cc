@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/apply.h"
 #include "common/config/overrides.h"
+#include "common/config/pipeline.h"
 #include "common/config/raw.h"
 #include "common/config/support.h"
 #include "common/status/status.h"
@@ -58,6 +59,8 @@ absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std
   Loaded loaded = applier.take();
   const std::vector<std::string> details = detail_warnings(loaded.config, loaded.origins);
   loaded.warnings.insert(loaded.warnings.end(), details.begin(), details.end());
+  const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);
+  loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
   return loaded;
 }
 

@@ -23,6 +23,11 @@ struct Action {
   bool operator==(const Action&) const = default;
 };
 
+// "F", "B", "I", "W" or "R".
+char letter(Work work);
+// Stage, work and microbatch as torch writes them: "0F3"; "2R" for a reduction.
+std::string to_string(const Action& action);
+
 // One entry of a rank's list: usually one action; two (a forward and a backward of different microbatches) may run
 // side by side (DualPipeV).
 struct Step {
@@ -45,10 +50,14 @@ struct Schedule {
   int stages = 1;
   int microbatches = 1;
   Placement placement = Placement::kLoop;
+  bool forward_only = false;             // Validation: no gradients, and nothing to reduce.
   std::vector<std::vector<Step>> steps;  // One list per rank.
 
   int rank_of(int stage) const;
   std::vector<int> stages_of(int rank) const;  // In ascending order.
 };
+
+// Puts the reduction of each stage right behind the last weight gradient of that stage in a rank's list.
+std::vector<Step> with_reductions(std::vector<Step> steps);
 
 }  // namespace titan::pipeline
