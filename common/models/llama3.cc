@@ -9,6 +9,8 @@ struct Row {
   double ffn_multiplier;
   int64_t ffn_multiple_of, vocab_size;
   Mask mask = Mask::kCausal;
+  bool tied = false;
+  double rope_factor = 8;
 };
 
 constexpr Row kRows[] = {
@@ -16,6 +18,8 @@ constexpr Row kRows[] = {
     {"debugmodel_flex_attn", 256, 6, 16, 16, 1.0, 256, 2048, Mask::kBlockCausal},
     {"debugmodel_varlen_attn", 256, 6, 16, 16, 1.0, 256, 2048, Mask::kBlockCausal},
     {"bench", 1024, 8, 16, 8, 1.0, 256, 2048},  // Titan's own: large enough for matmuls to dominate on a CPU.
+    {"1B", 2048, 16, 32, 8, 1.5, 1024, 128256, Mask::kCausal, true, 32},  // Llama 3.2
+    {"3B", 3072, 28, 24, 8, 1.0, 1024, 128256, Mask::kCausal, true, 32},
     {"8B", 4096, 32, 32, 8, 1.3, 1024, 128256},
     {"8B_flex", 4096, 32, 32, 8, 1.3, 1024, 128256, Mask::kBlockCausal},
     {"8B_varlen", 4096, 32, 32, 8, 1.3, 1024, 128256, Mask::kBlockCausal},
@@ -41,7 +45,8 @@ std::vector<ModelSpec> llama3_flavors() {
     spec.max_seq_len = 131072;
     spec.mask = row.mask;
     spec.rope_theta = 500000;
-    spec.rope_scaling = LlamaRopeScaling{};
+    spec.tied_embeddings = row.tied;
+    spec.rope_scaling = LlamaRopeScaling{.factor = row.rope_factor};
     specs.push_back(spec);
   }
   return specs;

@@ -68,6 +68,14 @@ ModelSpec with_irope(ModelSpec spec, int64_t chunk) {
   return spec;
 }
 
+// The form of the released weights, which torchtitan's flavors leave out.
+ModelSpec released(ModelSpec spec, bool rotated_qk_norm) {
+  spec.nope_ends_step = true;
+  spec.query_temperature_floor = static_cast<double>(spec.attention_chunk);
+  spec.rotated_qk_norm = rotated_qk_norm;
+  return spec;
+}
+
 }  // namespace
 
 std::vector<ModelSpec> llama4_flavors() {
@@ -76,7 +84,10 @@ std::vector<ModelSpec> llama4_flavors() {
           maverick("17bx128e"),
           with_irope(debug("debugmodel_irope"), 256),
           with_irope(scout("17bx16e_irope"), 8192),
-          with_irope(maverick("17bx128e_irope"), 8192)};
+          with_irope(maverick("17bx128e_irope"), 8192),
+          released(with_irope(debug("debugmodel_released"), 256), true),
+          released(with_irope(scout("17bx16e_released"), 8192), true),
+          released(with_irope(maverick("17bx128e_released"), 8192), false)};
 }
 
 }  // namespace titan::models

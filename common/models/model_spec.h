@@ -88,6 +88,10 @@ struct ModelSpec {
   int64_t sliding_window = 0;   // On even layers; 0: none.
   int64_t nope_layer_step = 0;  // Every n-th layer (id % n == 0) has no RoPE and full attention; 0: none.
   int64_t attention_chunk = 0;  // The RoPE layers of such a model attend inside blocks of this many tokens.
+  bool nope_ends_step = false;  // The released Llama 4: the layers without RoPE are those with (id + 1) % n == 0,
+  double query_temperature_floor = 0;    // their queries grow by 1 + scale * ln(1 + floor((position + 1) / floor))
+  double query_temperature_scale = 0.1;  // (0: not),
+  bool rotated_qk_norm = false;          // and in the others each rotated query and key head has rms 1.
 
   // Latent attention only.
   int64_t q_lora_rank = 0;  // 0: queries are projected directly.
@@ -105,6 +109,13 @@ struct ModelSpec {
 
   bool layer_has_experts(int64_t layer) const {
     return moe.has_value() && layer >= moe->first_layer && (layer + 1) % moe->layer_step == 0;
+  }
+  bool layer_has_positions(int64_t layer) const {
+    return nope_layer_step == 0 || (layer + (nope_ends_step ? 1 : 0)) % nope_layer_step != 0;
+  }
+  int64_t layer_window(int64_t layer) const { return layer % 2 == 0 ? sliding_window : 0; }
+  int64_t layer_chunk(int64_t layer) const {
+    return nope_layer_step > 0 && layer_has_positions(layer) ? attention_chunk : 0;
   }
 };
 

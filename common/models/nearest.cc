@@ -34,7 +34,8 @@ std::string nearest(const std::string& given, const std::vector<std::string>& ca
   for (const std::string& candidate : candidates) {
     const std::string known = absl::AsciiStrToLower(candidate);
     const bool abbreviates = lower.size() > 1 && absl::StartsWith(known, lower);
-    const size_t distance = abbreviates ? 1 : edit_distance(lower, known);
+    const size_t edits = edit_distance(lower, known);
+    const size_t distance = abbreviates ? std::min<size_t>(edits, 1) : edits;
     if (distance < best_distance) {
       best_distance = distance;
       best = candidate;

@@ -23,6 +23,16 @@ std::optional<RmsNorm> head_norm(const Declare& declare, const std::string& fqn,
 
 const Init* bias(const AttentionOptions& options) { return options.bias_init ? &*options.bias_init : nullptr; }
 
+at::Tensor unit_heads(const at::Tensor& x, double eps) { return at::rms_norm(x, x.size(3), {}, eps); }
+
+// x [B, T, H, D]
+at::Tensor scale_by_position(const at::Tensor& x, const QueryTemperature& temperature, const at::Tensor& positions) {
+  const at::TensorOptions wide = x.options().dtype(accumulate_type(x.scalar_type()));
+  const at::Tensor place = positions.defined() ? positions.to(wide) : at::arange(x.size(1), wide);
+  const at::Tensor factor = ((place + 1) / temperature.floor).floor().log1p() * temperature.scale + 1;
+  return (x * factor.view({1, x.size(1), 1, 1})).to(x.scalar_type());
+}
+
 }  // namespace
 
 GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
@@ -35,25 +45,30 @@ GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fq
       wv(declare, fqn + ".wv.weight", options.dim, options.kv_heads * options.head_dim, options.in_init, bias(options)),
       wo(declare, fqn + ".wo.weight", options.heads * options.head_dim, options.dim, options.out_init, bias(options)),
       mask(options.mask),
-      head_dim_(options.head_dim),
+      options_(options),
       rope_(std::move(rope)) {}
 
 at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const at::Tensor x = through(seams.input, input);
   const std::vector<at::Tensor> qkv = project(x, {&wq, &wk, &wv});
-  at::Tensor q = split_heads(qkv[0], head_dim_);  // [B, T, H, D]
-  at::Tensor k = split_heads(qkv[1], head_dim_);
-  const at::Tensor v = split_heads(qkv[2], head_dim_);
+  at::Tensor q = split_heads(qkv[0], options_.head_dim);  // [B, T, H, D]
+  at::Tensor k = split_heads(qkv[1], options_.head_dim);
+  const at::Tensor v = split_heads(qkv[2], options_.head_dim);
   if (q_norm) q = q_norm->forward(q);
   if (k_norm) k = k_norm->forward(k);
   if (rope_) {
     q = rope_->apply(q, context.positions);
     k = rope_->apply(k, context.positions);
   }
+  if (options_.rotated_norm_eps) {
+    q = unit_heads(q, *options_.rotated_norm_eps);
+    k = unit_heads(k, *options_.rotated_norm_eps);
+  }
+  if (options_.temperature) q = scale_by_position(q, *options_.temperature, context.positions);
   const at::Tensor mixed = core({.q = q.transpose(1, 2),
                                  .k = k.transpose(1, 2),
                                  .v = v.transpose(1, 2),
-                                 .scale = 1.0 / std::sqrt(static_cast<double>(head_dim_)),
+                                 .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
                                  .mask = mask,
                                  .sinks = sinks == nullptr ? at::Tensor() : sinks->weight},
                                 context);  // [B, H, T, D]

@@ -24,16 +24,25 @@ class SelfAttention {
   AttentionCore core = attend;         // `parallel` replaces it for context parallelism.
 };
 
+// Queries of far tokens grow, so that attention over a long past stays sharp (arXiv 2501.19399):
+// 1 + scale * ln(1 + floor((position + 1) / floor)).
+struct QueryTemperature {
+  double floor = 8192;
+  double scale = 0.1;
+};
+
 struct AttentionOptions {
   int64_t dim = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;  // Each serves heads / kv_heads query heads.
   int64_t head_dim = 0;
-  Init in_init;                       // wq, wk, wv
-  Init out_init;                      // wo
-  std::optional<Init> bias_init;      // Biases on all four projections.
-  std::optional<Init> sinks_init;     // A learned logit per head that takes weight but has no value (GPT-OSS).
-  std::optional<double> qk_norm_eps;  // RMSNorm of every query and key head before the rotation (Qwen3).
+  Init in_init;                            // wq, wk, wv
+  Init out_init;                           // wo
+  std::optional<Init> bias_init;           // Biases on all four projections.
+  std::optional<Init> sinks_init;          // A learned logit per head that takes weight but has no value (GPT-OSS).
+  std::optional<double> qk_norm_eps;       // RMSNorm of every query and key head before the rotation (Qwen3).
+  std::optional<double> rotated_norm_eps;  // The same without weights after the rotation (Llama 4 as released).
+  std::optional<QueryTemperature> temperature;  // Llama 4 as released, in layers without positions.
   AttentionMask mask;
 };
 
@@ -50,9 +59,10 @@ class GroupedAttention : public SelfAttention {
   std::optional<RmsNorm> q_norm, k_norm;
   Linear wq, wk, wv, wo;
   AttentionMask mask;
+  const AttentionOptions& options() const { return options_; }  // As built: counts of the whole layer.
 
  private:
-  int64_t head_dim_;
+  const AttentionOptions options_;
   std::shared_ptr<const Rope> rope_;
 };
 
@@ -76,14 +86,15 @@ class LatentAttention : public SelfAttention {
                   std::shared_ptr<const Rope> rope);
   at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const override;
 
-  std::optional<Linear> wq;        // Without q-LoRA.
-  std::optional<Linear> wq_a;      // [q_lora, dim]
-  std::optional<RmsNorm> q_norm;   // [q_lora]
-  std::optional<Linear> wq_b;      // [heads * (nope + rope), q_lora]
-  std::optional<Linear> wkv_a;     // [kv_lora + rope, dim]
-  std::optional<RmsNorm> kv_norm;  // [kv_lora]
-  std::optional<Linear> wkv_b;     // [heads * (nope + v), kv_lora]
-  std::optional<Linear> wo;        // [dim, heads * v]
+  std::optional<Linear> wq;                                           // Without q-LoRA.
+  std::optional<Linear> wq_a;                                         // [q_lora, dim]
+  std::optional<RmsNorm> q_norm;                                      // [q_lora]
+  std::optional<Linear> wq_b;                                         // [heads * (nope + rope), q_lora]
+  std::optional<Linear> wkv_a;                                        // [kv_lora + rope, dim]
+  std::optional<RmsNorm> kv_norm;                                     // [kv_lora]
+  std::optional<Linear> wkv_b;                                        // [heads * (nope + v), kv_lora]
+  std::optional<Linear> wo;                                           // [dim, heads * v]
+  const LatentAttentionOptions& options() const { return options_; }  // As built: counts of the whole layer.
 
  private:
   const LatentAttentionOptions options_;

@@ -2,10 +2,13 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "worker/nn/layers.h"
 
+// The same operations in the same order and precision as torchtitan: a table that differs in the last bit moves every
+// logit.
 namespace titan::nn {
 namespace {
 
@@ -23,37 +26,88 @@ at::Tensor stretch(const at::Tensor& frequencies, const RopeScaling& scaling) {
   return at::where(at::logical_or(is_long, is_short), stretched, blended);
 }
 
+// The pair (not whole) that turns `turns` times over the original context.
+double pair_of(double turns, const RopeOptions& options) {
+  return static_cast<double>(options.head_dim) *
+         std::log(static_cast<double>(options.yarn->original_context) / (turns * 2 * M_PI)) /
+         (2 * std::log(options.theta));
+}
+
+// 0 for pairs up to `low`, 1 from `high` on.
+at::Tensor ramp(int64_t pairs, double low, double high, const at::TensorOptions& real) {
+  return ((at::arange(pairs, real) - low) / (high - low)).clamp(0, 1);
+}
+
+// `inverse`: theta^(2i / D), the inverse frequencies.
+at::Tensor yarn_frequencies(const at::Tensor& inverse, const RopeOptions& options) {
+  const YarnStretch& yarn = *options.yarn;
+  double low = pair_of(yarn.beta_fast, options), high = pair_of(yarn.beta_slow, options);
+  const int64_t pairs = options.head_dim / 2;
+  if (!yarn.whole_bounds) {
+    TORCH_CHECK(0 < low && low < high && high < static_cast<double>(pairs - 1), "YaRN: the blended pairs ", low, " to ",
+                high, " must lie inside 0 to ", pairs - 1, " (theta ", options.theta, ", original context ",
+                yarn.original_context, ")");
+    const at::Tensor kept = at::rsub(ramp(pairs, low, high, inverse.options()), 1);
+    return (inverse * yarn.factor).reciprocal() * at::rsub(kept, 1) + inverse.reciprocal() * kept;
+  }
+  low = std::max(std::floor(low), 0.0);
+  high = std::min(std::ceil(high), static_cast<double>(options.head_dim - 1));
+  if (low == high) high += 0.001;
+  const at::Tensor kept = at::rsub(ramp(pairs, low, high, inverse.options()), 1);
+  const at::Tensor frequencies = inverse.reciprocal();
+  return frequencies / yarn.factor * at::rsub(kept, 1) + frequencies * kept;
+}
+
+at::Tensor frequencies_of(const RopeOptions& options, const at::TensorOptions& real) {
+  const at::Tensor exponent =
+      at::arange(0, options.head_dim, 2, real.dtype(at::kLong)).to(real.dtype()) / options.head_dim;
+  const at::Tensor inverse = at::pow(options.theta, exponent);
+  if (options.yarn) return yarn_frequencies(inverse, options);
+  const at::Tensor frequencies = inverse.reciprocal();
+  return options.scaling.enabled ? stretch(frequencies, options.scaling) : frequencies;
+}
+
+at::Tensor rotate_neighbours(const at::Tensor& x, const at::Tensor& rows) {
+  const at::Tensor z = at::view_as_complex(x.reshape({x.size(0), x.size(1), x.size(2), x.size(3) / 2, 2}));
+  return at::view_as_real(z * rows).flatten(3);
+}
+
+at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
+  const int64_t half = x.size(3) / 2;
+  const at::Tensor cos = rows.narrow(3, 0, half), sin = rows.narrow(3, half, half);
+  const at::Tensor first = x.narrow(3, 0, half), second = x.narrow(3, half, half);
+  return at::cat({first * cos - second * sin, second * cos + first * sin}, 3);
+}
+
 }  // namespace
 
-// The same operations in the same order and precision as torchtitan: a table that differs in the last bit moves every
-// logit.
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute) {
   TORCH_CHECK(options.head_dim > 0 && options.head_dim % 2 == 0, "RoPE needs an even head size, got ",
               options.head_dim);
-  const at::ScalarType real = accumulate_type(compute);
-  const at::TensorOptions on_device = at::TensorOptions().device(device);
-  const at::Tensor exponent =
-      at::arange(0, options.head_dim, 2, on_device.dtype(at::kLong)).to(real) / options.head_dim;
-  at::Tensor frequencies = at::pow(options.theta, exponent).reciprocal();
-  if (options.scaling.enabled) frequencies = stretch(frequencies, options.scaling);
-  const at::Tensor angle = at::outer(at::arange(options.max_seq_len, on_device.dtype(at::kLong)), frequencies).to(real);
-  return at::polar(at::ones_like(angle), angle);
+  const at::TensorOptions real = at::TensorOptions().device(device).dtype(accumulate_type(compute));
+  const at::Tensor frequencies = frequencies_of(options, real);
+  const at::Tensor angle = at::outer(at::arange(options.max_seq_len, real.dtype(at::kLong)), frequencies);
+  const double factor = options.yarn ? options.yarn->cos_sin_factor : 1.0;
+  if (options.pairs == RopePairs::kHalves) return at::cat({angle.cos() * factor, angle.sin() * factor}, 1);
+  return at::polar(at::full_like(angle, factor), angle);
 }
 
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions) {
-  const int64_t length = x.size(1), pairs = x.size(3) / 2;
-  TORCH_CHECK(length <= table.size(0) && pairs == table.size(1), "RoPE table of ", table.sizes(),
+  const int64_t length = x.size(1), width = table.is_complex() ? x.size(3) / 2 : x.size(3);
+  TORCH_CHECK(length <= table.size(0) && width == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
+  const at::Tensor rows =
+      (positions.defined() ? table.index_select(0, positions) : table.narrow(0, 0, length)).view({1, length, 1, width});
   const at::Tensor wide = x.to(accumulate_type(x.scalar_type()));
-  const at::Tensor z = at::view_as_complex(wide.reshape({x.size(0), length, x.size(2), pairs, 2}));
-  const at::Tensor rows = positions.defined() ? table.index_select(0, positions) : table.narrow(0, 0, length);
-  const at::Tensor turned = z * rows.view({1, length, 1, pairs});
-  return at::view_as_real(turned).flatten(3).to(x.scalar_type());
+  const at::Tensor turned = table.is_complex() ? rotate_neighbours(wide, rows) : rotate_halves(wide, rows);
+  return turned.to(x.scalar_type());
 }
 
 void Rope::fill(at::Device device, at::ScalarType compute) {
-  const at::ScalarType wanted = accumulate_type(compute) == at::kDouble ? at::kComplexDouble : at::kComplexFloat;
-  if (table_.defined() && table_.device() == device && table_.scalar_type() == wanted) return;
+  if (table_.defined() && table_.device() == device &&
+      c10::toRealValueType(table_.scalar_type()) == accumulate_type(compute)) {
+    return;
+  }
   table_ = rope_table(options_, device, compute);
 }
 

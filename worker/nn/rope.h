@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <optional>
 
 namespace titan::nn {
 
@@ -15,19 +16,38 @@ struct RopeScaling {
   bool enabled = true;
 };
 
+// YaRN (arXiv 2309.00071): pairs that turn fewer than beta_slow times over the original context are slowed down by
+// `factor`, those with more than beta_fast turns are kept, and those between are blended.
+struct YarnStretch {
+  double factor = 40;
+  double beta_fast = 32;
+  double beta_slow = 1;
+  int64_t original_context = 4096;
+  bool whole_bounds = true;     // DeepSeek blends between whole pairs; GPT-OSS between exact ones.
+  double cos_sin_factor = 1.0;  // GPT-OSS multiplies the rotation itself, and thus the scores by its square.
+};
+
+// Which two channels of a head turn together.
+enum class RopePairs {
+  kNeighbours,  // (2i, 2i + 1), as one complex number.
+  kHalves,      // (i, i + head_dim / 2).
+};
+
 struct RopeOptions {
   int64_t head_dim = 0;
   int64_t max_seq_len = 0;
   double theta = 500000;
   RopeScaling scaling;
+  RopePairs pairs = RopePairs::kNeighbours;
+  std::optional<YarnStretch> yarn;
 };
 
-// exp(i * position * frequency), complex [max_seq_len, head_dim / 2]: complex64, or complex128 for a float64 compute
-// type.
+// The rotation of every position, for a compute type of at least fp32: kNeighbours, exp(i * position * frequency) as
+// complex [max_seq_len, head_dim / 2]; kHalves, the cosines and then the sines, real [max_seq_len, head_dim].
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute);
 
-// Rotates neighbouring pairs of x [B, T, H, D] as complex numbers, in at least fp32, by the rows of the table that
-// `positions` (int64 [T]) names; undefined: the first T.
+// Rotates x [B, T, H, D] in at least fp32 by the rows of the table that `positions` (int64 [T]) names; undefined: the
+// first T. A complex table turns neighbours, a real one halves.
 at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Tensor& positions = {});
 
 // The table that all blocks of one model share; fill() again with the same arguments does nothing.

@@ -74,7 +74,29 @@ TEST(ModelsTest, CountsAreTorchtitans) {
 TEST(ModelsTest, EveryFlavorIsPinned) {
   size_t flavors_found = 0;
   for (const std::string& name : names()) flavors_found += flavors(name).size();
-  EXPECT_EQ(flavors_found, std::size(kExpected) + 1);
+  EXPECT_EQ(flavors_found, std::size(kExpected) + 6);
+}
+
+// The tied sizes of Llama 3.2, as Hugging Face counts them.
+TEST(ModelsTest, TiedLlamas) {
+  EXPECT_EQ(parameter_count(spec("llama3", "1B")), 1235814400);
+  EXPECT_EQ(parameter_count(spec("llama3", "3B")), 3212749824);
+}
+
+// Every fourth layer has neither positions nor blocks; the released weights begin to count elsewhere.
+TEST(ModelsTest, ReleasedLlama4PutsItsGlobalLayersLast) {
+  const ModelSpec trained = spec("llama4", "17bx16e_irope"), released = spec("llama4", "17bx16e_released");
+  EXPECT_EQ(parameter_count(trained), parameter_count(released));
+  for (const int64_t layer : {0, 3, 4, 7}) {
+    EXPECT_EQ(trained.layer_has_positions(layer), layer % 4 != 0);
+    EXPECT_EQ(released.layer_has_positions(layer), layer % 4 != 3);
+    EXPECT_EQ(released.layer_chunk(layer), layer % 4 != 3 ? 8192 : 0);
+  }
+  EXPECT_TRUE(released.rotated_qk_norm);
+  EXPECT_FALSE(spec("llama4", "17bx128e_released").rotated_qk_norm);
+  EXPECT_TRUE(spec("llama4", "17bx16e").layer_has_positions(0));
+  EXPECT_EQ(spec("gpt_oss", "20b").layer_window(2), 128);
+  EXPECT_EQ(spec("gpt_oss", "20b").layer_window(3), 0);
 }
 
 TEST(ModelsTest, BenchFlavor) {
