@@ -1,12 +1,15 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "worker/comm/group.h"
 #include "worker/nn/attention_core.h"
+#include "worker/nn/attention_pairs.h"
 #include "worker/nn/block.h"
 
-// Context parallelism: every rank of the group holds a share of each row's tokens; attention exchanges keys and values.
+// Context parallelism: every rank of the group holds a share of each row's tokens; attention exchanges keys and values
+// (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
 namespace titan::parallel {
 
 struct ContextParallel {
@@ -15,8 +18,22 @@ struct ContextParallel {
   std::string rotate = "allgather";  // Or "alltoall": keys and values go around a ring.
 };
 
-// The attention over all ranks' keys, exact in forward and backward, for AttentionInput of the local tokens.
+// The attention over all ranks' keys, exact in forward and backward, for AttentionInput of the local tokens: of the
+// share that take_share() gives. Masks count positions of the whole row.
+//
+// Traffic of one call on n ranks, with `block` = B * Hkv * T / n * (D + Dv) elements, in compute dtype for keys and
+// values and in at least fp32 for their gradients:
+//   allgather  forward   1 all_gather of n * block
+//              backward  1 all_gather of n * block, 1 reduce_scatter of n * block
+//   alltoall   forward   n - 1 sends and n - 1 receives of block
+//              backward  n - 1 sends and receives of block, n sends and receives of gradients of block
+// "allgather" holds all ranks' keys and values while it runs, "alltoall" two ranks' (and in backward two ranks'
+// gradients of them); both keep only their own for the backward pass.
 nn::AttentionCore context_parallel_attention(const ContextParallel& context);
+
+// The row's positions that rank `rank` holds, in the order of its tensors. seq_len must divide by 2 * size, or by size
+// without balance.
+std::vector<nn::Segment> share_of(int64_t seq_len, int rank, const ContextParallel& context);
 
 // This rank's share of a whole-row microbatch: tokens, labels, positions [T / size]; documents stay whole.
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);

@@ -1,0 +1,184 @@
+#include "worker/nn/attention_core.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <random>
+
+#include "tests/worker/nn/plain_attention.h"
+#include "worker/nn/attention_kernel.h"
+#include "worker/nn/attention_pairs.h"
+#include "worker/nn/documents.h"
+
+namespace titan::nn {
+namespace {
+
+struct Case {
+  int64_t rows = 2, kv_heads = 2, sharing = 1, tokens = 40, head = 8, v_head = 8;
+  AttentionMask mask;
+  bool sinks = false;
+  at::ScalarType type = at::kDouble;
+};
+
+std::ostream& operator<<(std::ostream& out, const Case& c) {
+  return out << c.rows << " rows, " << c.sharing << " x " << c.kv_heads << " heads of " << c.head << " and " << c.v_head
+             << ", " << c.tokens << " tokens, window " << c.mask.window << ", chunk " << c.mask.chunk << ", documents "
+             << c.mask.documents << ", sinks " << c.sinks << ", " << c.type;
+}
+
+// Heads as the projections leave them: tokens before heads in memory.
+at::Tensor heads_of(const Case& c, int64_t heads, int64_t size) {
+  return at::randn({c.rows, c.tokens, heads, size}, at::kDouble).to(c.type).transpose(1, 2);
+}
+
+AttentionInput input_of(const Case& c) {
+  return {.q = heads_of(c, c.kv_heads * c.sharing, c.head),
+          .k = heads_of(c, c.kv_heads, c.head),
+          .v = heads_of(c, c.kv_heads, c.v_head),
+          .scale = 0.3,
+          .mask = c.mask,
+          .sinks = c.sinks ? at::randn({c.kv_heads * c.sharing}, at::kDouble).to(c.type) : at::Tensor()};
+}
+
+using Results = std::vector<at::Tensor>;  // Output, then the gradients of q, k, v and sinks.
+
+template <typename Attention>
+Results run(AttentionInput input, at::ScalarType type, const at::Tensor& grad_out, Attention&& attention) {
+  std::vector<at::Tensor> leaves;
+  for (at::Tensor* tensor : {&input.q, &input.k, &input.v, &input.sinks}) {
+    if (!tensor->defined()) continue;
+    *tensor = tensor->detach().to(type).requires_grad_();
+    leaves.push_back(*tensor);
+  }
+  Results results{attention(input)};
+  for (at::Tensor& gradient : torch::autograd::grad({results[0]}, leaves, {grad_out.to(type)})) {
+    results.push_back(std::move(gradient));
+  }
+  return results;
+}
+
+// Both passes of attend() against the oracle in float64; the tolerance is relative to one plus each result's largest
+// value.
+void expect_exact(const Case& c, double tolerance) {
+  const AttentionInput input = input_of(c);
+  MicrobatchContext context;
+  if (c.mask.documents) context.documents = testing::random_documents(c.rows, c.tokens, 0.1);
+  const at::Tensor grad_out = at::randn({c.rows, c.kv_heads * c.sharing, c.tokens, c.v_head}, at::kDouble).to(c.type);
+  const Results ours = run(input, c.type, grad_out, [&](const AttentionInput& in) { return attend(in, context); });
+  const Results oracle = run(input, at::kDouble, grad_out,
+                             [&](const AttentionInput& in) { return testing::plain_attention(in, context.documents); });
+  const char* names[] = {"output", "grad q", "grad k", "grad v", "grad sinks"};
+  ASSERT_EQ(ours.size(), oracle.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_EQ(ours[i].scalar_type(), c.type);
+    const double error = (ours[i].to(at::kDouble) - oracle[i]).abs().max().item<double>();
+    EXPECT_LE(error, tolerance * (1 + oracle[i].abs().max().item<double>())) << names[i] << " of " << c;
+  }
+}
+
+TEST(AttentionCoreTest, EveryMaskMatchesPlainAttention) {
+  at::manual_seed(1);
+  std::mt19937 random(1);
+  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  for (int i = 0; i < 120; ++i) {
+    Case c{
+        .rows = pick({1, 2, 3}),
+        .kv_heads = pick({1, 2}),
+        .sharing = pick({1, 3}),
+        .tokens = pick({1, 37, 64, 200, 301}),
+        .head = pick({4, 12}),
+        .v_head = pick({4, 8, 12}),
+        .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
+        .sinks = pick({0, 1}) == 1};
+    expect_exact(c, 1e-12);
+  }
+}
+
+TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
+  at::manual_seed(2);
+  const AttentionMask masks[] = {
+      {}, {.window = 70}, {.chunk = 48}, {.documents = true}, {.window = 20, .documents = true}};
+  for (const AttentionMask& mask : masks) {
+    for (bool sinks : {false, true}) {
+      Case c{.sharing = 2, .tokens = 150, .head = 24, .v_head = 16, .mask = mask, .sinks = sinks};
+      c.type = at::kFloat;
+      expect_exact(c, 3e-6);
+      c.type = at::kBFloat16;
+      expect_exact(c, 0.03);
+    }
+  }
+}
+
+// Nothing changes for the models that have only the plain mask: their bits are LibTorch's.
+TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
+  at::manual_seed(3);
+  Case c{.sharing = 2, .tokens = 90, .type = at::kFloat};
+  const AttentionInput in = input_of(c);
+  const at::Tensor torchs = at::scaled_dot_product_attention(in.q, in.k, in.v, {}, 0.0, true, in.scale, true);
+  EXPECT_TRUE(attend(in, {}).equal(torchs));
+  AttentionInput wide = in;
+  wide.mask = {.window = 90, .chunk = 90, .documents = true};
+  MicrobatchContext one_document;
+  one_document.documents = at::full({2, 90}, 4, at::kLong);
+  EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
+}
+
+// The kernel for float64 on other devices, and shapes alone for dry runs.
+TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
+  at::manual_seed(4);
+  const AttentionInput in = input_of({.sharing = 2, .tokens = 30, .v_head = 8});
+  const Band band{.first = -6, .last = 0};
+  auto fused = make_cpu_attention_kernel(0.3), plain = make_plain_attention_kernel(0.3);
+  const BlockOutput one = fused->forward(in.q, in.k, in.v, band), other = plain->forward(in.q, in.k, in.v, band);
+  EXPECT_TRUE(at::allclose(one.out, other.out, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(one.lse, other.lse, 1e-12, 1e-12));
+  const at::Tensor grad = at::randn_like(one.out);
+  const BlockGradients a = fused->backward(grad, in.q, in.k, in.v, one, band);
+  const BlockGradients b = plain->backward(grad, in.q, in.k, in.v, one, band);
+  EXPECT_TRUE(at::allclose(a.q, b.q, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(a.k, b.k, 1e-12, 1e-12));
+  EXPECT_TRUE(at::allclose(a.v, b.v, 1e-12, 1e-12));
+}
+
+TEST(AttentionCoreTest, DryRunsHaveShapes) {
+  for (const AttentionMask& mask : {AttentionMask{}, AttentionMask{.window = 8}, AttentionMask{.chunk = 16}}) {
+    Case c{.sharing = 2, .tokens = 64, .v_head = 4, .mask = mask, .sinks = true};
+    AttentionInput in = input_of(c);
+    std::vector<at::Tensor> leaves;
+    for (at::Tensor* tensor : {&in.q, &in.k, &in.v, &in.sinks}) {
+      *tensor = tensor->to(at::kMeta).requires_grad_();
+      leaves.push_back(*tensor);
+    }
+    const at::Tensor out = attend(in, {});
+    EXPECT_EQ(out.sizes(), (std::vector<int64_t>{2, 4, 64, 4}));
+    const auto gradients = torch::autograd::grad({out}, leaves, {at::empty_like(out)});
+    for (size_t i = 0; i < leaves.size(); ++i) EXPECT_EQ(gradients[i].sizes(), leaves[i].sizes());
+  }
+}
+
+// The work of a window grows with the row's length, not with its square.
+TEST(AttentionPairsTest, HiddenBlocksAreSkipped) {
+  const auto scores = [](const std::vector<BlockPair>& pairs) {
+    int64_t sum = 0;
+    for (const BlockPair& pair : pairs) sum += pair.queries * pair.keys;
+    return sum;
+  };
+  const int64_t tokens = 4096;
+  const std::vector<Segment> row{{0, tokens}};
+  for (int64_t window : {16, 128, 512}) {
+    const auto pairs = visible_pairs(spans_of({}, 0, tokens), window, row, row);
+    EXPECT_LE(scores(pairs), tokens * (window + std::max<int64_t>(64, window / 2))) << "window " << window;
+  }
+  EXPECT_EQ(scores(visible_pairs(spans_of({}, 256, tokens), 0, row, row)), tokens * 256);
+  const at::Tensor documents = at::arange(tokens).div(64, "floor").unsqueeze(0);
+  EXPECT_EQ(scores(visible_pairs(spans_of(documents, 0, tokens), 0, row, row)), tokens * 64);
+}
+
+TEST(DocumentsTest, EndWithTheirEos) {
+  const int64_t eos = 2;
+  const at::Tensor tokens = at::tensor({7, 2, 5, 6, 2, 2, 9, 9}, at::kLong).view({1, 8});
+  EXPECT_TRUE(number_documents(tokens, eos).equal(at::tensor({0, 0, 1, 1, 1, 2, 3, 3}, at::kLong).view({1, 8})));
+}
+
+}  // namespace
+}  // namespace titan::nn
