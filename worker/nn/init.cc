@@ -32,11 +32,15 @@ void draw(uint64_t key, const CutNormal& distribution, int64_t begin, int64_t en
   });
 }
 
+int64_t product_until(at::IntArrayRef sizes, int64_t dim) {
+  return std::accumulate(sizes.begin(), sizes.begin() + dim, int64_t{1}, std::multiplies<int64_t>());
+}
+
 }  // namespace
 
 void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end, at::Tensor out) {
-  const int64_t size =
-      std::accumulate(parameter.shape.begin(), parameter.shape.end(), int64_t{1}, std::multiplies<int64_t>());
+  const int64_t size = std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(), int64_t{1},
+                                       std::multiplies<int64_t>());
   TORCH_CHECK(0 <= begin && begin <= end && end <= size, parameter.fqn, ": elements [", begin, ", ", end,
               ") are outside of its ", size);
   TORCH_CHECK(out.numel() == end - begin && out.is_contiguous() && out.is_cpu(), parameter.fqn,
@@ -55,6 +59,32 @@ void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end,
   const at::Tensor values = out.scalar_type() == at::kFloat ? out : at::empty({end - begin}, at::kFloat);
   draw(stream_key(seed, parameter.fqn), distribution, begin, end, values.data_ptr<float>());
   if (!values.is_same(out)) out.copy_(values.view(out.sizes()));
+}
+
+void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64_t>& offset, at::Tensor out) {
+  const std::vector<int64_t>& shape = parameter.global_shape;
+  const auto dims = static_cast<int64_t>(shape.size());
+  TORCH_CHECK(out.dim() == dims && static_cast<int64_t>(offset.size()) == dims && out.is_contiguous(), parameter.fqn,
+              ": a box of ", out.sizes(), " in a parameter of ", at::IntArrayRef(shape));
+  if (out.numel() == 0) return;
+  // The trailing dims that the box has whole, and the one before them, are one run of elements.
+  int64_t run_dim = dims;
+  while (run_dim > 0) {
+    --run_dim;
+    if (out.size(run_dim) != shape[run_dim]) break;
+  }
+  const int64_t run = out.numel() / product_until(out.sizes(), run_dim);
+  at::Tensor flat = out.view({-1});
+  std::vector<int64_t> index(run_dim, 0);
+  for (int64_t done = 0; done < out.numel(); done += run) {
+    int64_t begin = 0;
+    for (int64_t d = 0; d < dims; ++d) begin = begin * shape[d] + offset[d] + (d < run_dim ? index[d] : 0);
+    fill(parameter, seed, begin, begin + run, flat.narrow(0, done, run));
+    for (int64_t d = run_dim; d-- > 0;) {
+      if (++index[d] < out.size(d)) break;
+      index[d] = 0;
+    }
+  }
 }
 
 }  // namespace titan::nn

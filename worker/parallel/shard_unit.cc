@@ -1,6 +1,7 @@
 #include "worker/parallel/shard_unit.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace titan::parallel {
 namespace {
@@ -11,11 +12,16 @@ int64_t product(const std::vector<int64_t>& shape, size_t from) {
   return numel;
 }
 
-ShardedParameter place(nn::Parameter& parameter, int rank, int world, int64_t offset) {
+int64_t product_before(const std::vector<int64_t>& shape, int64_t dim) {
+  return product(std::vector<int64_t>(shape.begin(), shape.begin() + dim), 0);
+}
+
+ShardedParameter place_parameter(nn::Parameter& parameter, int64_t dim, int rank, int world, int64_t offset) {
   ShardedParameter placed;
   placed.parameter = &parameter;
-  placed.total_rows = parameter.shape.empty() ? 1 : parameter.shape[0];
-  placed.row_numel = product(parameter.shape, 1);
+  placed.dim = dim;
+  placed.total_rows = parameter.shape.empty() ? 1 : parameter.shape[dim];
+  placed.row_numel = placed.total_rows == 0 ? 0 : product(parameter.shape, 0) / placed.total_rows;
   placed.chunk_rows = (placed.total_rows + world - 1) / world;
   placed.first_row = std::min(placed.chunk_rows * rank, placed.total_rows);
   placed.rows = std::min(placed.chunk_rows * (rank + 1), placed.total_rows) - placed.first_row;
@@ -26,14 +32,15 @@ ShardedParameter place(nn::Parameter& parameter, int rank, int world, int64_t of
 // The rows of `placed` as a view of a flat shard.
 at::Tensor rows_of(const at::Tensor& flat, const ShardedParameter& placed) {
   std::vector<int64_t> shape = placed.parameter->shape;
-  if (!shape.empty()) shape[0] = placed.rows;
+  if (!shape.empty()) shape[placed.dim] = placed.rows;
   return flat.narrow(0, placed.offset, placed.rows * placed.row_numel).view(shape);
 }
 
-// Copies between a full parameter [total_rows, row_numel] and its padded pieces [world, shard]; `to_pieces` tells the
-// way.
+// Copies between a full parameter and its padded pieces [world, shard]; `to_pieces` tells the way.
 void copy_pieces(const at::Tensor& full, const at::Tensor& pieces, const ShardedParameter& placed, bool to_pieces) {
   const int64_t world = pieces.size(0);
+  const int64_t outer = placed.parameter->shape.empty() ? 1 : product_before(placed.parameter->shape, placed.dim);
+  const int64_t inner = placed.row_numel / outer;
   const auto copy = [to_pieces](at::Tensor whole, at::Tensor piece) {
     if (to_pieces) {
       piece.copy_(whole);
@@ -41,36 +48,46 @@ void copy_pieces(const at::Tensor& full, const at::Tensor& pieces, const Sharded
       whole.copy_(piece);
     }
   };
-  const int64_t piece_numel = placed.chunk_rows * placed.row_numel;
   if (placed.total_rows == world * placed.chunk_rows) {
-    copy(full.view({world, piece_numel}), pieces.narrow(1, placed.offset, piece_numel));
+    const int64_t piece_numel = placed.chunk_rows * placed.row_numel;
+    // [world, outer, chunk * inner] on both sides.
+    copy(full.view({outer, world, placed.chunk_rows * inner}).transpose(0, 1),
+         pieces.narrow(1, placed.offset, piece_numel).unflatten(1, {outer, placed.chunk_rows * inner}));
     return;
   }
+  const at::Tensor rows_inside = full.view({outer, placed.total_rows, inner});
   for (int64_t rank = 0; rank < world; ++rank) {
     const int64_t first = std::min(rank * placed.chunk_rows, placed.total_rows);
     const int64_t rows = std::min(first + placed.chunk_rows, placed.total_rows) - first;
     if (rows == 0) break;
-    copy(full.narrow(0, first, rows).view({-1}), pieces[rank].narrow(0, placed.offset, rows * placed.row_numel));
+    copy(rows_inside.narrow(1, first, rows),
+         pieces[rank].narrow(0, placed.offset, rows * placed.row_numel).view({outer, rows, inner}));
   }
 }
 
 }  // namespace
 
+std::vector<int64_t> ShardedParameter::global_offset() const {
+  std::vector<int64_t> start = parameter->offset;
+  if (!start.empty()) start[dim] += first_row;
+  return start;
+}
+
+at::Tensor ShardedParameter::piece_of(at::Tensor whole) const {
+  const std::vector<int64_t> start = global_offset();
+  for (size_t d = 0; d < start.size(); ++d) {
+    whole = whole.narrow(static_cast<int64_t>(d), start[d], value.size(static_cast<int64_t>(d)));
+  }
+  return whole;
+}
+
 ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, const ShardUnitOptions& options)
     : name_(std::move(name)), options_(options), world_(options.shard_group->size()) {
-  int64_t shard_numel = 0;
-  for (nn::Parameter* parameter : parameters) {
-    parameters_.push_back(place(*parameter, options.shard_group->rank(), world_, shard_numel));
-    const ShardedParameter& placed = parameters_.back();
-    shard_numel += placed.chunk_rows * placed.row_numel;
-    padded_ |= placed.total_rows != world_ * placed.chunk_rows;
-  }
+  place(std::move(parameters));
   const auto on_device = at::TensorOptions().device(options.device->torch_device());
   const Precision& precision = options_.precision;
-  master_ = at::zeros({shard_numel}, on_device.dtype(precision.master));  // The padding stays zero.
-  gradients_ = at::zeros({shard_numel}, on_device.dtype(precision.master));
-  aliased_ = world_ == 1 && precision.param == precision.master;
-  direct_ = world_ > 1 && parameters_.size() == 1;
+  aliased_ = world_ == 1 && precision.param == precision.master && !options_.offload;
+  direct_ = world_ > 1 && parameters_.size() == 1 && options_.dim == 0;
   for (ShardedParameter& placed : parameters_) {
     placed.value = rows_of(master_, placed);
     placed.grad = rows_of(gradients_, placed);
@@ -85,6 +102,35 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   unsharded_ = aliased_;
 }
 
+// Lays the flat shard out: kPartial parameters first, so that one all-reduce sums them.
+void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
+  const auto is_partial = [](const nn::Parameter& one) { return one.on_tensor_axis == nn::OnTensorAxis::kPartial; };
+  parameters_.resize(parameters.size());
+  int64_t shard_numel = 0;
+  for (const bool partial : {true, false}) {
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      if (is_partial(*parameters[i]) != partial) continue;
+      parameters_[i] = place_parameter(*parameters[i], options_.dim, options_.shard_group->rank(), world_, shard_numel);
+      const ShardedParameter& placed = parameters_[i];
+      shard_numel += placed.chunk_rows * placed.row_numel;
+      padded_ |= placed.total_rows != world_ * placed.chunk_rows;
+    }
+    if (partial) partial_numel_ = shard_numel;
+  }
+  if (options_.tensor_group == nullptr || options_.tensor_group->size() == 1) partial_numel_ = 0;
+  const bool tensor_leader = options_.tensor_group == nullptr || options_.tensor_group->rank() == 0;
+  const bool first_replica = options_.replicate_group == nullptr || options_.replicate_group->rank() == 0;
+  for (ShardedParameter& placed : parameters_) {
+    const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
+    placed.primary = first_replica && (split || tensor_leader);
+  }
+  const auto options = at::TensorOptions()
+                           .device(options_.offload ? at::Device(at::kCPU) : options_.device->torch_device())
+                           .dtype(options_.precision.master);
+  master_ = at::zeros({shard_numel}, options);  // The padding stays zero.
+  gradients_ = at::zeros({shard_numel}, options);
+}
+
 void ShardUnit::allocate_weight(nn::Parameter& parameter, int64_t numel) {
   const int64_t bytes = numel * static_cast<int64_t>(parameter.weight.element_size());
   options_.device->resize_storage(*parameter.weight.storage().unsafeGetStorageImpl(), bytes);
@@ -93,7 +139,7 @@ void ShardUnit::allocate_weight(nn::Parameter& parameter, int64_t numel) {
 void ShardUnit::begin_unshard() {
   if (unsharded_ || gathered_.defined()) return;
   at::NoGradGuard no_grad;
-  const at::ScalarType type = options_.precision.param;
+  const auto type = at::TensorOptions().device(options_.device->torch_device()).dtype(options_.precision.param);
   if (direct_) {
     // Only the last ranks' pieces are short, so that the weight is the start of the gathered pieces.
     const int64_t shard = master_.numel();
@@ -101,12 +147,12 @@ void ShardUnit::begin_unshard() {
     allocate_weight(parameter, world_ * shard);
     gathered_ = parameter.weight.variable_data().as_strided({world_, shard}, {shard, 1});
   } else if (world_ > 1) {
-    gathered_ = at::empty({world_, master_.numel()}, master_.options().dtype(type));
+    gathered_ = at::empty({world_, master_.numel()}, type);
   } else {
     gathered_ = master_.view({1, -1});  // copy_out converts.
     return;
   }
-  gather_ = options_.shard_group->all_gather(gathered_, master_.to(type));
+  gather_ = options_.shard_group->all_gather(gathered_, master_.to(type.device(), options_.precision.param));
 }
 
 void ShardUnit::unshard() {
@@ -123,8 +169,7 @@ void ShardUnit::copy_out(const at::Tensor& gathered) {
   for (ShardedParameter& placed : parameters_) {
     allocate_weight(*placed.parameter, placed.total_rows * placed.row_numel);
     // variable_data() shares the storage but not the version counter: graphs that saved the weight stay valid.
-    const at::Tensor full = placed.parameter->weight.variable_data().view({placed.total_rows, placed.row_numel});
-    copy_pieces(full, gathered, placed, /*to_pieces=*/false);
+    copy_pieces(placed.parameter->weight.variable_data(), gathered, placed, /*to_pieces=*/false);
   }
 }
 
@@ -136,25 +181,49 @@ void ShardUnit::reshard() {
   unsharded_ = false;
 }
 
-void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
+void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
   TORCH_CHECK(gradients.size() == parameters_.size(), name_, ": ", gradients.size(), " gradients for ",
               parameters_.size(), " parameters");
-  TORCH_CHECK(!reduced_.defined(), name_, ": the previous reduction is still in flight");
   at::NoGradGuard no_grad;
-  last_ = last;
   if (world_ == 1) {
     accumulate_local(gradients);
     return;
   }
-  const auto options = master_.options().dtype(options_.precision.reduce);
+  added_.resize(parameters_.size());
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    if (added_[i].defined()) {
+      added_[i].add_(gradients[i]);
+    } else {
+      // Sums are held as they will be reduced. The tensor is taken over when nobody else can see its memory.
+      const bool ours = gradients[i].is_contiguous() && gradients[i].storage().use_count() == 1;
+      added_[i] = gradients[i].to(options_.precision.reduce, /*non_blocking=*/false, /*copy=*/!ours);
+    }
+  }
+}
+
+void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
+  TORCH_CHECK(!reduced_.defined(), name_, ": the previous reduction is still in flight");
+  at::NoGradGuard no_grad;
+  const bool wait_for_more = ++contributions_ < options_.users;
+  if (world_ == 1 || wait_for_more || !added_.empty()) {
+    add_gradients(std::move(gradients));
+    gradients = {};
+  }
+  if (wait_for_more) return;
+  contributions_ = 0;
+  last_ = last;
+  if (world_ == 1) return;
+  if (!added_.empty()) gradients = std::exchange(added_, {});
+  TORCH_CHECK(gradients.size() == parameters_.size(), name_, ": ", gradients.size(), " gradients for ",
+              parameters_.size(), " parameters");
+  const auto options = master_.options().device(options_.device->torch_device()).dtype(options_.precision.reduce);
   const bool all_written =
       !padded_ && std::all_of(gradients.begin(), gradients.end(), [](const at::Tensor& one) { return one.defined(); });
   pieces_ = all_written ? at::empty({world_, master_.numel()}, options) : at::zeros({world_, master_.numel()}, options);
   for (size_t i = 0; i < parameters_.size(); ++i) {
     if (!gradients[i].defined()) continue;
-    const ShardedParameter& placed = parameters_[i];
-    const at::Tensor full = gradients[i].contiguous().view({placed.total_rows, placed.row_numel});
-    copy_pieces(full, pieces_, placed, /*to_pieces=*/true);
+    copy_pieces(gradients[i].contiguous(), pieces_, parameters_[i], /*to_pieces=*/true);
     gradients[i].reset();
   }
   reduced_ = at::empty({master_.numel()}, options);
@@ -194,15 +263,36 @@ void ShardUnit::finish_reduce() {
     accumulate(reduced_);
     reduced_.reset();
   }
-  if (!last_ || options_.replicate_group == nullptr || options_.replicate_group->size() == 1) return;
+  if (!last_) return;
+  if (partial_numel_ == 0) return begin_replicate_sum();
+  if (partial_.defined()) return;
+  // A copy unless the types agree: then it is the gradient shard itself.
+  partial_ = gradients_.narrow(0, 0, partial_numel_).to(on_device(), options_.precision.reduce);
+  tensor_sum_ = options_.tensor_group->all_reduce(partial_);
+}
+
+void ShardUnit::finish_tensor_sum() {
+  finish_reduce();
+  if (!partial_.defined()) return;
+  at::NoGradGuard no_grad;
+  tensor_sum_.wait();
+  at::Tensor place = gradients_.narrow(0, 0, partial_numel_);
+  if (!partial_.is_alias_of(gradients_)) place.copy_(partial_);
+  partial_.reset();
+  begin_replicate_sum();
+}
+
+void ShardUnit::begin_replicate_sum() {
   last_ = false;
-  replicated_ = gradients_.to(options_.precision.reduce);  // The gradient shard itself when the types agree.
+  if (options_.replicate_group == nullptr || options_.replicate_group->size() == 1) return;
+  replicated_ = gradients_.to(on_device(), options_.precision.reduce);  // The shard itself when the types agree.
   replicate_ = options_.replicate_group->all_reduce(replicated_);
 }
 
 void ShardUnit::finish_gradients() {
-  finish_reduce();
+  finish_tensor_sum();
   if (!replicated_.defined()) return;
+  at::NoGradGuard no_grad;
   replicate_.wait();
   if (!replicated_.is_same(gradients_)) gradients_.copy_(replicated_);
   replicated_.reset();

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <functional>
 #include <string>
 #include <vector>
@@ -19,26 +20,38 @@ enum class Keep {
   kUntilStepEnd,   // Gathered once a step.
 };
 
-// This rank's rows of one parameter. A rank holds what torch.chunk along dim 0 gives it: ceil(rows / ranks) rows, the
-// last ranks fewer or none; in the flat shard every rank's piece is padded to the same size.
+// This rank's rows of one parameter; a row is an index of dim `dim`. A rank holds what torch.chunk along that dim gives
+// it: ceil(rows / ranks) rows, the last ranks fewer or none; in the flat shard every rank's piece is padded to the same
+// size.
 struct ShardedParameter {
   nn::Parameter* parameter = nullptr;
+  int64_t dim = 0;
   int64_t total_rows = 0;
   int64_t row_numel = 0;
   int64_t chunk_rows = 0;  // Rows of a full piece.
-  int64_t first_row = 0;   // This rank's rows are [first_row, first_row + rows).
+  int64_t first_row = 0;   // This rank's rows are [first_row, first_row + rows) of parameter->shape.
   int64_t rows = 0;
-  int64_t offset = 0;  // Start in the flat shard, in elements.
-  at::Tensor value;    // [rows, ...]: view of the unit's master shard.
-  at::Tensor grad;     // [rows, ...]: view of the unit's gradient shard.
+  int64_t offset = 0;   // Start in the flat shard, in elements.
+  at::Tensor value;     // parameter->shape with `rows` in dim `dim`: view of the unit's master shard.
+  at::Tensor grad;      // The same of the unit's gradient shard.
+  bool primary = true;  // Of the ranks that hold this same piece, the one that counts it and writes it.
+
+  // Where the piece starts in the whole parameter, over all axes.
+  std::vector<int64_t> global_offset() const;
+  // The piece of a tensor of the whole parameter's shape.
+  at::Tensor piece_of(at::Tensor whole) const;
 };
 
 struct ShardUnitOptions {
   const comm::Group* shard_group = nullptr;      // FSDP axis: weights are gathered, gradients reduce-scattered over it.
   const comm::Group* replicate_group = nullptr;  // HSDP axis: gradient shards are all-reduced over it.
+  const comm::Group* tensor_group = nullptr;     // Gradient shards of kPartial parameters are all-reduced over it.
   comm::Device* device = nullptr;
   Precision precision;
   Keep keep = Keep::kNothing;
+  int64_t dim = 0;  // Along which parameters are cut.
+  int users = 1;    // Blocks whose backward passes bring gradients in every microbatch; the last one's are reduced.
+  bool offload = false;  // Master and gradient shards stay in the host's memory.
 };
 
 // Parameters that are gathered together by one flat all-gather and whose gradients are reduced by one reduce-scatter.
@@ -52,6 +65,14 @@ class ShardUnit {
   std::vector<ShardedParameter>& parameters() { return parameters_; }
   const Precision& precision() const { return options_.precision; }
   Keep keep() const { return options_.keep; }
+  int users() const { return options_.users; }
+  // One more block reads these parameters and brings gradients; the weights stay as long as it says.
+  void share(Keep keep) {
+    ++options_.users;
+    options_.keep = std::max(options_.keep, keep);
+  }
+  // This rank's gradients as one flat tensor, for sums beyond the groups above.
+  at::Tensor& gradient_shard() { return gradients_; }
 
   // Starts gathering the weights; returns at once. Nothing to do when they are there or on their way.
   void begin_unshard();
@@ -60,11 +81,18 @@ class ShardUnit {
   // Frees the weights.
   void reshard();
 
-  // Starts reducing one microbatch's gradients, in the order of parameters(); an undefined one counts as zero.
-  // `last`: no microbatch follows in this step, so replicas are summed as well.
+  // Adds one microbatch's gradients, in the order of parameters(), to what begin_reduce() will reduce; an undefined one
+  // counts as zero. They are held unsharded.
+  void add_gradients(std::vector<at::Tensor> gradients);
+  // Adds these gradients and starts reducing all that came since the last reduction. `last`: no microbatch follows in
+  // this step, so partial gradients and replicas are summed as well. With several users, only the last one's call of a
+  // microbatch reduces.
   void begin_reduce(std::vector<at::Tensor> gradients, bool last);
-  // Adds the reduced gradients to the gradient shard and, after the last microbatch, starts the sum over replicas.
+  // Adds the reduced gradients to the gradient shard and, after the last microbatch, starts the sum over the tensor
+  // axis or replicas.
   void finish_reduce();
+  // After the last microbatch: waits for the sum over the tensor axis and starts the one over replicas.
+  void finish_tensor_sum();
   // Returns once the gradient shard holds the sum over all ranks and microbatches.
   void finish_gradients();
   // The next reduced gradients replace what the gradient shard holds.
@@ -76,13 +104,16 @@ class ShardUnit {
   int64_t reduce_bytes() const;
 
  private:
+  at::Device on_device() const { return options_.device->torch_device(); }
+  void place(std::vector<nn::Parameter*> parameters);
   void copy_out(const at::Tensor& gathered);
   void allocate_weight(nn::Parameter& parameter, int64_t numel);
   void accumulate(const at::Tensor& reduced);
   void accumulate_local(const std::vector<at::Tensor>& gradients);
+  void begin_replicate_sum();
 
   const std::string name_;
-  const ShardUnitOptions options_;
+  ShardUnitOptions options_;
   const int world_;  // Ranks of the shard group.
   std::vector<ShardedParameter> parameters_;
   at::Tensor master_;     // [shard]: this rank's pieces, one after the other, padded.
@@ -93,11 +124,17 @@ class ShardUnit {
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;
+  int contributions_ = 0;          // Users that brought gradients of the present microbatch.
+  int64_t partial_numel_ = 0;      // The flat shard begins with the kPartial parameters.
+  std::vector<at::Tensor> added_;  // Unsharded gradients that wait for begin_reduce(), by parameter.
   comm::Pending gather_;
   at::Tensor gathered_;  // [world, shard] while a gather is in flight.
   comm::Pending reduce_;
   at::Tensor pieces_;   // [world, shard]: the gradients that are being reduced.
   at::Tensor reduced_;  // [shard] while a reduction is in flight.
+  comm::Pending tensor_sum_;
+  at::Tensor
+      partial_;  // Gradient shard of the kPartial parameters in reduce precision while the tensor axis is summed.
   comm::Pending replicate_;
   at::Tensor replicated_;  // Gradient shard in reduce precision while replicas are summed.
 };

@@ -48,6 +48,30 @@ TEST(RandomTest, PhiloxMatchesKnownAnswer) {
   EXPECT_EQ(later[2][3], word[2][8]);
 }
 
+// However a mesh cuts a parameter, the parts are the whole one's.
+TEST(FillTest, BoxesAreCutFromTheWhole) {
+  const Init init{Init::Kind::kTruncatedNormal, 0.02, -2, 2};
+  for (const std::vector<int64_t>& shape : {std::vector<int64_t>{37}, {7, 130}, {3, 5, 67}, {}}) {
+    const Parameter p{"layers.1.moe.experts.w1", shape, init, {}};
+    at::Tensor whole = at::empty(shape);
+    fill(p, 5, 0, whole.numel(), whole.view({-1}));
+    for (int repeat = 0; repeat < 20; ++repeat) {
+      at::Tensor part = whole;
+      std::vector<int64_t> offset;
+      for (size_t d = 0; d < shape.size(); ++d) {
+        const bool is_cut = at::randint(2, {1}).item<int64_t>() == 1;
+        const int64_t first = is_cut ? at::randint(shape[d], {1}).item<int64_t>() : 0;
+        const int64_t count = is_cut ? at::randint(shape[d] - first + 1, {1}).item<int64_t>() : shape[d];
+        part = part.narrow(static_cast<int64_t>(d), first, count);
+        offset.push_back(first);
+      }
+      at::Tensor drawn = at::full(part.sizes(), 77.0F);
+      fill_box(p, 5, offset, drawn);
+      EXPECT_TRUE(drawn.equal(part)) << part.sizes() << " of " << at::IntArrayRef(shape);
+    }
+  }
+}
+
 // Any mesh must start from the same weights: bits depend on neither the slice nor the threads.
 TEST(FillTest, SlicesJoinToTheWhole) {
   const Parameter p = parameter("layers.3.attention.wq.weight", 10007, {Init::Kind::kTruncatedNormal, 0.02, -2, 2});

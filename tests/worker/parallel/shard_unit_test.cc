@@ -103,6 +103,110 @@ TEST(ShardUnitTest, ReducesAndAccumulates) {
       });
 }
 
+// Cut along another dim than the first: the same pieces, gradients and weights as by hand.
+TEST(ShardUnitTest, CutsTheSecondDim) {
+  for (const int world : {2, 3, 4}) {
+    testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+      std::deque<nn::Parameter> parameters;
+      parameters.push_back({"experts", {2, 5, 3}, {}, {}});
+      parameters.push_back({"biases", {2, 8}, {}, {}});
+      ShardUnit unit("unit", pointers(parameters),
+                     {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get(), .dim = 1});
+      for (ShardedParameter& placed : unit.parameters()) {
+        placed.value.copy_(placed.piece_of(counted(*placed.parameter, 1)));
+      }
+      unit.unshard();
+      std::vector<at::Tensor> gradients;
+      for (nn::Parameter& parameter : parameters) {
+        EXPECT_TRUE(parameter.weight.equal(counted(parameter, 1))) << parameter.fqn;
+        gradients.push_back(counted(parameter, self.rank));
+      }
+      unit.begin_reduce(std::move(gradients), /*last=*/true);
+      unit.finish_gradients();
+      for (ShardedParameter& placed : unit.parameters()) {
+        const at::Tensor sum = world * counted(*placed.parameter, 0) + world * (world - 1) / 2;
+        EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum))) << placed.parameter->fqn;
+      }
+    });
+  }
+}
+
+// Parts of a gradient are summed over the tensor axis, once a step; whole and split ones are left alone. One rank of
+// those that hold the same piece counts it.
+TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
+  testing::run_ranks({.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor},
+                     [](testing::ThreadRank& self) {
+                       std::deque<nn::Parameter> parameters;
+                       for (const char* name : {"whole", "partial", "split", "partial_too"}) {
+                         parameters.push_back({name, {5, 3}, {}, {}});
+                       }
+                       parameters[1].on_tensor_axis = parameters[3].on_tensor_axis = nn::OnTensorAxis::kPartial;
+                       parameters[2].on_tensor_axis = nn::OnTensorAxis::kSplit;
+                       ShardUnit unit("unit", pointers(parameters),
+                                      {.shard_group = &self.mesh->group(Axis::kFsdp),
+                                       .replicate_group = &self.mesh->group(Axis::kReplicate),
+                                       .tensor_group = &self.mesh->group(Axis::kTensor),
+                                       .device = self.device.get()});
+                       const auto before = self.ledger.counts();
+                       for (const bool last : {false, true}) {
+                         std::vector<at::Tensor> gradients;
+                         for (nn::Parameter& one : parameters) gradients.push_back(counted(one, self.rank));
+                         unit.begin_reduce(std::move(gradients), last);
+                         unit.finish_reduce();
+                       }
+                       unit.finish_gradients();
+                       EXPECT_EQ(comm::subtract(self.ledger.counts(), before).at("tp/all_reduce").calls, 1);
+                       const int tensor = self.mesh->group(Axis::kTensor).rank();
+                       const bool leader = self.mesh->group(Axis::kReplicate).rank() == 0;
+                       for (ShardedParameter& placed : unit.parameters()) {
+                         // Ranks 2 * i + tensor, i = 0 to 3, bring counted() + rank in each of two microbatches.
+                         const at::Tensor numbers = counted(*placed.parameter, 0);
+                         const bool partial = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kPartial;
+                         const at::Tensor sum = partial ? 16 * numbers + 2 * 28 : 8 * numbers + 2 * (12 + 4 * tensor);
+                         EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum))) << placed.parameter->fqn;
+                         const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
+                         EXPECT_EQ(placed.primary, leader && (split || tensor == 0)) << placed.parameter->fqn;
+                       }
+                     });
+}
+
+// Gradients that are added unsharded (pipeline microbatches, a parameter that two blocks read) are reduced once, with
+// the last.
+TEST(ShardUnitTest, ReducesOnceWhatWasAdded) {
+  for (const int world : {1, 2}) {
+    testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+      for (const bool shared : {false, true}) {
+        auto parameters = uneven_parameters();
+        ShardUnit unit("unit", pointers(parameters),
+                       {.shard_group = &self.mesh->group(Axis::kFsdp), .device = self.device.get()});
+        if (shared) unit.share(Keep::kNothing);
+        const auto gradients = [&](double start) {
+          std::vector<at::Tensor> all;
+          for (nn::Parameter& one : parameters) all.push_back(counted(one, start));
+          return all;
+        };
+        const auto before = self.ledger.counts();
+        if (shared) {
+          unit.begin_reduce(gradients(1), /*last=*/true);
+          unit.finish_reduce();
+        } else {
+          unit.add_gradients(gradients(0));
+          unit.add_gradients(gradients(1));
+        }
+        unit.begin_reduce(gradients(2), /*last=*/true);
+        unit.finish_gradients();
+        const auto traffic = comm::subtract(self.ledger.counts(), before);
+        EXPECT_EQ(world > 1 ? traffic.at("fsdp/reduce_scatter").calls : 1, 1);
+        for (ShardedParameter& placed : unit.parameters()) {
+          if (placed.rows == 0) continue;
+          const at::Tensor sum = world * ((shared ? 2 : 3) * counted(*placed.parameter, 0) + 3);
+          EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum))) << placed.parameter->fqn << shared;
+        }
+      }
+    });
+  }
+}
+
 // Resharding gives the memory back; what a graph saved is valid again after the refill; used while empty, backward
 // throws.
 TEST(ShardUnitTest, StorageIsFreedAndRefilledBelowAutograd) {
