@@ -1,0 +1,66 @@
+#include "tests/testing/flop_counter.h"
+
+// Compiled with NDEBUG, as the wheel is: RecordFunction::inputs() asserts a flag that only debug builds of LibTorch
+// set.
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
+
+#include <cstring>
+#include <memory>
+
+namespace titan::testing {
+namespace {
+
+using Inputs = c10::ArrayRef<const c10::IValue>;
+
+int64_t product(const c10::IValue& left, const c10::IValue& right) {
+  return 2 * left.toTensor().numel() * right.toTensor().size(-1);
+}
+
+// q, k, v [B, H, T, D], and how many products as large as the scores' and as the values' there are.
+int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
+  const at::Tensor &q = qkv[0].toTensor(), &k = qkv[1].toTensor(), &v = qkv[2].toTensor();
+  const int64_t scores = q.size(0) * q.size(1) * q.size(2) * k.size(2);
+  return 2 * scores * (score_products * q.size(3) + value_products * v.size(3));
+}
+
+}  // namespace
+
+struct FlopCallback {
+  static thread_local FlopCounter* current;
+
+  static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+    if (current != nullptr) count(*current, function.name(), function.inputs());
+    return nullptr;
+  }
+
+  static void count(FlopCounter& counter, const char* name, Inputs inputs) {
+    const auto is = [name](const char* other) { return std::strcmp(name, other) == 0; };
+    if (is("aten::mm") || is("aten::bmm")) {
+      counter.products_ += product(inputs[0], inputs[1]);
+    } else if (is("aten::addmm") || is("aten::baddbmm")) {
+      counter.products_ += product(inputs[1], inputs[2]);
+    } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
+      counter.attentions_ += attention(inputs, 1, 1);
+    } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
+      // After the gradient: the scores once more and their gradients to q and k; gradients of weights and of v.
+      counter.attentions_ += attention(inputs.slice(1), 3, 2);
+    }
+  }
+};
+
+thread_local FlopCounter* FlopCallback::current = nullptr;
+
+FlopCounter::FlopCounter() {
+  FlopCallback::current = this;
+  handle_ = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&FlopCallback::enter).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
+}
+
+FlopCounter::~FlopCounter() {
+  at::removeCallback(handle_);
+  FlopCallback::current = nullptr;
+}
+
+}  // namespace titan::testing

@@ -1,0 +1,133 @@
+#include <c10/core/CPUAllocator.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/parallel/tiny_decoder.h"
+#include "worker/parallel/tensor.h"
+
+namespace titan::parallel {
+namespace {
+
+using mesh::Axis;
+
+// Sees every allocation that LibTorch makes on the CPU; remembers the largest one of each thread.
+class WatchingAllocator final : public c10::Allocator {
+ public:
+  explicit WatchingAllocator(c10::Allocator* inner) : inner_(inner) {}
+  c10::DataPtr allocate(size_t bytes) override {
+    largest() = std::max(largest(), bytes);
+    return inner_->allocate(bytes);
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+  static size_t& largest() {
+    thread_local size_t bytes = 0;
+    return bytes;
+  }
+
+ private:
+  c10::Allocator* inner_;
+};
+
+void watch_allocations() {
+  static auto* allocator = [] {
+    auto* watching = new WatchingAllocator(c10::GetCPUAllocator());
+    c10::SetCPUAllocator(watching, /*priority=*/1);
+    return watching;
+  }();
+  (void)allocator;
+}
+
+struct Batch {
+  at::Tensor logits;  // Float64, [2, T, V]
+  at::Tensor labels;
+};
+
+Batch draw(int64_t length, int64_t vocabulary, double spread) {
+  auto generator = at::make_generator<at::CPUGeneratorImpl>(length + vocabulary);
+  Batch batch{at::randn({2, length, vocabulary}, generator, at::kDouble) * spread,
+              at::randint(vocabulary, {2, length}, generator, at::kLong)};
+  batch.labels.select(1, 0).fill_(nn::kIgnoredLabel);
+  return batch;
+}
+
+// Loss and gradient of a part of the columns against the whole row in float64, with wide ranges of logits and with more
+// columns than one chunk of rows holds.
+TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
+  testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
+    const comm::Group& group = self.mesh->group(Axis::kTensor);
+    const nn::Loss loss_of = vocabulary_parallel_loss(group);
+    for (const auto& [length, vocabulary, spread] :
+         {std::tuple<int64_t, int64_t, double>{5, 16, 1.0}, {7, 64, 300.0}, {40, int64_t{1} << 17, 3.0}}) {
+      const Batch batch = draw(length, vocabulary, spread);
+      for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 8e-3}}) {
+        SCOPED_TRACE(::testing::Message() << vocabulary << " columns, " << c10::toString(type));
+        // All compare with the same logits as this type holds them.
+        const at::Tensor whole = batch.logits.to(type).to(at::kDouble).set_requires_grad(true);
+        const at::Tensor expected = nn::cross_entropy_sum(whole, batch.labels) / 3;
+        const at::Tensor expected_gradient = torch::autograd::grad({expected}, {whole})[0].chunk(4, 2)[self.rank];
+
+        const at::Tensor own = whole.detach().chunk(4, 2)[self.rank].contiguous().to(type).set_requires_grad(true);
+        const at::Tensor before = own.detach().clone();
+        const at::Tensor loss = loss_of(own, batch.labels) / 3;
+        EXPECT_EQ(loss.scalar_type(), nn::accumulate_type(type));
+        EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, std::min(tolerance, 1e-6));
+        const at::Tensor gradient = torch::autograd::grad({loss}, {own})[0];
+        EXPECT_EQ(gradient.scalar_type(), type);
+        EXPECT_LE((gradient.to(at::kDouble) - expected_gradient).abs().max().item<double>(), tolerance);
+        EXPECT_TRUE(own.equal(before)) << "logits that somebody else holds were overwritten";
+      }
+    }
+  });
+}
+
+// With every label ignored the loss and its gradient are zero.
+TEST(VocabularyParallelLossTest, AllIgnored) {
+  testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
+    const at::Tensor logits = at::randn({1, 3, 4}).set_requires_grad(true);
+    const at::Tensor labels = at::full({1, 3}, nn::kIgnoredLabel, at::kLong);
+    const at::Tensor loss = vocabulary_parallel_loss(self.mesh->group(Axis::kTensor))(logits, labels);
+    EXPECT_EQ(loss.item<float>(), 0);
+    EXPECT_TRUE(torch::autograd::grad({loss}, {logits})[0].equal(at::zeros({1, 3, 4})));
+  });
+}
+
+TEST(VocabularyParallelLossTest, LabelOutsideIsAnError) {
+  testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
+    const at::Tensor labels = at::full({1, 3}, 8, at::kLong);
+    EXPECT_THROW(vocabulary_parallel_loss(self.mesh->group(Axis::kTensor))(at::zeros({1, 3, 4}), labels), c10::Error);
+  });
+}
+
+// Head, loss and backward pass on a part of the vocabulary: nothing as large as the whole vocabulary's logits is ever
+// allocated, and the logits' gradient takes the logits' own memory.
+TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
+  watch_allocations();
+  testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
+    constexpr int64_t kLength = 64, kVocabulary = 4096, kDim = 8;
+    constexpr size_t kPart = kLength * kVocabulary / 4 * sizeof(float);
+    const comm::Group& group = self.mesh->group(Axis::kTensor);
+    nn::Parameter weight{"output.weight", {kVocabulary, kDim}, {}, {}};
+    nn::Linear output(
+        [&](const std::string&, const std::vector<int64_t>&, nn::Init) -> nn::Parameter& { return weight; }, weight.fqn,
+        kDim, kVocabulary, {});
+    split_head(output, {.group = &group}, /*loss_parallel=*/true);
+    weight.weight = testing::part_of(testing::whole_value(weight, at::kFloat), weight).set_requires_grad(true);
+    const at::Tensor x = at::randn({1, kLength / 4, kDim}).set_requires_grad(true);
+    const at::Tensor labels = at::arange(kLength, at::kLong).view({1, kLength}) * 60;
+
+    WatchingAllocator::largest() = 0;
+    at::Tensor logits = output.forward(x);
+    const at::Tensor loss = vocabulary_parallel_loss(group)(logits, labels);
+    logits.reset();
+    EXPECT_LE(WatchingAllocator::largest(), kPart + 4096);
+    WatchingAllocator::largest() = 0;
+    (void)torch::autograd::grad({loss}, {x, weight.weight});
+    EXPECT_LE(WatchingAllocator::largest(), kPart / 4) << "the gradient of the logits has memory of its own";
+  });
+}
+
+}  // namespace
+}  // namespace titan::parallel
