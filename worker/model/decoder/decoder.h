@@ -1,8 +1,10 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/model/model.h"
 #include "worker/nn/attention.h"
@@ -11,8 +13,22 @@
 #include "worker/nn/moe.h"
 #include "worker/nn/rope.h"
 
-// What all families of decoders have in common; a family says how its layers are put together and drawn.
+// What all families of decoders have in common; a family says how its parameters are drawn, its spec says the rest.
 namespace titan::model {
+
+// Initial distributions of one layer.
+struct LayerInits {
+  nn::Init attention_in, attention_out;
+  std::optional<nn::Init> attention_bias, sinks;
+  nn::Init w1, w2_w3;  // Dense feed-forward.
+  nn::MoeOptions moe;  // Only its inits are read.
+};
+
+// The initial distributions of a whole decoder.
+struct DecoderInits {
+  nn::Init embedding, head;
+  std::function<LayerInits(int64_t layer)> layer;
+};
 
 class TokenEmbedding : public nn::Block {
  public:
@@ -22,16 +38,8 @@ class TokenEmbedding : public nn::Block {
   nn::Embedding tok_embeddings;
 };
 
-// Initial distributions of one layer.
-struct LayerInits {
-  nn::Init attention_in, attention_out;
-  std::optional<nn::Init> attention_bias, sinks;
-  nn::Init w1, w2, w3;  // Dense feed-forward.
-  nn::MoeOptions moe;   // Only its inits are read.
-};
-
 // Pre-norm residual block: h = x + attention(norm(x)); h + (feed_forward or moe)(norm(h)).
-class DecoderLayer : public nn::Block {
+class DecoderLayer : public nn::Block, public nn::HasExperts {
  public:
   // Mask, rotation, latent or grouped attention and experts follow from the spec and the layer's index. A null rope: no
   // positions in this layer.
@@ -39,6 +47,7 @@ class DecoderLayer : public nn::Block {
                std::shared_ptr<nn::Rope> rope);
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
   void init_buffers(at::Device device, at::ScalarType dtype) override;
+  nn::MixtureOfExperts* mixture() override { return moe.get(); }
 
   // In the order of their declaration: attention, then one of feed_forward and moe, then the norms.
   std::unique_ptr<nn::SelfAttention> attention;
@@ -56,9 +65,18 @@ class Head : public nn::Block {
   Head(const models::ModelSpec& spec, nn::Init init, nn::Parameter* tied = nullptr);
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
   std::vector<nn::Parameter*> shared_parameters() override;
+  bool tied() const { return tied_ != nullptr; }
 
   nn::RmsNorm norm;
-  std::optional<nn::Linear> output;  // Reads the tied weight when there is one.
+  nn::Linear output;
+
+ private:
+  nn::Parameter* tied_;
 };
+
+// The whole model: embedding, layers, head, and how they are split over a mesh. Errors: InvalidArgument names the
+// numbers of the spec that do not fit together.
+absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
+                                    const DecoderInits& inits);
 
 }  // namespace titan::model

@@ -1,0 +1,13 @@
+#include "worker/model/deepseek_v3/deepseek_v3.h"
+
+#include "worker/model/decoder/inits.h"
+
+namespace titan::model::deepseek_v3 {
+
+// The final norm has the epsilon of the others, as in the published model; torchtitan leaves it at LibTorch's default,
+// the smallest step of the activations' type.
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
+  return build_decoder(spec, options, common_inits(spec));
+}
+
+}  // namespace titan::model::deepseek_v3

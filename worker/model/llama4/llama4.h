@@ -1,0 +1,12 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "worker/model/model.h"
+
+// Llama 4: Llama's attention, with experts in every or every second layer; the iRoPE flavors keep every fourth layer
+// without positions and let the others attend inside fixed blocks.
+namespace titan::model::llama4 {
+
+absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options);
+
+}  // namespace titan::model::llama4
