@@ -15,7 +15,8 @@ class RankChecker {
     for (step_ = 0; step_ < schedule_.steps[rank_].size(); ++step_) {
       if (absl::Status bad = check_step(schedule_.steps[rank_][step_]); !bad.ok()) return bad;
     }
-    return check_complete();
+    if (absl::Status bad = check_complete(); !bad.ok()) return bad;
+    return early_reduction_;  // Only now: missing work is the better explanation.
   }
 
  private:
@@ -74,8 +75,8 @@ class RankChecker {
 
   absl::Status check_reduce(const Action& action) {
     for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
-      if (weights_.count({action.stage, microbatch}) == 0)
-        return wrong(action, absl::StrCat("comes before the weight gradient of microbatch ", microbatch));
+      if (weights_.count({action.stage, microbatch}) == 0 && early_reduction_.ok())
+        early_reduction_ = wrong(action, absl::StrCat("comes before the weight gradient of microbatch ", microbatch));
     }
     return reduced_.insert(action.stage).second ? absl::OkStatus() : wrong(action, "comes twice");
   }
@@ -110,6 +111,7 @@ class RankChecker {
   std::size_t step_ = 0;
   Done forwards_, inputs_, weights_;
   std::set<int> reduced_;
+  absl::Status early_reduction_;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "controller/cli/completion.h"
 #include "controller/cli/job_source.h"
 #include "controller/cli/node_commands.h"
+#include "controller/cli/schedule_commands.h"
 #include "controller/cli/suggest.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/verbs.h"
@@ -49,6 +50,34 @@ int config_help(const std::string& section) {
   }
   print(config::help(section));
   return kExitOk;
+}
+
+void add_schedule_verbs(CLI::App& root, Choice& choice) {
+  CLI::App* schedule = root.add_subcommand("schedule", "Pipeline schedules")->group("Other");
+  schedule->fallthrough()->allow_extras()->footer("");
+
+  auto request = std::make_shared<ScheduleRequest>();
+  request->source.check_files = false;
+  CLI::App& show = add_verb(*schedule, choice, "show",
+                            "Draw a pipeline schedule with its bubble and memory; of a configuration, a name or a file",
+                            "titanctl schedule show job.toml --nproc 8\n"
+                            "titanctl schedule show --schedule ZBVZeroBubble --ranks 4 --microbatches 8 --svg zbv.svg\n"
+                            "titanctl schedule show --csv mine.csv --costs 1,1.2,0.8,0.1",
+                            [&choice, request] {
+                              choice.takes_overrides = true;
+                              request->source.overrides = choice.overrides;
+                              return show_schedule(choice.globals, *request);
+                            });
+  show.add_option("file", request->source.file, "Configuration; none: --csv, or --schedule and sizes");
+  show.add_option("--schedule", request->name, "1F1B, GPipe, Interleaved1F1B, ...")->capture_default_str();
+  show.add_option("--ranks", request->ranks, "Pipeline ranks")->capture_default_str();
+  show.add_option("--microbatches", request->microbatches, "Microbatches of a step")->capture_default_str();
+  show.add_option("--stages-per-rank", request->stages_per_rank, "Stages of each rank; 0: as usual for the schedule");
+  show.add_option("--csv", request->csv, "File in torch's form: a row per rank, cells such as 0F3, 2I0, 2W0, 1B2");
+  show.add_option("--costs", request->costs, "F,I,W[,transfer]: time of each (1,1,1,0); B takes I + W");
+  show.add_flag("--overlap-pairs", request->pairs_overlap, "The halves of a paired step run at the same time");
+  show.add_option("--svg", request->svg, "File to draw into");
+  show.add_flag("--as-csv", request->write_csv, "Print the schedule in torch's form instead");
 }
 
 void add_config_verbs(CLI::App& root, Choice& choice) {
@@ -139,6 +168,7 @@ void add_other_verbs(CLI::App& root, Choice& choice) {
            })
       .group("Other");
   add_config_verbs(root, choice);
+  add_schedule_verbs(root, choice);
 }
 
 }  // namespace titan::cli

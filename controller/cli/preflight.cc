@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/pipeline.h"
 #include "common/models/nearest.h"
 #include "common/models/registry.h"
 #include "nlohmann/json.hpp"
@@ -41,6 +42,7 @@ class Checker {
 
   std::vector<config::Problem> check() {
     check_dump_folder();
+    check_schedule();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset_path);
     if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
@@ -85,6 +87,20 @@ class Checker {
     if (access(existing.c_str(), W_OK) != 0) {
       bad("job.dump_folder", dump.string(), absl::StrCat("cannot be written: no permission in ", existing.string()));
     }
+  }
+
+  // A pipeline schedule of the user's own, with everything that depends on it.
+  void check_schedule() {
+    const std::string key = "parallelism.pipeline_parallel_schedule_csv";
+    const std::string& path = config_.parallelism.pipeline_parallel_schedule_csv;
+    if (path.empty() || config_.parallelism.pipeline_parallel_degree == 1) return;
+    std::error_code error;
+    if (!fs::is_regular_file(path, error)) return missing(key, path, "no such file");
+    const auto spec = models::find(config_.model.name, config_.model.flavor);
+    const auto plan = config::pipeline_plan(config_, spec.ok() ? spec->n_layers : 0);
+    if (plan.ok()) return;
+    const std::string message(plan.status().message());
+    bad(key, path, absl::StartsWith(message, key + ": ") ? message.substr(key.size() + 2) : message);
   }
 
   void check_tokenizer() {

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tempfile
 import sys
 import unittest
 from pathlib import Path
@@ -78,6 +79,28 @@ class Cli(unittest.TestCase):
             dumped = titanctl("config", "dump", *extra, TINY).stdout
             again = titanctl("validate", "-", "-o", "json", "--format", "toml", text=dumped)
             self.assertEqual(titanctl("validate", TINY, "-o", "json").stdout, again.stdout)
+
+    def test_schedule_show(self):
+        show = ["schedule", "show", "--ranks", "2", "--microbatches", "3"]
+        drawn = titanctl(*show)
+        self.assertIn("rank 1       1F0 1B0---- 1F1 1B1----", drawn.stdout, drawn.stderr)
+        self.assertIn("bubble 25.0 %", drawn.stdout)
+        measured = json.loads(titanctl(*show, "--schedule", "zbvzerobubble", "--costs", "2,2,2", "-o", "json").stdout)
+        self.assertEqual(("ZBVZeroBubble", 38), (measured["schedule"], measured["makespan"]))
+        self.assertEqual([0, 3], measured["ranks"][0]["stages"])
+        with tempfile.TemporaryDirectory() as folder:
+            csv, svg = f"{folder}/mine.csv", f"{folder}/mine.svg"
+            Path(csv).write_text(titanctl(*show, "--as-csv").stdout)
+            again = titanctl("schedule", "show", "--csv", csv, "--svg", svg)
+            self.assertEqual(drawn.stdout.split("\n", 1)[1], again.stdout.split("\n", 1)[1])
+            self.assertIn("<title>0F0: 0 to 1</title>", Path(svg).read_text())
+            Path(csv).write_text("0F0,0B0\n1F0,1B1\n")
+            self.refused(2, "mine.csv: rank 0 has no forward pass of stage 0 for microbatch 1", "schedule", "show", "--csv", csv)
+        self.refused(2, "as many microbatches as stages (4), and there are 3", *show, "--schedule", "DualPipeV")
+        self.refused(2, "it must be F,I,W", *show, "--costs", "1,x,1")
+        self.refused(2, "did you mean", "schedule", "show", "--csv", str(SOURCE / "configs/llama3_tiny.tml"))
+        one = titanctl("schedule", "show", TINY)  # A job without a pipeline is one stage.
+        self.assertIn("1 ranks, 1 stages, 1 microbatches", one.stdout, one.stderr)
 
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])

@@ -43,7 +43,7 @@ MAY_INCLUDE = {
 }
 NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
-PURE = ("controller/job/", "controller/scheduler/", "common/mesh/")  # No clock, disk, socket or lock.
+PURE = ("controller/job/", "controller/scheduler/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 IMPURE = ("common/sync/", "common/clock/", "common/storage/", "common/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex", "thread",
           "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
 

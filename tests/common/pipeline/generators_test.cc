@@ -165,8 +165,8 @@ TEST(GeneratorsTest, OrdersAreThoseOfThePapers) {
   EXPECT_THAT(row(v, 0), ElementsAre("0F0", "0F1", "0F2", "3F0", "3I0", "3W0", "3F1", "3I1", "3W1", "0I0", "0W0", "3F2",
                                      "3I2", "3W2", "3R", "0I1", "0W1", "0I2", "0W2", "0R"));
   const Schedule dual = *generate("DualPipeV", 1, 2, 3);
-  EXPECT_THAT(row(dual, 0),
-              ElementsAre("0F0", "1F0", "0F1", "1B0", "1F1+0B0", "0F2+1B1", "1F2+0B1", "1B2", "1R", "0I2", "0W2", "0R"));
+  EXPECT_THAT(row(dual, 0), ElementsAre("0F0", "1F0", "0F1", "1B0", "1F1+0B0", "0F2+1B1", "1F2+0B1", "1B2", "1R", "0I2",
+                                        "0W2", "0R"));
   const Schedule looped = *generate("LoopedBFS", 2, 2, 2);
   EXPECT_THAT(row(looped, 1), ElementsAre("1F0", "1F1", "3F0", "3F1", "3B1", "3B0", "3R", "1B1", "1B0", "1R"));
 }

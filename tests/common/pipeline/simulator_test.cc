@@ -66,7 +66,8 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   using Steps = std::vector<std::vector<Step>>;
   EXPECT_THAT(broken([](Steps& s) { std::swap(s[0][0], s[0][2]); }),
               HasSubstr("rank 0, step 0: 0B0 comes before its forward pass"));
-  EXPECT_THAT(broken([](Steps& s) { s[0].erase(s[0].begin() + 3); }), HasSubstr("0R comes before the weight gradient"));
+  EXPECT_THAT(broken([](Steps& s) { s[0].erase(s[0].begin() + 3); }),
+              HasSubstr("rank 0 has no backward pass of stage 0 for microbatch 1"));
   EXPECT_THAT(broken([](Steps& s) { s[0].insert(s[0].begin(), s[0][0]); }), HasSubstr("step 1: 0F0 comes twice"));
   EXPECT_THAT(broken([](Steps& s) { std::swap(s[0], s[1]); }), HasSubstr("1F0 works on a stage that rank 1 owns"));
   EXPECT_THAT(broken([](Steps& s) { s[1].pop_back(); }), HasSubstr("rank 1 never reduces stage 1"));
@@ -75,9 +76,11 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = Work::kWeightGradient; }),
               HasSubstr("1W0 comes before its input gradient"));
   EXPECT_THAT(broken([](Steps& s) { s[1][1].actions[0].work = Work::kInputGradient; }),
-              HasSubstr("1R comes before the weight gradient of microbatch 0"));
+              HasSubstr("rank 1 has no weight gradient of stage 1 for microbatch 0"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.push_back(s[0][1].actions[0]); }),
               HasSubstr("cannot run beside 0F0"));
+  EXPECT_THAT(broken([](Steps& s) { std::swap(s[0][s[0].size() - 1], s[0][s[0].size() - 2]); }),
+              HasSubstr("0R comes before the weight gradient of microbatch 1"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.clear(); }), HasSubstr("has 0 actions"));
   EXPECT_THAT(broken([](Steps& s) { s.pop_back(); }), HasSubstr("lists for 1 ranks instead of 2"));
 }
