@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <set>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/hf_layout.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -71,75 +73,138 @@ absl::StatusOr<const TensorEntry*> HfFolder::entry(const std::string& key) const
   return absl::NotFoundError(absl::StrCat(folder_, ": no tensor ", key, " among ", tensors_.size()));
 }
 
-absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key, int64_t begin, int64_t end) const {
+absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key) const {
+  TITAN_ASSIGN_OR_RETURN(const TensorEntry* found, entry(key));
+  return read(key, whole(found->shape));
+}
+
+absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key, const Box& box) const {
   TITAN_RETURN_IF_ERROR(entry(key).status());
   const auto& [file, entry] = tensors_.at(key);
   std::vector<int64_t> shape = entry.shape;
   int64_t first = entry.begin;
-  if (end >= 0) {
-    const int64_t row = entry.bytes() / std::max<int64_t>(shape.at(0), 1);
-    shape[0] = end - begin;
-    first += begin * row;
+  if (!shape.empty()) {
+    first += box.offset[0] * (entry.bytes() / std::max<int64_t>(shape[0], 1));
+    shape[0] = box.shape[0];
   }
   at::Tensor out = at::empty(shape, at::TensorOptions().dtype(entry.dtype));
   TITAN_RETURN_IF_ERROR(
       file->read(first, static_cast<int64_t>(out.nbytes()), static_cast<char*>(out.mutable_data_ptr())));
+  for (size_t d = 1; d < shape.size(); ++d) out = out.narrow(static_cast<int64_t>(d), box.offset[d], box.shape[d]);
   return out;
+}
+
+namespace {
+
+// The form in which the folder holds the parameter: the first of which it has a tensor; null when it has none of any.
+const HfLayout* find_layout(const HfFolder& weights, const std::vector<HfLayout>& layouts) {
+  for (const HfLayout& layout : layouts) {
+    if (weights.has(layout.keys.at(0))) return &layout;
+  }
+  return nullptr;
+}
+
+absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const std::vector<int64_t>& shape,
+                          const HfLayout& layout, const std::string& key) {
+  const absl::StatusOr<const TensorEntry*> found = weights.entry(key);
+  if (!found.ok()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("does not fit this model: ", fqn, ": ", found.status().message()));
+  }
+  const TensorEntry& entry = **found;
+  if (!at::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) < 2) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        weights.folder(), ": ", key, " is stored as ", safetensors_dtype(entry.dtype).value_or("an unknown type"),
+        ": quantized weights are not read; convert them to bfloat16 first (transformers: from_pretrained(..., ",
+        "dtype=torch.bfloat16, quantization_config with dequantize=True), then save_pretrained)"));
+  }
+  if (entry.shape == hf_shape(layout, shape)) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(weights.folder(), " does not fit this model: ", fqn, " needs ",
+                                                    shape_text(hf_shape(layout, shape)), ", tensor ", key, " is ",
+                                                    shape_text(entry.shape)));
+}
+
+}  // namespace
+
+absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper) {
+  std::vector<std::string> strangers;
+  for (const std::string& key : weights.keys()) {
+    if (!mapper.knows(key)) strangers.push_back(key);
+  }
+  if (strangers.empty()) return absl::OkStatus();
+  const size_t shown = std::min<size_t>(strangers.size(), 3);
+  return absl::FailedPreconditionError(absl::StrCat(
+      weights.folder(), " does not fit this model, which has no use for ", strangers.size(),
+      " of its tensors: ", absl::StrJoin(strangers.begin(), strangers.begin() + static_cast<int64_t>(shown), ", "),
+      shown < strangers.size() ? ", ..." : "", "; name the model.name and model.flavor that these weights belong to"));
 }
 
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
                                           const std::vector<int64_t>& shape, const Box& box) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> keys, mapper.keys(fqn));
-  const auto misfit = [&](const std::string& key, const std::vector<int64_t>& found) {
-    return absl::FailedPreconditionError(absl::StrCat(weights.folder(), " does not fit this model: ", fqn, " needs ",
-                                                      shape_text(shape), ", tensor ", key, " is ", shape_text(found)));
-  };
-  for (const std::string& key : keys) {
-    if (auto entry = weights.entry(key); !entry.ok()) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("does not fit this model: ", fqn, ": ", entry.status().message()));
-    }
+  TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(fqn));
+  if (layouts.empty()) return at::Tensor();
+  const HfLayout* layout = find_layout(weights, layouts);
+  if (layout == nullptr) {
+    if (layouts[0].optional) return at::Tensor();
+    layout = &layouts[0];  // For the message.
   }
-  if (keys.size() == 1 && mapper.same_layout(fqn)) {
-    TITAN_ASSIGN_OR_RETURN(const TensorEntry* entry, weights.entry(keys[0]));
-    if (entry->shape != shape) return misfit(keys[0], entry->shape);
-    if (shape.empty()) return weights.read(keys[0]);
-    TITAN_ASSIGN_OR_RETURN(at::Tensor rows, weights.read(keys[0], box.offset[0], box.offset[0] + box.shape[0]));
-    for (size_t d = 1; d < shape.size(); ++d) rows = rows.narrow(static_cast<int64_t>(d), box.offset[d], box.shape[d]);
-    return rows.contiguous();
+  const Box there = hf_box(*layout, shape, box);
+  if (!layout->stacked) {
+    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, layout->keys[0]));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(layout->keys[0], there));
+    return from_hf_box(*layout, shape, box, read).contiguous();
   }
-  std::vector<at::Tensor> parts;
-  int64_t elements = 0;
-  for (const std::string& key : keys) {
-    TITAN_ASSIGN_OR_RETURN(at::Tensor part, weights.read(key));
-    elements += part.numel();
-    parts.push_back(std::move(part));
+  std::vector<at::Tensor> rows;  // Of dim 0, only those of the box.
+  for (int64_t row = box.offset[0]; row < box.offset[0] + box.shape[0]; ++row) {
+    const std::string& key = layout->keys.at(static_cast<size_t>(row));
+    TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, key));
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(key, there));
+    rows.push_back(from_hf_box(*layout, shape, box, read));
   }
-  // Before the mapper: its views would throw on a tensor of another size.
-  if (elements != whole(shape).elements() || (parts.size() == 1 && parts[0].sizes().vec() != shape)) {
-    return misfit(keys.at(0), parts.at(0).sizes().vec());
-  }
-  at::Tensor full = mapper.from_hf(fqn, parts);
-  if (full.sizes().vec() != shape) return misfit(keys.at(0), full.sizes().vec());
-  for (size_t d = 0; d < shape.size(); ++d) full = full.narrow(static_cast<int64_t>(d), box.offset[d], box.shape[d]);
-  return full.contiguous();
+  return at::stack(rows);
 }
+
+namespace {
+
+// The model's parameters that are exported, in the order of the manifest, but those that share a tensor together.
+struct Shared {
+  std::vector<const TensorRecord*> records;
+  int64_t elements = 0;
+};
+
+absl::StatusOr<std::vector<Shared>> exported(const Manifest& manifest, const HfMapper& mapper) {
+  std::vector<Shared> groups;
+  std::map<std::string, size_t> group_of;  // By first key.
+  for (const TensorRecord& tensor : manifest.tensors) {
+    if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts,
+                           mapper.layouts(tensor.key.substr(sizeof kModelPrefix - 1)));
+    if (layouts.empty()) continue;
+    const auto [place, fresh] = group_of.try_emplace(layouts[0].keys.at(0), groups.size());
+    if (fresh) groups.emplace_back();
+    Shared& group = groups[place->second];
+    group.records.push_back(&tensor);
+    group.elements += whole(tensor.shape).elements();
+  }
+  return groups;
+}
+
+}  // namespace
 
 absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
                                                 const HfExport& options) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Shared> groups, exported(manifest, mapper));
   std::vector<HfFile> plan;
   int64_t bytes = 0;
-  for (const TensorRecord& tensor : manifest.tensors) {
-    if (!absl::StartsWith(tensor.key, kModelPrefix)) continue;
-    const std::string fqn = tensor.key.substr(sizeof kModelPrefix - 1);
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> keys, mapper.keys(fqn));
-    if (keys.empty()) continue;
-    const int64_t size = whole(tensor.shape).elements() * static_cast<int64_t>(c10::elementSize(options.dtype));
+  for (const Shared& group : groups) {
+    const int64_t size = group.elements * static_cast<int64_t>(c10::elementSize(options.dtype));
     if (plan.empty() || bytes + size > options.max_file_bytes) {
       plan.emplace_back();
       bytes = 0;
     }
-    plan.back().fqns.push_back(fqn);
+    for (const TensorRecord* record : group.records) {
+      plan.back().fqns.push_back(record->key.substr(sizeof kModelPrefix - 1));
+    }
     bytes += size;
   }
   for (size_t i = 0; i < plan.size(); ++i) {
@@ -155,23 +220,40 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
                                             const std::string& name, const std::atomic<bool>* stop) {
   std::vector<Staged> parts;
   HfWritten written;
+  const auto add = [&](const std::string& key, const at::Tensor& value) {
+    const std::vector<int64_t> shape = value.sizes().vec();
+    written.keys.push_back(key);
+    written.bytes += static_cast<int64_t>(value.nbytes());
+    parts.push_back({key, shape, whole(shape).offset, value.contiguous()});
+  };
+  std::map<std::string, std::vector<at::Tensor>> halves;  // Of tensors that several parameters make up.
   for (const std::string& fqn : file.fqns) {
     const TensorRecord* record = step.manifest().find(kModelPrefix + fqn);
     if (record == nullptr) return absl::InternalError(absl::StrCat("export: ", fqn, " is not in the step"));
     at::Tensor full = at::empty(record->shape, at::TensorOptions().dtype(record->dtype));
     TITAN_RETURN_IF_ERROR(step.read(*record, whole(record->shape), full));
-    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> keys, mapper.keys(fqn));
-    std::vector<at::Tensor> tensors = mapper.to_hf(fqn, full.to(options.dtype));
-    if (tensors.size() != keys.size()) {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(fqn));
+    const HfLayout& layout = layouts.at(0);
+    const std::vector<at::Tensor> tensors = to_hf(layout, full.to(options.dtype));
+    if (tensors.size() != layout.keys.size()) {
       return absl::InternalError(
-          absl::StrCat("export: ", fqn, " has ", keys.size(), " names and ", tensors.size(), " tensors"));
+          absl::StrCat("export: ", fqn, " has ", layout.keys.size(), " names and ", tensors.size(), " tensors"));
     }
-    for (size_t i = 0; i < keys.size(); ++i) {
-      const std::vector<int64_t> shape = tensors[i].sizes().vec();
-      written.keys.push_back(keys[i]);
-      written.bytes += static_cast<int64_t>(tensors[i].nbytes());
-      parts.push_back({keys[i], shape, whole(shape).offset, tensors[i].contiguous()});
+    if (layout.parts == 1) {
+      for (size_t i = 0; i < tensors.size(); ++i) add(layout.keys[i], tensors[i]);
+      continue;
     }
+    std::vector<at::Tensor>& whole_tensor = halves[layout.keys[0]];
+    whole_tensor.resize(static_cast<size_t>(layout.parts));
+    whole_tensor.at(static_cast<size_t>(layout.part)) = tensors[0];
+    if (std::any_of(whole_tensor.begin(), whole_tensor.end(), [](const at::Tensor& t) { return !t.defined(); }))
+      continue;
+    add(layout.keys[0], at::cat(whole_tensor, -1));
+    halves.erase(layout.keys[0]);
+  }
+  if (!halves.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("export: the step lacks a parameter that is part of ", halves.begin()->first));
   }
   TITAN_RETURN_IF_ERROR(write_tensors(files, folder, name, parts, stop).status());
   return written;

@@ -32,8 +32,9 @@ class HfFolder {
   bool has(const std::string& key) const { return tensors_.contains(key); }
   // NotFound naming the key and the nearest one.
   absl::StatusOr<const TensorEntry*> entry(const std::string& key) const;
-  // Rows [begin, end) of dim 0; all of the tensor by default. CPU, in the file's dtype.
-  absl::StatusOr<at::Tensor> read(const std::string& key, int64_t begin = 0, int64_t end = -1) const;
+  // The tensor, or a box inside it: CPU, in the file's dtype. Only the box's rows of dim 0 are read from the file.
+  absl::StatusOr<at::Tensor> read(const std::string& key) const;
+  absl::StatusOr<at::Tensor> read(const std::string& key, const Box& box) const;
 
  private:
   HfFolder(storage::Files& files, std::string folder) : files_(files), folder_(std::move(folder)) {}
@@ -46,7 +47,11 @@ class HfFolder {
   std::vector<std::string> keys_;
 };
 
-// Reads the box of parameter `fqn` of full shape `shape`. FailedPrecondition when the weights do not fit.
+// FailedPrecondition when the folder has tensors that the model has no use for: they would be left out in silence.
+absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper);
+
+// Reads the box of parameter `fqn` of full shape `shape`, and of stacked experts only those inside the box. Undefined
+// when Hugging Face weights have no place for it. FailedPrecondition when the weights do not fit or are quantized.
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
                                           const std::vector<int64_t>& shape, const Box& box);
 

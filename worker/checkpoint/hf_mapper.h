@@ -1,7 +1,6 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -10,22 +9,35 @@
 
 namespace titan::checkpoint {
 
-// How one model's parameters are called and laid out in Hugging Face weights. All tensors are full, on the CPU, any
-// dtype.
+// Where a parameter (or saved buffer) stands in Hugging Face weights, and in which form. Plain data instead of code, so
+// that a rank can tell which bytes of which tensor hold its part.
+struct HfLayout {
+  // One tensor; or, when `stacked`, one for each index of the parameter's first dim (experts stored apart), in order.
+  std::vector<std::string> keys;
+  bool stacked = false;
+  // Rows are stored as two halves within each of so many heads, where the model keeps neighbouring pairs; 0: as they
+  // are.
+  int64_t permute_heads = 0;
+  bool transposed = false;  // The last two dims are swapped there.
+  // The tensor holds `parts` parameters side by side along its last dim (gate and up projections); this one is `part`.
+  int64_t part = 0, parts = 1;
+  bool optional = false;  // A folder may lack it: then what the model has stays.
+};
+
+// How one model's parameters are called and laid out in Hugging Face weights.
 class HfMapper {
  public:
   virtual ~HfMapper() = default;
 
-  // The Hugging Face tensors that make up parameter `fqn`, in the order the other two methods use. More than one when a
-  // stacked parameter (experts) is stored apart. NotFound when the family has no such parameter; empty: a parameter
-  // that is derived (tied head) and neither read nor written.
-  virtual absl::StatusOr<std::vector<std::string>> keys(const std::string& fqn) const = 0;
+  // The forms in which a folder may hold parameter `fqn`; the first is the one that exports write. Empty: it is derived
+  // (a tied head) or unknown there, and neither read nor written. NotFound when the model has no such parameter.
+  virtual absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const = 0;
 
-  // Same bytes on both sides, so that a rank may read only its rows.
-  virtual bool same_layout(const std::string& fqn) const = 0;
-
-  virtual std::vector<at::Tensor> to_hf(const std::string& fqn, const at::Tensor& full) const = 0;
-  virtual at::Tensor from_hf(const std::string& fqn, const std::vector<at::Tensor>& tensors) const = 0;
+  // False for a tensor that does not belong to weights of this model: a sign that they are another's.
+  virtual bool knows(const std::string& key) const {
+    (void)key;
+    return true;
+  }
 
   // config.json for exports, so that transformers can open the folder; null: none is written.
   virtual nlohmann::json config() const { return nullptr; }

@@ -143,6 +143,7 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
     return absl::FailedPreconditionError("checkpoint.initial_load_in_hf: this model has no Hugging Face names");
   }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, candidate.path));
+  TITAN_RETURN_IF_ERROR(check_keys(*weights, *hf));
   StagedLoad staged;
   for (const Slice& slice : slices) {
     at::Tensor& out = staged.tensors.emplace_back();

@@ -1,48 +1,126 @@
 #include "worker/model/hf_mapper.h"
 
+#include <map>
+#include <set>
 #include <utility>
 
-#include "worker/model/hf_names.h"
+#include "absl/status/status.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/models/sizes.h"
 
 namespace titan::model {
 namespace {
 
+using checkpoint::HfLayout;
+
+// "layers.12.rest" -> {"layers.{}.rest", "12"}; other names have no layer.
+struct Pattern {
+  std::string name, layer;
+};
+Pattern pattern_of(const std::string& fqn) {
+  constexpr size_t kBegin = sizeof("layers.") - 1;
+  const size_t end = absl::StartsWith(fqn, "layers.") ? fqn.find('.', kBegin) : std::string::npos;
+  if (end == std::string::npos) return {fqn, ""};
+  return {absl::StrCat("layers.{}", fqn.substr(end)), fqn.substr(kBegin, end - kBegin)};
+}
+
+std::string fill(const std::string& name, const std::string& number) {
+  const size_t hole = name.find("{}");
+  return hole == std::string::npos ? name : absl::StrCat(name.substr(0, hole), number, name.substr(hole + 2));
+}
+
 class SpecMapper : public checkpoint::HfMapper {
  public:
-  SpecMapper(models::ModelSpec spec, nlohmann::json config) : spec_(std::move(spec)), config_(std::move(config)) {}
-
-  absl::StatusOr<std::vector<std::string>> keys(const std::string& fqn) const override {
-    const absl::StatusOr<HfTensor> place = hf_tensor(spec_, fqn);
-    if (!place.ok()) return place.status();
-    return std::vector<std::string>{place->key};
+  SpecMapper(const HfFamily& family, models::ModelSpec spec, int64_t seq_len)
+      : spec_(std::move(spec)), ignores_(family.ignores) {
+    config_ = family.config(spec_, seq_len > 0 ? seq_len : spec_.max_seq_len);
+    for (HfName& name : family.names(spec_)) names_[name.fqn].push_back(std::move(name));
+    for (const models::Tensor& tensor : models::parameters(spec_)) add(tensor.fqn);
+    for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
+      if (spec_.layer_has_experts(layer)) add(absl::StrCat("layers.", layer, ".moe.expert_bias"));
+    }
   }
 
-  bool same_layout(const std::string& fqn) const override {
-    const absl::StatusOr<HfTensor> place = hf_tensor(spec_, fqn);
-    return place.ok() && place->permute_heads == 0;
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
+    const Pattern pattern = pattern_of(fqn);
+    const auto rows = names_.find(pattern.name);
+    if (rows == names_.end() || !fqns_.contains(fqn)) {
+      return absl::NotFoundError(absl::StrCat(spec_.name, " ", spec_.flavor, " has no parameter \"", fqn, "\""));
+    }
+    std::vector<HfLayout> forms;
+    for (const HfName& row : rows->second) {
+      if (row.form != HfForm::kNowhere) forms.push_back(layout_of(row, pattern.layer));
+    }
+    return forms;
   }
 
-  std::vector<at::Tensor> to_hf(const std::string& fqn, const at::Tensor& full) const override {
-    return {model::to_hf(hf_tensor(spec_, fqn).value(), full)};
-  }
-
-  at::Tensor from_hf(const std::string& fqn, const std::vector<at::Tensor>& tensors) const override {
-    return model::from_hf(hf_tensor(spec_, fqn).value(), tensors.at(0));
+  bool knows(const std::string& key) const override {
+    return keys_.contains(key) || absl::EndsWith(key, "rotary_emb.inv_freq") ||
+           (spec_.tied_embeddings && key == "lm_head.weight") || (ignores_ != nullptr && ignores_(spec_, key));
   }
 
   nlohmann::json config() const override { return config_; }
 
  private:
+  void add(const std::string& fqn) {
+    fqns_.insert(fqn);
+    const absl::StatusOr<std::vector<HfLayout>> forms = layouts(fqn);
+    if (!forms.ok()) return;  // A gap in the family's table: whoever asks for the parameter is told.
+    for (const HfLayout& layout : *forms) keys_.insert(layout.keys.begin(), layout.keys.end());
+  }
+
+  HfLayout layout_of(const HfName& row, const std::string& layer) const {
+    HfLayout layout{.keys = {fill(row.hf, layer)}, .optional = row.optional};
+    switch (row.form) {
+      case HfForm::kSame:
+      case HfForm::kNowhere:
+        break;
+      case HfForm::kQueryHeads:
+        layout.permute_heads = spec_.n_heads;
+        break;
+      case HfForm::kKeyHeads:
+        layout.permute_heads = spec_.n_kv_heads;
+        break;
+      case HfForm::kEachExpert: {
+        const std::string name = layout.keys[0];
+        layout.keys.clear();
+        layout.stacked = true;
+        for (int64_t e = 0; e < spec_.moe->num_experts; ++e) layout.keys.push_back(fill(name, absl::StrCat(e)));
+        break;
+      }
+      case HfForm::kTransposed:
+        layout.transposed = true;
+        break;
+      case HfForm::kTransposedFirstHalf:
+      case HfForm::kTransposedSecondHalf:
+        layout.transposed = true;
+        layout.parts = 2;
+        layout.part = row.form == HfForm::kTransposedFirstHalf ? 0 : 1;
+        break;
+    }
+    return layout;
+  }
+
   models::ModelSpec spec_;
+  bool (*ignores_)(const models::ModelSpec&, const std::string&);
   nlohmann::json config_;
+  std::map<std::string, HfNames> names_;  // By FQN with {} for the layer.
+  std::set<std::string> fqns_;            // Of this model's parameters and saved buffers.
+  std::set<std::string> keys_;            // Of all tensors that hold them in any form.
 };
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec) {
-  absl::StatusOr<nlohmann::json> config = hf_config(spec);
-  if (!config.ok()) return config.status();
-  return std::make_unique<SpecMapper>(spec, *std::move(config));
+std::unique_ptr<checkpoint::HfMapper> make_hf_mapper(const HfFamily& family, const models::ModelSpec& spec,
+                                                     int64_t seq_len) {
+  return std::make_unique<SpecMapper>(family, spec, seq_len);
+}
+
+absl::StatusOr<std::unique_ptr<checkpoint::HfMapper>> make_hf_mapper(const models::ModelSpec& spec, int64_t seq_len) {
+  const absl::StatusOr<HfFamily> family = hf_family(spec.name);
+  if (!family.ok()) return family.status();
+  return make_hf_mapper(*family, spec, seq_len);
 }
 
 }  // namespace titan::model

@@ -1,35 +1,59 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
-#include <optional>
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "nlohmann/json.hpp"
 
+// What a family says about its Hugging Face weights: a table of names, and config.json.
 namespace titan::model {
 
-// Where a parameter stands in a Hugging Face folder, and how its rows are ordered there.
-struct HfTensor {
-  std::string key;            // "model.layers.0.self_attn.q_proj.weight"
-  int64_t permute_heads = 0;  // Rows are permuted within each of so many heads; 0: stored as it is.
+enum class HfForm {
+  kSame,
+  kQueryHeads,            // Rows permuted within each query head: halves there, neighbouring pairs here.
+  kKeyHeads,              // The same for key heads.
+  kEachExpert,            // One tensor for each expert; the second {} of the name is its number.
+  kTransposed,            // Last two dims swapped.
+  kTransposedFirstHalf,   // The same, as the first half of the last dim.
+  kTransposedSecondHalf,  // And as the second.
+  kNowhere,               // No such tensor: neither read nor written.
 };
 
-// The Hugging Face place of a parameter. NotFound when the family has no such parameter, Unimplemented for an unknown
-// family.
-absl::StatusOr<HfTensor> hf_tensor(const models::ModelSpec& spec, const std::string& fqn);
+// One row. The first {} of both names is the layer. Several rows with one `fqn` are the forms that folders may have;
+// the first is the one that exports write.
+struct HfName {
+  std::string fqn;  // "layers.{}.attention.wq.weight"
+  std::string hf;   // "model.layers.{}.self_attn.q_proj.weight"
+  HfForm form = HfForm::kSame;
+  bool optional = false;  // Folders may lack it.
+};
+using HfNames = std::vector<HfName>;
 
-// The parameter behind a Hugging Face key; nullopt for tensors that carry no weight (rotary tables). NotFound: unknown
-// key.
-absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec& spec, const std::string& key);
+struct HfFamily {
+  std::string name;  // As in ModelSpec.
+  HfNames (*names)(const models::ModelSpec& spec) = nullptr;
+  // config.json with which transformers opens a folder of these weights. `seq_len`: how long the sequences of training
+  // were, which decides whether DeepSeek's positions were stretched.
+  nlohmann::json (*config)(const models::ModelSpec& spec, int64_t seq_len) = nullptr;
+  // Tensors that such folders may have and training does not use (a vision tower); null: none. Tables of rotary
+  // frequencies and heads that are tied need no mention.
+  bool (*ignores)(const models::ModelSpec& spec, const std::string& key) = nullptr;
+};
 
-// The config.json with which transformers opens a folder of these weights.
-absl::StatusOr<nlohmann::json> hf_config(const models::ModelSpec& spec);
+// Of a family in the registry. Unimplemented: an unknown family, or one whose weights have no such names.
+absl::StatusOr<HfFamily> hf_family(const std::string& name);
 
-// Full tensors, both ways; no copy when nothing is permuted.
-at::Tensor to_hf(const HfTensor& place, const at::Tensor& value);
-at::Tensor from_hf(const HfTensor& place, const at::Tensor& value);
+// What most families share, appended to `names`; `prefix` is "model." or what stands in its place.
+void add_embedding_and_norms(HfNames& names, const std::string& prefix);  // Not the head.
+void add_attention_projections(HfNames& names, const std::string& prefix, bool bias);
+void add_swiglu(HfNames& names, const std::string& fqn, const std::string& hf);   // w1, w2, w3: gate, down, up.
+void add_experts(HfNames& names, const std::string& fqn, const std::string& hf);  // Stored apart.
+
+// config.json entries that all families name alike.
+nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
+                             const std::string& model_type);
 
 }  // namespace titan::model

@@ -146,6 +146,7 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   TITAN_RETURN_IF_ERROR(must_not_exist(files, storage::join_path(step, kManifestName)));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, source));
+  TITAN_RETURN_IF_ERROR(check_keys(*weights, *mapper));
   TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {}));
   TITAN_RETURN_IF_ERROR(files.make_folders(step));
   // One shard a block, so that a large model never stands in memory whole.
@@ -153,12 +154,21 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   int64_t parameters = 0;
   for (const auto& block : model.blocks) {
     std::vector<Staged> parts;
+    const auto add = [&](const std::string& fqn, const at::Tensor& value) {
+      parts.push_back(
+          {"model." + fqn, value.sizes().vec(), whole(value.sizes().vec()).offset, value.to(at::kFloat).contiguous()});
+    };
     for (const nn::Parameter& parameter : block->parameters()) {
       TITAN_ASSIGN_OR_RETURN(at::Tensor value,
                              read_parameter(*weights, *mapper, parameter.fqn, parameter.shape, whole(parameter.shape)));
       parameters += value.numel();
-      parts.push_back({"model." + parameter.fqn, parameter.shape, whole(parameter.shape).offset,
-                       value.to(at::kFloat).contiguous()});
+      add(parameter.fqn, value);
+    }
+    block->init_buffers(at::kCPU, at::kFloat);
+    for (const nn::Buffer& buffer : block->buffers()) {
+      const std::vector<int64_t> shape = buffer.value.sizes().vec();
+      TITAN_ASSIGN_OR_RETURN(at::Tensor value, read_parameter(*weights, *mapper, buffer.fqn, shape, whole(shape)));
+      add(buffer.fqn, value.defined() ? value : buffer.value);  // Without a place there: as training starts.
     }
     TITAN_ASSIGN_OR_RETURN(ShardReport report, write_shard(files, step, {1, static_cast<int>(reports.size())}, parts));
     reports.push_back(std::move(report));

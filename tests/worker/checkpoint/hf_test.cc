@@ -15,24 +15,21 @@ namespace {
 using storage::posix_files;
 using ::testing::HasSubstr;
 
-// "hf.<fqn>"; wq is stored transposed, the embedding in two halves (as stacked experts are stored apart).
+// "hf.<fqn>"; wq is stored transposed, wk with its heads' rows in halves, and the norms' weights row by row, as experts
+// are. The head may be called by two names.
 class FakeMapper : public HfMapper {
  public:
-  absl::StatusOr<std::vector<std::string>> keys(const std::string& fqn) const override {
-    if (fqn == "tok_embeddings.weight") return std::vector<std::string>{"hf.embed.0", "hf.embed.1"};
-    return std::vector<std::string>{"hf." + fqn};
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string& fqn) const override {
+    HfLayout layout{.keys = {"hf." + fqn}};
+    if (fqn.find("layers.0.attention.wq") != std::string::npos) layout.transposed = true;
+    if (fqn == "tok_embeddings.weight") {
+      layout = {.stacked = true};
+      for (int row = 0; row < 37; ++row) layout.keys.push_back("hf.embed." + std::to_string(row));
+    }
+    if (fqn != "output.weight") return std::vector{layout};
+    return std::vector{layout, HfLayout{.keys = {"hf.head"}}};
   }
-  bool same_layout(const std::string& fqn) const override {
-    return fqn.find("layers.0.attention.wq") == std::string::npos && fqn != "tok_embeddings.weight";
-  }
-  std::vector<at::Tensor> to_hf(const std::string& fqn, const at::Tensor& full) const override {
-    if (fqn == "tok_embeddings.weight") return {full.narrow(0, 0, 10), full.narrow(0, 10, 27)};
-    return {same_layout(fqn) ? full : full.t()};
-  }
-  at::Tensor from_hf(const std::string& fqn, const std::vector<at::Tensor>& tensors) const override {
-    if (fqn == "tok_embeddings.weight") return at::cat(tensors, 0);
-    return same_layout(fqn) ? tensors.at(0) : tensors.at(0).t();
-  }
+  bool knows(const std::string& key) const override { return key.rfind("hf.", 0) == 0; }
   nlohmann::json config() const override { return {{"model_type", "fake"}}; }
 };
 
@@ -117,7 +114,7 @@ TEST_F(HfTest, LargeModelsAreSplitIntoFiles) {
   EXPECT_EQ(names[0], "model-00001-of-00003.safetensors");
   const auto weights = HfFolder::open(posix_files(), dump_ + "/out");
   ASSERT_TRUE(weights.ok()) << weights.status();
-  EXPECT_EQ((*weights)->keys().size(), 6u);
+  EXPECT_EQ((*weights)->keys().size(), 37u + 4u);
 }
 
 TEST_F(HfTest, WhatDoesNotFitIsNamed) {

@@ -1,0 +1,55 @@
+#include "worker/model/hf_families.h"
+
+namespace titan::model {
+namespace {
+
+HfNames names(const models::ModelSpec&) {
+  HfNames names;
+  add_embedding_and_norms(names, "model.");
+  add_attention_projections(names, "model.", /*bias=*/true);
+  names.push_back({"layers.{}.attention.sinks", "model.layers.{}.self_attn.sinks"});
+  const std::string fqn = "layers.{}.moe.experts.", hf = "model.layers.{}.mlp.experts.";
+  // Gate and up rows alternate on both sides. The names of the quantized release, not quantized, are torchtitan's
+  // exports: they keep its shapes.
+  names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj", HfForm::kTransposed});
+  names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj_blocks"});
+  names.push_back({fqn + "mlp1_bias", hf + "gate_up_proj_bias"});
+  names.push_back({fqn + "mlp2_weight", hf + "down_proj", HfForm::kTransposed});
+  names.push_back({fqn + "mlp2_weight", hf + "down_proj_blocks"});
+  names.push_back({fqn + "mlp2_bias", hf + "down_proj_bias"});
+  names.push_back({"layers.{}.moe.router.gate.weight", "model.layers.{}.mlp.router.weight"});
+  names.push_back({"layers.{}.moe.router.gate.bias", "model.layers.{}.mlp.router.bias"});
+  names.push_back({"layers.{}.moe.expert_bias", "", HfForm::kNowhere});
+  names.push_back({"output.weight", "lm_head.weight"});
+  return names;
+}
+
+nlohmann::json config(const models::ModelSpec& spec, int64_t) {
+  nlohmann::json config = common_config(spec, "GptOssForCausalLM", "gpt_oss");
+  config["intermediate_size"] = spec.moe->hidden;
+  config["num_local_experts"] = spec.moe->num_experts;
+  config["num_experts_per_tok"] = spec.moe->top_k;
+  config["swiglu_limit"] = spec.swiglu_limit;
+  config["sliding_window"] = spec.sliding_window;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) {
+    config["layer_types"].push_back(layer % 2 == 0 ? "sliding_attention" : "full_attention");
+  }
+  if (spec.yarn) {
+    config["rope_scaling"] = {{"rope_type", "yarn"},
+                              {"factor", spec.yarn->factor},
+                              {"beta_fast", spec.yarn->beta_fast},
+                              {"beta_slow", spec.yarn->beta_slow},
+                              {"truncate", false},
+                              {"original_max_position_embeddings", spec.yarn->original_seq_len}};
+  }
+  return config;
+}
+
+// Beside the blocks of quantized weights, which are refused by their data type: that says more than a strange name.
+bool ignores(const models::ModelSpec&, const std::string& key) { return key.find("_proj_scales") != std::string::npos; }
+
+}  // namespace
+
+HfFamily gpt_oss_hf() { return {"gpt_oss", names, config, ignores}; }
+
+}  // namespace titan::model
