@@ -7,6 +7,7 @@
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/comm/ledger_backend.h"
@@ -20,6 +21,22 @@ struct BackendOptions {
   int size = 1;
   std::string host = "127.0.0.1";  // Where the other ranks reach this one.
   std::chrono::milliseconds timeout{300'000};
+};
+
+// What a device's allocator has seen since the last reset, in bytes; -1: it does not count that.
+struct DeviceMemory {
+  int64_t peak_active = -1;    // Held by tensors.
+  int64_t peak_reserved = -1;  // With what the allocator keeps for later.
+  int64_t allocation_retries = -1;
+  int64_t out_of_memory = -1;
+};
+
+// Numbers of a normal distribution, cut to [lower, upper], as nn::draw_chunk makes them: the box `box` at `offset` of a
+// tensor of `shape`, whose elements are numbered in row-major order.
+struct NormalBox {
+  uint64_t key = 0;  // Of the stream.
+  float std = 0, lower = 0, upper = 0, below = 0, above = 0, inside = 1;
+  std::vector<int64_t> shape, offset, box;
 };
 
 // Everything that differs between CPU and CUDA ranks, so that the engine is written once.
@@ -40,6 +57,18 @@ class Device {
   // Highest number of bytes in use so far, and all that the device has.
   virtual int64_t peak_memory_bytes() const = 0;
   virtual int64_t total_memory_bytes() const = 0;
+
+  virtual std::string name() const { return "cpu"; }  // The model: "NVIDIA H200".
+  virtual DeviceMemory memory() const { return {}; }
+  virtual void reset_peak_memory() {}
+  // For random numbers that LibTorch draws on the device (dropout in a model of one's own).
+  virtual void seed(uint64_t seed) { (void)seed; }
+  // Fills `out` (fp32, contiguous, of the box's sizes, on the device) with the same bits as on the CPU. False: the
+  // device has no code for it; the caller draws on the CPU and copies.
+  virtual bool draw(const NormalBox& box, at::Tensor& out) {
+    (void)box, (void)out;
+    return false;
+  }
 };
 
 std::unique_ptr<Device> make_cpu_device();

@@ -18,7 +18,8 @@ struct DeviceMeshOptions {
 };
 
 // The process groups of one rank: one c10d group for each axis asked for whose size is above one. Axes that flatten to
-// the same ranks have a group of their own each, so that the ledger tells them apart; they share connections.
+// the same ranks have a group of their own each, so that the ledger tells them apart; the data-parallel ones among them
+// share connections.
 class DeviceMesh {
  public:
   // Blocks until all ranks of this rank's groups have joined. Throws PeerLost. `device` and `ledger` must outlive the

@@ -9,8 +9,8 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
-
+#include "worker/comm/cuda/draw.h"
+#include "worker/comm/cuda/nccl_backend.h"
 #include "worker/comm/device.h"
 
 namespace titan::comm {
@@ -27,20 +27,25 @@ class CudaDevice final : public Device {
     cudaDeviceProp properties;
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device_.index()));
     total_memory_ = static_cast<int64_t>(properties.totalGlobalMem);
+    name_ = properties.name;
   }
 
   at::Device torch_device() const override { return device_; }
 
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
-    auto nccl = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
-    nccl->timeout = options.timeout;
-    return c10::make_intrusive<c10d::ProcessGroupNCCL>(options.store, options.rank, options.size, std::move(nccl));
+    return make_nccl_backend(options, device_);
   }
 
   Collectives collectives() const override { return Collectives::kNative; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     c10::cuda::CUDAGuard guard(device_);
+    // The allocator may give freed memory to the next request of the stream that it was taken on. Whoever frees from
+    // another stream has used it there: its work must end first. Collectives need no more: their wait() has made this
+    // stream wait for NCCL's.
+    if (bytes == 0 && storage.data() != nullptr) {
+      c10::cuda::CUDACachingAllocator::recordStream(storage.data_ptr(), c10::cuda::getCurrentCUDAStream());
+    }
     at::native::resize_bytes_cuda(&storage, static_cast<size_t>(bytes));
   }
 
@@ -49,18 +54,58 @@ class CudaDevice final : public Device {
     c10::cuda::device_synchronize();
   }
 
-  // Bytes that tensors hold, as the caching allocator counts them; what torchtitan reports as max_active.
-  int64_t peak_memory_bytes() const override {
+  int64_t peak_memory_bytes() const override { return memory().peak_active; }
+  int64_t total_memory_bytes() const override { return total_memory_; }
+  std::string name() const override { return name_; }
+
+  DeviceMemory memory() const override {
     using c10::CachingAllocator::StatType;
+    constexpr auto kAll = static_cast<size_t>(StatType::AGGREGATE);
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index());
-    return stats.active_bytes[static_cast<size_t>(StatType::AGGREGATE)].peak;
+    return {.peak_active = stats.active_bytes[kAll].peak,
+            .peak_reserved = stats.reserved_bytes[kAll].peak,
+            .allocation_retries = stats.num_alloc_retries,
+            .out_of_memory = stats.num_ooms};
   }
 
-  int64_t total_memory_bytes() const override { return total_memory_; }
+  void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }
+
+  void seed(uint64_t seed) override {
+    at::Generator generator = at::globalContext().defaultGenerator(device_);
+    generator.set_current_seed(seed);
+  }
+
+  bool draw(const NormalBox& box, at::Tensor& out) override {
+    const size_t dims = box.shape.size();
+    if (dims > kMostDims) return false;
+    TORCH_CHECK(out.is_cuda() && out.is_contiguous() && out.scalar_type() == at::kFloat, "draws fp32 on the device");
+    DrawPlan plan{.key = box.key,
+                  .std = box.std,
+                  .lower = box.lower,
+                  .upper = box.upper,
+                  .below = box.below,
+                  .above = box.above,
+                  .inside = box.inside,
+                  .first = 0,
+                  .count = out.numel()};
+    int64_t stride = 1;
+    for (size_t i = 0; i < kMostDims; ++i) {
+      const size_t place = kMostDims - 1 - i;
+      plan.box[place] = i < dims ? box.box[dims - 1 - i] : 1;
+      plan.stride[place] = stride;
+      if (i >= dims) continue;
+      plan.first += box.offset[dims - 1 - i] * stride;
+      stride *= box.shape[dims - 1 - i];
+    }
+    c10::cuda::CUDAGuard guard(device_);
+    C10_CUDA_CHECK(draw_normal(plan, out.mutable_data_ptr<float>(), c10::cuda::getCurrentCUDAStream()));
+    return true;
+  }
 
  private:
   const at::Device device_;
   int64_t total_memory_ = 0;
+  std::string name_;
 };
 
 }  // namespace
