@@ -1,72 +1,88 @@
+#include "worker/model/registry.h"
+
+#include <deque>
+#include <mutex>
+#include <utility>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/model/hf_names.h"
+#include "absl/strings/str_join.h"
+#include "worker/model/deepseek_v3/deepseek_v3.h"
+#include "worker/model/gpt_oss/gpt_oss.h"
+#include "worker/model/hf_families.h"
 #include "worker/model/llama/llama.h"
-#include "worker/model/model.h"
+#include "worker/model/llama4/llama4.h"
+#include "worker/model/qwen3/qwen3.h"
 
 namespace titan::model {
 namespace {
 
-// One row per family; a new model adds its folder and a line here.
-struct Family {
-  const char* name;
-  absl::StatusOr<Model> (*build)(const models::ModelSpec&, const BuildOptions&);
-  absl::StatusOr<HfTensor> (*hf_tensor)(const models::ModelSpec&, const std::string&);
-  absl::StatusOr<std::optional<std::string>> (*fqn_of_hf_key)(const models::ModelSpec&, const std::string&);
-  nlohmann::json (*hf_config)(const models::ModelSpec&);
+struct Table {
+  std::mutex mutex;
+  // One row per family; a new model adds its folder and a line here.
+  std::deque<Family> families{
+      {"llama3", llama::build, llama3_hf(), {}},
+      {"llama4", llama4::build, llama4_hf(), {}},
+      {"deepseek_v3", deepseek_v3::build, deepseek_v3_hf(), {}},
+      {"qwen3", qwen3::build, qwen3_hf(), {}},
+      {"gpt_oss", gpt_oss::build, gpt_oss_hf(), {}},
+  };
 };
 
-constexpr Family kFamilies[] = {
-    {"llama3", llama::build, llama::hf_tensor, llama::fqn_of_hf_key, llama::hf_config},
-};
+Table& table() {
+  static Table& instance = *new Table;  // Never destroyed: ranks may be running when the process ends.
+  return instance;
+}
 
-absl::StatusOr<const Family*> find_family(const std::string& name) {
-  for (const Family& family : kFamilies) {
+// Under the lock.
+const Family* find(const std::string& name) {
+  for (const Family& family : table().families) {
     if (name == family.name) return &family;
   }
-  std::string known;
-  for (const Family& family : kFamilies) absl::StrAppend(&known, known.empty() ? "" : ", ", family.name);
-  return absl::UnimplementedError(
-      absl::StrCat("model.name: training \"", name, "\" is not supported yet; known: ", known));
+  return nullptr;
+}
+
+absl::StatusOr<const Family*> known_family(const std::string& name) {
+  if (const Family* family = find_family(name)) return family;
+  return absl::UnimplementedError(absl::StrCat("model.name: no model \"", name,
+                                               "\"; known: ", absl::StrJoin(family_names(), ", "),
+                                               " (a library of one's own: experimental.custom_import)"));
 }
 
 }  // namespace
 
+absl::Status add_family(Family family) {
+  const std::lock_guard<std::mutex> lock(table().mutex);
+  if (find(family.name) != nullptr) {
+    return absl::AlreadyExistsError(absl::StrCat("there is a model \"", family.name, "\" already"));
+  }
+  table().families.push_back(std::move(family));
+  return absl::OkStatus();
+}
+
+const Family* find_family(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(table().mutex);
+  return find(name);
+}
+
+std::vector<std::string> family_names() {
+  const std::lock_guard<std::mutex> lock(table().mutex);
+  std::vector<std::string> names;
+  for (const Family& family : table().families) names.push_back(family.name);
+  return names;
+}
+
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
-  const absl::StatusOr<const Family*> family = find_family(spec.name);
+  const absl::StatusOr<const Family*> family = known_family(spec.name);
   if (!family.ok()) return family.status();
   return (*family)->build(spec, options);
 }
 
-absl::StatusOr<HfTensor> hf_tensor(const models::ModelSpec& spec, const std::string& fqn) {
-  const absl::StatusOr<const Family*> family = find_family(spec.name);
+absl::StatusOr<HfFamily> hf_family(const std::string& name) {
+  const absl::StatusOr<const Family*> family = known_family(name);
   if (!family.ok()) return family.status();
-  return (*family)->hf_tensor(spec, fqn);
-}
-
-absl::StatusOr<std::optional<std::string>> fqn_of_hf_key(const models::ModelSpec& spec, const std::string& key) {
-  const absl::StatusOr<const Family*> family = find_family(spec.name);
-  if (!family.ok()) return family.status();
-  return (*family)->fqn_of_hf_key(spec, key);
-}
-
-absl::StatusOr<nlohmann::json> hf_config(const models::ModelSpec& spec) {
-  const absl::StatusOr<const Family*> family = find_family(spec.name);
-  if (!family.ok()) return family.status();
-  return (*family)->hf_config(spec);
-}
-
-// Hugging Face rotates halves (i, i + D/2) where the model rotates neighbours (2i, 2i + 1).
-at::Tensor to_hf(const HfTensor& place, const at::Tensor& value) {
-  if (place.permute_heads == 0) return value;
-  const int64_t half = value.size(0) / place.permute_heads / 2;
-  return value.view({place.permute_heads, half, 2, value.size(1)}).transpose(1, 2).reshape(value.sizes());
-}
-
-at::Tensor from_hf(const HfTensor& place, const at::Tensor& value) {
-  if (place.permute_heads == 0) return value;
-  const int64_t half = value.size(0) / place.permute_heads / 2;
-  return value.view({place.permute_heads, 2, half, value.size(1)}).transpose(1, 2).reshape(value.sizes());
+  if ((*family)->hf.names != nullptr) return (*family)->hf;
+  return absl::UnimplementedError(absl::StrCat("the weights of ", name, " have no Hugging Face names"));
 }
 
 }  // namespace titan::model

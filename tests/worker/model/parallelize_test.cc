@@ -124,6 +124,7 @@ Totals run_whole(const Task& task) {
 std::vector<Split> splits(const models::ModelSpec& spec) {
   std::vector<Split> all{{"tp2", {.tp = 2}, 2},
                          {"tp2 without sequence parallelism", {.tp = 2}, 2, false, false},
+                         {"tp2 overlapped", {.tp = 2}, 2, true, true, true},
                          {"cp2", {.cp = 2}, 2},
                          {"tp2 cp2 around a ring", {.cp = 2, .tp = 2}, 4, true, true, true, "alltoall"}};
   if (!spec.moe) return all;

@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Exports what a model library outside of this tree is compiled with: headers, compiler flags and a script that uses them.
+#   deploy/plugin_sdk.sh FOLDER [BUILD_FOLDER]
+#   FOLDER/build my_model.so my_model.cc    # then: experimental.custom_import = "/path/my_model.so"
+set -euo pipefail
+if [ $# -lt 1 ] || [ $# -gt 2 ]; then
+  sed -n '2,4p' "$0" >&2
+  exit 2
+fi
+source=$(cd "$(dirname "$0")/.." && pwd)
+target=$1
+build=${2:-$source/build/release}
+if [ ! -f "$build/plugin/flags" ]; then
+  echo "plugin_sdk.sh: $build holds no configured build with LibTorch (no plugin/flags); run deploy/build.sh first" >&2
+  exit 1
+fi
+mkdir -p "$target/include"
+include=$(cd "$target/include" && pwd)
+(cd "$source" && find common worker/checkpoint worker/comm worker/model worker/nn worker/parallel -name '*.h' \
+  -exec cp --parents -t "$include" {} +)
+cp "$build/plugin/flags" "$target/flags"
+cat > "$target/build" <<'SCRIPT'
+#!/usr/bin/env bash
+# build OUTPUT.so SOURCE.cc...: a model library for the titan-rank that these headers were exported from.
+set -euo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+output=$1
+shift
+exec ${CXX:-g++} "@$here/flags" -I "$here/include" -shared -o "$output" "$@"
+SCRIPT
+chmod +x "$target/build"
