@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -20,6 +21,10 @@ inline at::Tensor dense_heads(const at::Tensor& heads) { return heads.stride(3) 
 inline std::optional<at::Tensor> optional_tensor(const at::Tensor& tensor) {
   return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
 }
+
+// The result of `compute`, or the one kept from the block's first pass (worker/nn/kept_results.h). `keys`: of the whole
+// row, about half of which a query sees.
+BlockOutput attend_or_keep(const at::Tensor& q, int64_t keys, const std::function<BlockOutput()>& compute);
 
 class BlockwiseAttention {
  public:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "worker/nn/attention_blocks.h"
+#include "worker/nn/kept_results.h"
 
 namespace titan::nn {
 namespace {
@@ -22,9 +23,11 @@ class BlockedAttention : public torch::autograd::Function<BlockedAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& sinks,
                             c10::intrusive_ptr<BlockPlan> plan) {
-    BlockwiseAttention attention(q, v.size(3), plan->scale, /*once=*/true);
-    attention.add(k, v, plan->pairs);
-    const BlockOutput result = attention.finish(sinks.value_or(at::Tensor()));
+    const BlockOutput result = attend_or_keep(q, k.size(2), [&] {
+      BlockwiseAttention attention(q, v.size(3), plan->scale, /*once=*/true);
+      attention.add(k, v, plan->pairs);
+      return attention.finish(sinks.value_or(at::Tensor()));
+    });
     context->save_for_backward({q, k, v, sinks.value_or(at::Tensor()), result.out, result.lse});
     context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
     return result.out;
@@ -64,7 +67,8 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
   auto plan = c10::make_intrusive<BlockPlan>();
   plan->pairs = visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}});
   plan->scale = input.scale;
-  if (fused_by_torch(input, *plan)) {
+  // What is kept includes the logarithms of the denominators, which LibTorch's function does not hand out.
+  if (KeptResults::current() == nullptr && fused_by_torch(input, *plan)) {
     const bool grouped = input.q.size(1) != input.k.size(1);
     return at::scaled_dot_product_attention(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                             /*is_causal=*/true, input.scale, grouped);

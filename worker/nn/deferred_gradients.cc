@@ -4,6 +4,8 @@
 
 #include <utility>
 
+#include "worker/nn/kept_results.h"
+
 namespace titan::nn {
 namespace {
 
@@ -15,7 +17,10 @@ struct DeferredProduct : torch::autograd::Function<DeferredProduct> {
                             const at::Tensor& weight, const Parameter* parameter) {
     context->save_for_backward({input, weight});
     context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
-    return at::linear(input, weight);
+    const OpCall call{.kind = OpCall::Kind::kProduct,
+                      .weight = parameter,
+                      .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weight.size(0))};
+    return kept_or(call, [&] { return at::linear(input, weight); });
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -45,7 +50,7 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
 }
 
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight) {
-  if (weight.deferred == nullptr) return at::linear(input, weight.weight);
+  if (weight.deferred == nullptr && KeptResults::current() == nullptr) return at::linear(input, weight.weight);
   return DeferredProduct::apply(input, weight.weight, &weight);
 }
 

@@ -4,25 +4,56 @@
 #include "absl/strings/str_cat.h"
 
 namespace titan::parallel {
+namespace {
 
-absl::StatusOr<std::vector<bool>> recompute_plan(const std::string& mode, const std::string& selective_option,
-                                                 int num_blocks) {
-  std::vector<bool> plan(num_blocks, mode == "full");
-  if (mode == "full" || mode == "none") return plan;
-  if (mode != "selective") {
-    return absl::UnimplementedError(
-        absl::StrCat("activation_checkpoint.mode = \"", mode, "\" is not supported yet; use full, selective or none"));
+// Every how many blocks one is recomputed; 0: never.
+absl::StatusOr<int> recompute_every(const CheckpointOptions& options) {
+  if (options.mode == "none") return 0;
+  if (options.mode == "full" || options.mode == "memory_budget") return 1;
+  if (options.mode != "selective") {
+    return absl::InvalidArgumentError(absl::StrCat("activation_checkpoint.mode: \"", options.mode,
+                                                   "\" is not one of full, selective, memory_budget and none"));
   }
-  if (selective_option == "op") {
-    return absl::UnimplementedError(
-        "activation_checkpoint.selective_ac_option = \"op\" is not supported yet; use a number or mode = \"full\"");
-  }
+  if (options.selective_ac_option == "op") return 1;
   int every = 0;
-  if (!absl::SimpleAtoi(selective_option, &every) || every < 0) {
-    return absl::InvalidArgumentError(absl::StrCat("activation_checkpoint.selective_ac_option: \"", selective_option,
+  if (!absl::SimpleAtoi(options.selective_ac_option, &every) || every < 0) {
+    return absl::InvalidArgumentError(absl::StrCat("activation_checkpoint.selective_ac_option: \"",
+                                                   options.selective_ac_option,
                                                    "\" is neither \"op\" nor a number from 0"));
   }
-  for (int block = 0; block < num_blocks; ++block) plan[block] = every == 0 || (block + 1) % every == 0;
+  return every == 0 ? 1 : every;
+}
+
+std::shared_ptr<nn::KeepPolicy> policy_for(const CheckpointOptions& options, nn::Block& block) {
+  if (options.mode == "memory_budget") {
+    Planned planned;
+    if (options.planned) {
+      planned = [tell = options.planned, name = block.name()](const auto& choices, const KeepChoice& chosen) {
+        tell(name, choices, chosen);
+      };
+    }
+    return keep_by_budget(options.memory_budget, std::move(planned));
+  }
+  if (options.mode == "selective" && options.selective_ac_option == "op")
+    return keep_by_operation(block, options.per_op_sac_force_recompute_mm_shapes_by_fqns);
+  return nullptr;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOptions& options,
+                                                             const std::vector<nn::Block*>& blocks) {
+  const absl::StatusOr<int> every = recompute_every(options);
+  if (!every.ok()) return every.status();
+  if (options.mode == "memory_budget" && !(options.memory_budget >= 0 && options.memory_budget <= 1)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("activation_checkpoint.memory_budget: ", options.memory_budget, " is not from 0 to 1"));
+  }
+  std::vector<BlockCheckpoint> plan(blocks.size());
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    plan[i].recompute = *every > 0 && (static_cast<int>(i) + 1) % *every == 0;
+    if (plan[i].recompute) plan[i].keep = policy_for(options, *blocks[i]);
+  }
   return plan;
 }
 

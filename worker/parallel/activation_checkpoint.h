@@ -1,16 +1,37 @@
 #pragma once
 
+#include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/nn/kept_results.h"
+#include "worker/parallel/keep_policy.h"
 
 namespace titan::parallel {
 
-// Which of `num_blocks` transformer blocks run their forward pass again during the backward pass instead of keeping
-// their activations. mode "full": all; "selective" with option "N": every Nth, counted from 1 (0: all); "none": none.
-// Errors: Unimplemented for option "op" and mode "memory_budget"; InvalidArgument for anything else.
-absl::StatusOr<std::vector<bool>> recompute_plan(const std::string& mode, const std::string& selective_option,
-                                                 int num_blocks);
+// The keys of [activation_checkpoint].
+struct CheckpointOptions {
+  std::string mode = "none";
+  std::string selective_ac_option = "2";
+  std::vector<std::string> per_op_sac_force_recompute_mm_shapes_by_fqns;
+  double memory_budget = 0.5;
+  // Told each block's choices under a memory budget, when they are known; may be empty.
+  std::function<void(const std::string& block, const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>
+      planned;
+};
+
+// How one block does its backward pass.
+struct BlockCheckpoint {
+  bool recompute = false;                // Runs forward again instead of keeping its activations.
+  std::shared_ptr<nn::KeepPolicy> keep;  // What it keeps nevertheless; null: only its input.
+};
+
+// For these transformer blocks, in their order. mode "full": all recompute; "selective" with option "N": every Nth,
+// counted from 1 (0: all), with "op": all, keep_by_operation(); "memory_budget": all, keep_by_budget(); "none": none.
+// Errors: InvalidArgument naming the key.
+absl::StatusOr<std::vector<BlockCheckpoint>> checkpoint_plan(const CheckpointOptions& options,
+                                                             const std::vector<nn::Block*>& blocks);
 
 }  // namespace titan::parallel

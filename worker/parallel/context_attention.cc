@@ -34,12 +34,15 @@ class ContextAttention : public torch::autograd::Function<ContextAttention> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
                             const at::Tensor& v, const std::optional<at::Tensor>& sinks,
                             c10::intrusive_ptr<ContextPlan> plan) {
-    nn::BlockwiseAttention attention(q, v.size(3), plan->scale, /*once=*/false);
-    plan->exchange->visit(pack(k, v), [&](int owner, const at::Tensor& packed) {
-      const KeysAndValues block(packed, k.size(3));
-      attention.add(block.k, block.v, plan->pairs[owner]);
+    const int64_t keys = k.size(2) * static_cast<int64_t>(plan->pairs.size());
+    const nn::BlockOutput result = nn::attend_or_keep(q, keys, [&] {
+      nn::BlockwiseAttention attention(q, v.size(3), plan->scale, /*once=*/false);
+      plan->exchange->visit(pack(k, v), [&](int owner, const at::Tensor& packed) {
+        const KeysAndValues block(packed, k.size(3));
+        attention.add(block.k, block.v, plan->pairs[owner]);
+      });
+      return attention.finish(sinks.value_or(at::Tensor()));
     });
-    const nn::BlockOutput result = attention.finish(sinks.value_or(at::Tensor()));
     context->save_for_backward({q, k, v, sinks.value_or(at::Tensor()), result.out, result.lse});
     context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
     return result.out;

@@ -1,6 +1,7 @@
 #include "worker/parallel/tensor.h"
 
 #include "worker/comm/functional.h"
+#include "worker/parallel/kept_scatter.h"
 #include "worker/parallel/tensor_overlap.h"
 #include "worker/parallel/tensor_vocabulary.h"
 
@@ -12,10 +13,11 @@ constexpr int64_t kFeatures = 2;
 
 bool alone(const TensorParallel& tensor) {
   TORCH_CHECK(tensor.group != nullptr, "tensor parallel: no group");
+  if (tensor.group->size() == 1) return true;
   TORCH_CHECK(!tensor.overlap || tensor.sequence,
               "parallelism.enable_async_tensor_parallel needs parallelism.enable_sequence_parallel: only then is there "
               "a gathering or a scattering of the sequence to overlap");
-  return tensor.group->size() == 1;
+  return false;
 }
 
 // From the form between sub-blocks to whole activations, of which each rank computes something of its own.
@@ -28,7 +30,7 @@ nn::Transform enter(const TensorParallel& tensor) {
 // From each rank's partial sums back to the form between sub-blocks.
 nn::Transform leave(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
-  if (tensor.sequence) return [group](const at::Tensor& x) { return comm::reduce_scatter(x, kSequence, *group); };
+  if (tensor.sequence) return [group](const at::Tensor& x) { return scatter_sum(x, kSequence, *group); };
   return [group](const at::Tensor& x) { return comm::all_reduce(x, *group); };
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker/nn/deferred_gradients.h"
+#include "worker/nn/kept_results.h"
 
 namespace titan::parallel {
 namespace {
@@ -153,25 +154,55 @@ at::Tensor weight_gradient(const nn::Parameter& parameter, const at::Tensor& out
 
 using Parameters = std::vector<const nn::Parameter*>;
 
+double product_flops(const at::Tensor& input, const at::Tensor& weight) {
+  return 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weight.size(0));
+}
+
 std::vector<at::Tensor> transposed(at::TensorList weights) {
   std::vector<at::Tensor> result;
   for (const at::Tensor& weight : weights) result.push_back(weight.t());
   return result;
 }
 
+// Gathers the input, which is returned, and computes the products; those kept from a block's first pass are taken.
+at::Tensor gather_for(const at::Tensor& piece, at::TensorList weights, const Parameters& parameters,
+                      const comm::Group& group, variable_list& products) {
+  const nn::KeptResults* kept = nn::KeptResults::current();
+  const auto take_or = [&](size_t i, const at::Tensor& computed) {
+    const nn::OpCall call{.kind = nn::OpCall::Kind::kProduct,
+                          .weight = parameters[i],
+                          .flops = product_flops(piece, weights[i]) * group.size()};
+    return nn::kept_or(call, [&] { return computed; });
+  };
+  products.resize(weights.size());
+  std::vector<at::Tensor> needed;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (kept != nullptr && kept->repeats()) products[i] = take_or(i, {});
+    if (!products[i].defined()) needed.push_back(weights[i]);
+  }
+  Gathered gathered = gather_and_multiply_all(piece, transposed(needed), group);
+  size_t next = 0;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (!products[i].defined()) products[i] = std::move(gathered.products[next++]);
+    if (kept != nullptr && !kept->repeats()) products[i] = take_or(i, products[i]);
+  }
+  return std::move(gathered.whole);
+}
+
 // Saves the leaves themselves: their storage may be freed and refilled between the passes.
 struct GatherAndProject : torch::autograd::Function<GatherAndProject> {
   static variable_list forward(AutogradContext* context, const at::Tensor& piece, at::TensorList weights,
                                const Parameters& parameters, const comm::Group* group) {
-    Gathered gathered = gather_and_multiply_all(piece, transposed(weights), *group);
-    variable_list saved{std::move(gathered.whole)};
+    variable_list products;
+    at::Tensor whole = gather_for(piece, weights, parameters, *group, products);
+    variable_list saved{std::move(whole)};
     saved.insert(saved.end(), weights.begin(), weights.end());
     context->save_for_backward(std::move(saved));
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     std::vector<int64_t> addresses;
     for (const nn::Parameter* parameter : parameters) addresses.push_back(reinterpret_cast<int64_t>(parameter));
     context->saved_data["parameters"] = addresses;
-    return std::move(gathered.products);
+    return products;
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
@@ -200,7 +231,11 @@ struct ProductAndScatter : torch::autograd::Function<ProductAndScatter> {
     context->save_for_backward({input, weight});
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
-    return SumInFlight({input}, {weight.t()}, *group).finish();
+    const nn::OpCall call{.kind = nn::OpCall::Kind::kProduct,
+                          .weight = parameter,
+                          .scatters = true,
+                          .flops = product_flops(input, weight)};
+    return nn::kept_or(call, [&] { return SumInFlight({input}, {weight.t()}, *group).finish(); });
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {

@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/worker/comm/thread_ranks.h"
-#include "worker/parallel/activation_checkpoint.h"
 
 namespace titan::parallel {
 namespace {
@@ -239,16 +238,6 @@ TEST(PrecisionTest, PolicyFromTheConfiguration) {
   EXPECT_EQ(make_precision("float64", "bfloat16", "float32").value().param, at::kDouble);
   EXPECT_EQ(make_precision("bfloat16", "bfloat16", "float32").value().master, at::kBFloat16);
   EXPECT_EQ(make_precision("float8", "bfloat16", "float32").status().code(), absl::StatusCode::kInvalidArgument);
-}
-
-TEST(RecomputePlanTest, EveryNthBlockCountedFromOne) {
-  using Plan = std::vector<bool>;
-  EXPECT_EQ(recompute_plan("none", "2", 4).value(), (Plan{false, false, false, false}));
-  EXPECT_EQ(recompute_plan("full", "2", 4).value(), (Plan{true, true, true, true}));
-  EXPECT_EQ(recompute_plan("selective", "2", 5).value(), (Plan{false, true, false, true, false}));
-  EXPECT_EQ(recompute_plan("selective", "0", 2).value(), (Plan{true, true}));
-  EXPECT_EQ(recompute_plan("selective", "op", 2).status().code(), absl::StatusCode::kUnimplemented);
-  EXPECT_EQ(recompute_plan("selective", "-1", 2).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
 }  // namespace

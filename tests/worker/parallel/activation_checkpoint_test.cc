@@ -1,0 +1,302 @@
+#include "worker/parallel/activation_checkpoint.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <optional>
+#include <random>
+
+#include "common/models/registry.h"
+#include "tests/testing/allocation_meter.h"
+#include "tests/testing/flop_counter.h"
+#include "tests/worker/comm/thread_ranks.h"
+#include "worker/model/model.h"
+
+namespace titan::parallel {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr int64_t kRows = 2, kTokens = 16;
+
+// One transformer block of a model, with values.
+struct TestBlock {
+  TestBlock(const std::string& family, const std::string& flavor, at::ScalarType type, int layer = 1,
+            const comm::DeviceMesh* mesh = nullptr) {
+    spec = models::find(family, flavor).value();
+    model = model::build(spec, {.seq_len = kTokens}).value();
+    if (mesh != nullptr) {
+      model::ParallelOptions options;
+      options.mesh = mesh;
+      EXPECT_TRUE(model.parallelize(model, options).ok());
+    }
+    block = model.blocks[layer + 1].get();
+    at::manual_seed(3);
+    for (nn::Parameter& parameter : block->parameters()) {
+      parameter.weight = (at::randn(parameter.shape, at::kDouble) / 16).to(type).set_requires_grad(true);
+    }
+    block->init_buffers(at::kCPU, type);
+    context.tokens = at::zeros({kRows, kTokens}, at::kLong);
+    const int64_t tokens = mesh == nullptr ? kTokens : kTokens / mesh->group(mesh::Axis::kTensor).size();
+    input = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
+    gradient = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
+  }
+
+  std::vector<at::Tensor> gradients(const at::Tensor& output, const at::Tensor& leaf) {
+    std::vector<at::Tensor> leaves = {leaf};
+    for (nn::Parameter& parameter : block->parameters()) leaves.push_back(parameter.weight);
+    std::vector<at::Tensor> all = torch::autograd::grad({output}, leaves, {gradient}, /*retain_graph=*/false,
+                                                        /*create_graph=*/false, /*allow_unused=*/true);
+    all.push_back(output.detach());
+    return all;
+  }
+  std::vector<at::Tensor> plain() {
+    const at::Tensor leaf = input.detach().set_requires_grad(true);
+    return gradients(block->forward(leaf, context), leaf);
+  }
+  void first_pass(nn::KeepPolicy& policy) {
+    const at::NoGradGuard no_grad;
+    const nn::KeptResults::Scope scope(kept, policy.begin());
+    first_output = block->forward(input, context);
+    policy.end(kept.calls());
+  }
+  std::vector<at::Tensor> second_pass() {
+    const at::Tensor leaf = input.detach().set_requires_grad(true);
+    at::Tensor output;
+    {
+      const nn::KeptResults::Scope scope(kept);
+      const testing::FlopCounter flops;
+      output = block->forward(leaf, context);
+      again = flops.total();
+    }
+    return gradients(output, leaf);
+  }
+
+  models::ModelSpec spec;
+  model::Model model;
+  nn::Block* block = nullptr;
+  nn::MicrobatchContext context;
+  at::Tensor input, gradient, first_output;
+  nn::KeptResults kept;
+  int64_t again = 0;  // FLOPs of the second pass.
+};
+
+void expect_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
+    if (a[i].defined()) {
+      EXPECT_TRUE(at::equal(a[i], b[i])) << i;
+    }
+  }
+}
+
+// On CPUs, products of bf16 with few rows.
+bool test_is_slow(const std::string& family) { return family != "llama3" && family != "qwen3"; }
+
+const std::vector<std::string> kGate = {"moe.router.gate"};
+
+// Every block of every family, at every precision: with what is kept, a block's output and all gradients have the bits
+// of a block that keeps its graph, twice in a row.
+TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
+  for (const auto& [family, flavor, layer] :
+       std::vector<std::tuple<const char*, const char*, int>>{{"llama3", "debugmodel", 0},
+                                                              {"llama4", "debugmodel", 1},
+                                                              {"deepseek_v3", "debugmodel", 0},
+                                                              {"deepseek_v3", "debugmodel", 1},
+                                                              {"qwen3", "debugmodel", 0},
+                                                              {"qwen3", "debugmodel_moe", 1},
+                                                              {"gpt_oss", "debugmodel", 0}}) {
+    for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
+      if (type == at::kBFloat16 && test_is_slow(family)) continue;
+      SCOPED_TRACE(absl::StrCat(family, " ", flavor, " layer ", layer, " ", c10::toString(type)));
+      TestBlock test(family, flavor, type, layer);
+      const std::vector<at::Tensor> expected = test.plain();
+      for (const auto& policy :
+           {keep_by_operation(*test.block, kGate), keep_by_budget(0.4, {}), keep_by_budget(1, {})}) {
+        for (int microbatch = 0; microbatch < 2; ++microbatch) {
+          test.first_pass(*policy);
+          expect_same_bits(test.second_pass(), expected);
+          EXPECT_EQ(test.kept.bytes(), 0) << "results outlive the second pass";
+        }
+      }
+    }
+  }
+}
+
+// Of Llama's seven products the first, third, fifth and seventh are kept, and attention with its denominators: the
+// second pass computes wk, wo and w3.
+TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
+  TestBlock test("llama3", "debugmodel", at::kFloat);
+  const auto policy = keep_by_operation(*test.block, kGate);
+  test.first_pass(*policy);
+  const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
+  const int64_t kv = test.spec.n_kv_heads * test.spec.head_dim;
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (dim + kv + hidden + dim + /*attention*/ dim + test.spec.n_heads));
+  test.second_pass();
+  EXPECT_EQ(test.again, 2 * n * dim * (kv + dim + hidden));
+}
+
+// Matrices of a listed module's shape are computed again wherever they are, and do not count.
+TEST(SelectiveTest, ListedShapesAreComputedAgain) {
+  TestBlock test("llama3", "debugmodel", at::kFloat);
+  const auto policy = keep_by_operation(*test.block, {"feed_forward.w1"});
+  test.first_pass(*policy);
+  const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
+  // wq, wv and, fifth of those that count, w2; w3 has w1's shape.
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (3 * dim + /*attention*/ dim + test.spec.n_heads));
+  test.second_pass();
+  EXPECT_EQ(test.again, 2 * n * dim * (2 * dim + 2 * hidden));
+}
+
+// The router's gate is computed again and does not count; so are routed experts.
+TEST(SelectiveTest, RoutersAreComputedAgain) {
+  TestBlock test("deepseek_v3", "debugmodel", at::kFloat);
+  const models::ModelSpec& spec = test.spec;
+  const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
+  const int64_t attention = spec.n_heads * (spec.v_head_dim + 1);
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  // wq, wkv_b, shared w1 and w2 of wq, wkv_a, wkv_b, wo, w1, w3, w2.
+  const int64_t heads = spec.n_heads * (spec.head_dim + spec.qk_nope_head_dim + spec.v_head_dim);
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + shared + spec.dim));
+  // With the gate as the fifth: wq, wkv_b, the gate and w3.
+  test.first_pass(*keep_by_operation(*test.block, {}));
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (attention + heads + spec.moe->num_experts + shared));
+}
+
+// What is kept is what the allocator holds between the passes, for every mode.
+TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
+  testing::AllocationMeter meter;
+  const testing::AllocationMeter::Scope scope(meter);
+  TestBlock test("llama3", "debugmodel", at::kFloat);
+  const auto held = [&](nn::KeepPolicy& policy) {
+    test.kept = {};
+    test.first_output.reset();
+    const int64_t rest = meter.begin();
+    test.first_pass(policy);
+    test.first_output.reset();
+    return meter.begin() - rest;
+  };
+  const auto by_operation = keep_by_operation(*test.block, kGate);
+  held(*by_operation);  // Fills caches.
+  EXPECT_NEAR(held(*by_operation), test.kept.bytes(), 64);
+  int64_t all = 0;
+  for (const nn::OpCall& call : test.kept.calls()) all += call.bytes;
+  for (const double budget : {0.0, 0.1, 0.3, 0.5, 0.8, 1.0}) {
+    std::optional<KeepChoice> chosen;
+    const auto policy = keep_by_budget(budget, [&](const auto&, const KeepChoice& choice) { chosen = choice; });
+    held(*policy);  // Keeps nothing yet.
+    EXPECT_EQ(test.kept.bytes(), 0);
+    ASSERT_TRUE(chosen.has_value());
+    EXPECT_NEAR(held(*policy), chosen->bytes, 64) << budget;
+    EXPECT_LE(chosen->bytes, budget * static_cast<double>(all)) << budget;
+    EXPECT_EQ(test.kept.bytes(), chosen->bytes) << budget;
+    double flops = 0;
+    for (const nn::OpCall& call : test.kept.calls()) flops += call.flops;
+    test.second_pass();
+    // The counter takes all pairs of queries and keys, the plan the half that a causal mask leaves.
+    if (budget == 0) {
+      EXPECT_GE(static_cast<double>(test.again), flops);
+    } else if (budget == 1) {
+      EXPECT_EQ(test.again, 0);
+    }
+  }
+}
+
+// With sequence parallelism the reduce-scatters' results are kept; neither they nor the products that feed them run in
+// the second pass.
+TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
+  testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
+    for (const char* mode : {"op", "budget"}) {
+      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto policy = mode[0] == 'o' ? keep_by_operation(*test.block, kGate) : keep_by_budget(1, {});
+      test.first_pass(*policy);
+      if (mode[0] == 'b') test.first_pass(*policy);
+      const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
+      if (mode[0] == 'o') {
+        // wq, wv, w1 of half the width, attention, two scattered results.
+        EXPECT_EQ(test.kept.bytes(), 8 * n * (dim / 2 + dim / 2 + hidden + dim / 2 + test.spec.n_heads / 2 + dim));
+      }
+      const int64_t before = self.ledger.counts()["tp/reduce_scatter"].calls;
+      expect_same_bits(test.second_pass(), expected);
+      EXPECT_EQ(self.ledger.counts()["tp/reduce_scatter"].calls - before, 2) << "only those of the backward pass";
+      EXPECT_EQ(test.again, mode[0] == 'o' ? 2 * n * dim * (dim / 2 + hidden) : 0);  // wk and w3.
+    }
+  });
+}
+
+// A pass that does something else than the first one is an error, not a wrong gradient.
+TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
+  TestBlock test("llama3", "debugmodel", at::kFloat);
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  const nn::KeptResults::Scope scope(test.kept);
+  test.block->forward(test.input, test.context);
+  EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);
+}
+
+TEST(ParetoTest, FindsTheBestOfAllSubsets) {
+  std::mt19937 random(11);
+  for (int trial = 0; trial < 50; ++trial) {
+    std::vector<KeepItem> items(1 + random() % 10);
+    for (KeepItem& item : items) item = {1 + static_cast<int64_t>(random() % 50), static_cast<double>(random() % 100)};
+    const std::vector<KeepChoice> choices = pareto_choices(items);
+    for (int64_t budget = 0; budget < 300; budget += 7) {
+      double best = 0;
+      for (size_t subset = 0; subset < (size_t{1} << items.size()); ++subset) {
+        int64_t bytes = 0;
+        double flops = 0;
+        for (size_t i = 0; i < items.size(); ++i) {
+          if ((subset >> i & 1) == 0) continue;
+          bytes += items[i].bytes;
+          flops += items[i].flops;
+        }
+        if (bytes <= budget) best = std::max(best, flops);
+      }
+      EXPECT_EQ(best_within(choices, budget).flops, best);
+    }
+  }
+}
+
+TEST(ParetoTest, DrawsTheChoiceAndStaysSmall) {
+  std::vector<KeepItem> items;
+  for (int i = 0; i < 40; ++i) items.push_back({1000 + i * i * 37, 1e9 + i * 1.1e7});
+  const std::vector<KeepChoice> choices = pareto_choices(items);
+  EXPECT_LE(choices.size(), kMostChoices);
+  EXPECT_EQ(choices.front().bytes, 0);
+  EXPECT_EQ(choices.back().taken, std::vector<bool>(40, true));
+  const std::string svg = draw_choices("layers.0", {choices.front(), choices[1], choices.back()}, choices[1]);
+  EXPECT_THAT(svg, HasSubstr("layers.0"));
+  EXPECT_THAT(svg, HasSubstr("</svg>"));
+}
+
+TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
+  const model::Model model = model::build(models::find("llama3", "debugmodel").value(), {.seq_len = 8}).value();
+  std::vector<nn::Block*> blocks;
+  for (int i = 1; i <= 5; ++i) blocks.push_back(model.blocks[i].get());
+  const auto plan = [&](const char* mode, const char* option) {
+    std::vector<bool> recompute;
+    const auto checkpoints = checkpoint_plan({.mode = mode, .selective_ac_option = option}, blocks).value();
+    for (const BlockCheckpoint& one : checkpoints) recompute.push_back(one.recompute);
+    return recompute;
+  };
+  EXPECT_THAT(plan("none", "2"), ElementsAre(false, false, false, false, false));
+  EXPECT_THAT(plan("full", "2"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("selective", "2"), ElementsAre(false, true, false, true, false));
+  EXPECT_THAT(plan("selective", "0"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("selective", "op"), ElementsAre(true, true, true, true, true));
+  EXPECT_THAT(plan("memory_budget", ""), ElementsAre(true, true, true, true, true));
+  const auto why = [&](CheckpointOptions options) {
+    const auto refused = checkpoint_plan(options, blocks);
+    EXPECT_EQ(refused.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(refused.status().message());
+  };
+  EXPECT_THAT(why({.mode = "selective", .selective_ac_option = "-1"}), HasSubstr("neither \"op\" nor a number"));
+  EXPECT_THAT(why({.mode = "some"}), HasSubstr("activation_checkpoint.mode"));
+  EXPECT_THAT(why({.mode = "memory_budget", .memory_budget = 1.5}), HasSubstr("memory_budget: 1.5"));
+}
+
+}  // namespace
+}  // namespace titan::parallel

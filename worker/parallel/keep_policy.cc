@@ -1,0 +1,85 @@
+#include "worker/parallel/keep_policy.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace titan::parallel {
+namespace {
+
+using nn::OpCall;
+
+// "layers.1.attention.wq" of "layers.1.attention.wq.weight".
+std::string module_of(const std::string& fqn) { return fqn.substr(0, fqn.rfind('.')); }
+
+class ByOperation final : public nn::KeepPolicy {
+ public:
+  ByOperation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+    for (const nn::Parameter& parameter : block.parameters()) {
+      const std::string module = module_of(parameter.fqn);
+      const bool listed = std::any_of(recompute_fqns.begin(), recompute_fqns.end(),
+                                      [&](const std::string& part) { return module.find(part) != std::string::npos; });
+      if (listed && parameter.global_shape.size() == 2) recomputed_shapes_.insert(parameter.global_shape);
+    }
+  }
+
+  nn::KeepRule begin() override {
+    return [this, products = 0](const OpCall& call) mutable {
+      if (call.kind == OpCall::Kind::kGroupedProduct) return false;
+      if (call.kind != OpCall::Kind::kProduct) return true;
+      if (recomputed_shapes_.count(call.weight->global_shape) > 0) return call.scatters;
+      return ++products % 2 == 1 || call.scatters;
+    };
+  }
+
+ private:
+  std::set<std::vector<int64_t>> recomputed_shapes_;
+};
+
+class ByBudget final : public nn::KeepPolicy {
+ public:
+  ByBudget(double budget, Planned planned) : budget_(budget), planned_(std::move(planned)) {}
+
+  nn::KeepRule begin() override {
+    return [this, place = size_t{0}](const OpCall&) mutable { return place < keep_.size() && keep_[place++]; };
+  }
+
+  void end(const std::vector<OpCall>& calls) override {
+    if (!keep_.empty() || calls.empty()) return;
+    std::vector<KeepItem> items;
+    std::vector<size_t> place;  // Of each item among the calls.
+    int64_t all = 0;
+    for (size_t i = 0; i < calls.size(); ++i) {
+      if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
+      KeepItem item{calls[i].bytes, calls[i].flops};
+      for (const OpCall& other : calls) {
+        if (other.feeds == static_cast<int>(i)) item.flops += other.flops;
+      }
+      items.push_back(item);
+      place.push_back(i);
+      all += item.bytes;
+    }
+    const std::vector<KeepChoice> choices = pareto_choices(items);
+    const KeepChoice& chosen = best_within(choices, static_cast<int64_t>(budget_ * static_cast<double>(all)));
+    keep_.assign(calls.size(), false);
+    for (size_t i = 0; i < items.size(); ++i) keep_[place[i]] = chosen.taken[i];
+    if (planned_) planned_(choices, chosen);
+  }
+
+ private:
+  const double budget_;
+  const Planned planned_;
+  std::vector<bool> keep_;  // By call; empty until the first pass has been seen.
+};
+
+}  // namespace
+
+std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+  return std::make_shared<ByOperation>(block, recompute_fqns);
+}
+
+std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned) {
+  return std::make_shared<ByBudget>(budget, std::move(planned));
+}
+
+}  // namespace titan::parallel
