@@ -24,11 +24,12 @@ constexpr int64_t kRows = 2, kTokens = 16;
 // One transformer block of a model, with values.
 struct TestBlock {
   TestBlock(const std::string& family, const std::string& flavor, at::ScalarType type, int layer = 1,
-            const comm::DeviceMesh* mesh = nullptr) {
+            const comm::DeviceMesh* mesh = nullptr, model::ParallelOptions options = {}) {
     spec = models::find(family, flavor).value();
+    spec.vocab_size = 64;
+    if (spec.moe) spec.moe->num_experts = 8, spec.moe->hidden = 48;  // Products of experts take most of the time.
     model = model::build(spec, {.seq_len = kTokens}).value();
     if (mesh != nullptr) {
-      model::ParallelOptions options;
       options.mesh = mesh;
       EXPECT_TRUE(model.parallelize(model, options).ok());
     }
@@ -91,6 +92,11 @@ void expect_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Te
       EXPECT_TRUE(at::equal(a[i], b[i])) << i;
     }
   }
+}
+
+comm::LedgerCounts twice(comm::LedgerCounts counts) {
+  for (auto& [operation, entry] : counts) entry = {2 * entry.calls, 2 * entry.bytes};
+  return counts;
 }
 
 // On CPUs, products of bf16 with few rows.
@@ -224,6 +230,48 @@ TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
       expect_same_bits(test.second_pass(), expected);
       EXPECT_EQ(self.ledger.counts()["tp/reduce_scatter"].calls - before, 2) << "only those of the backward pass";
       EXPECT_EQ(test.again, mode[0] == 'o' ? 2 * n * dim * (dim / 2 + hidden) : 0);  // wk and w3.
+    }
+  });
+}
+
+// Kept attention spares the exchange of keys and values, too.
+TEST(SelectiveTest, KeptAttentionExchangesNothing) {
+  for (const char* rotate : {"allgather", "alltoall"}) {
+    testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
+      model::ParallelOptions options;
+      options.rotate_method = rotate;
+      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      test.context.whole_row = 2 * kTokens;
+      const comm::LedgerCounts start = self.ledger.counts();
+      const std::vector<at::Tensor> expected = test.plain();
+      const comm::LedgerCounts plain = comm::subtract(self.ledger.counts(), start);
+      test.first_pass(*keep_by_operation(*test.block, kGate));
+      expect_same_bits(test.second_pass(), expected);
+      EXPECT_EQ(comm::subtract(self.ledger.counts(), start), twice(plain)) << rotate;
+    });
+  }
+}
+
+// Asynchronous tensor parallelism: products inside the overlapped functions are kept as others are.
+TEST(SelectiveTest, OverlappedProductsAreKept) {
+  testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
+    model::ParallelOptions options;
+    options.async_tensor_parallel = true;
+    for (const double budget : {-1.0, 0.3, 1.0}) {
+      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto policy = budget < 0 ? keep_by_operation(*test.block, kGate) : keep_by_budget(budget, {});
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        test.first_pass(*policy);
+        expect_same_bits(test.second_pass(), expected);
+      }
+      const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden / 2;
+      if (budget < 0) {
+        EXPECT_EQ(test.again, 2 * n * dim * (dim / 2 + hidden));  // wk and w3.
+      }
+      if (budget == 1) {
+        EXPECT_EQ(test.again, 0);
+      }
     }
   });
 }

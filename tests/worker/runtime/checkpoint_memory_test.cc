@@ -1,7 +1,9 @@
 #include <map>
 
+#include "common/models/registry.h"
 #include "tests/testing/allocation_meter.h"
 #include "tests/worker/runtime/training_world.h"
+#include "worker/model/decoder/decoder.h"
 
 namespace titan::runtime {
 namespace {
@@ -87,6 +89,50 @@ TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
       EXPECT_GT(static_cast<double>(kept), (budget - 0.25) * static_cast<double>(layer.all)) << block;
     }
     EXPECT_NEAR(bytes, layers * (layer.graph - chosen.begin()->second), kScalars) << budget;
+  }
+}
+
+// In pipelines whose backward pass is split, recomputation that keeps results changes no bit.
+TEST(CheckpointScheduleTest, KeptResultsAndDeferredGradientsGoTogether) {
+  for (const char* schedule : {"1F1B", "InterleavedZeroBubble", "DualPipeV"}) {
+    testing::TrainingPlan plan;
+    plan.spec.n_layers = 4;
+    plan.steps = 2;
+    plan.schedule = schedule;
+    plan.pipeline_microbatches = 4;
+    plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat}};
+    const auto plain = testing::train_world(plan, {.pp = 2}, 2);
+    for (const parallel::CheckpointOptions& ac :
+         {parallel::CheckpointOptions{.mode = "full"},
+          parallel::CheckpointOptions{.mode = "selective", .selective_ac_option = "op"},
+          parallel::CheckpointOptions{.mode = "memory_budget"}}) {
+      plan.sharding.ac = ac;
+      const auto outcome = testing::train_world(plan, {.pp = 2}, 2);
+      for (int rank = 0; rank < 2; ++rank) testing::expect_same_bits(plain[rank], outcome[rank]);
+    }
+  }
+}
+
+// Tokens count towards their experts once, however often a block runs.
+TEST(CheckpointScheduleTest, ExpertsAreCountedOnce) {
+  const models::ModelSpec spec = models::find("deepseek_v3", "debugmodel").value();
+  const int64_t rows = 2, tokens = 8;
+  for (const parallel::CheckpointOptions& ac :
+       {parallel::CheckpointOptions{.mode = "none"}, parallel::CheckpointOptions{.mode = "full"},
+        parallel::CheckpointOptions{.mode = "selective", .selective_ac_option = "op"}}) {
+    const model::Model model = model::build(spec, {.seq_len = tokens}).value();
+    auto& layer = dynamic_cast<model::DecoderLayer&>(*model.blocks[2]);
+    ASSERT_TRUE(layer.moe);
+    for (nn::Parameter& parameter : layer.parameters())
+      parameter.weight = (at::randn(parameter.shape) / 16).set_requires_grad(true);
+    layer.init_buffers(at::kCPU, at::kFloat);
+    const auto checkpoint = parallel::checkpoint_plan(ac, {&layer}).value()[0];
+    Stage stage({{.block = &layer, .checkpoint = checkpoint}}, {.first = false, .last = false});
+    nn::MicrobatchContext context;
+    context.tokens = at::zeros({rows, tokens}, at::kLong);
+    const at::Tensor output = stage.forward(0, context, at::randn({rows, tokens, spec.dim}));
+    stage.backward(0, at::ones_like(output), /*last=*/true);
+    EXPECT_EQ(layer.moe->tokens_per_expert.sum().item<int64_t>(), rows * tokens * spec.moe->top_k) << ac.mode;
   }
 }
 
