@@ -64,10 +64,11 @@ class BatchMaker {
 class PrefetchingLoader final : public Loader {
  public:
   PrefetchingLoader(const LoaderOptions& options, std::vector<std::string> files, BatchMaker maker,
-                    int32_t max_token_id)
+                    int32_t max_token_id, std::optional<int32_t> end_of_document)
       : options_(options),
         files_(std::move(files)),
         max_token_id_(max_token_id),
+        end_of_document_(end_of_document),
         maker_(std::move(maker)),
         returned_(maker_.position()) {}
   ~PrefetchingLoader() override { stop(); }
@@ -102,6 +103,7 @@ class PrefetchingLoader final : public Loader {
 
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
   int32_t max_token_id() const override { return max_token_id_; }
+  std::optional<int32_t> end_of_document() const override { return end_of_document_; }
 
  private:
   absl::Status check_owner(const nlohmann::json& state) const {
@@ -180,6 +182,7 @@ class PrefetchingLoader final : public Loader {
   const LoaderOptions options_;
   const std::vector<std::string> files_;
   const int32_t max_token_id_;
+  const std::optional<int32_t> end_of_document_;
   BatchMaker maker_;         // The thread's while it runs.
   StreamPosition returned_;  // Behind the last batch that next() gave.
   std::vector<std::string> warnings_;
@@ -211,6 +214,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   TITAN_RETURN_IF_ERROR(check(options));
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
   const int32_t max_token_id = tokenizer->max_id();
+  const std::optional<int32_t> end_of_document = tokenizer->eos_id();
   const bool global = options.order == Order::kGlobal;
   RankShare share{.files = options.files};
   if (!global) {
@@ -223,7 +227,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   RowStream stream(std::move(reader), std::move(tokenizer), options.seq_len + 1, options.loop);
   BatchMaker maker(std::move(stream), global ? options.batch * options.dp_size : options.batch,
                    global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);
-  return std::make_unique<PrefetchingLoader>(options, share.files, std::move(maker), max_token_id);
+  return std::make_unique<PrefetchingLoader>(options, share.files, std::move(maker), max_token_id, end_of_document);
 }
 
 }  // namespace titan::data

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,9 @@ class Loader {
 
   // The largest token that can appear: has to be below the model's vocabulary size.
   virtual int32_t max_token_id() const = 0;
+
+  // The token that ends each document, where the tokenizer defines one.
+  virtual std::optional<int32_t> end_of_document() const = 0;
 };
 
 // Files come from dataset_files() (datasets.h). Errors: InvalidArgument, NotFound; names the option, file or key.

@@ -112,6 +112,7 @@ TEST_F(LoaderTest, RowsAreConsecutiveTokensOfTheDocuments) {
   // <bos> a b c <eos> | <bos> d e <eos> <bos> (again from the start) | a b c <eos> <bos>
   EXPECT_EQ(read(*loader, 3), (Rows{{256, 'a', 'b', 'c', 257}, {256, 'd', 'e', 257, 256}, {'a', 'b', 'c', 257, 256}}));
   EXPECT_EQ(loader->max_token_id(), 257);
+  EXPECT_EQ(loader->end_of_document(), 257);
 }
 
 TEST_F(LoaderTest, GlobalBatchDoesNotDependOnTheMesh) {

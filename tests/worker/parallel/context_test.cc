@@ -3,7 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <chrono>
+#include <cstdlib>
+#include <mutex>
 #include <random>
+#include <sstream>
 
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
@@ -201,20 +205,32 @@ TEST(ContextTest, BalancedRanksComputeTheSame) {
   }
 }
 
-// A long row against one rank's own attention.
-TEST(ContextTest, SixteenThousandTokens) {
+// A long row against one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
+TEST(ContextTest, LongRow) {
   at::manual_seed(4);
-  const Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .sharing = 2, .tokens = 16384, .type = at::kFloat};
+  const char* const tokens = std::getenv("TITAN_LONG_ROW");
+  const Case c{.ranks = 4,
+               .rows = 1,
+               .kv_heads = 1,
+               .sharing = 2,
+               .tokens = tokens != nullptr ? std::atoll(tokens) : 16384,
+               .type = at::kFloat};
   const Whole whole(c);
   const Results one = run(whole.input, whole.grad_out, nn::attend, {});
+  std::vector<double> seconds(c.ranks);
   std::mutex mutex;
   testing::run_ranks({.cp = c.ranks}, c.ranks, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
     const ContextParallel context{&self.mesh->group(mesh::Axis::kContext), true, "alltoall"};
+    const auto began = std::chrono::steady_clock::now();
     const Results share = run_share(whole, context);
+    seconds[self.rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     const at::Tensor positions = take_share(whole.microbatch, context).positions;
     std::lock_guard lock(mutex);
-    for (size_t i = 0; i < 4; ++i) expect_near(share[i], one[i].index_select(2, positions), 1e-5, "16k");
+    for (size_t i = 0; i < 4; ++i) {
+      expect_near(share[i], one[i].index_select(2, positions), 1e-5, std::to_string(c.tokens) + " tokens");
+    }
   });
+  std::printf("%lld tokens on %d ranks: %.1f s\n", static_cast<long long>(c.tokens), c.ranks, seconds[0]);
 }
 
 }  // namespace

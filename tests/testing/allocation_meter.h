@@ -1,0 +1,88 @@
+#pragma once
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <mutex>
+
+namespace titan::testing {
+
+// Live bytes that a thread allocated through LibTorch's CPU allocator, wherever they are freed: measured from outside,
+// so that nothing reports about itself. One thread may have one meter at a time; it must outlive the thread's tensors.
+class AllocationMeter {
+ public:
+  // Counts what the calling thread allocates, as long as this object lives.
+  class Scope {
+   public:
+    explicit Scope(AllocationMeter& meter) {
+      install();
+      current() = &meter;
+    }
+    ~Scope() { current() = nullptr; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+  };
+
+  // Returns the live bytes; the peak starts anew from them.
+  int64_t begin() {
+    std::lock_guard lock(mutex_);
+    peak_ = live_;
+    return live_;
+  }
+  int64_t highest() {
+    std::lock_guard lock(mutex_);
+    return peak_;
+  }
+
+ private:
+  void add(int64_t bytes) {
+    std::lock_guard lock(mutex_);
+    live_ += bytes;
+    peak_ = std::max(peak_, live_);
+  }
+
+  class Allocator final : public c10::Allocator {
+   public:
+    explicit Allocator(c10::Allocator* inner) : inner_(inner) {}
+    c10::DataPtr allocate(size_t bytes) override {
+      auto* block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes), current()};
+      if (block->meter != nullptr) block->meter->add(block->bytes);
+      return {block->data.get(), block, &release, c10::DeviceType::CPU};
+    }
+    void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+   private:
+    struct Block {
+      c10::DataPtr data;
+      int64_t bytes;
+      AllocationMeter* meter;
+    };
+    static void release(void* context) {
+      auto* block = static_cast<Block*>(context);
+      if (block->meter != nullptr) block->meter->add(-block->bytes);
+      delete block;
+    }
+    c10::Allocator* inner_;
+  };
+
+  static AllocationMeter*& current() {
+    thread_local AllocationMeter* meter = nullptr;
+    return meter;
+  }
+  static void install() {
+    static Allocator* allocator = [] {
+      auto* counting = new Allocator(c10::GetCPUAllocator());
+      c10::SetCPUAllocator(counting, /*priority=*/1);
+      return counting;
+    }();
+    (void)allocator;
+  }
+
+  std::mutex mutex_;
+  int64_t live_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace titan::testing
