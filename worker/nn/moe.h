@@ -48,48 +48,69 @@ struct MoeOptions {
 // The routed experts' parameters and their product, for tokens sorted by expert.
 class Experts {
  public:
+  // `fqn`: "layers.1.moe.experts".
   Experts(const Declare& declare, const std::string& fqn, const MoeOptions& options);
-  // x [n, dim] sorted by local expert, counts[e] rows each (on the CPU): [n, dim].
-  at::Tensor forward(const at::Tensor& x, const std::vector<int64_t>& counts) const;
-  int64_t local_experts() const;
+  // x [n, dim] sorted by local expert, rows[e] of each: [n, dim]. An expert may have none.
+  at::Tensor forward(const at::Tensor& x, const std::vector<int64_t>& rows) const;
+  int64_t local_experts() const { return parameters.front()->shape.front(); }
+  bool biased() const { return swiglu_limit_ > 0; }
 
   std::vector<Parameter*> parameters;  // {w1, w2, w3}, or {mlp1_weight, mlp1_bias, mlp2_weight, mlp2_bias}
-  double partial_bias_factor = 1;      // 1 / ranks when `parallel` lets several ranks compute parts of one expert.
+  // The share of the last bias that this rank adds: 1 / ranks when `parallel` lets several ranks compute parts of one
+  // expert. Its gradient is whole on each of them.
+  double partial_bias_factor = 1;
 
  private:
   double swiglu_limit_;
 };
 
 // A feed-forward of experts: route, sort by expert, compute, combine, beside shared experts that see every token.
-// Declares, in this order: experts, router.gate, shared_experts (as common/models lists them), and the buffer
-// "moe.expert_bias".
+// Declares, in this order: experts, router.gate, shared_experts (as common/models lists them).
 class MixtureOfExperts {
  public:
-  // From tokens sorted by global expert, and how many each has, to the experts' outputs in the same order.
-  // `parallel` replaces it by an exchange of tokens around the same call.
-  using Dispatch =
-      std::function<at::Tensor(const at::Tensor& sorted, const at::Tensor& counts, const Experts& experts)>;
+  // From tokens [n, dim] sorted by global expert, and how many each has (int64 [num_experts]), to the experts' outputs
+  // in the same order. `parallel` replaces it by an exchange of tokens around the same call; what `meanwhile` computes
+  // does not depend on it, so that a transfer can overlap it. Must call it once.
+  using Dispatch = std::function<at::Tensor(const at::Tensor& sorted, const at::Tensor& counts, const Experts& experts,
+                                            const std::function<void()>& meanwhile)>;
 
-  // `fqn`: "layers.1.moe".
+  // `fqn`: "layers.1.moe". `expert_bias`: "layers.1.moe.expert_bias", at least fp32 [num_experts]; while it has no
+  // value, scores alone choose.
   MixtureOfExperts(const Declare& declare, Buffer& expert_bias, const std::string& fqn, const MoeOptions& options);
-  at::Tensor forward(const at::Tensor& input) const;  // [B, T, dim] -> [B, T, dim]
-  Routing route(const at::Tensor& tokens) const;      // [n, dim]
+  // [B, T, dim] -> [B, T, dim]. `counting`: these tokens count towards tokens_per_expert.
+  at::Tensor forward(const at::Tensor& input, bool counting = true) const;
+  Routing route(const at::Tensor& tokens) const;  // [n, dim]
+  void force_balance() { options_.router.force_balance = true; }
+
+  const std::string& fqn() const { return fqn_; }
+  int64_t num_experts() const { return options_.router.num_experts; }  // Of all ranks.
+  int64_t top_k() const { return options_.router.top_k; }
 
   Experts experts;
   Linear gate;
   std::optional<FeedForward> shared_experts;
   Seams seams;         // Around routed and shared experts together.
-  Seams routed_seams;  // Around router and experts alone.
+  Seams routed_seams;  // Around router and experts alone, on tokens [n, dim].
   Dispatch dispatch;   // Empty: all experts are here.
 
-  // Tokens per expert since the last reset, int64 [num_experts] on the CPU; a block that is run again for its backward
-  // pass must not count twice, so counting is switched.
-  at::Tensor tokens_per_expert;
-  bool counting = true;
-  Buffer* expert_bias;  // At least fp32 [num_experts].
+  // How many of this rank's tokens chose each expert since the last reset: int64 [num_experts] on the device; undefined
+  // before the first.
+  mutable at::Tensor tokens_per_expert;
+  Buffer* expert_bias;
 
  private:
   MoeOptions options_;
+  std::string fqn_;
 };
+
+// A block whose feed-forward may be a mixture of experts; the runtime finds those that it balances and reports by it.
+class HasExperts {
+ public:
+  virtual ~HasExperts() = default;
+  virtual MixtureOfExperts* mixture() = 0;  // Null: this one has none.
+};
+
+// Token counts on the host. Without values to read (a dry run on meta tensors) `rows` are dealt evenly.
+std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows);
 
 }  // namespace titan::nn

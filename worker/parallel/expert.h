@@ -1,15 +1,43 @@
 #pragma once
 
+#include "common/mesh/mesh.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/nn/moe.h"
 #include "worker/parallel/tensor.h"
 
-// Expert parallelism: experts are dealt over the ranks of mesh::Axis::kExpert, tokens travel to them and back.
+// Expert parallelism (GShard, arXiv 2006.16668): experts are dealt over the ranks of mesh::Axis::kExpert, tokens travel
+// to them and back.
+//
+// Where the tensor axis stands (t ranks on it, e on the expert axis):
+//   experts also cut (no expert parallelism, or expert_tensor_parallel_degree = t): all tensor ranks route the same
+//     tokens and compute parts of every expert. Input and output of the sub-block are gathered and reduced once, for
+//     routed and shared experts together.
+//   tensor ranks on the expert axis (expert_tensor_parallel_degree = 1): each routes tokens of its own: with sequence
+//     parallelism those that it holds, and routed experts need no tensor collective; without it, an equal piece of the
+//     flattened tokens.
+//
+// Collectives of one layer and microbatch on one rank, with n tokens routed here, k choices, N rows received, a row of
+// dim elements:
+//   ep, forward: all_to_all of the counts (8 bytes an expert), of n k rows, and of N rows back
+//   ep, backward: all_to_all of n k rows and of N rows; the gathering of counts is not repeated
+//   tp, experts also cut, forward and backward each: one all_gather and one reduce_scatter of [B, T, dim] with sequence
+//     parallelism, else one all_reduce
+//   tp, tensor ranks on the expert axis: with sequence parallelism nothing for routed experts, and as a feed-forward
+//     of their own for shared ones; without it one all_reduce in each pass with shared experts (their sum and the
+//     routed pieces together), one all_gather in each pass with none
+// A layer that is recomputed repeats the forward line. One synchronisation of host and device reads the counts.
+//
+// Products: rows of experts here (all of a rank's routed rows, or N with expert parallelism) times 3 dim hidden / cut
+// (fused form: the same), the gate on n tokens, shared experts as a feed-forward. The gate's gradient is a part on
+// every tensor rank: either each routed other tokens, or each saw a part of every expert's output.
 namespace titan::parallel {
 
+// Whether the tensor ranks route different tokens: expert_tensor_parallel_degree 1 beside both other axes.
+bool tensor_ranks_route_apart(const mesh::Mesh& mesh);
+
 // Cuts experts, shared experts and router for the mesh's tensor, expert and expert-tensor axes and sets the seams. The
-// sub-block's input and output are as TensorParallel says. With expert_tensor_parallel 1 beside tensor parallelism the
-// tensor ranks route different tokens.
+// sub-block's input and output are as TensorParallel says. The mesh must have a group for kExpert where that axis is
+// above one, and outlive the layer.
 void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, const TensorParallel& tensor);
 
 }  // namespace titan::parallel

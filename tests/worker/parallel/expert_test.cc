@@ -1,0 +1,258 @@
+#include "worker/parallel/expert.h"
+
+#include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/testing/flop_counter.h"
+#include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/nn/plain_moe.h"
+#include "worker/parallel/expert_exchange.h"
+
+namespace titan::parallel {
+namespace {
+
+using mesh::Axis;
+using nn::OnTensorAxis;
+using testing::moe_kinds;
+using testing::MoeKind;
+using testing::PlainMoe;
+
+constexpr int64_t kBatch = 2, kLength = 8;  // Of one data rank.
+
+struct World {
+  const char* name;
+  mesh::Degrees degrees;
+  int ranks;
+};
+const World kWorlds[] = {{"tp 2", {.tp = 2, .etp = 2}, 2},
+                         {"tp 4, etp 1 but no experts dealt", {.tp = 4, .etp = 1}, 4},
+                         {"ep 2", {.dp_shard = 2, .ep = 2}, 2},
+                         {"ep 4", {.dp_shard = 4, .ep = 4}, 4},
+                         {"ep 2 of 4", {.dp_shard = 4, .ep = 2}, 4},
+                         {"ep 2 over cp", {.dp_shard = 1, .cp = 2, .ep = 2}, 2},
+                         {"ep 2, tp 2, etp 2", {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2}, 4},
+                         {"ep 2, tp 2, etp 1", {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 1}, 4},
+                         {"ep 4, tp 2, etp 1", {.dp_shard = 2, .tp = 2, .ep = 4, .etp = 1}, 4},
+                         {"ep 2 of tp alone, etp 1", {.dp_shard = 1, .tp = 2, .ep = 2, .etp = 1}, 2}};
+
+class MoeBlock : public nn::Block {
+ public:
+  explicit MoeBlock(const nn::MoeOptions& options)
+      : Block("layers.0"), moe(declare(), declare_buffer("moe.expert_bias"), "moe", options) {}
+  at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override {
+    return moe.forward(input, context.counting);
+  }
+  nn::MixtureOfExperts moe;
+};
+
+at::Tensor part_of(at::Tensor whole, const nn::Parameter& parameter) {
+  for (size_t dim = 0; dim < parameter.shape.size(); ++dim) {
+    whole = whole.narrow(static_cast<int64_t>(dim), parameter.offset[dim], parameter.shape[dim]);
+  }
+  return whole.contiguous();
+}
+
+struct Oracle {
+  PlainMoe plain;
+  std::vector<at::Tensor> leaves;  // In the order of the parameters; the input last.
+  at::Tensor output;
+  std::vector<at::Tensor> gradients;
+};
+
+Oracle run_oracle(const nn::MoeOptions& options, int data_ranks, bool skewed) {
+  Oracle oracle{{options, {}, testing::moe_bias(options.router.num_experts, skewed, at::kDouble)}, {}, {}, {}};
+  MoeBlock names(options);
+  for (nn::Parameter& parameter : names.parameters()) {
+    oracle.leaves.push_back(testing::moe_value(parameter.fqn, parameter.shape, at::kDouble).set_requires_grad(true));
+    oracle.plain.weights[parameter.fqn.substr(4)] = oracle.leaves.back();
+  }
+  const std::vector<int64_t> shape = {data_ranks * kBatch, kLength, options.dim};
+  oracle.leaves.push_back(testing::moe_value("input", shape, at::kFloat).to(at::kDouble).set_requires_grad(true));
+  oracle.output = oracle.plain.forward(oracle.leaves.back());
+  oracle.gradients =
+      torch::autograd::grad({oracle.output}, oracle.leaves, {testing::moe_value("seed", shape, at::kDouble)});
+  return oracle;
+}
+
+// One rank's layer, split and filled, and its share of the tokens.
+struct Rank {
+  Rank(testing::ThreadRank& self, const World& world, const MoeKind& kind, bool sequence, bool skewed,
+       at::ScalarType type)
+      : mesh(*self.mesh), tensor(mesh.group(Axis::kTensor)), sequence(sequence), block(kind.options) {
+    (void)world;
+    split_experts(block.moe, mesh, {.group = &tensor, .sequence = sequence});
+    for (nn::Parameter& parameter : block.parameters()) {
+      parameter.weight = part_of(testing::moe_value(parameter.fqn, parameter.global_shape, type), parameter);
+      leaves.push_back(parameter.weight.set_requires_grad(true));
+    }
+    block.buffers()[0].value =
+        testing::moe_bias(kind.options.router.num_experts, skewed, at::kDouble).to(nn::accumulate_type(type));
+    const std::vector<int64_t> shape = {data_ranks() * kBatch, kLength, kind.options.dim};
+    leaves.push_back(share(testing::moe_value("input", shape, at::kFloat)).to(type).set_requires_grad(true));
+    seed = share(testing::moe_value("seed", shape, type));
+  }
+
+  int data_ranks() const { return mesh.group(Axis::kFsdp).size(); }
+  // This rank's rows; with sequence parallelism its piece of their tokens.
+  at::Tensor share(const at::Tensor& all) const {
+    const at::Tensor rows = all.narrow(0, mesh.group(Axis::kFsdp).rank() * kBatch, kBatch);
+    if (!sequence) return rows.contiguous();
+    const int64_t piece = kLength / tensor.size();
+    return rows.narrow(1, tensor.rank() * piece, piece).contiguous();
+  }
+  // What the runtime makes of a parameter's gradient: its sum over all ranks that compute parts of it.
+  at::Tensor reduced(size_t index, at::Tensor gradient) {
+    const nn::Parameter& parameter = block.parameters()[index];
+    gradient = gradient.contiguous();
+    mesh.group(parameter.expert ? Axis::kExpertFsdp : Axis::kFsdp).all_reduce(gradient).wait();
+    if (parameter.on_tensor_axis == OnTensorAxis::kPartial) tensor.all_reduce(gradient).wait();
+    return gradient;
+  }
+
+  const comm::DeviceMesh& mesh;
+  const comm::Group& tensor;
+  const bool sequence;
+  MoeBlock block;
+  std::vector<at::Tensor> leaves;
+  at::Tensor seed;
+};
+
+const std::set<Axis> kAxes = {Axis::kTensor, Axis::kExpert, Axis::kExpertTensor, Axis::kExpertFsdp,
+                              Axis::kFsdp,   Axis::kLoss,   Axis::kPipeline};
+
+// For every world, kind of layer, load, and with and without sequence parallelism: body(rank, kind, skewed).
+using Body = std::function<void(testing::ThreadRank&, Rank&, const World&, const MoeKind&, bool skewed)>;
+void for_each_rank(at::ScalarType type, const Body& body) {
+  for (const World& world : kWorlds) {
+    testing::run_ranks(world.degrees, world.ranks, kAxes, [&](testing::ThreadRank& self) {
+      for (const MoeKind& kind : moe_kinds()) {
+        for (const bool sequence : {true, false}) {
+          for (const bool skewed : {false, true}) {
+            SCOPED_TRACE(::testing::Message() << world.name << ", " << kind.name << (sequence ? ", sequence" : "")
+                                              << (skewed ? ", empty experts" : "") << ", rank " << self.rank);
+            Rank rank(self, world, kind, sequence, skewed, type);
+            body(self, rank, world, kind, skewed);
+          }
+        }
+      }
+    });
+  }
+}
+
+double distance(const at::Tensor& a, const at::Tensor& b) {
+  if (a.sizes() != b.sizes()) return std::numeric_limits<double>::infinity();
+  return ((a.to(at::kDouble) - b.to(at::kDouble)).abs().max() / std::max(1.0, b.abs().max().item<double>()))
+      .item<double>();
+}
+
+void check_equal_one_rank(at::ScalarType type, double tolerance) {
+  for_each_rank(type, [&](testing::ThreadRank&, Rank& rank, const World&, const MoeKind& kind, bool skewed) {
+    const Oracle oracle = run_oracle(kind.options, rank.data_ranks(), skewed);
+    // Run twice, as a recomputed block is; the first graph is dropped.
+    rank.block.forward(rank.leaves.back(), {});
+    nn::MicrobatchContext again;
+    again.counting = false;
+    const at::Tensor y = rank.block.forward(rank.leaves.back(), again);
+    EXPECT_LE(distance(y.detach(), rank.share(oracle.output.detach())), tolerance);
+    const auto gradients = torch::autograd::grad({y}, rank.leaves, {rank.seed});
+    EXPECT_LE(distance(gradients.back(), rank.share(oracle.gradients.back())), tolerance) << "input";
+    for (size_t i = 0; i < rank.block.parameters().size(); ++i) {
+      const nn::Parameter& parameter = rank.block.parameters()[i];
+      EXPECT_LE(distance(rank.reduced(i, gradients[i]), part_of(oracle.gradients[i], parameter)), tolerance)
+          << parameter.fqn;
+    }
+    // Each token was counted once, on the ranks that route it.
+    at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
+    rank.mesh.group(Axis::kLoss).all_reduce(counts).wait();
+    if (tensor_ranks_route_apart(rank.mesh.mesh())) rank.tensor.all_reduce(counts).wait();
+    EXPECT_TRUE(counts.equal(oracle.plain.counts(oracle.leaves.back().flatten(0, 1))));
+  });
+}
+
+TEST(ExpertParallelTest, EveryMeshEqualsOneRankInFloat64) { check_equal_one_rank(at::kDouble, 1e-12); }
+TEST(ExpertParallelTest, EveryMeshEqualsOneRankInFloat32) { check_equal_one_rank(at::kFloat, 2e-5); }
+
+// What expert.h promises: collectives and bytes of a layer's forward and backward pass, and its products, follow from
+// the degrees and from how many tokens chose which expert.
+TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) {
+  for_each_rank(at::kDouble, [&](testing::ThreadRank& self, Rank& rank, const World&, const MoeKind& kind, bool) {
+    const mesh::Mesh& mesh = rank.mesh.mesh();
+    const nn::MoeOptions& options = kind.options;
+    const int64_t tp = rank.tensor.size(), ep = mesh.size(Axis::kExpert), cut = mesh.size(Axis::kExpertTensor);
+    const bool apart = tensor_ranks_route_apart(mesh);
+    const int64_t tokens = kBatch * kLength, routed = apart ? tokens / tp : tokens, row = options.dim * 8;
+
+    const comm::LedgerCounts before = self.ledger.counts();
+    testing::FlopCounter flops;
+    const at::Tensor y = rank.block.forward(rank.leaves.back(), {});
+    torch::autograd::grad({y}, rank.leaves, {rank.seed});
+    const int64_t products = flops.products();
+    const comm::LedgerCounts traffic = comm::subtract(self.ledger.counts(), before);
+
+    // Rows of the experts here: what all ranks of the expert group sent.
+    at::Tensor counts = rank.block.moe.tokens_per_expert.clone();
+    rank.mesh.group(Axis::kExpert).all_reduce(counts).wait();
+    const int64_t local = options.router.num_experts / ep;
+    const int64_t here = counts.narrow(0, rank.mesh.group(Axis::kExpert).rank() * local, local).sum().item<int64_t>();
+    const int64_t gate = routed * options.dim * options.router.num_experts;
+    const int64_t experts = here * 3 * options.dim * options.hidden / cut;
+    const int64_t shared = tokens * 3 * options.dim * options.shared_hidden / tp;
+    EXPECT_EQ(products, 3 * 2 * (gate + experts + shared));
+
+    comm::LedgerCounts expected;
+    if (ep > 1) {
+      const int64_t sent = routed * options.router.top_k;
+      expected["ep/all_to_all"] = {5, 8 * options.router.num_experts + 2 * (sent + here) * row};
+    }
+    if (tp > 1 && rank.sequence && (!apart || options.shared_hidden > 0)) {
+      expected["tp/all_gather"] = {2, 2 * tokens * row};
+      expected["tp/reduce_scatter"] = {2, 2 * tokens * row};
+    } else if (tp > 1 && !rank.sequence && apart && options.shared_hidden == 0) {
+      expected["tp/all_gather"] = {2, 2 * tokens * row};
+    } else if (tp > 1 && !rank.sequence) {
+      expected["tp/all_reduce"] = {2, 2 * tokens * row};
+    }
+    EXPECT_EQ(traffic, expected);
+  });
+}
+
+TEST(ExpertParallelTest, CutsAndMarksParameters) {
+  const auto layout = [](const World& world, const MoeKind& kind,
+                         const std::function<void(Rank&, const nn::Parameter&)>& check) {
+    testing::run_ranks(world.degrees, world.ranks, kAxes, [&](testing::ThreadRank& self) {
+      Rank rank(self, world, kind, true, false, at::kDouble);
+      for (const nn::Parameter& parameter : rank.block.parameters()) check(rank, parameter);
+    });
+  };
+  const MoeKind gpt_oss = moe_kinds()[4];
+  layout(kWorlds[6], gpt_oss, [](Rank& rank, const nn::Parameter& parameter) {  // ep 2, etp 2
+    const int64_t ep = rank.mesh.group(Axis::kExpert).rank(), tp = rank.tensor.rank();
+    if (parameter.fqn == "moe.experts.mlp1_weight") {
+      EXPECT_EQ(parameter.shape, (std::vector<int64_t>{4, 8, 12}));
+      EXPECT_EQ(parameter.offset, (std::vector<int64_t>{4 * ep, 8 * tp, 0}));
+      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kSplit);
+    } else if (parameter.fqn == "moe.experts.mlp2_bias") {
+      EXPECT_EQ(parameter.shape, (std::vector<int64_t>{4, 12}));
+      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kWhole);
+    } else if (!parameter.expert) {
+      EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kPartial) << parameter.fqn;
+    }
+  });
+  layout(kWorlds[8], gpt_oss, [](Rank& rank, const nn::Parameter& parameter) {  // ep 4, tp 2, etp 1
+    if (!parameter.expert) return;
+    EXPECT_EQ(parameter.shape[0], 2) << parameter.fqn;
+    EXPECT_EQ(parameter.offset[0], 2 * rank.mesh.group(Axis::kExpert).rank());
+    EXPECT_EQ(parameter.on_tensor_axis, OnTensorAxis::kSplit) << parameter.fqn;
+  });
+}
+
+TEST(RegroupTest, SegmentsMoveAsAWhole) {
+  // From rank 0: one row for expert 0, two for 1; from rank 1: three and none.
+  const Regrouping regrouping = regroup({1, 2, 3, 0}, 2, at::kCPU);
+  EXPECT_EQ(regrouping.rows, (std::vector<int64_t>{4, 2}));
+  EXPECT_TRUE(regrouping.order.equal(at::tensor({0, 3, 4, 5, 1, 2}, at::kLong)));
+  EXPECT_TRUE(regrouping.order.index_select(0, regrouping.inverse).equal(at::arange(6)));
+}
+
+}  // namespace
+}  // namespace titan::parallel

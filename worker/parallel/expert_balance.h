@@ -1,0 +1,54 @@
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/comm/device_mesh.h"
+#include "worker/nn/moe.h"
+
+namespace titan::parallel {
+
+// How many of one step's tokens, over all ranks, chose each expert of a layer.
+struct ExpertLoad {
+  std::string layer;  // "layers.3"
+  std::vector<int64_t> tokens;
+
+  // Of the most popular expert, over the mean: 1 when all have the same; what the slowest rank waits for.
+  double max_over_mean() const;
+  // Of the shares, over its highest value: 1 when all have the same, 0 when one has all.
+  double entropy() const;
+  int64_t idle() const;  // Experts without a token.
+};
+
+// Balances experts without an auxiliary loss (arXiv 2408.15664): before each optimizer step, an expert that got more
+// tokens than the mean of its layer becomes less likely to be chosen, the others more.
+class ExpertBalance {
+ public:
+  // `coefficient`: by how much a bias moves in a step (load_balance_coeff); 0: counts only. The blocks of all pipeline
+  // stages of this rank; blocks and mesh must outlive it.
+  ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh);
+
+  // Once a step, on all ranks, when the step's microbatches are done: sums the layers' counts over all ranks of their
+  // stages, moves the biases if `move_biases` (the step was not skipped), and starts counting anew. Collectives: one
+  // all_reduce of 8 bytes an expert of every layer here over the loss axis, and the same over the tensor axis where
+  // tensor ranks route different tokens. Equal bits on every rank.
+  void finish_step(bool move_biases = true);
+
+  // The last finished step's counts, of all layers of the model in order: one all_reduce over the pipeline, of 8 bytes
+  // an expert of every layer, for all ranks of the stages together. `layers`: how many the model has.
+  std::vector<ExpertLoad> loads(int64_t layers, int64_t experts) const;
+
+ private:
+  std::vector<nn::MixtureOfExperts*> mixtures_;
+  const double coefficient_;
+  const comm::DeviceMesh& mesh_;
+  at::Tensor counts_;  // int64 [layers here, experts]: of the last finished step.
+};
+
+// What a log step shows of them, as named figures: "moe/max_over_mean" and "moe/entropy" of the worst layer,
+// "moe/idle_experts" of all, and the first two for each layer: "moe/layers.3/entropy".
+std::vector<std::pair<std::string, double>> balance_figures(const std::vector<ExpertLoad>& loads);
+
+}  // namespace titan::parallel

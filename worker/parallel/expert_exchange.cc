@@ -1,0 +1,146 @@
+#include "worker/parallel/expert_exchange.h"
+
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <numeric>
+#include <utility>
+
+#include "worker/comm/functional.h"
+#include "worker/nn/moe_rows.h"
+
+namespace titan::parallel {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// One exchange that is waited for later than it begins, in both passes. Autograd runs the nodes made last first: what
+// was computed between begin and finish is differentiated between the two as well.
+struct Flight : torch::CustomClassHolder {
+  const comm::Group* group = nullptr;
+  std::vector<int64_t> sent, received;  // Rows to and from each rank.
+  comm::Pending pending;
+  at::Tensor returning;  // The gradients on their way back.
+
+  at::Tensor start(const at::Tensor& rows, bool backward) {
+    const std::vector<int64_t>& out = backward ? sent : received;
+    std::vector<int64_t> shape = rows.sizes().vec();
+    shape[0] = std::accumulate(out.begin(), out.end(), int64_t{0});
+    at::Tensor result = at::empty(shape, rows.options());
+    pending = group->all_to_all(result, rows.contiguous(), out, backward ? received : sent);
+    return result;
+  }
+};
+
+c10::intrusive_ptr<Flight> flight_of(AutogradContext* context) {
+  return c10::static_intrusive_pointer_cast<Flight>(context->saved_data["flight"].toCapsule());
+}
+
+struct Begin : torch::autograd::Function<Begin> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, c10::intrusive_ptr<Flight> flight) {
+    context->saved_data["flight"] = c10::IValue::make_capsule(flight);
+    return flight->start(rows, /*backward=*/false);
+  }
+  static variable_list backward(AutogradContext* context, variable_list) {
+    const auto flight = flight_of(context);
+    flight->pending.wait();
+    return {std::exchange(flight->returning, at::Tensor()), {}};
+  }
+};
+
+struct Finish : torch::autograd::Function<Finish> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, c10::intrusive_ptr<Flight> flight) {
+    context->saved_data["flight"] = c10::IValue::make_capsule(flight);
+    flight->pending.wait();
+    return rows;
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const auto flight = flight_of(context);
+    flight->returning = flight->start(gradients[0], /*backward=*/true);
+    return {std::move(gradients[0]), {}};  // Of the arrived rows' shape, as autograd checks; Begin has the real one.
+  }
+};
+
+std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks) {
+  const size_t experts = counts.size() / ranks;
+  std::vector<int64_t> sums(ranks);
+  for (int rank = 0; rank < ranks; ++rank) {
+    const auto first = counts.begin() + static_cast<int64_t>(rank * experts);
+    sums[rank] = std::accumulate(first, first + static_cast<int64_t>(experts), int64_t{0});
+  }
+  return sums;
+}
+
+// The one place where host and device meet: both sides' counts come in one copy.
+std::pair<std::vector<int64_t>, std::vector<int64_t>> exchange_counts(const at::Tensor& counts, int64_t rows,
+                                                                      const comm::Group& group) {
+  at::Tensor received = at::empty_like(counts);
+  group.all_to_all(received, counts).wait();
+  if (counts.is_meta()) return {nn::counts_on_host(counts, rows), nn::counts_on_host(counts, rows)};
+  std::vector<int64_t> both = nn::counts_on_host(at::cat({counts, received}), 2 * rows);
+  const auto middle = both.begin() + counts.numel();
+  return {std::vector<int64_t>(both.begin(), middle), std::vector<int64_t>(middle, both.end())};
+}
+
+at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& counts, const nn::Experts& experts,
+                               const std::function<void()>& meanwhile, const comm::Group& group) {
+  const auto [to_each, from_each] = exchange_counts(counts, sorted.size(0), group);
+  auto flight = c10::make_intrusive<Flight>();
+  flight->group = &group;
+  flight->sent = sums_by_rank(to_each, group.size());
+  flight->received = sums_by_rank(from_each, group.size());
+  const at::Tensor arriving = Begin::apply(sorted, flight);
+  meanwhile();
+  at::Tensor rows = Finish::apply(arriving, flight);
+  const Regrouping regrouping = regroup(from_each, group.size(), sorted.device());
+  if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
+  rows = experts.forward(rows, regrouping.rows);
+  if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
+  return comm::all_to_all(rows, flight->sent, flight->received, group);
+}
+
+}  // namespace
+
+Regrouping regroup(const std::vector<int64_t>& received, int ranks, at::Device device) {
+  const int64_t experts = static_cast<int64_t>(received.size()) / ranks;
+  Regrouping result;
+  result.rows.assign(experts, 0);
+  for (size_t i = 0; i < received.size(); ++i) result.rows[static_cast<int64_t>(i) % experts] += received[i];
+  if (experts == 1) return result;
+
+  // Segment (expert, rank) moves as a whole: each of its rows by the same distance.
+  const int64_t total = std::accumulate(received.begin(), received.end(), int64_t{0});
+  std::vector<int64_t> arrived_at(received.size());  // First row of segment [rank][expert].
+  std::exclusive_scan(received.begin(), received.end(), arrived_at.begin(), int64_t{0});
+  std::vector<int64_t> lengths, back(received.size());
+  std::vector<int64_t> forth;
+  int64_t target = 0;
+  for (int64_t expert = 0; expert < experts; ++expert) {
+    for (int64_t rank = 0; rank < ranks; ++rank) {
+      const int64_t segment = rank * experts + expert;
+      lengths.push_back(received[segment]);
+      forth.push_back(arrived_at[segment] - target);
+      back[segment] = target - arrived_at[segment];
+      target += received[segment];
+    }
+  }
+  const auto options = at::TensorOptions(at::kLong);
+  const auto moved = [&](const std::vector<int64_t>& distance, const std::vector<int64_t>& length) {
+    if (device.is_meta()) return at::empty({total}, options.device(device));
+    const at::Tensor steps = at::tensor(distance, options).to(device);
+    return at::arange(total, options.device(device)) +
+           at::repeat_interleave(steps, at::tensor(length, options).to(device), 0, total);
+  };
+  result.order = moved(forth, lengths);
+  result.inverse = moved(back, received);
+  return result;
+}
+
+nn::MixtureOfExperts::Dispatch exchange_tokens(const comm::Group& group) {
+  return [ranks = &group](const at::Tensor& sorted, const at::Tensor& counts, const nn::Experts& experts,
+                          const std::function<void()>& meanwhile) {
+    return to_experts_and_back(sorted, counts, experts, meanwhile, *ranks);
+  };
+}
+
+}  // namespace titan::parallel
