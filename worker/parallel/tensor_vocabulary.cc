@@ -19,20 +19,29 @@ constexpr int64_t kNotHere = -1;
 // Each id as a row of [first, first + rows), or kNotHere.
 at::Tensor local_rows(const at::Tensor& ids, int64_t first, int64_t rows) {
   const at::Tensor local = ids - first;
-  return local.masked_fill(local.lt(0).logical_or_(local.ge(rows)), kNotHere);
+  return local.masked_fill(local.lt(0).bitwise_or_(local.ge(rows)), kNotHere);
 }
 
+// (A dry run's meta tensors have no kernels for embeddings: their sizes alone follow here.)
 struct OwnRows : torch::autograd::Function<OwnRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weight, const at::Tensor& tokens,
                             int64_t first) {
     const at::Tensor local = local_rows(tokens, first, weight.size(0));
     context->save_for_backward({local});
     context->saved_data["rows"] = weight.size(0);
+    if (local.is_meta()) {
+      std::vector<int64_t> shape = tokens.sizes().vec();
+      shape.push_back(weight.size(1));
+      return at::empty(shape, weight.options());
+    }
     return at::embedding(weight, local.clamp_min(0)).masked_fill_(local.eq(kNotHere).unsqueeze(-1), 0);
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const at::Tensor local = context->get_saved_variables()[0];
+    if (local.is_meta()) {
+      return {at::empty({context->saved_data["rows"].toInt(), gradients[0].size(-1)}, gradients[0].options()), {}, {}};
+    }
     return {at::embedding_dense_backward(gradients[0], local, context->saved_data["rows"].toInt(), kNotHere,
                                          /*scale_grad_by_freq=*/false),
             {},
@@ -57,8 +66,8 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const int64_t rows = logits.size(0), columns = logits.size(1);
     const at::ScalarType wide = nn::accumulate_type(logits.scalar_type());
     const at::Tensor ignored = labels.eq(nn::kIgnoredLabel);
-    at::_assert_async(labels.ge(0).logical_and_(labels.lt(columns * group->size())).logical_or_(ignored).all(),
-                      "a label is outside the vocabulary");
+    const at::Tensor known = labels.ge(0).bitwise_and_(labels.lt(columns * group->size())).bitwise_or_(ignored);
+    if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
     at::Tensor own_maxima = at::empty({rows}, logits.options().dtype(wide));
     at::Tensor terms = at::empty({2, rows}, own_maxima.options());  // Sums of exponentials, labels' logits.
     for_row_chunks(logits, [&](int64_t first, int64_t count) {

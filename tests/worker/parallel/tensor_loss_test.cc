@@ -53,33 +53,42 @@ Batch draw(int64_t length, int64_t vocabulary, double spread) {
   return batch;
 }
 
-// Loss and gradient of a part of the columns against the whole row in float64, with wide ranges of logits and with more
-// columns than one chunk of rows holds.
+// Loss and gradient of a part of the columns against the whole row in float64, each from the logits as `type` has them.
+void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarType type, double tolerance) {
+  SCOPED_TRACE(::testing::Message() << batch.logits.size(2) << " columns, " << c10::toString(type));
+  const auto part = [&](const at::Tensor& whole) { return whole.chunk(group.size(), 2)[group.rank()]; };
+  const at::Tensor whole = batch.logits.to(type).to(at::kDouble).set_requires_grad(true);
+  const at::Tensor expected = nn::cross_entropy_sum(whole, batch.labels) / 3;
+  const at::Tensor expected_gradient = part(torch::autograd::grad({expected}, {whole})[0]);
+
+  const at::Tensor own = part(whole.detach()).contiguous().to(type).set_requires_grad(true);
+  const at::Tensor before = own.detach().clone();
+  const at::Tensor loss = vocabulary_parallel_loss(group)(own, batch.labels) / 3;
+  EXPECT_EQ(loss.scalar_type(), nn::accumulate_type(type));
+  EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, std::min(tolerance, 1e-6));
+  const at::Tensor gradient = torch::autograd::grad({loss}, {own})[0];
+  EXPECT_EQ(gradient.scalar_type(), type);
+  EXPECT_LE((gradient.to(at::kDouble) - expected_gradient).abs().max().item<double>(), tolerance);
+  EXPECT_TRUE(own.equal(before)) << "logits that somebody else holds were overwritten";
+}
+
 TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
   testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
-    const nn::Loss loss_of = vocabulary_parallel_loss(group);
-    for (const auto& [length, vocabulary, spread] :
-         {std::tuple<int64_t, int64_t, double>{5, 16, 1.0}, {7, 64, 300.0}, {40, int64_t{1} << 17, 3.0}}) {
-      const Batch batch = draw(length, vocabulary, spread);
-      for (const auto& [type, tolerance] : {std::pair{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 8e-3}}) {
-        SCOPED_TRACE(::testing::Message() << vocabulary << " columns, " << c10::toString(type));
-        // All compare with the same logits as this type holds them.
-        const at::Tensor whole = batch.logits.to(type).to(at::kDouble).set_requires_grad(true);
-        const at::Tensor expected = nn::cross_entropy_sum(whole, batch.labels) / 3;
-        const at::Tensor expected_gradient = torch::autograd::grad({expected}, {whole})[0].chunk(4, 2)[self.rank];
-
-        const at::Tensor own = whole.detach().chunk(4, 2)[self.rank].contiguous().to(type).set_requires_grad(true);
-        const at::Tensor before = own.detach().clone();
-        const at::Tensor loss = loss_of(own, batch.labels) / 3;
-        EXPECT_EQ(loss.scalar_type(), nn::accumulate_type(type));
-        EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, std::min(tolerance, 1e-6));
-        const at::Tensor gradient = torch::autograd::grad({loss}, {own})[0];
-        EXPECT_EQ(gradient.scalar_type(), type);
-        EXPECT_LE((gradient.to(at::kDouble) - expected_gradient).abs().max().item<double>(), tolerance);
-        EXPECT_TRUE(own.equal(before)) << "logits that somebody else holds were overwritten";
-      }
+    for (const Batch& batch : {draw(5, 16, 1.0), draw(7, 64, 300.0)}) {
+      expect_whole_loss(group, batch, at::kDouble, 1e-14);
+      expect_whole_loss(group, batch, at::kFloat, 2e-6);
+      expect_whole_loss(group, batch, at::kBFloat16, 8e-3);
     }
+  });
+}
+
+// More elements than are widened at a time.
+TEST(VocabularyParallelLossTest, EqualsTheWholeLossInSeveralChunks) {
+  testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
+    const Batch batch = draw(130, int64_t{1} << 15, 3.0);
+    expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kFloat, 2e-6);
+    expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kBFloat16, 8e-3);
   });
 }
 

@@ -78,8 +78,8 @@ class TinyDecoder : public nn::Block {
 
  private:
   std::unique_ptr<nn::SelfAttention> make_attention(const TinyOptions& options) {
-    rope =
-        std::make_shared<nn::Rope>(nn::RopeOptions{.head_dim = options.latent ? kRope : kHeadDim, .max_seq_len = 64});
+    nn::RopeOptions rope_options{.head_dim = options.latent ? kRope : kHeadDim, .max_seq_len = 64};
+    rope = std::make_shared<nn::Rope>(rope_options);
     if (options.latent) {
       auto made = std::make_unique<nn::LatentAttention>(
           declare(), "attention",
