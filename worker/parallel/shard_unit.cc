@@ -205,13 +205,14 @@ void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
 void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   TORCH_CHECK(!reduced_.defined(), name_, ": the previous reduction is still in flight");
   at::NoGradGuard no_grad;
-  const bool wait_for_more = ++contributions_ < options_.users;
-  if (world_ == 1 || wait_for_more || !added_.empty()) {
+  if (world_ == 1 || options_.users > 1 || !added_.empty()) {
     add_gradients(std::move(gradients));
     gradients = {};
   }
-  if (wait_for_more) return;
-  contributions_ = 0;
+  if (options_.users > 1) {
+    if (!last || ++contributions_ < options_.users) return;
+    contributions_ = 0;
+  }
   last_ = last;
   if (world_ == 1) return;
   if (!added_.empty()) gradients = std::exchange(added_, {});

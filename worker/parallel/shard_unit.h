@@ -50,7 +50,7 @@ struct ShardUnitOptions {
   Precision precision;
   Keep keep = Keep::kNothing;
   int64_t dim = 0;  // Along which parameters are cut.
-  int users = 1;    // Blocks whose backward passes bring gradients in every microbatch; the last one's are reduced.
+  int users = 1;    // Blocks that bring gradients: reduced once a step, with the last of the last user.
   bool offload = false;  // Master and gradient shards stay in the host's memory.
 };
 
@@ -85,8 +85,8 @@ class ShardUnit {
   // counts as zero. They are held unsharded.
   void add_gradients(std::vector<at::Tensor> gradients);
   // Adds these gradients and starts reducing all that came since the last reduction. `last`: no microbatch follows in
-  // this step, so partial gradients and replicas are summed as well. With several users, only the last one's call of a
-  // microbatch reduces.
+  // this step, so partial gradients and replicas are summed as well. With several users, only the last call with `last`
+  // of all of them reduces: in a pipeline their microbatches need not come in turn.
   void begin_reduce(std::vector<at::Tensor> gradients, bool last);
   // Adds the reduced gradients to the gradient shard and, after the last microbatch, starts the sum over the tensor
   // axis or replicas.
@@ -124,7 +124,7 @@ class ShardUnit {
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;
-  int contributions_ = 0;          // Users that brought gradients of the present microbatch.
+  int contributions_ = 0;          // Users that brought their last gradients of the step.
   int64_t partial_numel_ = 0;      // The flat shard begins with the kPartial parameters.
   std::vector<at::Tensor> added_;  // Unsharded gradients that wait for begin_reduce(), by parameter.
   comm::Pending gather_;

@@ -21,6 +21,7 @@ struct RankContext {
   int local_rank = 0;
   std::string host = "127.0.0.1";  // Where other ranks reach this one.
   std::string run_folder;
+  bool on_console = true;  // Whether its metrics go to stdout too; of ranks that share it, the first one's do.
 
   const Clock* clock = nullptr;
   std::unique_ptr<Reporter> reporter;

@@ -25,7 +25,7 @@ StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::D
     const auto report = rows[rank];
     loss_sum += report[0];
     tokens += report[1];
-    if (mesh.mesh().coordinate(rank).dp_replicate == 0) squares += report[2];
+    squares += report[2];
     // A NaN wins over every number: it must not hide behind another rank's loss.
     const double mean = report[0] / report[1];
     if (report[1] > 0 && !std::isnan(summary.max_loss) && !(mean <= summary.max_loss)) summary.max_loss = mean;

@@ -8,9 +8,11 @@ namespace titan::runtime {
 
 // What one rank contributes at the end of a step's backward pass.
 struct StepReport {
+  // Ranks that hold the same tokens (of a tensor group, or of the stages of a pipeline) report them once: the others
+  // report zero.
   double loss_sum = 0;        // Sum of this rank's cross-entropies.
   double valid_tokens = 0;    // That count towards it.
-  double sum_of_squares = 0;  // Of this rank's gradient shard.
+  double sum_of_squares = 0;  // Of the gradient shards that count here (ShardedModel::gradients).
   bool checkpoint = false;    // This rank was asked to save.
   bool stop = false;          // This rank was asked to save and stop.
 };
@@ -25,7 +27,6 @@ struct StepSummary {
 };
 
 // Exchanges the reports by one all-gather over the world; commands ride along, so that all ranks act at the same step.
-// Gradient shards that replicas hold twice count once.
 StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device);
 
 }  // namespace titan::runtime

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "worker/checkpoint/policy.h"
 #include "worker/comm/store.h"
-#include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/runtime/failure.h"
+#include "worker/runtime/parallel_setup.h"
 
 namespace titan::runtime {
 
@@ -42,10 +42,10 @@ void Trainer::run_step() {
   report.sum_of_squares = optim::sum_of_squares(model_->gradients()).item<double>();
   add_commands(report);
   const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
-  last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
 
   const bool updated = update(summary);
+  last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
   ++step_;
   tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
   context_.reporter->finished_step(step_, context_.clock->monotonic() - began);
@@ -64,7 +64,10 @@ void Trainer::run_step() {
 
 void Trainer::validate() {
   context_.reporter->enter(Phase::kValidate);
-  const ValidationResult result = validator_->run(model_->engine(), *context_.mesh, context_.device->torch_device());
+  validating_ = true;
+  const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  validating_ = false;
+  model_->release();
   if (result.batches == 0) {
     if (context_.rank == 0) {
       context_.reporter->warning(
@@ -97,27 +100,43 @@ std::vector<data::Batch> Trainer::fetch_batches() {
 
 StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   const at::Device device = context_.device->torch_device();
-  StepReport report;
-  for (const data::Batch& batch : batches) report.valid_tokens += nn::count_valid(batch.labels).item<double>();
+  std::vector<std::vector<nn::MicrobatchContext>> runs;
+  int64_t valid_tokens = 0;
+  for (const data::Batch& batch : batches) {
+    runs.push_back(make_microbatches(batch, microbatch_options_));
+    valid_tokens += count_valid(runs.back());
+  }
 
   // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
-  at::Tensor global_tokens = at::full({1}, static_cast<int64_t>(report.valid_tokens), at::kLong).to(device);
-  comm::Pending counting = context_.mesh->group(mesh::Axis::kBatch).all_reduce(global_tokens);
+  at::Tensor global_tokens = at::full({1}, valid_tokens, at::kLong).to(device);
+  comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
   const auto count = [&] {
     counting.wait();
     return global_tokens.item<int64_t>();
   };
 
+  // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
+  // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   model_->forget_gradients();
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
-  for (size_t i = 0; i < batches.size(); ++i) {
-    context_.reporter->microbatch(static_cast<int64_t>(i));
-    const nn::MicrobatchContext microbatch{batches[i].tokens.to(device), batches[i].labels.to(device)};
-    loss_sum += model_->engine().train(microbatch, count, /*last=*/i + 1 == batches.size());
+  for (size_t i = 0; i < runs.size(); ++i) {
+    run_ = static_cast<int64_t>(i);
+    loss_sum += executor_->run(pipeline_, runs[i], count, /*last=*/i + 1 == runs.size());
   }
-  model_->engine().finish_step();
-  report.loss_sum = loss_sum.item<double>();
+  model_->finish_step();
+  StepReport report;
+  if (reports_loss(pipeline_, *context_.mesh)) {
+    report.valid_tokens = static_cast<double>(valid_tokens);
+    report.loss_sum = loss_sum.item<double>();
+  }
   return report;
+}
+
+// The beacon shows how far the step is.
+void Trainer::begins(const pipeline::Action& action) {
+  if (action.microbatch >= 0) context_.reporter->microbatch(run_ * pipeline_.microbatches + action.microbatch);
+  if (validating_) return;
+  context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
 }
 
 void Trainer::add_commands(StepReport& report) {
@@ -136,11 +155,13 @@ bool Trainer::update(const StepSummary& summary) {
       throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
                     absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
     }
+    if (balance_) balance_->finish_step(/*move_biases=*/false);
     context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
     return false;
   }
   const double factor = optim::clip_coefficient(summary.grad_norm, config_.training.max_norm);
   if (factor < 1) model_->scale_gradients(factor);
+  if (balance_) balance_->finish_step();
   optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_));
   return true;
 }
@@ -153,12 +174,22 @@ void Trainer::log_step(const StepSummary& summary) {
   figures.grad_norm = summary.grad_norm;
   figures.n_tokens_seen = tokens_seen_;
   figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
+  if (balance_) add_expert_figures(figures);
   const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank != 0) return;
   nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
   for (const auto& [name, number] : metrics) members["metrics"][name] = number;
   context_.reporter->event(event::kStep, std::move(members));
+}
+
+// How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
+void Trainer::add_expert_figures(StepMetrics& figures) const {
+  const std::vector<parallel::ExpertLoad> loads = balance_->loads(spec_.n_layers, spec_.moe->num_experts);
+  figures.extra = parallel::balance_figures(loads);
+  for (const parallel::ExpertLoad& load : loads) {
+    figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
+  }
 }
 
 void Trainer::save_if_due(const StepSummary& summary) {

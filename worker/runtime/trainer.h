@@ -8,8 +8,11 @@
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/data/loader.h"
 #include "worker/optim/lr_schedule.h"
+#include "worker/parallel/expert_balance.h"
 #include "worker/runtime/batch_plan.h"
+#include "worker/runtime/executor.h"
 #include "worker/runtime/metrics_out/metrics_logger.h"
+#include "worker/runtime/microbatches.h"
 #include "worker/runtime/rank_context.h"
 #include "worker/runtime/sharded_model.h"
 #include "worker/runtime/step_report.h"
@@ -36,6 +39,7 @@ class Trainer {
   void build();
   void open_outputs();
   void load();
+  void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
   void restore_data(const checkpoint::LoadResult& loaded);
   checkpoint::TrainState train_state() const;
@@ -46,8 +50,10 @@ class Trainer {
   void validate();
   std::vector<data::Batch> fetch_batches();
   StepReport forward_backward(const std::vector<data::Batch>& batches);
+  void begins(const pipeline::Action& action);
   void add_commands(StepReport& report);
   bool update(const StepSummary& summary);
+  void add_expert_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);
   void save_if_due(const StepSummary& summary);
   void acknowledge_commands();
@@ -60,6 +66,12 @@ class Trainer {
   models::ModelSpec spec_;
   std::unique_ptr<checkpoint::HfMapper> hf_mapper_;
   std::unique_ptr<ShardedModel> model_;
+  std::optional<parallel::ExpertBalance> balance_;  // None: the model has no experts.
+  std::unique_ptr<Executor> executor_;
+  pipeline::Schedule pipeline_;  // Of one batch of the loader.
+  int64_t run_ = 0;              // Which batch of the step is under way.
+  bool validating_ = false;
+  MicrobatchOptions microbatch_options_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   std::vector<checkpoint::Slice> slices_;

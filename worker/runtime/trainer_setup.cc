@@ -4,11 +4,15 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
-#include "common/models/registry.h"
+#include "common/config/chosen_model.h"
+#include "common/config/pipeline.h"
 #include "common/models/sizes.h"
 #include "worker/model/hf_mapper.h"
+#include "worker/model/registry.h"
 #include "worker/runtime/data_setup.h"
+#include "worker/runtime/device_memory.h"
 #include "worker/runtime/failure.h"
+#include "worker/runtime/parallel_setup.h"
 #include "worker/runtime/trainer.h"
 
 namespace titan::runtime {
@@ -35,6 +39,8 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
       degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
   setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
   setup.clock = context.clock;
+  setup.memory = make_memory_monitor(*context.device);
+  if (!context.on_console) setup.console = [](const std::string&) {};
   return setup;
 }
 
@@ -76,28 +82,25 @@ Trainer::Trainer(RankContext& context) : context_(context), config_(context.conf
 Trainer::~Trainer() = default;
 
 void Trainer::build() {
-  spec_ = value(models::find(config_.model.name, config_.model.flavor), kExitBadConfig, "MODEL");
+  spec_ = config::with_choices(
+      value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
+            kExitBadConfig, "MODEL"),
+      config_.model);
+  const pipeline::Plan plan = value(config::pipeline_plan(config_, spec_.n_layers), kExitBadConfig, "PIPELINE");
+  pipeline_ = plan.schedule;
   int64_t seq_len = config_.training.seq_len;
   if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
-  model::Model model = value(model::build(spec_, {.seq_len = seq_len}), kExitBadConfig, "MODEL");
-  if (auto mapper = model::make_hf_mapper(spec_); mapper.ok()) hf_mapper_ = *std::move(mapper);
-
-  ShardingOptions sharding;
-  const config::Training& training = config_.training;
-  sharding.precision =
-      value(parallel::make_precision(training.dtype, training.mixed_precision_param, training.mixed_precision_reduce),
-            kExitBadConfig, "PRECISION");
-  sharding.reshard_after_forward = config_.parallelism.fsdp_reshard_after_forward;
-  sharding.ac_mode = config_.activation_checkpoint.mode;
-  sharding.ac_option = config_.activation_checkpoint.selective_ac_option;
+  if (auto mapper = model::make_hf_mapper(spec_, seq_len); mapper.ok()) hf_mapper_ = *std::move(mapper);
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
-  model_ = value(ShardedModel::create(std::move(model), sharding, *context_.mesh, *context_.device,
-                                      [this](BlockEngine::Pass pass) {
-                                        context_.reporter->enter(
-                                            pass == BlockEngine::Pass::kForward ? Phase::kForward : Phase::kBackward);
-                                      }),
-                 kExitBadConfig, "MODEL");
+  const comm::DeviceMesh& mesh = *context_.mesh;
+  model::Model model = value(build_model(config_, spec_, seq_len, mesh), kExitBadConfig, "MODEL");
+  const ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
+  model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
+  if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, mesh);
+  executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
+                                         [this](const pipeline::Action& action) { begins(action); });
+  microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
   optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
   schedule_ = value(optim::LrSchedule::create(schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
   if (context_.rank == 0) {
@@ -170,16 +173,28 @@ void Trainer::load() {
       loader_ = value(open(batch_plan_.local_batch), kExitUserError, "DATA");
     }
   }
+  if (microbatch_options_.document_end && loader_->end_of_document()) {
+    microbatch_options_.document_end = *loader_->end_of_document();  // The model's own is for lack of one.
+  }
+  plan_work();
   restore_data(loaded);
   if (config_.validation.enable) {
     validator_ = std::make_unique<Validator>(
         value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size}), kExitUserError,
               "VALIDATION_DATA"),
-        config_.validation.steps);
+        config_.validation.steps, microbatch_options_, pipeline_);
   }
   context_.reporter->finished_step(step_, absl::ZeroDuration());
   context_.reporter->event(rank_protocol::event::kLoaded,
                            {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+}
+
+// The schedule of the batch that this mesh takes, which need not be the configuration's when the job came from another.
+void Trainer::plan_work() {
+  if (pipeline_.ranks == 1 || batch_plan_.local_batch == config_.training.local_batch_size) return;
+  config::JobConfig job = config_;
+  job.training.local_batch_size = batch_plan_.local_batch;
+  pipeline_ = value(config::pipeline_plan(job, spec_.n_layers), kExitBadConfig, "PIPELINE").schedule;
 }
 
 void Trainer::restore_state(const checkpoint::LoadResult& loaded) {

@@ -1,7 +1,11 @@
 #include "worker/runtime/validator.h"
 
-#include "worker/nn/loss.h"
+#include <numeric>
+#include <utility>
+
+#include "common/pipeline/generators.h"
 #include "worker/runtime/failure.h"
+#include "worker/runtime/parallel_setup.h"
 
 namespace titan::runtime {
 namespace {
@@ -16,10 +20,28 @@ bool everyone_has_one(bool mine, const comm::Group& batch_group, at::Device devi
 
 }  // namespace
 
-Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps)
-    : loader_(std::move(loader)), steps_(steps), start_(loader_->state()) {}
+Validator::Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
+                     pipeline::Schedule training)
+    : loader_(std::move(loader)),
+      steps_(steps),
+      microbatch_options_(microbatches),
+      training_(std::move(training)),
+      start_(loader_->state()) {}
 
-ValidationResult Validator::run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device) {
+// From the sum of cross-entropies to the report of this rank: [sum, valid tokens].
+at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch) {
+  MicrobatchOptions options = microbatch_options_;
+  // As large as in training where that divides the batch.
+  if (options.rows > 0) options.rows = std::gcd(options.rows, batch.tokens.size(0));
+  const std::vector<nn::MicrobatchContext> microbatches = make_microbatches(batch, options);
+  const auto count = static_cast<int>(microbatches.size());
+  const at::Tensor loss = executor.run(pipeline::forward_only(training_, count), microbatches);
+  if (!reports_loss(training_, mesh)) return at::zeros({2}, loss.options());
+  return at::stack({loss, at::full({}, count_valid(microbatches), loss.options())});
+}
+
+ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh) {
+  const at::Device device = microbatch_options_.device;
   check(loader_->restore(start_), rank_protocol::kExitUserError, "VALIDATION_DATA");
   const comm::Group& batch_group = mesh.group(mesh::Axis::kBatch);
   ValidationResult result;
@@ -29,16 +51,13 @@ ValidationResult Validator::run(BlockEngine& engine, const comm::DeviceMesh& mes
     const bool exhausted = absl::IsOutOfRange(batch.status());
     if (!exhausted) check(batch.status(), rank_protocol::kExitUserError, "VALIDATION_DATA");
     if (!everyone_has_one(!exhausted, batch_group, device)) break;
-    nn::MicrobatchContext context{batch->tokens.to(device), batch->labels.to(device)};
-    const at::Tensor loss = engine.evaluate(context);
-    result.tokens += context.labels.numel();
-    sums.push_back(at::stack({loss.to(at::kDouble), nn::count_valid(context.labels).to(at::kDouble)}));
+    result.tokens += batch->labels.numel();
+    sums.push_back(evaluate(executor, mesh, *batch));
   }
-  engine.release();
   result.batches = static_cast<int64_t>(sums.size());
   if (sums.empty()) return result;
   at::Tensor all = at::stack(sums);
-  batch_group.all_reduce(all).wait();
+  mesh.group(mesh::Axis::kWorld).all_reduce(all).wait();
   result.loss = (all.select(1, 0) / all.select(1, 1)).mean().item<double>();
   return result;
 }

@@ -5,7 +5,8 @@
 #include "common/config/job_config.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/data/loader.h"
-#include "worker/runtime/block_engine.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/microbatches.h"
 
 namespace titan::runtime {
 
@@ -18,18 +19,24 @@ struct ValidationResult {
 // The loss on held-out data, over the same batches each time.
 class Validator {
  public:
-  // `steps` > 0: that many batches of an endless loader; -1: all of a finite one.
-  Validator(std::unique_ptr<data::Loader> loader, int64_t steps);
+  // `steps` > 0: that many batches of an endless loader; -1: all of a finite one. Batches go through the stages of the
+  // training's schedule.
+  Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
+            pipeline::Schedule training);
 
   bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
 
   // With uneven data no rank waits for another: before each batch all ranks agree that everyone has one. Throws Failure
   // for unusable data.
-  ValidationResult run(BlockEngine& engine, const comm::DeviceMesh& mesh, at::Device device);
+  ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
 
  private:
+  at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);
+
   std::unique_ptr<data::Loader> loader_;
-  int64_t steps_;
+  const int64_t steps_;
+  MicrobatchOptions microbatch_options_;
+  const pipeline::Schedule training_;
   nlohmann::json start_;
 };
 

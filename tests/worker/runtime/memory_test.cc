@@ -1,72 +1,10 @@
-#include <c10/core/CPUAllocator.h>
-
 #include <algorithm>
-#include <mutex>
 
+#include "tests/testing/allocation_meter.h"
 #include "tests/worker/runtime/training_world.h"
 
 namespace titan::runtime {
 namespace {
-
-// Counts what a rank's thread allocates through LibTorch, from outside the engine.
-class CountingAllocator final : public c10::Allocator {
- public:
-  explicit CountingAllocator(c10::Allocator* inner) : inner_(inner) {}
-
-  c10::DataPtr allocate(size_t bytes) override {
-    auto* block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes), current_meter};
-    if (block->meter != nullptr) block->meter->add(block->bytes);
-    return {block->data.get(), block, &release, c10::DeviceType::CPU};
-  }
-  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
-
-  // Live bytes of one thread's allocations, wherever they are freed.
-  struct Meter {
-    void add(int64_t bytes) {
-      std::lock_guard lock(mutex);
-      live += bytes;
-      peak = std::max(peak, live);
-    }
-    int64_t begin() {  // Returns the live bytes; the peak starts anew.
-      std::lock_guard lock(mutex);
-      peak = live;
-      return live;
-    }
-    int64_t highest() {
-      std::lock_guard lock(mutex);
-      return peak;
-    }
-
-   private:
-    std::mutex mutex;
-    int64_t live = 0;
-    int64_t peak = 0;
-  };
-  static inline thread_local Meter* current_meter = nullptr;
-
- private:
-  struct Block {
-    c10::DataPtr data;
-    int64_t bytes;
-    Meter* meter;
-  };
-  static void release(void* context) {
-    auto* block = static_cast<Block*>(context);
-    if (block->meter != nullptr) block->meter->add(-block->bytes);
-    delete block;
-  }
-
-  c10::Allocator* inner_;
-};
-
-void count_allocations() {
-  static CountingAllocator* allocator = [] {
-    auto* counting = new CountingAllocator(c10::GetCPUAllocator());
-    c10::SetCPUAllocator(counting, /*priority=*/1);
-    return counting;
-  }();
-  (void)allocator;
-}
 
 struct Peaks {
   int64_t evaluate = 0;
@@ -74,34 +12,30 @@ struct Peaks {
 };
 
 // Bytes above the resting state (shards, gradients' shards) at the worst moment of one pass, highest over the ranks.
-Peaks measure(testing::TrainingPlan plan, int world) {
-  count_allocations();
-  std::vector<CountingAllocator::Meter> meters(world);
+Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degrees = {}) {
+  std::vector<testing::AllocationMeter> meters(world);
   std::vector<Peaks> peaks(world);
-  testing::run_ranks({}, world, {mesh::Axis::kFsdp, mesh::Axis::kReplicate}, [&](testing::ThreadRank& self) {
-    CountingAllocator::current_meter = &meters[self.rank];
-    auto& meter = meters[self.rank];
+  testing::run_ranks(degrees, world, testing::every_axis(), [&](testing::ThreadRank& self) {
+    testing::AllocationMeter& meter = meters[self.rank];
+    const testing::AllocationMeter::Scope scope(meter);
     {
-      auto model = ShardedModel::create(model::build(plan.spec, {.seq_len = plan.seq_len}).value(), plan.sharding,
-                                        *self.mesh, *self.device)
-                       .value();
-      model->init_weights(1);
-      const auto context = testing::rows_of_step(plan, 0, 0, 1);
+      testing::RankModel model = testing::build_rank(plan, self);
+      model.sharded->init_weights(1);
+      const auto contexts = testing::microbatches_of_run(plan, *self.mesh, 0, 0, 1, 1);
+      const pipeline::Schedule forward = pipeline::forward_only(model.schedule, 1);
       for (int repeat = 0; repeat < 2; ++repeat) {  // The first pass may fill caches.
         int64_t rest = meter.begin();
-        model->engine().evaluate(context);
-        model->engine().release();
+        model.executor->run(forward, contexts);
+        model.sharded->release();
         peaks[self.rank].evaluate = meter.highest() - rest;
         rest = meter.begin();
-        model->forget_gradients();
-        model->engine().train(
-            context, [] { return 8; }, true);
-        model->engine().finish_step();
+        model.sharded->forget_gradients();
+        model.executor->run(model.schedule, contexts, [] { return 8; });
+        model.sharded->finish_step();
         peaks[self.rank].train = meter.highest() - rest;
         EXPECT_LE(meter.begin() - rest, 4096) << "a pass left memory behind";
       }
     }
-    CountingAllocator::current_meter = nullptr;
   });
   Peaks highest;
   for (const Peaks& one : peaks) {
@@ -131,8 +65,9 @@ TEST(MemoryTest, AtMostTwoConsecutiveBlocksAreGathered) {
   }
   for (const char* policy : {"always", "default"}) {
     for (const char* recompute : {"none", "full"}) {
-      plan.sharding = {
-          .precision = {at::kFloat, at::kFloat, at::kFloat}, .reshard_after_forward = policy, .ac_mode = recompute};
+      plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat},
+                       .reshard_after_forward = policy,
+                       .ac = {.mode = recompute}};
       const Peaks whole = measure(plan, 1);
       const Peaks split = measure(plan, 2);
       EXPECT_LE(split.evaluate, whole.evaluate + 2 * layer) << policy << " " << recompute;
@@ -172,15 +107,32 @@ TEST(MemoryTest, RecomputationSavesActivations) {
   plan.spec.n_layers = 8;
   plan.seq_len = 64;
   plan.global_batch = 1;
-  plan.sharding.ac_mode = "none";
+  plan.sharding.ac.mode = "none";
   const int64_t none = measure(plan, 1).train;
-  plan.sharding.ac_mode = "selective";
-  plan.sharding.ac_option = "2";
+  plan.sharding.ac.mode = "selective";
+  plan.sharding.ac.selective_ac_option = "2";
   const int64_t half = measure(plan, 1).train;
-  plan.sharding.ac_mode = "full";
+  plan.sharding.ac.mode = "full";
   const int64_t full = measure(plan, 1).train;
   EXPECT_LT(half, none * 3 / 4);
   EXPECT_LT(full, none / 2);
+}
+
+// Context parallelism splits all activations; beside its own keys and values a rank holds those of one other.
+TEST(MemoryTest, ContextParallelismDividesActivations) {
+  testing::TrainingPlan plan;
+  plan.spec.n_layers = 4;
+  plan.seq_len = 2048;
+  plan.global_batch = 1;
+  plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat}};
+  plan.parallel.rotate_method = "alltoall";
+  const int64_t whole = measure(plan, 1).train;
+  for (int ranks : {2, 4}) {
+    const int64_t share = measure(plan, ranks, {.dp_shard = 1, .cp = ranks}).train;
+    EXPECT_LE(share * ranks, whole * 115 / 100) << ranks << " ranks";
+    std::printf("context parallel on %d ranks: peak activations %.3f of one rank's / %d\n", ranks,
+                static_cast<double>(share * ranks) / static_cast<double>(whole), ranks);
+  }
 }
 
 }  // namespace

@@ -95,9 +95,12 @@ TEST(PolicyTest, RecomputationAndReshardingChangeNoBit) {
     plan.sharding = {.precision = {at::kFloat, at::kFloat, at::kFloat}};
     const auto plain = train_world(plan, {}, world);
     for (const char* reshard : {"always", "never", "default"}) {
-      for (const char* mode : {"full", "selective"}) {
+      for (const parallel::CheckpointOptions& ac :
+           {parallel::CheckpointOptions{.mode = "full"}, parallel::CheckpointOptions{.mode = "selective"},
+            parallel::CheckpointOptions{.mode = "selective", .selective_ac_option = "op"},
+            parallel::CheckpointOptions{.mode = "memory_budget"}}) {
         plan.sharding.reshard_after_forward = reshard;
-        plan.sharding.ac_mode = mode;
+        plan.sharding.ac = ac;
         const auto outcome = train_world(plan, {}, world);
         for (int rank = 0; rank < world; ++rank) expect_same_bits(plain[rank], outcome[rank]);
       }
@@ -110,7 +113,7 @@ TEST(PrecisionTest, MixedPrecisionOnEveryMesh) {
   TrainingPlan plan;
   plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
   const RankOutcome one = one_rank(plan);
-  EXPECT_EQ(one.rows.at("value.norm.weight").second.scalar_type(), at::kFloat);
+  EXPECT_EQ(one.pieces.at("value.norm.weight").value.scalar_type(), at::kFloat);
   const auto two = train_world(plan, {}, 2);
   for (size_t step = 0; step < one.losses.size(); ++step) {
     EXPECT_NEAR(two[0].losses[step], one.losses[step], 2e-2);

