@@ -137,8 +137,8 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.title = config.job.description;
   spec.dump_folder = config.job.dump_folder;
   spec.device = resources.device;
-  spec.ranks = resources.ranks;
-  spec.ranks_per_node = resources.ranks_per_node;
+  spec.ranks = config::processes(config);  // What is placed, started and watched.
+  spec.ranks_per_node = spec.ranks == resources.ranks ? resources.ranks_per_node : 0;
   spec.threads_per_rank = resources.threads_per_rank;
   spec.priority = config.scheduling.priority;
   spec.total_steps = config.training.steps;

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/validate.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_cluster.h"
@@ -55,8 +56,9 @@ class Run {
   int run() {
     auto prepared = prepare(options_.source);
     if (!prepared.ok()) return report(prepared.status());
-    config::Resources& resources = prepared->loaded.config.resources;
-    resources.ranks_per_node = resources.ranks;  // There is one node.
+    config::JobConfig& config = prepared->loaded.config;
+    config.resources.ranks_per_node = config.resources.ranks;  // There is one node.
+    devices_ = config::processes(config);
     Interrupt::block_signals();
     const auto folder = make_private_folder();
     if (!folder.ok()) return report(folder.status());
@@ -73,10 +75,10 @@ class Run {
 
  private:
   int run_in(const std::string& folder, v1::JobSpec spec) {
-    auto cluster = LocalCluster::start({.folder = folder,
-                                        .device = spec.device(),
-                                        .devices = spec.ranks(),
-                                        .on_failure = [this](const std::string& text) { daemon_failed(text); }});
+    auto cluster = LocalCluster::start(
+        {.folder = folder, .device = spec.device(), .devices = devices_, .on_failure = [this](const std::string& text) {
+           daemon_failed(text);
+         }});
     if (!cluster.ok()) return report(cluster.status());
     Client client((*cluster)->controller(), globals_.timeout);
     v1::CreateJobRequest request;
@@ -151,6 +153,7 @@ class Run {
 
   const Globals& globals_;
   const RunOptions& options_;
+  int devices_ = 1;  // Of the private node.
   Stopper stopper_;  // The log and the watch of the job.
   Stopper events_;
   std::mutex mutex_;

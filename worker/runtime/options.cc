@@ -24,10 +24,12 @@ const char kUsage[] =
     "\n"
     "  --config FILE      a job configuration (.toml, .yaml, .json), or the launch file of an attempt\n"
     "  --rank R           this rank, from 0 (default 0)\n"
-    "  --world N          number of ranks (default 1; a launch file knows it)\n"
+    "  --world N          number of ranks (default 1; a launch file knows it; resources.ranks where one process is\n"
+    "                     all of them: comm.mode local_tensor, fake_backend)\n"
     "  --store HOST:PORT  where the ranks meet; rank 0 listens there\n"
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
+    "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
     "  --help             this text\n"
     "\n"
     "By hand, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";
@@ -66,6 +68,12 @@ bool is_launch_file(const std::string& path) {
 
 int usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
+CommMode mode_of(const config::JobConfig& config) {
+  if (config.comm.mode == "local_tensor") return CommMode::kLocalThreads;
+  if (config.comm.mode == "fake_backend") return CommMode::kDryRun;
+  return CommMode::kProcesses;
+}
+
 absl::Status read_launch(const Options& options, RankJob& job) {
   if (!options.overrides.empty()) {
     return absl::InvalidArgumentError(
@@ -77,7 +85,10 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   job.config = *std::move(config);
   job.job_uid = launch.job_uid;
   job.attempt = launch.attempt;
-  job.world = static_cast<int>(launch.ranks.size());
+  job.mode = mode_of(job.config);
+  // One process of the rank table stands for all ranks of a job that needs no others.
+  const bool one_process = job.mode != CommMode::kProcesses;
+  job.world = one_process ? job.config.resources.ranks : static_cast<int>(launch.ranks.size());
   if (options.world && *options.world != job.world) {
     return absl::InvalidArgumentError(
         absl::StrCat("--world ", *options.world, ": the launch file has ", job.world, " ranks"));
@@ -86,10 +97,14 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   if (job.rank >= job.world) {
     return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, ": the launch file has ", job.world, " ranks"));
   }
-  const rank_protocol::RankPlace& place = launch.ranks[job.rank];
+  const rank_protocol::RankPlace& place = launch.ranks[one_process ? 0 : job.rank];
   job.local_rank = place.local_rank;
   if (!place.host.empty()) job.host = place.host;
   job.threads = launch.threads_per_rank;
+  if (one_process) {  // Which has the threads of one rank of the table.
+    const int wanted = job.config.resources.threads_per_rank;
+    job.threads = wanted > 0 ? wanted : std::max(1, launch.threads_per_rank / job.world);
+  }
   job.run_folder = std::filesystem::path(options.config_file).parent_path().string();
   if (job.run_folder.empty()) job.run_folder = std::string(1, '.');
   return annotate(config::validate(job.config), options.config_file);
@@ -100,7 +115,8 @@ absl::Status read_config(const Options& options, RankJob& job) {
   if (options.world) overrides.insert(overrides.begin(), {"--resources.ranks", absl::StrCat(*options.world)});
   TITAN_ASSIGN_OR_RETURN(config::Loaded loaded, config::load_file(options.config_file, overrides));
   // Started by hand it is one process unless --world says otherwise, whatever the file asks the controller for.
-  if (!options.world) loaded.config.resources.ranks = 1;
+  job.mode = mode_of(loaded.config);
+  if (!options.world && job.mode == CommMode::kProcesses) loaded.config.resources.ranks = 1;
   loaded.config.resources.ranks_per_node = 0;  // And no nodes are asked for.
   TITAN_RETURN_IF_ERROR(config::validate(loaded));
   config::resolve(loaded.config);
@@ -128,6 +144,10 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
     if (flag == "--help" || flag == "-h") {
       options.help = true;
       return options;
+    }
+    if (flag == "--json") {
+      options.json = true;
+      continue;
     }
     const bool is_override = !absl::StartsWith(flag, "--") || absl::StrContains(flag.substr(0, flag.find('=')), '.');
     if (is_override) {
@@ -170,6 +190,11 @@ absl::StatusOr<RankJob> read_job(const Options& options) {
   config::resolve_assets(job.config);
   job.listen_fd = options.listen_fd;
   TITAN_RETURN_IF_ERROR(parse_store(options.store, job));
+  if (job.mode == CommMode::kLocalThreads && job.rank != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank ", job.rank, ": with comm.mode = \"local_tensor\" one process runs all ranks"));
+  }
+  if (job.mode != CommMode::kProcesses) return job;
   const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());
   if (job.world > 1 && !reachable) {
     return absl::InvalidArgumentError(absl::StrCat("--store HOST:PORT is missing: ", job.world, " ranks have to meet"));

@@ -18,6 +18,7 @@ struct Options {
   std::string run_folder;
   std::optional<int> listen_fd;
   std::vector<std::string> overrides;  // --section.key words, stand-alone only.
+  bool json = false;                   // A dry run prints its result as JSON.
   bool help = false;
 };
 
@@ -26,11 +27,19 @@ extern const char kUsage[];
 // Errors: InvalidArgument naming the word.
 absl::StatusOr<Options> parse_options(const std::vector<std::string>& words);
 
+// How the ranks of a job reach each other: comm.mode.
+enum class CommMode {
+  kProcesses,     // "default": each is a process.
+  kLocalThreads,  // "local_tensor": all are threads of this process.
+  kDryRun,        // "fake_backend": there is one rank and no other; nothing is computed.
+};
+
 // What this rank is to do: from a launch file, or from a job configuration when started by hand.
 struct RankJob {
   config::JobConfig config;  // Valid and resolved for `world` ranks.
   std::vector<std::string> warnings;
   std::string job_uid;
+  CommMode mode = CommMode::kProcesses;
   int attempt = 0;  // 0: by hand; rank 0 takes the dump folder's fence over with the next number.
   int rank = 0;
   int world = 1;

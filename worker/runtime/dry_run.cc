@@ -1,0 +1,261 @@
+#include "worker/runtime/dry_run.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/config/chosen_model.h"
+#include "common/config/pipeline.h"
+#include "common/models/sizes.h"
+#include "common/pipeline/draw.h"
+#include "common/pipeline/simulator.h"
+#include "worker/comm/fake_backend.h"
+#include "worker/comm/local_store.h"
+#include "worker/model/registry.h"
+#include "worker/optim/optimizer.h"
+#include "worker/parallel/expert_balance.h"
+#include "worker/runtime/batch_plan.h"
+#include "worker/runtime/executor.h"
+#include "worker/runtime/failure.h"
+#include "worker/runtime/meta_kernels.h"
+#include "worker/runtime/meta_memory.h"
+#include "worker/runtime/parallel_setup.h"
+
+namespace titan::runtime {
+
+using nlohmann::ordered_json;
+using rank_protocol::kExitBadConfig;
+
+namespace {
+
+int64_t bytes_of(const at::Tensor& tensor) { return static_cast<int64_t>(tensor.nbytes()); }
+
+// What stays between two blocks for the backward pass: the input of every block but an embedding's tokens, for as long
+// as a microbatch is in the stage. Follows the schedule's own order.
+class BlockEdges {
+ public:
+  BlockEdges(const pipeline::Schedule& schedule, int rank, std::map<int, int64_t> bytes_of_stage)
+      : bytes_of_stage_(std::move(bytes_of_stage)) {
+    for (const pipeline::Step& step : schedule.steps[rank]) {
+      for (const pipeline::Action& action : step.actions) follow(action);
+    }
+  }
+  int64_t peak() const { return peak_; }
+
+ private:
+  void follow(const pipeline::Action& action) {
+    using pipeline::Work;
+    if (action.work == Work::kForward) live_ += bytes_of_stage_.at(action.stage);
+    if (action.work == Work::kBackward || action.work == Work::kInputGradient)
+      live_ -= bytes_of_stage_.at(action.stage);
+    peak_ = std::max(peak_, live_);
+  }
+
+  std::map<int, int64_t> bytes_of_stage_;
+  int64_t live_ = 0;
+  int64_t peak_ = 0;
+};
+
+// One rank without peers, from its model to the end of one step.
+class DryRun {
+ public:
+  explicit DryRun(const RankJob& job)
+      : job_(job), config_(job.config), device_(comm::make_fake_device()), shape_(checked_mesh()) {
+    mesh_.emplace(shape_, axes_of(shape_), *device_, ledger_,
+                  comm::DeviceMeshOptions{.rank = job.rank, .store = c10::make_intrusive<comm::LocalStore>()});
+  }
+
+  ordered_json run() {
+    const auto began = std::chrono::steady_clock::now();
+    build();
+    const int64_t standing = meta_memory().live_bytes;
+    const comm::LedgerCounts before = ledger_.counts();
+    step();
+    ordered_json result = describe_rank();
+    result["parameters"] = parameters();
+    result["bytes"] = bytes(standing);
+    result["collectives"] = ordered_json::object();
+    for (const auto& [key, entry] : comm::subtract(ledger_.counts(), before)) {
+      result["collectives"][key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
+    }
+    result["schedule"] = schedule();
+    const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
+    result["seconds"] = seconds.count();
+    return result;
+  }
+
+ private:
+  mesh::Mesh checked_mesh() const { return value(make_mesh(config_.parallelism, job_.world), kExitBadConfig, "MESH"); }
+
+  void build() {
+    spec_ = config::with_choices(
+        value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
+              kExitBadConfig, "MODEL"),
+        config_.model);
+    plan_ = value(config::pipeline_plan(config_, spec_.n_layers), kExitBadConfig, "PIPELINE");
+    batches_ = value(plan_batch(config_.training.global_batch_size, config_.training.local_batch_size,
+                                shape_.size(mesh::Axis::kBatch)),
+                     kExitBadConfig, "BATCH_SIZE");
+    model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
+    sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
+    model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
+    if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
+    optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
+  }
+
+  // What Trainer::run_step does, without its numbers.
+  void step() {
+    reset_meta_peak();
+    const auto on_device = at::TensorOptions().device(device_->torch_device());
+    const at::Tensor rows =
+        at::zeros({batches_.local_batch, config_.training.seq_len}, at::TensorOptions().dtype(at::kLong));
+    const MicrobatchOptions options = microbatch_options(config_, spec_, *mesh_, device_->torch_device());
+    Executor executor(model_->stages(), &mesh_->group(mesh::Axis::kPipeline));
+    mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
+    const auto tokens = [this] { return batches_.global_batch * config_.training.seq_len; };
+    model_->forget_gradients();
+    for (int64_t i = 0; i < batches_.microbatches; ++i) {
+      const auto microbatches = make_microbatches({rows, rows}, options);
+      first_ = microbatches.front();
+      executor.run(plan_.schedule, microbatches, tokens, /*last=*/i + 1 == batches_.microbatches);
+    }
+    model_->finish_step();
+    const comm::Group& world = mesh_->group(mesh::Axis::kWorld);
+    const auto report = on_device.dtype(at::kDouble);
+    world.all_gather(at::empty({world.size(), kReportFields}, report), at::empty({kReportFields}, report)).wait();
+    if (balance_) balance_->finish_step();
+  }
+
+  ordered_json describe_rank() const {
+    const mesh::Coordinate place = shape_.coordinate(job_.rank);
+    return {{"rank", job_.rank},
+            {"world", job_.world},
+            {"model", spec_.name},
+            {"flavor", spec_.flavor},
+            {"coordinate",
+             {{"pp", place.pp},
+              {"dp_replicate", place.dp_replicate},
+              {"dp_shard", place.dp_shard},
+              {"cp", place.cp},
+              {"tp", place.tp}}}};
+  }
+
+  ordered_json parameters() {
+    int64_t here = 0, shard = 0;
+    for (const nn::Block* block : model_->blocks()) {
+      for (const nn::Parameter& parameter : const_cast<nn::Block*>(block)->parameters()) {
+        here += c10::multiply_integers(parameter.shape);
+      }
+    }
+    for (const auto* placed : model_->parameters()) shard += placed->value.numel();
+    return {{"model", models::parameter_count(spec_)}, {"here", here}, {"shard", shard}};
+  }
+
+  ordered_json bytes(int64_t standing) {
+    int64_t parameters = 0, gradients = 0, optimizer = 0, buffers = 0;
+    for (const auto* placed : model_->parameters()) {
+      parameters += bytes_of(placed->value);
+      gradients += bytes_of(placed->grad);
+    }
+    for (const optim::SlotState& state : optimizer_->states()) {
+      optimizer += bytes_of(state.exp_avg) + bytes_of(state.exp_avg_sq);
+    }
+    for (nn::Block* block : model_->blocks()) {
+      for (const nn::Buffer& buffer : block->buffers()) buffers += buffer.value.defined() ? bytes_of(buffer.value) : 0;
+    }
+    return {{"parameters", parameters},        {"gradients", gradients},
+            {"optimizer", optimizer},          {"buffers", buffers},
+            {"block_edges", block_edges()},    {"standing", standing},
+            {"peak", meta_memory().peak_bytes}};
+  }
+
+  int64_t block_edges() {
+    const int ranks = sharding_.pipeline
+                          ? static_cast<int>(sharding_.pipeline->sequence_ranks)
+                          : (config_.parallelism.enable_sequence_parallel ? shape_.size(mesh::Axis::kTensor) : 1);
+    const int64_t edge =
+        first_.tokens.numel() / ranks * spec_.dim * static_cast<int64_t>(c10::elementSize(sharding_.precision.param));
+    std::map<int, int64_t> bytes;
+    for (const auto& [index, stage] : model_->stages()) {
+      const auto blocks = static_cast<int64_t>(dynamic_cast<const Stage&>(*stage).blocks().size());
+      bytes[index] = (blocks - (index == 0 ? 1 : 0)) * edge;
+    }
+    return BlockEdges(plan_.schedule, mesh_->group(mesh::Axis::kPipeline).rank(), std::move(bytes)).peak();
+  }
+
+  ordered_json schedule() {
+    const pipeline::Schedule& schedule = plan_.schedule;
+    const pipeline::Simulation times = value(pipeline::simulate(schedule), kExitBadConfig, "PIPELINE");
+    const int rank = mesh_->group(mesh::Axis::kPipeline).rank();
+    return {{"name", schedule.name},
+            {"ranks", schedule.ranks},
+            {"stages", schedule.stages},
+            {"microbatches", schedule.microbatches},
+            {"runs", batches_.microbatches},
+            {"bubble", times.bubble},
+            {"peak_activations", times.ranks[rank].peak_activations},
+            {"stages_here", schedule.stages_of(rank)},
+            {"text", schedule.ranks > 1 ? pipeline::draw_text(schedule, times) : ""}};
+  }
+
+  static constexpr int64_t kReportFields = 5;  // runtime/step_report.cc
+
+  const RankJob& job_;
+  const config::JobConfig& config_;
+  const std::unique_ptr<comm::Device> device_;
+  comm::Ledger ledger_;
+  const mesh::Mesh shape_;
+  std::optional<comm::DeviceMesh> mesh_;
+  models::ModelSpec spec_;
+  pipeline::Plan plan_;
+  BatchPlan batches_;
+  ShardingOptions sharding_;
+  std::unique_ptr<ShardedModel> model_;
+  std::optional<parallel::ExpertBalance> balance_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  nn::MicrobatchContext first_;
+};
+
+std::string amount(int64_t bytes) {
+  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
+  return absl::StrFormat("%12d  %9.3f GiB", bytes, static_cast<double>(bytes) / kGiB);
+}
+
+}  // namespace
+
+ordered_json dry_run(const RankJob& job) {
+  use_meta_memory();
+  use_meta_kernels();
+  return DryRun(job).run();
+}
+
+std::string describe_dry_run(const ordered_json& result) {
+  std::string text =
+      absl::StrCat("Dry run of rank ", result["rank"].get<int>(), " of ", result["world"].get<int>(), " (",
+                   result["model"].get<std::string>(), " ", result["flavor"].get<std::string>(), ") at", "");
+  for (const auto& [axis, index] : result["coordinate"].items())
+    absl::StrAppend(&text, " ", axis, "=", index.get<int>());
+  const auto& parameters = result["parameters"];
+  absl::StrAppendFormat(
+      &text, "\nparameters: %d in the model, %d computed with here, %d held here\nbytes of this rank:\n",
+      parameters["model"].get<int64_t>(), parameters["here"].get<int64_t>(), parameters["shard"].get<int64_t>());
+  for (const auto& [name, bytes] : result["bytes"].items()) {
+    absl::StrAppendFormat(&text, "  %-12s %s\n", name, amount(bytes.get<int64_t>()));
+  }
+  absl::StrAppend(&text, "collectives of one step:\n");
+  for (const auto& [name, entry] : result["collectives"].items()) {
+    absl::StrAppendFormat(&text, "  %-28s %7d calls %s\n", name, entry["calls"].get<int64_t>(),
+                          amount(entry["bytes"].get<int64_t>()));
+  }
+  const auto& schedule = result["schedule"];
+  absl::StrAppendFormat(
+      &text, "schedule: %s, %d stages on %d ranks, %d microbatches in each of %d runs, bubble %.1f %%\n",
+      schedule["name"].get<std::string>(), schedule["stages"].get<int>(), schedule["ranks"].get<int>(),
+      schedule["microbatches"].get<int>(), schedule["runs"].get<int>(), 100 * schedule["bubble"].get<double>());
+  absl::StrAppend(&text, schedule["text"].get<std::string>());
+  absl::StrAppendFormat(&text, "took %.2f s\n", result["seconds"].get<double>());
+  return text;
+}
+
+}  // namespace titan::runtime

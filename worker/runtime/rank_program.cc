@@ -1,0 +1,150 @@
+#include "worker/runtime/rank_program.h"
+
+#include <ATen/Context.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/report.h"
+#include "common/storage/fence.h"
+#include "worker/comm/store.h"
+#include "worker/model/registry.h"
+#include "worker/runtime/parallel_setup.h"
+
+namespace titan::runtime {
+
+using rank_protocol::ExitCode;
+using rank_protocol::Phase;
+
+namespace {
+
+// Takes the dump folder over for this attempt, before anything in it is read. By hand the number follows the last one.
+int raise_fence(const RankJob& job) {
+  const storage::Fence fence(job.config.job.dump_folder);
+  int attempt = job.attempt;
+  if (attempt == 0) {
+    const auto holder = value(fence.holder(), rank_protocol::kExitStorage, "FENCE");
+    const auto former = holder.former.find(job.job_uid);
+    attempt = 1;
+    if (holder.job_uid == job.job_uid) attempt = holder.attempt + 1;
+    if (former != holder.former.end()) attempt = std::max(attempt, former->second + 1);
+  }
+  const absl::Status raised = fence.raise(job.job_uid, attempt);
+  if (absl::IsFailedPrecondition(raised)) {
+    throw Failure(rank_protocol::kExitFenced, "FENCED", std::string(raised.message()));
+  }
+  check(raised, rank_protocol::kExitStorage, "FENCE");
+  return attempt;
+}
+
+c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub) {
+  if (job.world == 1) return {};
+  if (hub) return hub->store();
+  return comm::make_store({.host = job.store_host,
+                           .port = job.store_port,
+                           .server = job.rank == 0,
+                           .listen_fd = job.rank == 0 ? job.listen_fd : std::nullopt,
+                           .timeout = std::chrono::seconds(job.config.comm.init_timeout_seconds)});
+}
+
+// Connects the store, settles the attempt and starts joining the groups on a thread of its own.
+void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, RankContext& context) {
+  const c10::intrusive_ptr<c10d::Store> store = connect_store(job, hub);
+  context.attempt = job.attempt;
+  if (job.rank == 0) context.attempt = raise_fence(job);
+  if (store && job.attempt == 0) {
+    if (job.rank == 0) {
+      store->set("attempt", std::to_string(context.attempt));
+    } else {
+      context.attempt = std::stoi(store->get_to_str("attempt"));
+    }
+  }
+  if (store) context.store = comm::prefixed(store, absl::StrCat("attempt-", context.attempt));
+
+  const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
+  context.joining_mesh =
+      std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds] {
+        return std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
+                                                  comm::DeviceMeshOptions{.rank = context.rank,
+                                                                          .host = context.host,
+                                                                          .store = context.store,
+                                                                          .timeout = std::chrono::seconds(seconds)});
+      });
+}
+
+void set_determinism(const config::Debug& debug) {
+  if (!debug.deterministic) return;
+  at::globalContext().setDeterministicAlgorithms(true, debug.deterministic_warn_only);
+  at::globalContext().setDeterministicFillUninitializedMemory(
+      false);  // Costs a pass over memory and fixes nothing here.
+}
+
+nlohmann::json to_json(const comm::LedgerCounts& counts) {
+  nlohmann::json json = nlohmann::json::object();
+  for (const auto& [key, entry] : counts) json[key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
+  return json;
+}
+
+// Calls and bytes of all collectives, and of the last step alone, for whoever compares them with the closed form.
+void write_ledger(const RankContext& context, const Trainer& trainer) {
+  std::ofstream file(absl::StrCat(context.run_folder, "/rank-", context.rank, ".ledger.json"));
+  const nlohmann::json json = {{"step", trainer.step()},
+                               {"last_step", to_json(trainer.last_step_traffic())},
+                               {"total", to_json(context.ledger.counts())}};
+  file << json.dump(1) << "\n";
+}
+
+}  // namespace
+
+std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<bool>* stop_signal) {
+  auto context = std::make_unique<RankContext>();
+  context->config = job.config;
+  context->job_uid = job.job_uid;
+  context->rank = job.rank;
+  context->world = job.world;
+  context->local_rank = job.local_rank;
+  context->host = job.host;
+  context->run_folder = job.run_folder;
+  context->on_console = job.mode == CommMode::kProcesses || job.rank == 0;
+  context->clock = &system_clock();
+  context->stop_signal = stop_signal;
+  return context;
+}
+
+ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main,
+                  RankContext& context, std::unique_ptr<Trainer>& trainer) {
+  context.reporter =
+      value(Reporter::open(job.run_folder, job.rank, *context.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
+  context.reporter->event(rank_protocol::event::kStarted, {{"pid", getpid()}});
+  for (const std::string& warning : job.warnings) {
+    if (job.rank == 0) context.reporter->warning(warning);
+  }
+  set_determinism(job.config.debug);
+  if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
+    check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
+  }
+  context.device = hub ? comm::make_local_device(hub)
+                       : value(comm::make_device(job.config.resources.device, job.local_rank),
+                               rank_protocol::kExitBadConfig, "DEVICE");
+  context.ledger.mirror_sequence(context.reporter->collective_sequence());
+  context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
+  rendezvous(job, hub, context);
+  if (job.rank == 0) check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
+  context.reporter->enter_start_phase(Phase::kBuild);
+  trainer = std::make_unique<Trainer>(context);
+  const ExitCode code = trainer->run();
+  write_ledger(context, *trainer);
+  return code;
+}
+
+void report_failure(const Failure& failure, const std::string& who, Reporter* reporter) {
+  if (!failure.details().empty()) std::fprintf(stderr, "%s\n", failure.details().c_str());
+  std::fprintf(stderr, "%s: %s: %s\n", who.c_str(), failure.reason().c_str(), failure.what());
+  if (reporter == nullptr) return;
+  reporter->event(rank_protocol::event::kError,
+                  {{"class", failure.error_class()}, {"reason", failure.reason()}, {"message", failure.what()}});
+}
+
+}  // namespace titan::runtime
