@@ -30,10 +30,10 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
     const at::Tensor sigmoid = at::sigmoid(gate * kSlope);
     at::Tensor dx = at::empty(x.sizes(), x.options());
     // What is clamped has no gradient.
-    const at::Tensor linear = at::clamp(free_linear, -limit, limit) + 1;
+    const at::Tensor linear = at::clamp(free_linear, -limit, limit);
     const at::Tensor slope = sigmoid * (1 + gate * kSlope * (1 - sigmoid));
-    pairs_of(dx).select(-1, 0).copy_((dy * linear * slope).mul_(free_gate.le(limit)));
-    pairs_of(dx).select(-1, 1).copy_((dy * gate * sigmoid).mul_(free_linear.abs().le(limit)));
+    pairs_of(dx).select(-1, 0).copy_((dy * (linear + 1) * slope).mul_(free_gate.eq(gate)));
+    pairs_of(dx).select(-1, 1).copy_((dy * gate * sigmoid).mul_(free_linear.eq(linear)));
     return {dx, {}};
   }
 };

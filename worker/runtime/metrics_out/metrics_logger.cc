@@ -13,7 +13,8 @@ namespace titan::runtime {
 namespace {
 
 bool is_count(const std::string& name) {
-  return name == "n_tokens_seen" || name == "memory/num_alloc_retries" || name == "memory/num_ooms";
+  return name == "n_tokens_seen" || name == "memory/num_alloc_retries" || name == "memory/num_ooms" ||
+         name == "moe/idle_experts";
 }
 
 // {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
@@ -27,7 +28,7 @@ class JsonLines {
         job_uid_(setup.job_uid),
         attempt_(setup.attempt) {}
 
-  absl::Status append(int64_t step, const NamedMetrics& metrics) {
+  absl::Status append(int64_t step, const NamedMetrics& metrics, const NamedLists& lists) {
     nlohmann::ordered_json line = {{"step", step}, {"attempt", attempt_}};
     for (const auto& [name, value] : metrics) {
       if (is_count(name)) {
@@ -36,6 +37,7 @@ class JsonLines {
         line[name] = value;  // Not finite: null, JSON has nothing else.
       }
     }
+    for (const auto& [name, values] : lists) line[name] = values;
     const std::string text = line.dump() + "\n";
     return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
       if (file_ == nullptr) {
@@ -152,6 +154,7 @@ class Logger : public MetricsLogger {
         {"lr", metrics.lr},
     };
     named.insert(named.end(), metrics.extra.begin(), metrics.extra.end());
+    last_lists_ = metrics.lists;
     TITAN_RETURN_IF_ERROR(write(step, named, named));
     print(train_line(
         {step, metrics.global_avg_loss, metrics.grad_norm, memory, tps, flops / 1e12, 100 * flops / peak_flops_},
@@ -177,6 +180,7 @@ class Logger : public MetricsLogger {
     };
     // A step's last line in metrics.jsonl wins, so the one with the validation figures repeats the training figures.
     NamedMetrics whole = last_step_ == step ? last_ : NamedMetrics{};
+    if (last_step_ != step) last_lists_.clear();
     whole.insert(whole.end(), named.begin(), named.end());
     TITAN_RETURN_IF_ERROR(write(step, whole, named));
     print(validation_line({.step = step, .loss = loss, .memory = memory, .tokens_per_second = tps},
@@ -196,7 +200,7 @@ class Logger : public MetricsLogger {
   // The fence first: an attempt that may not publish writes nowhere.
   absl::Status write(int64_t step, const NamedMetrics& line, const NamedMetrics& board) {
     if (lines_ != nullptr) {
-      absl::Status status = lines_->append(step, line);
+      absl::Status status = lines_->append(step, line, last_lists_);
       if (storage::is_fenced(status)) return status;
       if (!status.ok())
         warnings_.push_back(
@@ -235,6 +239,7 @@ class Logger : public MetricsLogger {
   absl::Duration window_start_;
   int64_t last_step_ = -1;
   NamedMetrics last_;
+  NamedLists last_lists_;
   std::vector<std::string> warnings_;
 };
 

@@ -50,10 +50,12 @@ struct StepMetrics {
   double grad_norm = 0;
   int64_t n_tokens_seen = 0;
   double lr = 0;
-  std::vector<std::pair<std::string, double>> extra;  // More named figures, appended in this order.
+  std::vector<std::pair<std::string, double>> extra;                // More named figures, appended in this order.
+  std::vector<std::pair<std::string, std::vector<int64_t>>> lists;  // For metrics.jsonl alone.
 };
 
 using NamedMetrics = std::vector<std::pair<std::string, double>>;
+using NamedLists = std::vector<std::pair<std::string, std::vector<int64_t>>>;
 
 struct MetricsSetup {
   config::Metrics config;

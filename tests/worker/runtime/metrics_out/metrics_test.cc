@@ -108,7 +108,8 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
                                         .grad_norm = 0.1,
                                         .n_tokens_seen = 4000,
                                         .lr = 8e-4,
-                                        .extra = {{"extra/x", 3}}});
+                                        .extra = {{"extra/x", 3}},
+                                        .lists = {{"counts", {4, 0}}}});
   ASSERT_TRUE(named.ok()) << named.status();
   ASSERT_EQ(lines().size(), 1u);
   const nlohmann::json line = lines()[0];
@@ -126,7 +127,8 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(line["n_tokens_seen"], 4000);
   EXPECT_EQ(line["lr"], 8e-4);
   EXPECT_EQ(line["extra/x"], 3);
-  EXPECT_EQ(line.size(), 20u);
+  EXPECT_EQ(line["counts"], (std::vector<int64_t>{4, 0}));
+  EXPECT_EQ(line.size(), 21u);
   EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%) "
                                                " tps: 1,000  tflops: 1.00  mfu: 0.10%"});
 
