@@ -23,6 +23,8 @@ void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const
   auto loss = gauge_family("titan_job_loss", "Loss at that step.");
   auto tokens = gauge_family("titan_job_tokens_per_second", "Tokens per second and device.");
   auto mfu = gauge_family("titan_job_mfu_ratio", "Model FLOPs utilisation.");
+  auto experts = gauge_family("titan_job_expert_max_over_mean_ratio",
+                              "Tokens of the most popular expert over the mean, in the least balanced layer.");
   auto ettr = gauge_family("titan_job_ettr_ratio", "Share of the time since the first attempt that was not lost.");
   std::map<std::string, int> by_state, by_reason;
   for (int i = 0; i <= static_cast<int>(job::JobState::kCancelled); ++i) {
@@ -39,13 +41,14 @@ void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const
     add_gauge(loss, view->progress.loss, labels);
     add_gauge(tokens, view->progress.tokens_per_second, labels);
     add_gauge(mfu, view->progress.mfu_percent / 100, labels);
+    if (view->progress.expert_max_over_mean > 0) add_gauge(experts, view->progress.expert_max_over_mean, labels);
     add_gauge(ettr, job::ettr(*view->record, view->attempts, absl::ToUnixNanos(absl::Now())), labels);
   }
   auto jobs = gauge_family("titan_jobs", "Jobs by state.");
   for (const auto& [state, count] : by_state) add_gauge(jobs, count, {{"state", state}});
   auto pending = gauge_family("titan_pending_jobs", "Jobs that wait, by reason.");
   for (const auto& [reason, count] : by_reason) add_gauge(pending, count, {{"reason", reason}});
-  for (auto* family : {&jobs, &pending, &step, &loss, &tokens, &mfu, &ettr}) {
+  for (auto* family : {&jobs, &pending, &step, &loss, &tokens, &mfu, &experts, &ettr}) {
     if (!family->metric.empty()) families.push_back(std::move(*family));
   }
 }

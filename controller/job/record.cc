@@ -58,6 +58,7 @@ void to_json(nlohmann::json& json, const Progress& progress) {
           {"grad_norm", number(progress.grad_norm)},
           {"tokens_per_second", number(progress.tokens_per_second)},
           {"mfu_percent", number(progress.mfu_percent)},
+          {"expert_max_over_mean", number(progress.expert_max_over_mean)},
           {"committed_step", progress.committed_step},
           {"update_time_ns", progress.update_time_ns}};
 }
@@ -68,6 +69,7 @@ void from_json(const nlohmann::json& json, Progress& progress) {
   progress.grad_norm = number_at(json, "grad_norm");
   progress.tokens_per_second = number_at(json, "tokens_per_second");
   progress.mfu_percent = number_at(json, "mfu_percent");
+  progress.expert_max_over_mean = number_at(json, "expert_max_over_mean");
   progress.committed_step = json.value("committed_step", int64_t{0});
   progress.update_time_ns = json.value("update_time_ns", int64_t{0});
 }

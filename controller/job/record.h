@@ -110,6 +110,7 @@ struct Progress {
   double grad_norm = 0;
   double tokens_per_second = 0;
   double mfu_percent = 0;
+  double expert_max_over_mean = 0;  // Tokens of the most popular expert over the mean; 0: the model has no experts.
   int64_t committed_step = 0;
   int64_t update_time_ns = 0;
 };

@@ -138,6 +138,7 @@ void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json
   take("grad_norm", job.progress.grad_norm);
   take("throughput(tps)", job.progress.tokens_per_second);
   take("mfu(%)", job.progress.mfu_percent);
+  take("moe/max_over_mean", job.progress.expert_max_over_mean);
   job.progress.update_time_ns = now_ns();
   if (job.attempt && job.attempt->record.number == attempt) {
     note_first_step(job, change);

@@ -39,10 +39,12 @@ TEST(RecordTest, NonFiniteProgressSurvives) {
   Progress progress;
   progress.loss = std::numeric_limits<double>::quiet_NaN();
   progress.grad_norm = 1.5;
+  progress.expert_max_over_mean = 3;
   const absl::StatusOr<Progress> back = decode<Progress>(encode(progress));
   ASSERT_TRUE(back.ok());
   EXPECT_TRUE(std::isnan(back->loss));
   EXPECT_EQ(back->grad_norm, 1.5);
+  EXPECT_EQ(back->expert_max_over_mean, 3);
 }
 
 TEST(RecordTest, BrokenUtf8OfARankIsStillWritten) {

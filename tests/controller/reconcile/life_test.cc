@@ -20,6 +20,7 @@ TEST_F(LifeTest, RunsToItsEnd) {
   train("a", 1);
   EXPECT_EQ(state("a"), "RUNNING");
   EXPECT_EQ(job("a")->progress.loss, 2.5);
+  EXPECT_EQ(job("a")->progress.expert_max_over_mean, 1.5);
   train("a", 2);
   finish_all("a");
   EXPECT_EQ(state("a"), "SUCCEEDED");

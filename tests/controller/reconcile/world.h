@@ -201,7 +201,8 @@ class World {
         ++attempt.counter;
         if (attempt.ranks[0] == 0 && node.session != nullptr) {
           event(node, key, 0,
-                absl::StrCat(R"({"kind":"step","step":)", step, R"(,"metrics":{"loss_metrics/global_avg_loss":2.5}})"));
+                absl::StrCat(R"({"kind":"step","step":)", step,
+                             R"(,"metrics":{"loss_metrics/global_avg_loss":2.5,"moe/max_over_mean":1.5}})"));
         }
       }
     }
