@@ -123,6 +123,20 @@ TEST(AttentionCoreTest, PlainCausalIsLibTorchsOwn) {
   EXPECT_TRUE(attend(wide, one_document).equal(torchs)) << "masks that hide nothing";
 }
 
+// A gradient without memory of its own (of a sum), and heads whose neighbours lie apart.
+TEST(AttentionCoreTest, TakesAnyLayout) {
+  at::manual_seed(6);
+  const AttentionInput dense = input_of({.tokens = 50, .mask = {.window = 9}});
+  AttentionInput apart = dense;
+  for (at::Tensor* tensor : {&apart.q, &apart.k, &apart.v}) {
+    *tensor = tensor->transpose(2, 3).contiguous().transpose(2, 3);
+  }
+  const at::Tensor ones = at::ones({2, 2, 50, 8}, at::kDouble), expanded = at::ones({1}, at::kDouble).expand_as(ones);
+  const auto attention = [](const AttentionInput& in) { return attend(in, {}); };
+  const Results plain = run(dense, at::kDouble, ones, attention), odd = run(apart, at::kDouble, expanded, attention);
+  for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::allclose(plain[i], odd[i], 1e-12, 1e-12)) << i;
+}
+
 // The kernel for float64 on other devices, and shapes alone for dry runs.
 TEST(AttentionCoreTest, PlainKernelMatchesTheFusedOne) {
   at::manual_seed(4);
