@@ -21,93 +21,16 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import Cluster  # noqa: E402
-from rank_runs import ASSETS, LOSS, MAX_LOSS, MESHES, NORM, DaemonRun, RankRun, Report, mesh_flags, \
-    read_safetensors, relative_rms  # noqa: E402
+from peer_runs import STEPS, Peer, compare_run, compare_updates, model_of, run_peer, run_titan  # noqa: E402
+from rank_runs import MESHES, DaemonRun, RankRun, Report, read_safetensors  # noqa: E402
 
-SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
-STEPS, ROWS, SEQ_LEN = 10, 4, 256
-MAX_NORM, BETA1 = 1.0, 0.9
-COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",
-          "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none"}
 
-# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so ours is held to its own gradients as well.
-LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
 # In bf16 the first step is as exact as in fp32; then the norms' last digits are amplified by rounding (measured 1.3e-4, 2e-4).
 BF16 = {"training.mixed_precision_param": "bfloat16", "training.steps": 3}
 BF16_LOSS_LIMIT, BF16_NORM_LIMIT = 2e-3, 2e-3
-
-
-def run_peer(out, weights, seed, nproc, extra=()):
-    flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // nproc, "model.hf_assets_path": ASSETS / "tokenizer",
-             "training.dataset_path": ASSETS / "c4_test"}
-    command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
-               "--gain", 5, "--nproc", nproc, "--"]
-    for key, value in flags.items():
-        command += ["--" + key, value]
-    out.mkdir(parents=True)
-    log = out / "log"
-    with open(log, "wb") as file:
-        result = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
-    if result.returncode:
-        sys.exit(f"torchtitan failed:\n{log.read_text(errors='replace')[-4000:]}")
-    versions = json.loads((out / "result.json").read_text())
-    print("torchtitan ran:", json.dumps({key: versions[key] for key in ("versions", "nproc", "seed", "sha256")}))
-
-
-class Peer:
-    """What one torchtitan run recorded."""
-
-    def __init__(self, folder, initial, same_ranks=False):
-        self.same_ranks = same_ranks  # The Titan run splits the rows over ranks like this one.
-        lines = (folder / "steps.jsonl").read_text().splitlines()
-        self.steps = {row["step"]: row for row in map(json.loads, lines)}
-        self.first = read_safetensors(folder / "step1.safetensors")
-        final = read_safetensors(folder / "final.safetensors")
-        self.final, self.initial = final, initial
-        self.updates = {fqn: numpy.float64(final[fqn]) - initial[fqn] for fqn in final}
-
-
-def run_titan(folder, weights, mesh, extra, how=RankRun):
-    flags, world = mesh_flags(mesh, ROWS)
-    run = how(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
-                           "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
-                           "checkpoint.interval": STEPS + 1, **extra}, world)
-    return run.wait()
-
-
-def compare_run(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT):
-    metrics = run.metrics()
-    if sorted(metrics) != sorted(peer.steps):
-        sys.exit(f"{name}: metrics.jsonl has steps {sorted(metrics)}")
-    for ours, theirs, limit in ((LOSS, "loss", loss_limit), (MAX_LOSS, "max_loss", loss_limit), (NORM, "grad_norm", norm_limit)):
-        if theirs == "max_loss" and not peer.same_ranks:
-            continue  # The largest loss of any rank depends on who has which rows.
-        report.below(f"{name}: {theirs}", max(abs(metrics[s][ours] / row[theirs] - 1) for s, row in peer.steps.items()), limit)
-
-    # Adam's first moment after one step is (1 - beta1) times the clipped gradient.
-    first = run.checkpoint(1)
-    norm = metrics[1][NORM]
-    factor = (1 - BETA1) * min(1.0, MAX_NORM / (norm + 1e-6))
-    errors, squares = {}, 0.0
-    for fqn in peer.final:
-        gradient = numpy.float64(first["optim.exp_avg." + fqn]) / factor
-        errors[fqn] = relative_rms(gradient, peer.first["grad." + fqn])
-        squares += float(numpy.sum(gradient * gradient))
-    worst = max(errors, key=errors.get)
-    report.below(f"{name}: first step's gradients, worst {worst}", errors[worst], GRAD_LIMIT)
-    report.below(f"{name}: its grad_norm against an fp64 norm", abs(norm / squares**0.5 - 1), OWN_NORM_LIMIT)
-
-
-def compare_updates(report, name, final, peer):
-    errors = {fqn: relative_rms(numpy.float64(final[fqn]) - peer.initial[fqn], update)
-              for fqn, update in peer.updates.items()}
-    worst = max(errors, key=errors.get)
-    report.below(f"{name}: total update, worst {worst}", errors[worst], UPDATE_LIMIT)
 
 
 def hf_weights(folder):
@@ -143,6 +66,23 @@ def from_hf(tensors, heads=16):
     return result
 
 
+def one_step(report, weights, peer):
+    """The first step of the peer's run as a case of compare_with_peer."""
+    (peer / "model.safetensors").symlink_to(weights / "model.safetensors")
+    (peer / "case.json").write_text(json.dumps({"case": "llama3 debugmodel", "family": "llama3", "flavor": "debugmodel", "spec": {},
+                                                "config": None}))
+    for command in (["compare_with_peer", peer, "--noise"], ["engine_with_peer", peer]):
+        check = subprocess.run([TESTS / command[0], *command[1:]], stdout=subprocess.PIPE)
+        rows = [json.loads(line) for line in check.stdout.splitlines()]
+        for row in rows:
+            if row["must_pass"]:
+                print(f"one step, {row['check']}: logits {row['logits']:.3g}, gradients {row['grad']:.3g}", flush=True)
+        wrong = [row["check"] for row in rows if not row["good"]]
+        report.below(f"one step, {command[0]}: wrong checks", len(wrong) + (check.returncode != 0), 0)
+        for name in wrong:
+            print("  wrong:", name)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 31))
@@ -154,18 +94,8 @@ def main():
         folder = options.keep or Path(temporary)
         weights = folder / "weights"
         run_peer(folder / "peer-1", weights, options.seed, 1)
-        check = subprocess.run([TESTS / "compare_with_peer", weights, folder / "peer-1", "--noise"], stdout=subprocess.PIPE)
-        rows = [json.loads(line) for line in check.stdout.splitlines()]
-        for row in rows:
-            if row["must_pass"]:
-                print(f"one step, {row['check']}: logits {row['logits']:.3g}, gradients {row['grad']:.3g}", flush=True)
-        wrong = [row["check"] for row in rows if not row["good"]]
-        report.below("one step, and its test of the test: wrong checks", len(wrong) + (check.returncode != 0), 0)
-        for name in wrong:
-            print("  wrong:", name)
-
-        initial = from_hf(hf_weights(weights))
-        peer = Peer(folder / "peer-1", initial)
+        one_step(report, weights, folder / "peer-1")
+        peer = Peer(folder / "peer-1")
         full = {"checkpoint.last_save_model_only": False}
         for mesh in MESHES:
             # One mesh ends with an export instead of a full checkpoint: its updates are read from there.
@@ -178,7 +108,7 @@ def main():
             compare_updates(report, mesh + (" (exported)" if export else ""), final, peer)
 
         run_peer(folder / "peer-2", weights, options.seed, 2)
-        peer_per_rank = Peer(folder / "peer-2", initial, same_ranks=True)
+        peer_per_rank = Peer(folder / "peer-2", same_ranks=True)
         per_rank = {**full, "training.dataloader.order": "per_rank"}
 
         def on_fsdp_2_per_rank(where, how):
@@ -198,13 +128,9 @@ def main():
 
         run_peer(folder / "peer-bf16", weights, options.seed, 2, BF16)
         run = run_titan(folder / "bf16", weights, "FSDP 2", {**full, **BF16, "training.dataloader.order": "per_rank"})
-        peer = Peer(folder / "peer-bf16", initial, same_ranks=True)
+        peer = Peer(folder / "peer-bf16", same_ranks=True)
         compare_run(report, "FSDP 2, bf16", run, peer, BF16_LOSS_LIMIT, BF16_NORM_LIMIT)
     report.finish()
-
-
-def model_of(tensors):
-    return {key[len("model."):]: value for key, value in tensors.items() if key.startswith("model.")}
 
 
 if __name__ == "__main__":

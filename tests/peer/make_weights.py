@@ -1,6 +1,6 @@
 """Writes a seeded torchtitan model as a Hugging Face folder, the common start of a comparison.
 
-  .deps/venv/bin/python tests/peer/make_weights.py OUT [--flavor debugmodel] [--seed 0] [--gain 5]
+  .deps/venv/bin/python tests/peer/make_weights.py OUT [--name llama3] [--flavor debugmodel] [--seed 0] [--gain 5]
 """
 
 import argparse
@@ -12,8 +12,7 @@ import torchtitan_cpu  # noqa: F401
 
 import torch
 from safetensors.torch import save_file
-
-NORM_SPREAD = 0.3  # With a gain, one-dimensional weights become 1 + 0.3 * normal: order one, but not all the same.
+from weights import disturb
 
 
 def make_weights(out, flavor="debugmodel", seed=0, gain=5.0, name="llama3"):
@@ -22,19 +21,15 @@ def make_weights(out, flavor="debugmodel", seed=0, gain=5.0, name="llama3"):
 
     spec = get_train_spec(name)
     model_args = spec.model_args[flavor]
+    model_args.moe_impl = "standard"
     torch.manual_seed(seed)
     model = spec.model_cls(model_args)
     with torch.no_grad():
         model.init_weights()
-        for fqn, parameter in model.named_parameters():
-            if gain == 1:
-                continue
-            if parameter.dim() == 1:
-                parameter += NORM_SPREAD * torch.randn_like(parameter)
-            elif fqn.startswith("layers."):
-                parameter *= gain
+    disturb(model, gain, expert_bias=name == "deepseek_v3")  # The others' weights have no place for it.
     names = spec.state_dict_adapter(model_args, None)
-    tensors = {key: value.detach().clone().contiguous() for key, value in names.to_hf(model.state_dict()).items()}
+    state = {key: value for key, value in model.state_dict().items() if key not in ("freqs_cis", "rope_cache")}
+    tensors = {key: value.detach().clone().contiguous() for key, value in names.to_hf(state).items()}
     os.makedirs(out, exist_ok=True)
     path = os.path.join(out, "model.safetensors")
     save_file(tensors, path, metadata={"format": "pt"})
@@ -48,8 +43,9 @@ def make_weights(out, flavor="debugmodel", seed=0, gain=5.0, name="llama3"):
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("out")
+    parser.add_argument("--name", default="llama3")
     parser.add_argument("--flavor", default="debugmodel")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gain", type=float, default=5)
     options = parser.parse_args()
-    print(make_weights(options.out, options.flavor, options.seed, options.gain))
+    print(make_weights(options.out, options.flavor, options.seed, options.gain, options.name))

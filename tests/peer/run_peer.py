@@ -26,6 +26,7 @@ def parse(arguments):
     parser.add_argument("--weights")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--gain", type=float, default=5)
+    parser.add_argument("--name", default="llama3")
     parser.add_argument("--flavor", default="debugmodel")
     parser.add_argument("flags", nargs="*", help="after --: torchtitan's own flags")
     return parser.parse_args(arguments)
@@ -89,6 +90,8 @@ class Recorder:
         step = trainer.forward_backward_step
 
         def step_and_record(*, input_dict, labels, **named):
+            if self.clips == 0 and not self.first:
+                self.save("initial.safetensors", self.model_state())
             self.keep("tokens", input_dict["input"])
             self.keep("labels", labels)
             return step(input_dict=input_dict, labels=labels, **named)
@@ -109,8 +112,13 @@ class Recorder:
             tensors["grad." + fqn] = full(parameter.grad)
         self.save("step1.safetensors", tensors)
 
+    def model_state(self):
+        model = self.trainer.model_parts[0]
+        biases = [(name, value) for name, value in model.named_buffers() if name.endswith("moe.expert_bias")]
+        return {name: full(value) for name, value in [*model.named_parameters(), *biases]}
+
     def save_final(self):
-        self.save("final.safetensors", {fqn: full(p) for fqn, p in self.trainer.model_parts[0].named_parameters()})
+        self.save("final.safetensors", self.model_state())
 
     def save(self, name, tensors):
         from safetensors.torch import save_file
@@ -138,11 +146,11 @@ def run_rank(options):
         if not os.path.exists(weights) and os.environ["RANK"] == "0":
             from make_weights import make_weights
 
-            make_weights(options.weights, options.flavor, options.seed, options.gain)
+            make_weights(options.weights, options.flavor, options.seed, options.gain, options.name)
         flags += ["--checkpoint.enable", "--checkpoint.initial_load_path", options.weights,
                   "--checkpoint.initial_load_in_hf", "--checkpoint.interval", "1000000000",
                   "--checkpoint.folder", "unused"]
-    config = ConfigManager().parse_args(["--model.flavor", options.flavor, "--metrics.log_freq", "1",
+    config = ConfigManager().parse_args(["--model.name", options.name, "--model.flavor", options.flavor, "--metrics.log_freq", "1",
                                          "--job.dump_folder", os.path.join(options.out, "dump"), *flags])
     trainer = train.Trainer(config)
     recorder = Recorder(options.out)

@@ -1,7 +1,12 @@
 """Lets an unmodified torchtitan 0.2.2 train on CPU with Gloo. Import before torchtitan.train.
 
 torchtitan looks for an accelerator when it is imported and calls a few functions of its device module that torch.cpu lacks;
-and FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1.
+FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1; its mixture of experts
+counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well.
+
+Three of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
+its adapter, so that a load leaves them at random; Qwen3's training never updates the bias that balances the experts; and DeepSeek's
+last norm forgets the model's epsilon.
 """
 
 import functools
@@ -49,5 +54,41 @@ def _install():
 
     FSDPModule.set_gradient_divide_factor = set_factor_by_sum
 
+    histc = torch.histc
+    torch.histc = lambda x, *args, **named: histc(x.float(), *args, **named).to(x.dtype)
+
+
+def _install_models():
+    """Needs torchtitan, which must not be imported before _install() has run."""
+    import torchtitan.models.moe.kernels as kernels
+    import torchtitan.models.moe.utils as utils
+    import torchtitan.models.qwen3 as qwen3
+    from torchtitan.components.optimizer import build_optimizers_with_moe_load_balancing
+    from torchtitan.models.deepseek_v3.model.model import DeepSeekV3Model
+    from torchtitan.models.llama4.model.state_dict_adapter import Llama4StateDictAdapter
+
+    permute = functools.partial(kernels.generate_permute_indices, use_cpu=True)
+    kernels.generate_permute_indices = utils.generate_permute_indices = permute
+
+    initialize = Llama4StateDictAdapter.__init__
+
+    def initialize_with_dense_layers(self, *args, **named):
+        initialize(self, *args, **named)
+        for hf, ours in (("gate_proj", "w1"), ("down_proj", "w2"), ("up_proj", "w3")):
+            self.from_hf_map[f"language_model.model.layers.{{}}.feed_forward.{hf}.weight"] = (
+                f"layers.{{}}.feed_forward.{ours}.weight")
+
+    Llama4StateDictAdapter.__init__ = initialize_with_dense_layers
+
+    build = DeepSeekV3Model.__init__
+
+    def build_with_epsilon(self, model_args):
+        build(self, model_args)
+        self.norm.eps = model_args.norm_eps
+
+    DeepSeekV3Model.__init__ = build_with_epsilon
+    qwen3.build_optimizers = build_optimizers_with_moe_load_balancing
+
 
 _install()
+_install_models()

@@ -1,0 +1,229 @@
+#include "tests/numerics/golden_case.h"
+
+#include <torch/torch.h>
+
+#include <cmath>
+#include <fstream>
+#include <optional>
+#include <stdexcept>
+
+#include "common/models/registry.h"
+#include "tests/numerics/safetensors.h"
+#include "tests/numerics/spec_changes.h"
+#include "worker/checkpoint/hf_layout.h"
+#include "worker/model/decoder/decoder.h"
+#include "worker/model/hf_mapper.h"
+#include "worker/nn/loss.h"
+
+namespace titan::testing {
+namespace {
+
+constexpr double kLogitTolerance = 1e-5;
+constexpr double kGradTolerance = 1e-4;
+
+// A whole parameter from tensors by Hugging Face names; nothing when they hold it in no form.
+std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& prefix,
+                                  const std::vector<checkpoint::HfLayout>& layouts, const std::vector<int64_t>& shape) {
+  const checkpoint::Box box = checkpoint::whole(shape);
+  for (const checkpoint::HfLayout& layout : layouts) {
+    if (!tensors.contains(prefix + layout.keys.at(0))) continue;
+    const checkpoint::Box there = checkpoint::hf_box(layout, shape, box);
+    std::vector<at::Tensor> parts;
+    for (const std::string& key : layout.keys) {
+      at::Tensor part = tensors.at(prefix + key);
+      if (part.sizes() != at::IntArrayRef(checkpoint::hf_shape(layout, shape))) {
+        throw std::runtime_error(key + " has another shape than the model expects");
+      }
+      for (size_t d = 0; d < there.shape.size(); ++d) {
+        part = part.narrow(static_cast<int64_t>(d), there.offset[d], there.shape[d]);
+      }
+      parts.push_back(checkpoint::from_hf_box(layout, shape, box, part));
+    }
+    return layout.stacked ? at::stack(parts) : parts[0].contiguous();
+  }
+  return std::nullopt;
+}
+
+nlohmann::json read_json(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot open " + path);
+  return nlohmann::json::parse(file);
+}
+
+}  // namespace
+
+double rms(const at::Tensor& value) { return std::sqrt(value.to(at::kDouble).square().mean().item<double>()); }
+
+double relative_rms(const at::Tensor& got, const at::Tensor& want) {
+  return rms(got.to(at::kDouble) - want.to(at::kDouble)) / rms(want);
+}
+
+void Errors::add_grad(const std::string& fqn, const at::Tensor& got, const at::Tensor& want) {
+  const double error = relative_rms(got, want);
+  if (error <= grad) return;  // Not a number counts as the largest.
+  grad = error;
+  worst = fqn;
+}
+
+bool Errors::pass() const { return logits < kLogitTolerance && grad < kGradTolerance && routed_elsewhere == 0; }
+
+GoldenCase::GoldenCase(const std::string& folder)
+    : about_(read_json(folder + "/case.json")),
+      spec_(models::find(about_.at("family"), about_.at("flavor")).value()),
+      hf_(read_safetensors(folder + "/model.safetensors")),
+      peer_(read_safetensors(folder + "/step1.safetensors")) {
+  change_spec(spec_, about_.at("spec"));
+  build(spec_);
+}
+
+void GoldenCase::build(const models::ModelSpec& spec, bool permute) {
+  model_ = model::build(spec, {.seq_len = tokens().size(1)}).value();
+  const auto mapper = model::make_hf_mapper(spec_).value();
+  for (const auto& block : model_.blocks) {
+    block->init_buffers(at::kCPU, at::kFloat);
+    for (nn::Parameter& parameter : block->parameters()) {
+      std::vector<checkpoint::HfLayout> layouts = mapper->layouts(parameter.fqn).value();
+      for (checkpoint::HfLayout& layout : layouts) {
+        if (!permute) layout.permute_heads = 0;
+      }
+      const std::optional<at::Tensor> value = from_hf(hf_, "", layouts, parameter.shape);
+      if (!value) throw std::runtime_error("the oracle's weights lack " + parameter.fqn);
+      parameter.weight = value->clone().requires_grad_();
+    }
+    for (nn::Buffer& buffer : block->buffers()) {
+      const auto recorded = peer_.find("buffer." + buffer.fqn);
+      const auto stored = from_hf(hf_, "", mapper->layouts(buffer.fqn).value(), buffer.value.sizes().vec());
+      if (recorded != peer_.end()) {
+        buffer.value.copy_(recorded->second);
+      } else if (stored) {
+        buffer.value.copy_(*stored);
+      }
+    }
+  }
+  watch_routers();
+}
+
+void GoldenCase::watch_routers() {
+  for (const auto& block : model_.blocks) {
+    auto* layer = dynamic_cast<model::DecoderLayer*>(block.get());
+    if (layer == nullptr || layer->moe == nullptr) continue;
+    const std::string key = "routing." + block->name().substr(sizeof("layers.") - 1);
+    layer->moe->gate.seams.input = [this, key](const at::Tensor& x) {
+      router_inputs_[key] = x.detach();
+      return x;
+    };
+  }
+}
+
+std::vector<std::string> GoldenCase::names() const {
+  std::vector<std::string> names;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) names.push_back(parameter.fqn);
+  }
+  return names;
+}
+
+Tensors GoldenCase::weights() const {
+  Tensors weights;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) weights[parameter.fqn] = parameter.weight.detach();
+  }
+  return weights;
+}
+
+Tensors GoldenCase::buffers() const {
+  Tensors buffers;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Buffer& buffer : block->buffers()) buffers[buffer.fqn] = buffer.value;
+  }
+  return buffers;
+}
+
+Errors GoldenCase::errors_of(const Tensors& step) const {
+  Errors errors;
+  errors.logits = relative_rms(step.at("logits"), peer_.at("logits"));
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      errors.add_grad(parameter.fqn, step.at("grad." + parameter.fqn), peer_grad(parameter));
+    }
+  }
+  return errors;
+}
+
+at::Tensor GoldenCase::forward(const at::Tensor& tokens) {
+  at::Tensor x = tokens;
+  for (const auto& block : model_.blocks) x = block->forward(x, {.tokens = tokens});
+  return x;
+}
+
+at::Tensor GoldenCase::peer_grad(const nn::Parameter& parameter) const {
+  if (const auto ours = peer_.find("grad." + parameter.fqn); ours != peer_.end()) return ours->second;
+  const auto mapper = model::make_hf_mapper(spec_).value();
+  const auto theirs = from_hf(peer_, "hf_grad.", mapper->layouts(parameter.fqn).value(), parameter.shape);
+  if (!theirs) throw std::runtime_error("the oracle recorded no gradient of " + parameter.fqn);
+  return *theirs;
+}
+
+Errors GoldenCase::run_disturbed() {
+  const at::NoGradGuard no_grad;
+  Errors errors;
+  errors.logits = relative_rms(forward(tokens().slice(0, 0, 1)), peer_.at("logits").slice(0, 0, 1));
+  if (!errors.pass()) return errors;
+  const at::AutoGradMode grad(true);
+  return run();
+}
+
+Errors GoldenCase::run() {
+  const at::Tensor logits = forward(tokens());
+  Errors errors;
+  errors.logits = relative_rms(logits.detach(), peer_.at("logits"));
+  const at::Tensor loss = nn::cross_entropy_sum(logits, labels()) / nn::count_valid(labels());
+  if (peer_.contains("loss")) errors.loss = std::abs(loss.item<double>() / peer_.at("loss").item<double>() - 1);
+
+  std::vector<at::Tensor> weights;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) weights.push_back(parameter.weight);
+  }
+  const auto grads = torch::autograd::grad({loss}, weights, {}, std::nullopt, false, /*allow_unused=*/true);
+  size_t i = 0;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      const at::Tensor& grad = grads[i++];
+      errors.add_grad(parameter.fqn, grad.defined() ? grad : at::zeros(parameter.shape), peer_grad(parameter));
+    }
+  }
+
+  const at::NoGradGuard no_grad;
+  const Tensors inputs = router_inputs_;  // Routing again would record them again.
+  for (const auto& block : model_.blocks) {
+    auto* layer = dynamic_cast<model::DecoderLayer*>(block.get());
+    if (layer == nullptr || layer->moe == nullptr) continue;
+    const std::string key = "routing." + block->name().substr(sizeof("layers.") - 1);
+    const at::Tensor chosen = std::get<0>(layer->moe->route(inputs.at(key)).experts.sort(-1));
+    errors.routed_elsewhere += chosen.ne(peer_.at(key)).any(-1).sum().item<int64_t>();
+  }
+  return errors;
+}
+
+void GoldenCase::with_noise(const std::string& fqn, double relative, const std::function<void()>& run) {
+  at::Tensor& weight = find(fqn).weight;
+  const at::Tensor clean = weight.detach().clone();
+  {
+    at::NoGradGuard no_grad;
+    weight.add_(at::randn_like(weight) * (relative * rms(weight)));
+  }
+  run();
+  at::NoGradGuard no_grad;
+  weight.copy_(clean);
+}
+
+nn::Parameter& GoldenCase::find(const std::string& fqn) {
+  for (const auto& block : model_.blocks) {
+    for (nn::Parameter& parameter : block->parameters()) {
+      if (parameter.fqn == fqn) return parameter;
+    }
+  }
+  throw std::out_of_range(fqn);
+}
+
+}  // namespace titan::testing

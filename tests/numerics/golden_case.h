@@ -1,0 +1,75 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "common/models/model_spec.h"
+#include "nlohmann/json.hpp"
+#include "worker/model/model.h"
+
+namespace titan::testing {
+
+using Tensors = std::map<std::string, at::Tensor>;
+
+// How far Titan's step is from the oracle's.
+struct Errors {
+  double logits = 0, grad = 0, loss = 0;  // Relative rms; the loss relative.
+  std::string worst;                      // Parameter with the largest gradient error.
+  int64_t routed_elsewhere = 0;           // Tokens, over all layers, that went to other experts.
+
+  void add_grad(const std::string& fqn, const at::Tensor& got, const at::Tensor& want);
+  bool pass() const;
+};
+
+// One model with the oracle's weights, and what the oracle computed with them (tests/peer/one_step.py): a folder with
+// case.json, model.safetensors and step1.safetensors.
+class GoldenCase {
+ public:
+  explicit GoldenCase(const std::string& folder);
+
+  const nlohmann::json& about() const { return about_; }
+  const models::ModelSpec& spec() const { return spec_; }
+  const Tensors& peer() const { return peer_; }
+  const at::Tensor& tokens() const { return peer_.at("tokens"); }
+  const at::Tensor& labels() const { return peer_.at("labels"); }
+
+  // A fresh model of another spec with the same weights; `permute`: false leaves heads' rows in Hugging Face's order.
+  void build(const models::ModelSpec& spec, bool permute = true);
+
+  // All parameters' names, and their values by name.
+  std::vector<std::string> names() const;
+  Tensors weights() const;
+  Tensors buffers() const;  // Saved ones.
+
+  // Forward and backward of the bare model.
+  Errors run();
+  // The first row's logits; when they give a disturbance away, the rest is spared.
+  Errors run_disturbed();
+  // Calls `run` while one parameter carries noise of `relative` times its rms.
+  void with_noise(const std::string& fqn, double relative, const std::function<void()>& run);
+
+  // Of a step that was computed elsewhere with the same weights: "logits" and "grad.<FQN>".
+  Errors errors_of(const Tensors& step) const;
+  // The oracle's gradient of one parameter, in Titan's layout.
+  at::Tensor peer_grad(const nn::Parameter& parameter) const;
+
+ private:
+  at::Tensor forward(const at::Tensor& tokens);
+  void watch_routers();
+  nn::Parameter& find(const std::string& fqn);
+
+  nlohmann::json about_;
+  models::ModelSpec spec_;
+  Tensors hf_, peer_;
+  model::Model model_;
+  Tensors router_inputs_;  // By "routing.<layer>", of the last forward pass.
+};
+
+double rms(const at::Tensor& value);
+double relative_rms(const at::Tensor& got, const at::Tensor& want);
+
+}  // namespace titan::testing

@@ -1,0 +1,40 @@
+#pragma once
+
+#include <iostream>
+#include <string>
+#include <utility>
+
+#include "nlohmann/json.hpp"
+#include "tests/numerics/golden_case.h"
+
+namespace titan::testing {
+
+// Prints the checks of one case, a JSON line each.
+class Reporter {
+ public:
+  explicit Reporter(std::string name) : name_(std::move(name)) {}
+
+  // Prints the figures; the comparison passed or failed as it must, or `good` is lost.
+  void report(const std::string& check, const Errors& errors, bool must_pass) {
+    const bool as_it_must = errors.pass() == must_pass;
+    std::cout << nlohmann::json{{"case", name_},          {"check", check},
+                                {"good", as_it_must},     {"logits", errors.logits},
+                                {"grad", errors.grad},    {"worst", errors.worst},
+                                {"loss", errors.loss},    {"routed_elsewhere", errors.routed_elsewhere},
+                                {"must_pass", must_pass}, {"passed", errors.pass()}}
+              << std::endl;
+    good_ &= as_it_must;
+  }
+  void missing(const std::string& check, const std::string& what) {
+    std::cout << nlohmann::json{{"case", name_}, {"check", check}, {"good", false}, {"what", what}, {"must_pass", true}}
+              << std::endl;
+    good_ = false;
+  }
+  bool good() const { return good_; }
+
+ private:
+  const std::string name_;
+  bool good_ = true;
+};
+
+}  // namespace titan::testing

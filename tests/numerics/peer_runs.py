@@ -1,0 +1,94 @@
+"""torchtitan's and Titan's training runs from the same weights and text, and how their numbers are compared."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy
+from rank_runs import ASSETS, LOSS, MAX_LOSS, NORM, RankRun, mesh_flags, read_safetensors, relative_rms
+
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+STEPS, ROWS, SEQ_LEN = 10, 4, 256
+MAX_NORM, BETA1 = 1.0, 0.9
+COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_precision_param": "float32",
+          "lr_scheduler.warmup_steps": 2, "activation_checkpoint.mode": "none"}
+
+# All relative. torchtitan's norm is inexact on CPU (naive fp32 sums), so ours is held to its own gradients as well.
+LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
+
+
+def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel"):
+    flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // nproc, "model.hf_assets_path": ASSETS / "tokenizer",
+             "training.dataset_path": ASSETS / "c4_test"}
+    command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
+               "--gain", 5, "--nproc", nproc, "--name", name, "--flavor", flavor, "--"]
+    for key, value in flags.items():
+        command += ["--" + key, value]
+    out.mkdir(parents=True)
+    log = out / "log"
+    with open(log, "wb") as file:
+        result = subprocess.run([str(word) for word in command], stdout=file, stderr=subprocess.STDOUT)
+    if result.returncode:
+        sys.exit(f"torchtitan failed:\n{log.read_text(errors='replace')[-4000:]}")
+    versions = json.loads((out / "result.json").read_text())
+    print("torchtitan ran:", json.dumps({key: versions[key] for key in ("versions", "nproc", "seed", "sha256")}), flush=True)
+
+
+class Peer:
+    """What one torchtitan run recorded."""
+
+    def __init__(self, folder, same_ranks=False):
+        self.same_ranks = same_ranks  # The Titan run splits the rows over ranks like this one.
+        lines = (folder / "steps.jsonl").read_text().splitlines()
+        self.steps = {row["step"]: row for row in map(json.loads, lines)}
+        self.first = read_safetensors(folder / "step1.safetensors")
+        self.initial = read_safetensors(folder / "initial.safetensors")
+        self.final = read_safetensors(folder / "final.safetensors")
+        self.updates = {fqn: numpy.float64(value) - self.initial[fqn] for fqn, value in self.final.items()}
+
+
+def run_titan(folder, weights, mesh, extra, how=RankRun):
+    flags, world = mesh_flags(mesh, ROWS)
+    run = how(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
+                           "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
+                           "checkpoint.interval": STEPS + 1, **extra}, world)
+    return run.wait()
+
+
+def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT):
+    metrics = run.metrics()
+    if sorted(metrics) != sorted(peer.steps):
+        sys.exit(f"{name}: metrics.jsonl has steps {sorted(metrics)}")
+    for ours, theirs, limit in ((LOSS, "loss", loss_limit), (MAX_LOSS, "max_loss", loss_limit), (NORM, "grad_norm", norm_limit)):
+        if theirs == "max_loss" and not peer.same_ranks:
+            continue  # The largest loss of any rank depends on who has which rows.
+        report.below(f"{name}: {theirs}", max(abs(metrics[s][ours] / row[theirs] - 1) for s, row in peer.steps.items()), limit)
+
+
+def compare_run(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT):
+    compare_steps(report, name, run, peer, loss_limit, norm_limit)
+    # Adam's first moment after one step is (1 - beta1) times the clipped gradient.
+    first = run.checkpoint(1)
+    norm = run.metrics()[1][NORM]
+    factor = (1 - BETA1) * min(1.0, MAX_NORM / (norm + 1e-6))
+    errors, squares = {}, 0.0
+    for fqn in (name[len("grad."):] for name in peer.first if name.startswith("grad.")):
+        gradient = numpy.float64(first["optim.exp_avg." + fqn]) / factor
+        errors[fqn] = relative_rms(gradient, peer.first["grad." + fqn])
+        squares += float(numpy.sum(gradient * gradient))
+    worst = max(errors, key=errors.get)
+    report.below(f"{name}: first step's gradients, worst {worst}", errors[worst], GRAD_LIMIT)
+    report.below(f"{name}: its grad_norm against an fp64 norm", abs(norm / squares**0.5 - 1), OWN_NORM_LIMIT)
+
+
+def compare_updates(report, name, final, peer):
+    errors = {fqn: relative_rms(numpy.float64(final[fqn]) - peer.initial[fqn], update)
+              for fqn, update in peer.updates.items()}
+    worst = max(errors, key=errors.get)
+    report.below(f"{name}: total update, worst {worst}", errors[worst], UPDATE_LIMIT)
+
+
+def model_of(tensors):
+    return {key[len("model."):]: value for key, value in tensors.items() if key.startswith("model.")}

@@ -1,0 +1,88 @@
+"""One forward and backward pass of each family's oracle (oracle_models.py), recorded for tests/numerics.
+
+  .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
+
+Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
+case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration)}. A seed with
+which any router was nearly undecided is passed over: there rounding alone may change the choice.
+"""
+
+import argparse
+import hashlib
+import importlib.metadata
+import json
+import os
+
+import torch
+from oracle_models import CASES, ROWS, SEQ_LEN, VOCABULARY
+from routing import RoutingRecorder
+from safetensors.torch import save_file
+from weights import disturb, draw
+
+MARGIN = 1e-4
+IGNORED = -100
+
+
+def run(oracle, recorder, seed, gain):
+    """Tensors of one step; the routing's margin is the recorder's."""
+    torch.manual_seed(seed)
+    if oracle.library == "torchtitan":
+        with torch.no_grad():
+            oracle.module.init_weights()
+        disturb(oracle.module, gain)
+    else:
+        draw(oracle.module, gain)
+    tokens = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
+    labels = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
+    labels[torch.rand(labels.shape) < 0.1] = IGNORED
+    recorder.clear()
+    oracle.module.zero_grad(set_to_none=True)
+    logits = oracle.logits(tokens)
+    if recorder.margin < MARGIN:
+        return None
+    valid = (labels != IGNORED).sum()
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED) / valid
+    loss.backward()
+    return {"tokens": tokens, "labels": labels, "logits": logits.detach(), "loss": loss.detach().reshape(1), **recorder.choices,
+            **oracle.gradients(), **oracle.buffers()}
+
+
+def record(out, name, seed, gain):
+    folder = os.path.join(out, name)
+    os.makedirs(folder)
+    oracle = CASES[name]()
+    recorder = RoutingRecorder(oracle)
+    drawn = 0
+    while (tensors := run(oracle, recorder, seed + drawn, gain)) is None:
+        drawn += 1
+        if drawn == 1000:
+            raise RuntimeError(f"{name}: no seed from {seed} on keeps the routers {MARGIN} away from another choice")
+    path = os.path.join(folder, "model.safetensors")
+    save_file({key: value.detach().clone().contiguous() for key, value in oracle.hf_weights().items()}, path, metadata={"format": "pt"})
+    save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    versions = {package: importlib.metadata.version(package) for package in ("torch", oracle.library)}
+    margin = recorder.margin if recorder.choices else None
+    with open(os.path.join(folder, "case.json"), "w") as file:
+        json.dump({"case": name, "library": oracle.library, "versions": versions, "family": oracle.family, "flavor": oracle.flavor,
+                   "spec": oracle.spec, "seed": seed + drawn, "margin": margin, "weights_sha256": digest,
+                   "config": oracle.config}, file, indent=1)
+    said = f", routing margin {margin:.2g} with the {drawn + 1}. seed" if margin is not None else ""
+    print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed + drawn}{said}", flush=True)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("out")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--gain", type=float, default=5)
+    parser.add_argument("--cases", default=",".join(CASES))
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for name in options.cases.split(","):
+        record(options.out, name, options.seed, options.gain)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,206 @@
+"""Small models of every family in the oracles' own classes: torchtitan 0.2.2 and transformers.
+
+Each case is a flavor of Titan's with a few other numbers (`spec`, by the names of common/models/model_spec.h), so that both
+sides build the same model. Sizes are small and options such that everything a family computes matters: positions are
+stretched inside the sequence, windows and blocks are shorter than it, groups limit the routing.
+"""
+
+import dataclasses
+
+import torchtitan_cpu  # noqa: F401
+
+import torch
+
+VOCABULARY, ROWS, SEQ_LEN = 512, 4, 40
+GROUPED = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, v_head_dim=16, vocab_size=VOCABULARY)
+LATENT = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=4, vocab_size=VOCABULARY, ffn_hidden=96, kv_lora_rank=24,
+              qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=24, v_head_dim=12)
+EXPERTS = {"moe.num_experts": 8, "moe.top_k": 2, "moe.hidden": 48}
+# Second to third generation of DeepSeek's routers and positions: the 671B model in small.
+GENERATION_3 = {**LATENT, "q_lora_rank": 20, "moe.num_experts": 8, "moe.top_k": 2, "moe.hidden": 48, "moe.num_shared_experts": 1,
+                "moe.num_expert_groups": 4, "moe.num_limited_groups": 2, "moe.first_layer": 1, "yarn.original_seq_len": 16,
+                "yarn.mscale": 0.7}
+
+
+@dataclasses.dataclass
+class Oracle:
+    """One model, ready to run: weights come from fill_weights()."""
+
+    library: str
+    family: str  # Titan's model.name and model.flavor that `spec` changes.
+    flavor: str
+    spec: dict
+    module: torch.nn.Module
+    adapter: object = None  # torchtitan's names; None: the module's own are Hugging Face's.
+    config: dict = None  # transformers' configuration, which Titan's exports must agree with.
+
+    def logits(self, tokens):
+        result = self.module(tokens) if self.library == "torchtitan" else self.module(input_ids=tokens, use_cache=False)
+        return result if isinstance(result, torch.Tensor) else result.logits
+
+    def hf_weights(self):
+        state = self.module.state_dict()
+        if self.adapter is not None:
+            return self.adapter.to_hf({key: value for key, value in state.items() if key not in ("freqs_cis", "rope_cache")})
+        tied = set(self.module._tied_weights_keys or []) if self.module.config.tie_word_embeddings else set()
+        prefix = "language_model." if self.family == "llama4" else ""  # As whole releases have it.
+        return {prefix + key: value for key, value in state.items() if key not in tied}
+
+    def gradients(self):
+        """By Titan's names ("grad.") or Hugging Face's ("hf_grad."), in either's layout."""
+        prefix = "grad."
+        if self.adapter is None:
+            prefix = "hf_grad.language_model." if self.family == "llama4" else "hf_grad."
+        return {prefix + name: torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                for name, parameter in self.module.named_parameters()}  # None: an expert without tokens.
+
+    def buffers(self):
+        """The biases that balance experts, by Titan's names: not all families' weights have a place for them."""
+        return {"buffer." + name: value for name, value in self.module.named_buffers() if name.endswith("moe.expert_bias")}
+
+
+# --- torchtitan
+
+def _torchtitan(family, flavor, spec, **changes):
+    from torchtitan.protocols.train_spec import get_train_spec
+
+    train = get_train_spec(family)
+    arguments = dataclasses.replace(train.model_args[flavor], max_seq_len=SEQ_LEN, vocab_size=VOCABULARY, **changes)
+    arguments.moe_impl = "standard"
+    if hasattr(arguments, "moe_args"):
+        arguments.moe_args = dataclasses.replace(arguments.moe_args, use_grouped_mm=False)
+    model = train.model_cls(arguments)
+    with torch.no_grad():
+        model.init_weights()
+    shapes = {name: parameter.shape for name, parameter in model.named_parameters()}
+    spec = dict(spec)
+    for name, shape in shapes.items():  # Widths that follow from other numbers.
+        if name.endswith("feed_forward.w1.weight"):
+            spec["ffn_hidden"] = shape[0]
+        if name.endswith("moe.experts.w1"):
+            spec["moe.hidden"] = shape[1]
+    return Oracle("torchtitan", family, flavor, spec, model, train.state_dict_adapter(arguments, None))
+
+
+def _moe_arguments(family, flavor, **changes):
+    from torchtitan.protocols.train_spec import get_train_spec
+
+    return dataclasses.replace(get_train_spec(family).model_args[flavor].moe_args, **changes)
+
+
+def llama3_torchtitan():
+    from torchtitan.models.llama3.model.args import RoPEScalingArgs
+
+    return _torchtitan("llama3", "debugmodel", {**GROUPED, "rope_scaling.original_seq_len": 32}, dim=64, n_layers=3, n_heads=4,
+                       n_kv_heads=2, multiple_of=32, rope_scaling_args=RoPEScalingArgs(original_max_position_embeddings=32))
+
+
+def llama4_torchtitan():
+    from torchtitan.models.llama4.model.args import RoPEScalingArgs
+
+    return _torchtitan("llama4", "debugmodel", {**GROUPED, "n_layers": 4, "rope_scaling.original_seq_len": 32}, dim=64, n_layers=4,
+                       n_heads=4, n_kv_heads=2, multiple_of=32,
+                       rope_scaling_args=RoPEScalingArgs(original_max_position_embeddings=32))
+
+
+def qwen3_torchtitan():
+    return _torchtitan("qwen3", "debugmodel", GROUPED, dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, hidden_dim=96)
+
+
+def qwen3_moe_torchtitan():
+    return _torchtitan("qwen3", "debugmodel_moe", {**GROUPED, **EXPERTS}, dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16,
+                       moe_inter_dim=48, moe_args=_moe_arguments("qwen3", "debugmodel_moe", num_experts=8, top_k=2))
+
+
+LATENT_ARGUMENTS = dict(dim=64, n_layers=3, n_heads=4, inter_dim=96, moe_inter_dim=48, kv_lora_rank=24, qk_nope_head_dim=16,
+                        qk_rope_head_dim=8, v_head_dim=12)
+
+
+def deepseek_v2_torchtitan():
+    """Without q-LoRA and groups: softmax scores, as the 16B model has them."""
+    return _torchtitan("deepseek_v3", "debugmodel", {**LATENT, **EXPERTS}, **LATENT_ARGUMENTS,
+                       moe_args=_moe_arguments("deepseek_v3", "debugmodel", num_experts=8, top_k=2))
+
+
+def deepseek_v3_torchtitan():
+    return _torchtitan("deepseek_v3", "671B", GENERATION_3, **LATENT_ARGUMENTS, q_lora_rank=20, n_dense_layers=1, mscale=0.7,
+                       original_seq_len=16, attn_type="sdpa", attn_mask_type="causal",
+                       moe_args=_moe_arguments("deepseek_v3", "671B", num_experts=8, top_k=2, num_expert_groups=4,
+                                               num_limited_groups=2))
+
+
+# --- transformers
+
+def _transformers(family, flavor, spec, config_class, **config):
+    import transformers
+
+    config = dict(vocab_size=VOCABULARY, hidden_size=spec["dim"], num_hidden_layers=spec["n_layers"],
+                  num_attention_heads=spec["n_heads"], num_key_value_heads=spec["n_kv_heads"], **config)
+    model_class = getattr(transformers, config_class + "ForCausalLM")
+    model = model_class(model_class.config_class(**config, attn_implementation="eager"))
+    return Oracle("transformers", family, flavor, spec, model.float().eval(), config=config)
+
+
+def qwen3_transformers():
+    """With a head of its own, where the case of torchtitan is tied."""
+    return _transformers("qwen3", "8B", {**GROUPED, "ffn_hidden": 96}, "Qwen3", intermediate_size=96, head_dim=16,
+                         rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=False)
+
+
+def qwen3_moe_transformers():
+    return _transformers("qwen3", "30B-A3B", {**GROUPED, **EXPERTS}, "Qwen3Moe", moe_intermediate_size=48, head_dim=16, num_experts=8,
+                         num_experts_per_tok=2, norm_topk_prob=True, rms_norm_eps=1e-6, rope_theta=1e6, tie_word_embeddings=False)
+
+
+def deepseek_v3_transformers():
+    oracle = _transformers(
+        "deepseek_v3", "671B", GENERATION_3, "DeepseekV3", intermediate_size=96, moe_intermediate_size=48, kv_lora_rank=24,
+        q_lora_rank=20, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12, n_routed_experts=8, n_shared_experts=1,
+        num_experts_per_tok=2, n_group=4, topk_group=2, first_k_dense_replace=1, norm_topk_prob=True, routed_scaling_factor=2.5,
+        rms_norm_eps=1e-5, rope_theta=10000.0, tie_word_embeddings=False,
+        rope_scaling={"rope_type": "yarn", "factor": 40.0, "beta_fast": 32.0, "beta_slow": 1.0, "mscale": 0.7, "mscale_all_dim": 0.7,
+                      "original_max_position_embeddings": 16})
+    for name, module in oracle.module.named_modules():
+        if name.endswith(("q_a_layernorm", "kv_a_layernorm")):
+            module.variance_epsilon = 1e-5  # There 1e-6 whatever the configuration says.
+    return oracle
+
+
+def gpt_oss_transformers():
+    spec = {**GROUPED, **EXPERTS, "sliding_window": 16, "yarn.original_seq_len": 256, "swiglu_limit": 1.0}
+    oracle = _transformers("gpt_oss", "debugmodel", spec, "GptOss", intermediate_size=48, head_dim=16, num_local_experts=8,
+                           num_experts_per_tok=2, sliding_window=16, rms_norm_eps=1e-5, rope_theta=150000.0,
+                           tie_word_embeddings=False,
+                           rope_scaling={"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                         "truncate": False, "original_max_position_embeddings": 256})
+    for layer in oracle.module.model.layers:
+        layer.mlp.experts.limit = 1.0  # Of 7 there: so large the activations of a small model are not.
+    return oracle
+
+
+LLAMA4 = dict(intermediate_size=48, intermediate_size_mlp=96, head_dim=16, num_local_experts=8, num_experts_per_tok=1,
+              interleave_moe_layer_step=2, rms_norm_eps=1e-5, rope_theta=500000.0, attention_chunk_size=16,
+              tie_word_embeddings=False,
+              rope_scaling={"rope_type": "llama3", "factor": 16.0, "low_freq_factor": 1.0, "high_freq_factor": 1.0,
+                            "original_max_position_embeddings": 32})
+LLAMA4_SPEC = {**GROUPED, "n_layers": 5, "ffn_hidden": 96, "moe.hidden": 48, "attention_chunk": 16,
+               "rope_scaling.original_seq_len": 32}
+
+
+def llama4_irope_transformers():
+    """torchtitan's flavor: layers 0 and 4 without positions."""
+    return _transformers("llama4", "debugmodel_irope", LLAMA4_SPEC, "Llama4", **LLAMA4, no_rope_layers=[0, 1, 1, 1, 0],
+                         use_qk_norm=False, attn_temperature_tuning=False)
+
+
+def llama4_released_transformers():
+    """The form of the released weights: layer 3 without positions, normed rotated heads, grown queries."""
+    return _transformers("llama4", "debugmodel_released", {**LLAMA4_SPEC, "query_temperature_floor": 16}, "Llama4", **LLAMA4,
+                         no_rope_layers=[1, 1, 1, 0, 1], use_qk_norm=True, attn_temperature_tuning=True, floor_scale=16,
+                         attn_scale=0.1)
+
+
+CASES = {build.__name__: build for build in
+         (llama3_torchtitan, llama4_torchtitan, llama4_irope_transformers, llama4_released_transformers, deepseek_v2_torchtitan,
+          deepseek_v3_torchtitan, deepseek_v3_transformers, qwen3_torchtitan, qwen3_transformers, qwen3_moe_torchtitan,
+          qwen3_moe_transformers, gpt_oss_transformers)}
