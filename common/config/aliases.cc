@@ -137,7 +137,6 @@ constexpr Note kUnknown[] = {
     {"optimizer.param_groups", kNewer},
     {"model.norm_type", "the norm belongs to the model's flavor"},
     {"model.use_flex_attn", "the attention variant belongs to the model's flavor, such as debugmodel_flex_attn"},
-    {"model.attn_mask_type", "the mask belongs to the model's flavor"},
     {"parallelism.enable_compiled_autograd", "there is no autograd compiler here"},
     {"experimental.enable_compiled_autograd", "there is no autograd compiler here"},
 };
@@ -153,7 +152,6 @@ constexpr Spent kWithoutEffect[] = {
     {"float8.force_recompute_fp8_weight_in_bwd", "", "float8 weights are never kept for the backward pass"},
     {"model.norm_type", "rmsnorm", "it is the only norm"},
     {"model.use_flex_attn", "false", "the attention variant belongs to the model's flavor"},
-    {"model.attn_mask_type", "causal", "the mask belongs to the model's flavor"},
     {"checkpoint.interval_type", "steps", "checkpoint.interval counts steps"},
     {"parallelism.enable_compiled_autograd", "false", "there is no autograd compiler here"},
     {"experimental.enable_compiled_autograd", "false", "there is no autograd compiler here"},

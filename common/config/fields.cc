@@ -55,6 +55,10 @@ std::vector<Field> fields_of(Model& c) {
   return {
       Field("name", c.name, "Model family"),
       Field("flavor", c.flavor, "Size within the family"),
+      Field("attn_mask_type", c.attn_mask_type,
+            "What tokens see: all before them (causal) or those of their own document, which ends with eos "
+            "(block_causal); the flavor's own when not set")
+          .one_of({"causal", "block_causal"}),
       Field("hf_assets_path", c.hf_assets_path,
             "Hugging Face folder with tokenizer.json, and the weights when checkpoint.initial_load_in_hf is set")
           .is_path(),

@@ -162,7 +162,9 @@ std::vector<Field> fields_of(FaultTolerance& c) {
 
 std::vector<Field> fields_of(Experimental& c) {
   return {
-      Field("custom_import", c.custom_import, "Python module with models or datasets of one's own"),
+      Field("custom_import", c.custom_import,
+            "Shared library (.so) with models of one's own (docs/howto/add-a-model.md)")
+          .is_path(),
       Field("custom_args_module", c.custom_args_module, "Python module that extends the configuration"),
   };
 }

@@ -43,6 +43,7 @@ struct Metrics {
 struct Model {
   std::string name = "llama3";
   std::string flavor = "debugmodel";
+  std::optional<std::string> attn_mask_type;  // Not set: the flavor's own.
   std::string hf_assets_path = "./tests/assets/tokenizer";
   std::vector<std::string> converters;
   bool print_after_conversion = false;

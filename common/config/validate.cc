@@ -27,8 +27,15 @@ mesh::Degrees degrees_of(const Parallelism& p) {
 
 std::optional<models::ModelSpec> check_model(Checker& check) {
   const Model& model = check.config().model;
+  const std::string& library = check.config().experimental.custom_import;
+  if (!library.empty() && !absl::EndsWith(library, ".so")) {
+    check.fail("experimental.custom_import", library, "expects a shared library (.so) with models",
+               "Python modules cannot be loaded; docs/howto/add-a-model.md shows such a library");
+  }
   absl::StatusOr<models::ModelSpec> spec = models::find(model.name, model.flavor);
   if (!spec.ok()) {
+    // A library of models may bring any name; only a rank, which loads it, knows.
+    if (!library.empty() && models::flavors(model.name).empty()) return std::nullopt;
     if (model.name == "flux") {
       check.fail("model.name", model.name, "not supported yet", "use llama3");
     } else {
@@ -37,13 +44,6 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
     }
     return std::nullopt;
   }
-  if (model.name != "llama3") check.fail("model.name", model.name, "not supported yet", "use llama3");
-  if (spec->mask != models::Mask::kCausal) {
-    check.fail("model.flavor", model.flavor, "attention masks per document are not supported yet",
-               "use a flavor without suffix");
-  }
-  if (spec->tied_embeddings)
-    check.fail("model.flavor", model.flavor, "tied embeddings are not supported yet", "use 8B");
   return *spec;
 }
 
@@ -72,9 +72,27 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
     sizes.n_heads = spec->n_heads;
     sizes.n_kv_heads = spec->attention == models::Attention::kLatent ? 0 : spec->n_kv_heads;
     sizes.vocab_size = spec->vocab_size;
-    sizes.num_experts = spec->moe.has_value() ? spec->moe->num_experts : 0;
+    for (std::int64_t layer = 0; layer < spec->n_layers; ++layer) {
+      if (!spec->layer_has_experts(layer)) sizes.ffn_hidden = spec->ffn_hidden;
+    }
+    if (spec->moe.has_value()) {
+      sizes.num_experts = spec->moe->num_experts;
+      sizes.expert_hidden = spec->moe->hidden;
+      sizes.shared_hidden = spec->moe->hidden * spec->moe->num_shared_experts;
+    }
   }
+  const bool staged = mesh->size(mesh::Axis::kPipeline) > 1;
+  sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
   if (absl::Status bad = mesh::check_divisible(*mesh, sizes); !bad.ok()) check.fail_as("parallelism", "", bad);
+
+  if (mesh->size(mesh::Axis::kTensor) > 1 && config.parallelism.enable_async_tensor_parallel &&
+      !config.parallelism.enable_sequence_parallel) {
+    check.fail(
+        "parallelism.enable_async_tensor_parallel", true,
+        "needs parallelism.enable_sequence_parallel: activations that are whole on every rank are not gathered, so "
+        "there is nothing to overlap",
+        "leave one of the two out");
+  }
 
   const Training& training = config.training;
   const std::int64_t round = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
@@ -93,6 +111,11 @@ void check_resources(Checker& check) {
     check.fail("resources.ranks_per_node", resources.ranks_per_node,
                absl::StrCat("does not divide resources.ranks ", resources.ranks),
                "all nodes of a job hold the same number of ranks");
+  }
+  const std::string& mode = check.config().comm.mode;
+  if (mode == "local_tensor" && resources.device != "cpu") {
+    check.fail("resources.device", resources.device,
+               "comm.mode = \"local_tensor\" runs all ranks as threads on the CPU", "use cpu");
   }
 }
 
@@ -188,6 +211,8 @@ void resolve(JobConfig& config) {
   if (training.global_batch_size < 0)
     training.global_batch_size = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
 }
+
+int processes(const JobConfig& config) { return config.comm.mode == "default" ? config.resources.ranks : 1; }
 
 int batch_degree(const JobConfig& config) {
   return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;

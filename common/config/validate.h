@@ -22,6 +22,9 @@ absl::Status validate(const Loaded& loaded);
 // lr_scheduler.total_steps. Call on a valid configuration.
 void resolve(JobConfig& config);
 
+// Processes that the job's ranks are: one for each rank, or one for all (comm.mode local_tensor, fake_backend).
+int processes(const JobConfig& config);
+
 // Data-parallel ranks (replicate * shard) and microbatches per step of a resolved configuration.
 int batch_degree(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);

@@ -21,17 +21,45 @@ std::string divisors(std::initializer_list<int64_t> sizes) {
 
 absl::Status check_tensor(const Mesh& mesh, const Sizes& sizes) {
   const int tp = mesh.size(Axis::kTensor);
+  const bool experts_cut = mesh.size(Axis::kExpertTensor) > 1;
   const struct {
     const char* what;
     int64_t size;
   } split[] = {{"attention heads", sizes.n_heads},
                {"key-value heads", sizes.n_kv_heads},
-               {"vocabulary entries", sizes.vocab_size}};
+               {"vocabulary entries", sizes.vocab_size},
+               {"feed-forward channels", sizes.ffn_hidden},
+               {"channels of an expert", experts_cut ? sizes.expert_hidden : 0},
+               {"channels of the shared experts", sizes.shared_hidden}};
   for (const auto& [what, size] : split) {
     if (size % tp == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.tensor_parallel_degree: ", tp, " does not divide the model's ", size, " ", what, " (possible: ",
+        divisors({sizes.n_heads, sizes.n_kv_heads, sizes.vocab_size, sizes.ffn_hidden,
+                  experts_cut ? sizes.expert_hidden : 0, sizes.shared_hidden}),
+        ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
+  const int ep = mesh.size(Axis::kExpert), tp = mesh.size(Axis::kTensor);
+  if (ep == 1) return absl::OkStatus();
+  if (sizes.num_experts == 0) {
     return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.tensor_parallel_degree: ", tp, " does not divide the model's ", size, " ", what,
-                     " (possible: ", divisors({sizes.n_heads, sizes.n_kv_heads, sizes.vocab_size}), ")"));
+        absl::StrCat("parallelism.expert_parallel_degree: ", ep, " but the model has no experts; use 1"));
+  }
+  if (sizes.num_experts % ep != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("parallelism.expert_parallel_degree: ", ep,
+                                                   " does not divide the model's ", sizes.num_experts,
+                                                   " experts (possible: ", divisors({sizes.num_experts}), ")"));
+  }
+  // Tensor ranks that route tokens of their own hold them already, or cut the whole microbatch evenly.
+  const int64_t tokens = sizes.rows * (sizes.seq_len / mesh.size(Axis::kContext));
+  if (mesh.size(Axis::kExpertTensor) < tp && !sizes.sequence_parallel && tokens % tp != 0) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.expert_tensor_parallel_degree: with 1, the ", tp, " tensor ranks route equal shares of ", tokens,
+        " tokens, which do not divide; use ", tp, ", or set parallelism.enable_sequence_parallel = true"));
   }
   return absl::OkStatus();
 }
@@ -60,18 +88,7 @@ absl::Status check_divisible(const Mesh& mesh, const Sizes& sizes) {
         absl::StrCat("parallelism.pipeline_parallel_degree: ", pp, " stages for a model of ", sizes.n_layers,
                      " layers plus embedding and head; use at most ", sizes.n_layers + 2));
   }
-  if (const int ep = mesh.size(Axis::kExpert); ep > 1) {
-    if (sizes.num_experts == 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parallelism.expert_parallel_degree: ", ep, " but the model has no experts; use 1"));
-    }
-    if (sizes.num_experts % ep != 0) {
-      return absl::InvalidArgumentError(absl::StrCat("parallelism.expert_parallel_degree: ", ep,
-                                                     " does not divide the model's ", sizes.num_experts,
-                                                     " experts (possible: ", divisors({sizes.num_experts}), ")"));
-    }
-  }
-  return absl::OkStatus();
+  return check_experts(mesh, sizes);
 }
 
 }  // namespace titan::mesh

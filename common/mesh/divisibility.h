@@ -14,7 +14,11 @@ struct Sizes {
   int64_t n_heads = 0;
   int64_t n_kv_heads = 0;  // 0 also for latent attention, whose keys are shared by all heads.
   int64_t vocab_size = 0;
+  int64_t ffn_hidden = 0;  // Channels of a dense feed-forward.
   int64_t num_experts = 0;
+  int64_t expert_hidden = 0;  // Channels of one routed expert.
+  int64_t shared_hidden = 0;  // Channels of the shared experts together.
+  int64_t rows = 0;           // Sequences of a microbatch.
   bool sequence_parallel = true;
 };
 

@@ -76,6 +76,7 @@ void make_paths_absolute(config::JobConfig& config) {
   if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) {
     make_absolute(config.parallelism.pipeline_parallel_schedule_csv);
   }
+  if (!config.experimental.custom_import.empty()) make_absolute(config.experimental.custom_import);
 }
 
 }  // namespace

@@ -47,6 +47,16 @@ def _empty(folder, name):
     return folder / name
 
 
+def _schedule(folder, rows):
+    _write(folder / "schedule.csv", rows)
+    return _pipeline(folder / "schedule.csv")
+
+
+def _pipeline(path):
+    return ["--nproc", "2", "--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "2",
+            "--parallelism.pipeline_parallel_schedule_csv", path]
+
+
 def _bpe(size):
     return {"model": {"type": "BPE", "vocab": {f"t{i}": i for i in range(size)}, "merges": []}}
 
@@ -88,4 +98,14 @@ CASES = [
     ("dump folder is a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out"], "job.dump_folder", ["is a file"]),
     ("dump folder under a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out/run"], "job.dump_folder",
      ["is a file", "cannot be made"]),
+    ("pipeline schedule missing", lambda f: _pipeline(_write(f / "mine/order.csv", "0F0") / "ordre.csv"),
+     "parallelism.pipeline_parallel_schedule_csv", ["no such file", "did you mean", "order.csv?"]),
+    ("pipeline schedule with an unknown cell", lambda f: _schedule(f, "0F0,0F1,0B0,0B1\n1F0,1G0,1F1,1B1\n"),
+     "parallelism.pipeline_parallel_schedule_csv", ["row 2, column 2", "1G0"]),
+    ("pipeline schedule that leaves work out", lambda f: _schedule(f, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n"),
+     "parallelism.pipeline_parallel_schedule_csv", ["rank 1 has no backward pass of stage 1 for microbatch 1"]),
+    ("pipeline schedule whose ranks wait for each other", lambda f: _schedule(f, "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
+     "parallelism.pipeline_parallel_schedule_csv", ["wait for each other forever", "rank 1 at 1F1 waits for the output of stage 0"]),
+    ("pipeline schedule for another batch", lambda f: _schedule(f, "0F0,0B0\n1F0,1B0\n"),
+     "parallelism.pipeline_parallel_schedule_csv", ["is for 1 microbatches", "makes 2"]),
 ]

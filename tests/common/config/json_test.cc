@@ -101,7 +101,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                   "profiler_warmup": 3, "enable_memory_snapshot": false, "save_memory_snapshot_folder": "memory_snapshot"},
     "metrics": {"log_freq": 10, "enable_tensorboard": false, "disable_color_printing": false, "save_tb_folder": "tb",
                 "save_for_all_ranks": false, "enable_wandb": false},
-    "model": {"name": "llama3", "flavor": "debugmodel", "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
+    "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
               "print_after_conversion": false},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
                   "implementation": "fused", "early_step_in_backward": false},
@@ -194,7 +194,12 @@ TEST(SupportTest, EveryRowRefusesItsKeyByName) {
     if (row.only.empty()) {
       change(fields.at(key));
     } else {
-      *std::get<std::string*>(fields.at(key).ref) = std::string(row.only.front());
+      const std::string value(row.only.front());
+      if (auto* const* text = std::get_if<std::string*>(&fields.at(key).ref)) {
+        **text = value;
+      } else {
+        *std::get<std::optional<std::string>*>(fields.at(key).ref) = value;
+      }
     }
     const std::string message(validate(config).message());
     EXPECT_THAT(message, HasSubstr(key + " = "));

@@ -179,5 +179,29 @@ TEST(DivisibilityTest, Experts) {
               AllOf(HasSubstr("64 experts"), HasSubstr("1, 2, 4, 8")));
 }
 
+// The tensor axis cuts experts unless it is lent to the expert axis.
+TEST(DivisibilityTest, ChannelsOfExperts) {
+  Sizes sizes{.seq_len = 4096, .n_heads = 16, .num_experts = 64, .expert_hidden = 6, .shared_hidden = 12, .rows = 1};
+  EXPECT_THAT(divide_error({.tp = 4}, 4, sizes),
+              AllOf(HasSubstr("6 channels of an expert"), HasSubstr("possible: 1, 2)")));
+  EXPECT_THAT(divide_error({.dp_shard = 2, .tp = 4, .ep = 2, .etp = 4}, 8, sizes),
+              HasSubstr("6 channels of an expert"));
+  EXPECT_TRUE(check_divisible(make({.dp_shard = 2, .tp = 4, .ep = 2, .etp = 1}, 8), sizes).ok());
+  sizes.shared_hidden = 6;
+  EXPECT_THAT(divide_error({.dp_shard = 2, .tp = 4, .ep = 2, .etp = 1}, 8, sizes), HasSubstr("of the shared experts"));
+  sizes.shared_hidden = 0;
+  sizes.ffn_hidden = 10;
+  EXPECT_THAT(divide_error({.dp_shard = 2, .tp = 4, .ep = 2, .etp = 1}, 8, sizes),
+              HasSubstr("10 feed-forward channels"));
+}
+
+TEST(DivisibilityTest, TokensThatTensorRanksRouteApart) {
+  Sizes sizes{.seq_len = 10, .n_heads = 16, .num_experts = 64, .rows = 1, .sequence_parallel = false};
+  const Degrees lent{.dp_shard = 2, .tp = 4, .ep = 2, .etp = 1};
+  EXPECT_THAT(divide_error(lent, 8, sizes), AllOf(HasSubstr("4 tensor ranks"), HasSubstr("10 tokens")));
+  sizes.rows = 2;
+  EXPECT_TRUE(check_divisible(make(lent, 8), sizes).ok());
+}
+
 }  // namespace
 }  // namespace titan::mesh

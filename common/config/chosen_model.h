@@ -1,0 +1,15 @@
+#pragma once
+
+#include "absl/status/statusor.h"
+#include "common/config/job_config.h"
+#include "common/models/model_spec.h"
+
+namespace titan::config {
+
+// The model that the section names, with what it changes of the flavor. Errors: those of models::find.
+absl::StatusOr<models::ModelSpec> chosen_model(const Model& model);
+
+// The changes alone, for a flavor that was found elsewhere (in a library of models).
+models::ModelSpec with_choices(models::ModelSpec spec, const Model& model);
+
+}  // namespace titan::config
