@@ -49,7 +49,7 @@ class RankRun:
     def __init__(self, folder, flags, world):
         self.folder = Path(folder)
         self.dump = self.folder / "dump"
-        self.folder.mkdir(parents=True)
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.config = self.folder / "job.toml"
         self.config.write_text(to_toml({**DATA, "job.dump_folder": self.dump, "resources.ranks": world,
                                         "resources.threads_per_rank": 1, "metrics.log_freq": 1, **flags}))

@@ -1,0 +1,180 @@
+// Every row of the table against the same model on one rank, and against the closed form of its split.
+//   mesh_table_test                        all rows, as tests
+//   mesh_table_test --markdown=FILE        also writes the measured differences as a table
+
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "tests/numerics/mesh_table/closed_form.h"
+#include "tests/numerics/mesh_table/rows.h"
+
+namespace titan::testing {
+namespace {
+
+constexpr double kExact = 1e-10;  // fp64, relative: no split of the work may show.
+constexpr double kFirstStep = 1e-5, kAllSteps = 1e-4, kAllStepsExperts = 1e-3;  // fp32, relative.
+
+// Largest differences of any rank from one rank.
+struct Differences {
+  double first_loss = 0, loss = 0, norm = 0, gradient = 0, value = 0;
+};
+
+void raise(double& worst, double difference) {
+  if (!(difference <= worst)) worst = difference;  // Not a number counts as the largest.
+}
+
+at::Tensor piece_of(const at::Tensor& whole, const Piece& piece) {
+  at::Tensor part = whole;
+  for (size_t d = 0; d < piece.offset.size(); ++d) {
+    part = part.narrow(static_cast<int64_t>(d), piece.offset[d], piece.value.size(static_cast<int64_t>(d)));
+  }
+  return part;
+}
+
+// Largest error of a piece, relative to the whole tensor's largest value.
+double error(const Piece& got, const at::Tensor& whole) {
+  if (got.value.numel() == 0) return 0;
+  const double scale = whole.abs().max().item<double>();
+  const double worst = (got.value - piece_of(whole, got)).abs().max().item<double>();
+  return scale == 0 ? worst : worst / scale;
+}
+
+Differences compare(const RankRecord& reference, const std::vector<RankRecord>& world) {
+  Differences worst;
+  for (const RankRecord& rank : world) {
+    for (size_t step = 0; step < reference.losses.size(); ++step) {
+      const double loss = std::abs(rank.losses[step] / reference.losses[step] - 1);
+      if (step == 0) raise(worst.first_loss, loss);
+      raise(worst.loss, loss);
+      raise(worst.norm, std::abs(rank.norms[step] / reference.norms[step] - 1));
+    }
+    for (const auto& [fqn, piece] : rank.gradients) {
+      raise(worst.gradient, error(piece, reference.gradients.at(fqn).value));
+    }
+    for (const auto& [fqn, piece] : rank.values) raise(worst.value, error(piece, reference.values.at(fqn).value));
+    for (const auto& [fqn, buffer] : rank.buffers) {
+      raise(worst.value, (buffer - reference.buffers.at(fqn)).abs().max().item<double>());
+    }
+  }
+  return worst;
+}
+
+// Together the ranks hold every element of every parameter.
+void expect_complete(const RankRecord& reference, const std::vector<RankRecord>& world) {
+  for (const auto& [fqn, whole] : reference.values) {
+    at::Tensor seen = at::zeros(whole.value.sizes(), at::kBool);
+    for (const RankRecord& rank : world) {
+      const auto found = rank.values.find(fqn);
+      if (found != rank.values.end()) piece_of(seen, found->second).fill_(true);
+    }
+    EXPECT_TRUE(seen.all().item<bool>()) << "no rank holds all of " << fqn;
+  }
+}
+
+void expect_closed_form(const MeshJob& job, const std::vector<RankRecord>& world) {
+  for (int rank = 0; rank < job.world; ++rank) {
+    const ClosedForm expected = closed_form(job, rank, world);
+    const RankRecord& got = world[rank];
+    for (const auto& [key, entry] : expected.traffic) {
+      const auto found = got.traffic.find(key);
+      const comm::LedgerEntry seen = found == got.traffic.end() ? comm::LedgerEntry{} : found->second;
+      EXPECT_EQ(seen.calls, entry.calls) << "calls of " << key << " on rank " << rank;
+      EXPECT_EQ(seen.bytes, entry.bytes) << "bytes of " << key << " on rank " << rank;
+    }
+    for (const auto& [key, entry] : got.traffic) {
+      EXPECT_TRUE(expected.traffic.count(key)) << key << " is not in the closed form: " << entry.calls << " calls";
+    }
+    EXPECT_EQ(got.product_flops, expected.product_flops) << "FLOPs of rank " << rank;
+    EXPECT_EQ(got.parameter_bytes, expected.parameter_bytes) << "parameter bytes of rank " << rank;
+    EXPECT_EQ(got.optimizer_bytes, expected.optimizer_bytes) << "optimizer bytes of rank " << rank;
+  }
+}
+
+// The one-rank runs, made once for all rows of a family.
+const RankRecord& reference_of(const MeshRow& row, const std::string& dtype) {
+  static auto& known = *new std::map<std::string, RankRecord>;
+  const std::string key = row.family + " " + dtype;
+  auto found = known.find(key);
+  if (found == known.end()) {
+    MeshJob job = one_rank(row);
+    job.config.training.dtype = dtype;
+    job.config.training.mixed_precision_param = "float32";
+    found = known.emplace(key, run_mesh_job(job)[0]).first;
+  }
+  return found->second;
+}
+
+std::map<std::string, std::pair<Differences, Differences>>& measured() {
+  static auto& all = *new std::map<std::string, std::pair<Differences, Differences>>;
+  return all;
+}
+
+class MeshTableTest : public ::testing::TestWithParam<MeshRow> {};
+
+TEST_P(MeshTableTest, EqualsOneRankAndItsClosedForm) {
+  const MeshRow& row = GetParam();
+  MeshJob job = row.job;
+  job.config.training.mixed_precision_param = "float32";
+
+  job.config.training.dtype = "float64";
+  const RankRecord& exact = reference_of(row, "float64");
+  std::vector<RankRecord> world = run_mesh_job(job);
+  const Differences in_double = compare(exact, world);
+  EXPECT_LE(in_double.loss, kExact);
+  EXPECT_LE(in_double.norm, kExact);
+  EXPECT_LE(in_double.gradient, kExact);
+  EXPECT_LE(in_double.value, kExact);
+  expect_complete(exact, world);
+  if (row.closed_form) expect_closed_form(job, world);
+
+  job.config.training.dtype = "float32";
+  world = run_mesh_job(job);
+  const Differences in_float = compare(reference_of(row, "float32"), world);
+  EXPECT_LE(in_float.first_loss, kFirstStep);
+  EXPECT_LE(in_float.loss, job.spec.moe ? kAllStepsExperts : kAllSteps);
+  if (row.closed_form) expect_closed_form(job, world);
+  measured()[row.name] = {in_double, in_float};
+}
+
+std::string test_name(const ::testing::TestParamInfo<MeshRow>& info) {
+  std::string name = absl::StrCat(info.index, "_");
+  for (const char c : info.param.name) {
+    if (std::isalnum(static_cast<unsigned char>(c))) name += c;
+    if (c == ' ' && name.back() != '_') name += '_';
+  }
+  return name;
+}
+
+INSTANTIATE_TEST_SUITE_P(Rows, MeshTableTest, ::testing::ValuesIn(mesh_rows()), test_name);
+
+void write_markdown(const std::string& path) {
+  std::ofstream file(path);
+  file << "| mesh | torchtitan's test | fp64 loss | fp64 gradients | fp64 weights | fp32 loss, step 1 | fp32 loss | "
+          "fp32 norm "
+          "|\n|---|---|---|---|---|---|---|---|\n";
+  for (const MeshRow& row : mesh_rows()) {
+    const auto found = measured().find(row.name);
+    if (found == measured().end()) continue;
+    const auto& [d, f] = found->second;
+    file << absl::StrFormat("| %s | %s | %.1e | %.1e | %.1e | %.1e | %.1e | %.1e |\n", row.name, row.covers, d.loss,
+                            d.gradient, d.value, f.first_loss, f.loss, f.norm);
+  }
+}
+
+}  // namespace
+}  // namespace titan::testing
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  const int result = RUN_ALL_TESTS();
+  for (int i = 1; i < argc; ++i) {
+    const std::string word = argv[i];
+    if (absl::StartsWith(word, "--markdown=")) titan::testing::write_markdown(word.substr(11));
+  }
+  return result;
+}

@@ -1,0 +1,287 @@
+#include "tests/numerics/mesh_table/rows.h"
+
+#include <functional>
+#include <stdexcept>
+
+#include "absl/strings/str_cat.h"
+#include "common/models/registry.h"
+
+namespace titan::testing {
+namespace {
+
+using Change = std::function<void(config::JobConfig&)>;
+
+constexpr int64_t kGlobalBatch = 8, kSeqLen = 32;
+
+models::ModelSpec shrink(models::ModelSpec spec) {
+  spec.dim = 32;
+  spec.n_layers = 6;
+  spec.n_heads = 8;
+  spec.n_kv_heads = 4;
+  spec.head_dim = spec.v_head_dim = 8;
+  spec.vocab_size = 64;
+  if (spec.ffn_hidden > 0) spec.ffn_hidden = 48;
+  spec.max_seq_len = 64;
+  spec.eos_id = 5;
+  if (spec.moe) {
+    spec.moe->num_experts = 8;
+    spec.moe->hidden = 16;
+    spec.moe->top_k = std::min<int64_t>(spec.moe->top_k, 2);
+  }
+  return spec;
+}
+
+struct Degrees {
+  int pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1, ep = 1, etp = 1;
+  int world() const { return pp * replicate * shard * cp * tp; }
+};
+
+std::string describe(const Degrees& d) {
+  std::string text;
+  const auto add = [&](const char* axis, int degree) {
+    if (degree > 1) absl::StrAppend(&text, text.empty() ? "" : " ", axis, degree);
+  };
+  add("pp", d.pp), add("rep", d.replicate), add("fsdp", d.shard), add("cp", d.cp), add("tp", d.tp), add("ep", d.ep);
+  if (d.ep > 1 && d.tp > 1) absl::StrAppend(&text, " etp", d.etp);
+  return text.empty() ? "1 rank" : text;
+}
+
+// Collects rows; every row starts from the same settings.
+class Table {
+ public:
+  void add(const std::string& family, const Degrees& degrees, const std::string& note, const std::string& covers,
+           const std::vector<Change>& changes = {}, bool closed_form = true) {
+    MeshRow row;
+    row.name = absl::StrCat(family, " ", describe(degrees), note.empty() ? "" : ", ", note);
+    row.covers = covers;
+    row.family = family;
+    row.closed_form = closed_form;
+    MeshJob& job = row.job;
+    job.spec = small_spec(family);
+    job.world = degrees.world();
+    job.global_batch = kGlobalBatch;
+    config::JobConfig& config = job.config;
+    config.training.seq_len = kSeqLen;
+    config.training.local_batch_size = kGlobalBatch / (degrees.replicate * degrees.shard);
+    config.activation_checkpoint.mode = "none";
+    config.resources.ranks = degrees.world();
+    config::Parallelism& parallelism = config.parallelism;
+    parallelism.pipeline_parallel_degree = degrees.pp;
+    parallelism.data_parallel_replicate_degree = degrees.replicate;
+    parallelism.data_parallel_shard_degree = degrees.shard;
+    parallelism.context_parallel_degree = degrees.cp;
+    parallelism.tensor_parallel_degree = degrees.tp;
+    parallelism.expert_parallel_degree = degrees.ep;
+    parallelism.expert_tensor_parallel_degree = degrees.etp;
+    for (const Change& change : changes) change(config);
+    rows_.push_back(std::move(row));
+  }
+  std::vector<MeshRow> take() { return std::move(rows_); }
+
+ private:
+  std::vector<MeshRow> rows_;
+};
+
+Change schedule(const std::string& name) {
+  return [name](config::JobConfig& config) { config.parallelism.pipeline_parallel_schedule = name; };
+}
+Change layers_per_stage(int layers) {
+  return [layers](config::JobConfig& config) { config.parallelism.pipeline_parallel_layers_per_stage = layers; };
+}
+Change no_sequence_parallel() {
+  return [](config::JobConfig& config) { config.parallelism.enable_sequence_parallel = false; };
+}
+Change no_loss_parallel() {
+  return [](config::JobConfig& config) { config.parallelism.disable_loss_parallel = true; };
+}
+Change ring() {
+  return [](config::JobConfig& config) { config.parallelism.context_parallel_rotate_method = "alltoall"; };
+}
+Change reshard(const std::string& policy) {
+  return [policy](config::JobConfig& config) { config.parallelism.fsdp_reshard_after_forward = policy; };
+}
+Change recompute(const std::string& mode, const std::string& option = "2") {
+  return [=](config::JobConfig& config) {
+    config.activation_checkpoint.mode = mode;
+    config.activation_checkpoint.selective_ac_option = option;
+  };
+}
+Change accumulate(int64_t local_batch) {
+  return [local_batch](config::JobConfig& config) { config.training.local_batch_size = local_batch; };
+}
+Change offload() {
+  return [](config::JobConfig& config) { config.training.enable_cpu_offload = true; };
+}
+
+// torchtitan's integration tests of language models, mesh by mesh.
+void integration_rows(Table& table) {
+  const std::string llama = "llama3";
+  table.add(llama, {.shard = 4}, "", "default (4)");
+  table.add(llama, {.shard = 4}, "selective AC op", "1D, selective AC op", {recompute("selective", "op")});
+  table.add(llama, {.tp = 2}, "", "2D eager, TP 2");
+  table.add(llama, {.shard = 4}, "full AC", "checkpoint rows; Flex with full AC (4)", {recompute("full")});
+  table.add(llama, {.pp = 4}, "InterleavedZeroBubble", "PP 4 InterleavedZeroBubble",
+            {schedule("InterleavedZeroBubble")});
+  table.add(llama, {.pp = 2}, "ZBVZeroBubble", "PP 2 ZBV", {schedule("ZBVZeroBubble")});
+  table.add(llama, {.pp = 2}, "1F1B", "PP 2 1F1B", {schedule("1F1B")});
+  table.add(llama, {.pp = 2}, "GPipe", "PP 2 GPipe", {schedule("GPipe")});
+  table.add(llama, {.pp = 2, .shard = 2}, "1F1B, 4 layers a stage", "PP 2 DP 2 1F1B",
+            {schedule("1F1B"), layers_per_stage(4)});
+  table.add(llama, {.pp = 2, .shard = 2}, "GPipe", "PP 2 DP 2 GPipe", {schedule("GPipe")});
+  table.add(llama, {.pp = 2, .tp = 2}, "1F1B", "PP 2 TP 2", {schedule("1F1B")});
+  table.add(llama, {.pp = 2, .shard = 2, .tp = 2}, "1F1B", "PP 2 DP 2 TP 2 (8)", {schedule("1F1B")});
+  table.add(llama, {.pp = 4}, "Interleaved1F1B", "PP 4 Interleaved1F1B (4)", {schedule("Interleaved1F1B")});
+  table.add(llama, {.replicate = 4}, "", "DDP 4");
+  table.add(llama, {.replicate = 2, .shard = 2}, "", "HSDP 2x2");
+  table.add("llama3_packed", {.shard = 4}, "full AC", "Flex with full AC (4)", {recompute("full")});
+  table.add("llama3_packed", {.shard = 4}, "selective AC op", "Flex, Varlen with selective AC (4)",
+            {recompute("selective", "op")});
+  table.add(llama, {.cp = 2, .tp = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(llama, {.pp = 2, .tp = 2}, "ZBVZeroBubble, selective AC op", "",
+            {schedule("ZBVZeroBubble"), recompute("selective", "op")});
+  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 2}, "selective AC op", "", {recompute("selective", "op")});
+  table.add(llama, {.shard = 2, .tp = 2}, "memory budget", "", {recompute("memory_budget")}, false);
+  table.add(llama, {.cp = 4}, "allgather", "CP 4 allgather");
+  table.add(llama, {.cp = 4}, "alltoall", "CP 4 alltoall", {ring()});
+  table.add(llama, {.replicate = 2, .shard = 2, .tp = 2}, "", "HSDP + TP (8)");
+  table.add(llama, {.shard = 2, .cp = 2}, "", "FSDP 2 CP 2");
+  table.add(llama, {.replicate = 2, .cp = 2}, "", "DDP 2 CP 2");
+  table.add(llama, {.replicate = 2, .shard = 2, .cp = 2}, "", "HSDP CP 2 (8)");
+  table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "", "FSDP 2 TP 2 CP 2 (8)");
+  table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload", "offload + TP 2 CP 2 (8)", {offload()});
+  table.add(llama, {.shard = 2}, "reshard always", "reshard always (2)", {reshard("always")});
+  table.add(llama, {.shard = 2}, "4 microbatches", "gradient accumulation (2)", {accumulate(1)});
+  table.add(llama, {.pp = 2, .cp = 2, .tp = 2}, "1F1B", "validation TP 2 CP 2 PP 2 (8)", {schedule("1F1B")});
+  table.add("deepseek_v3", {.shard = 4, .ep = 2}, "", "DeepSeek V3 FSDP 4 EP 2");
+  table.add("deepseek_v3", {.pp = 2, .shard = 2, .ep = 2}, "DualPipeV", "DeepSeek V3 PP 2 EP 2 DualPipeV (4)",
+            {schedule("DualPipeV")});
+  table.add("deepseek_v3", {.pp = 2, .shard = 2, .tp = 2, .ep = 4, .etp = 1}, "Interleaved1F1B",
+            "DeepSeek V3 PP 2 FSDP 2 TP 2 EP 4 ETP 1 (8)", {schedule("Interleaved1F1B")});
+  table.add("deepseek_v3", {.pp = 2, .shard = 2, .tp = 2, .ep = 2, .etp = 2}, "Interleaved1F1B",
+            "DeepSeek V3 PP 2 FSDP 2 TP 2 EP 2 ETP 2 (8)", {schedule("Interleaved1F1B")});
+  table.add("deepseek_v3_packed", {.pp = 2, .shard = 4, .ep = 4}, "Interleaved1F1B, selective AC",
+            "DeepSeek V3 Flex PP 2 FSDP 4 EP 4 SAC (8)", {schedule("Interleaved1F1B"), recompute("selective")});
+  table.add("qwen3", {.shard = 2, .tp = 2}, "", "Qwen3 FSDP 2 TP 2 (4)");
+  table.add("qwen3_moe", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "", "Qwen3 MoE FSDP 2 TP 2 EP 2 ETP 2 (4)");
+  table.add("llama4", {.pp = 2, .shard = 2, .tp = 2, .ep = 4, .etp = 1}, "1F1B", "Llama 4 PP 2 FSDP 2 TP 2 EP 4 (8)",
+            {schedule("1F1B")});
+  table.add("gpt_oss", {.shard = 4, .tp = 2, .ep = 4, .etp = 1}, "", "GPT-OSS FSDP 4 TP 2 EP 4 (8)");
+}
+
+// Every pair of axes, every schedule, every family, and meshes of four axes.
+void further_rows(Table& table) {
+  const std::string llama = "llama3";
+  table.add(llama, {.tp = 4}, "", "");
+  table.add(llama, {.tp = 2}, "no sequence parallelism", "TP 2 without SP", {no_sequence_parallel()});
+  table.add(llama, {.tp = 2}, "no loss parallelism", "", {no_loss_parallel()});
+  table.add(llama, {.shard = 2, .tp = 2}, "no sequence parallelism, full AC", "",
+            {no_sequence_parallel(), recompute("full")});
+  table.add(llama, {.replicate = 2, .tp = 2}, "", "");
+  table.add(llama, {.replicate = 2, .tp = 2}, "no sequence parallelism", "", {no_sequence_parallel()});
+  table.add(llama, {.cp = 2, .tp = 2}, "alltoall", "", {ring()});
+  table.add(llama, {.cp = 2, .tp = 2}, "no sequence parallelism", "", {no_sequence_parallel()});
+  table.add(llama, {.pp = 2, .replicate = 2}, "LoopedBFS", "", {schedule("LoopedBFS")});
+  table.add(llama, {.pp = 2, .cp = 2}, "Interleaved1F1B, alltoall", "", {schedule("Interleaved1F1B"), ring()});
+  table.add(llama, {.pp = 2, .tp = 2}, "ZBVZeroBubble, no sequence parallelism", "",
+            {schedule("ZBVZeroBubble"), no_sequence_parallel()});
+  table.add(llama, {.pp = 2, .shard = 2}, "InterleavedZeroBubble, full AC", "",
+            {schedule("InterleavedZeroBubble"), recompute("full")});
+  table.add(llama, {.pp = 2, .shard = 2}, "1F1B, reshard always", "", {schedule("1F1B"), reshard("always")});
+  table.add(llama, {.pp = 2, .shard = 2}, "1F1B, 2 runs a step", "", {schedule("1F1B"), accumulate(2)});
+  table.add(llama, {.pp = 4, .tp = 2}, "DualPipeV", "", {schedule("DualPipeV")});
+  table.add(llama, {.shard = 8}, "reshard never", "", {reshard("never")});
+  table.add(llama, {.cp = 8}, "alltoall, full AC", "", {ring(), recompute("full")});
+  table.add("llama3_packed", {.cp = 2, .tp = 2}, "alltoall", "", {ring()});
+  table.add("llama3_packed", {.pp = 2, .cp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add("qwen3", {.pp = 2, .shard = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add("qwen3", {.pp = 2, .shard = 2, .tp = 2}, "ZBVZeroBubble", "", {schedule("ZBVZeroBubble")});
+  table.add("qwen3", {.replicate = 2, .cp = 2, .tp = 2}, "", "");
+  table.add("qwen3_moe", {.tp = 2}, "", "");
+  table.add("qwen3_moe", {.cp = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
+  table.add("qwen3_moe", {.pp = 2, .tp = 2}, "1F1B, no sequence parallelism", "",
+            {schedule("1F1B"), no_sequence_parallel()});
+  table.add("deepseek_v3", {.tp = 2}, "no sequence parallelism", "", {no_sequence_parallel()});
+  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "no sequence parallelism", "",
+            {no_sequence_parallel()});
+  table.add("deepseek_v3", {.replicate = 2, .shard = 2, .ep = 2}, "full AC", "HSDP EP", {recompute("full")});
+  table.add("deepseek_v3", {.shard = 2, .cp = 2, .tp = 2, .ep = 8, .etp = 1}, "", "");
+  table.add("deepseek_v3", {.pp = 2, .cp = 2, .tp = 2, .ep = 2, .etp = 2}, "ZBVZeroBubble", "",
+            {schedule("ZBVZeroBubble")});
+  table.add("deepseek_v3", {.pp = 2, .shard = 4, .ep = 2}, "InterleavedZeroBubble", "",
+            {schedule("InterleavedZeroBubble")});
+  table.add("llama4", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
+  table.add("llama4", {.cp = 2, .ep = 2}, "", "");
+  table.add("llama4_irope", {.cp = 2, .tp = 2}, "alltoall", "", {ring()});
+  table.add("llama4_irope", {.pp = 2, .shard = 2, .ep = 2}, "GPipe", "", {schedule("GPipe")});
+  table.add("gpt_oss", {.tp = 2}, "", "");
+  table.add("gpt_oss", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
+  table.add("gpt_oss", {.pp = 2, .cp = 2, .ep = 2}, "1F1B", "PP CP EP", {schedule("1F1B")});
+  // More expert shards than experts of a rank: cut along their second dim.
+  table.add("deepseek_v3", {.shard = 8, .ep = 4}, "4 experts a rank", "", {});
+  table.add("qwen3_moe", {.shard = 8, .ep = 8}, "", "");
+}
+
+}  // namespace
+
+models::ModelSpec small_spec(const std::string& family) {
+  const auto base = [](const char* name, const char* flavor) { return shrink(models::find(name, flavor).value()); };
+  models::ModelSpec spec;
+  if (family == "llama3" || family == "llama3_packed") {
+    spec = base("llama3", "debugmodel");
+    if (family == "llama3_packed") spec.mask = models::Mask::kBlockCausal;
+    return spec;
+  }
+  if (family == "qwen3") return base("qwen3", "debugmodel");
+  if (family == "qwen3_moe") return base("qwen3", "debugmodel_moe");
+  if (family == "llama4") return base("llama4", "debugmodel");
+  if (family == "llama4_irope") {
+    spec = base("llama4", "debugmodel_irope");
+    spec.attention_chunk = 16;
+    return spec;
+  }
+  if (family == "gpt_oss") {
+    spec = base("gpt_oss", "debugmodel");
+    spec.sliding_window = 12;
+    return spec;
+  }
+  if (family == "deepseek_v3" || family == "deepseek_v3_packed") {
+    spec = base("deepseek_v3", "debugmodel");
+    spec.n_kv_heads = spec.n_heads;
+    spec.q_lora_rank = 16;
+    spec.kv_lora_rank = 16;
+    spec.qk_nope_head_dim = 8;
+    spec.qk_rope_head_dim = 4;
+    spec.head_dim = 12;
+    spec.moe->score_func = "sigmoid";
+    spec.moe->route_norm = true;
+    spec.moe->route_scale = 2.5;
+    spec.moe->num_expert_groups = 4;
+    spec.moe->num_limited_groups = 2;
+    if (family == "deepseek_v3_packed") spec.mask = models::Mask::kBlockCausal;
+    return spec;
+  }
+  throw std::logic_error("no small model of family " + family);
+}
+
+const std::vector<MeshRow>& mesh_rows() {
+  static const auto& rows = *new std::vector<MeshRow>([] {
+    Table table;
+    integration_rows(table);
+    further_rows(table);
+    return table.take();
+  }());
+  return rows;
+}
+
+MeshJob one_rank(const MeshRow& row) {
+  MeshJob job = row.job;
+  job.world = 1;
+  job.config.parallelism = {};
+  job.config.activation_checkpoint.mode = "none";
+  job.config.training.enable_cpu_offload = false;
+  job.config.training.local_batch_size = job.global_batch;
+  job.config.resources.ranks = 1;
+  return job;
+}
+
+}  // namespace titan::testing

@@ -1,0 +1,30 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tests/numerics/mesh_table/mesh_job.h"
+
+namespace titan::testing {
+
+// One line of the table: a model on a mesh, held against the same model on one rank.
+struct MeshRow {
+  std::string name;    // "llama3 fsdp2 tp2"
+  std::string covers;  // torchtitan's integration test that it stands for; empty: beyond them.
+  std::string family;  // Names the spec; rows of one family share the one-rank run.
+  MeshJob job;         // Without a data type.
+  bool closed_form =
+      true;  // Traffic, FLOPs and bytes are asserted (not where recomputation chooses single operations).
+};
+
+// All rows, in the table's order.
+const std::vector<MeshRow>& mesh_rows();
+
+// A small model of the family: "llama3", "llama3_packed", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
+// "llama4_irope", "gpt_oss".
+models::ModelSpec small_spec(const std::string& family);
+
+// The same job on one rank: the whole batch at once, no recomputation.
+MeshJob one_rank(const MeshRow& row);
+
+}  // namespace titan::testing
