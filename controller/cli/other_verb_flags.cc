@@ -57,18 +57,23 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
   schedule->fallthrough()->allow_extras()->footer("");
 
   auto request = std::make_shared<ScheduleRequest>();
+  auto nproc = std::make_shared<std::string>();
   request->source.check_files = false;
   CLI::App& show = add_verb(*schedule, choice, "show",
                             "Draw a pipeline schedule with its bubble and memory; of a configuration, a name or a file",
                             "titanctl schedule show job.toml --nproc 8\n"
                             "titanctl schedule show --schedule ZBVZeroBubble --ranks 4 --microbatches 8 --svg zbv.svg\n"
                             "titanctl schedule show --csv mine.csv --costs 1,1.2,0.8,0.1",
-                            [&choice, request] {
+                            [&choice, request, nproc] {
                               choice.takes_overrides = true;
                               request->source.overrides = choice.overrides;
+                              if (!nproc->empty()) {
+                                request->source.overrides.insert(request->source.overrides.end(), {"--nproc", *nproc});
+                              }
                               return show_schedule(choice.globals, *request);
                             });
   show.add_option("file", request->source.file, "Configuration; none: --csv, or --schedule and sizes");
+  show.add_option("--nproc", *nproc, "Ranks of the whole job: --resources.ranks");
   show.add_option("--schedule", request->name, "1F1B, GPipe, Interleaved1F1B, ...")->capture_default_str();
   show.add_option("--ranks", request->ranks, "Pipeline ranks")->capture_default_str();
   show.add_option("--microbatches", request->microbatches, "Microbatches of a step")->capture_default_str();

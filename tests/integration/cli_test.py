@@ -99,6 +99,11 @@ class Cli(unittest.TestCase):
         self.refused(2, "as many microbatches as stages (4), and there are 3", *show, "--schedule", "DualPipeV")
         self.refused(2, "it must be F,I,W", *show, "--costs", "1,x,1")
         self.refused(2, "did you mean", "schedule", "show", "--csv", str(SOURCE / "configs/llama3_tiny.tml"))
+        job = titanctl("schedule", "show", SOURCE / "configs/llama3_debug.toml", "--nproc", "4", "--parallelism.pipeline_parallel_degree",
+                       "4", "--parallelism.pipeline_parallel_schedule", "interleavedzerobubble")
+        self.assertIn("InterleavedZeroBubble: 4 ranks, 8 stages, 8 microbatches; a step takes 51, bubble 5.9 %", job.stdout, job.stderr)
+        self.assertIn("stage 0: tok_embeddings (1 block)", job.stderr)
+        self.assertIn("stage 7: output (1 block)", job.stderr)
         one = titanctl("schedule", "show", TINY)  # A job without a pipeline is one stage.
         self.assertIn("1 ranks, 1 stages, 1 microbatches", one.stdout, one.stderr)
 
