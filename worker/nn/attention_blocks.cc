@@ -77,7 +77,7 @@ BlockOutput BlockwiseAttention::finish(const at::Tensor& sinks) {
   if (sinks.defined()) {
     const at::Tensor together = at::logaddexp(total_.lse, sinks.to(total_.lse.scalar_type()).view({1, -1, 1}));
     const at::Tensor share = (total_.lse - together).exp_().unsqueeze(-1);
-    total_.out = total_.out * share;
+    total_.out = total_.out.scalar_type() == share.scalar_type() ? total_.out.mul_(share) : total_.out * share;
     total_.lse = together;
   }
   total_.out = total_.out.to(q_.scalar_type());
