@@ -36,9 +36,21 @@ class SpecMapper : public checkpoint::HfMapper {
       : spec_(std::move(spec)), ignores_(family.ignores) {
     config_ = family.config(spec_, seq_len > 0 ? seq_len : spec_.max_seq_len);
     for (HfName& name : family.names(spec_)) names_[name.fqn].push_back(std::move(name));
-    for (const models::Tensor& tensor : models::parameters(spec_)) add(tensor.fqn);
+    std::set<std::string> patterns;
+    const auto add_known = [&](const std::string& fqn) {
+      add(fqn);
+      patterns.insert(pattern_of(fqn).name);
+    };
+    for (const models::Tensor& tensor : models::parameters(spec_)) add_known(tensor.fqn);
     for (int64_t layer = 0; layer < spec_.n_layers; ++layer) {
-      if (spec_.layer_has_experts(layer)) add(absl::StrCat("layers.", layer, ".moe.expert_bias"));
+      if (spec_.layer_has_experts(layer)) add_known(absl::StrCat("layers.", layer, ".moe.expert_bias"));
+    }
+    // A plug-in's parameters need not be those that its spec counts: what only its table knows, every layer may have.
+    for (const auto& [pattern, rows] : names_) {
+      if (patterns.contains(pattern)) continue;
+      const bool per_layer = pattern.find("{}") != std::string::npos;
+      for (int64_t layer = 0; layer < (per_layer ? spec_.n_layers : 1); ++layer)
+        add(fill(pattern, absl::StrCat(layer)));
     }
   }
 

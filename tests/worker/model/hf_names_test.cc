@@ -102,6 +102,24 @@ TEST(HfNamesTest, StrangeTensorsAreTold) {
   EXPECT_FALSE(mapper_of("deepseek_v3", "671B")->knows("model.layers.62.eh_proj.weight"));
 }
 
+// A plug-in's layers may hold what no spec of ours counts.
+TEST(HfNamesTest, AFamilyOfOnesOwn) {
+  const HfFamily family{
+      .name = "own",
+      .names = [](const models::ModelSpec&) -> HfNames {
+        return {{"tok_embeddings.weight", "embed.weight"}, {"layers.{}.mixer.weight", "blocks.{}.mix"}};
+      },
+      .config = [](const models::ModelSpec&, int64_t) -> nlohmann::json {
+        return {{"model_type", "own"}};
+      }};
+  models::ModelSpec spec = *models::find("llama3", "debugmodel");
+  const auto mapper = make_hf_mapper(family, spec);
+  EXPECT_EQ(first(*mapper, "layers.5.mixer.weight").keys.at(0), "blocks.5.mix");
+  EXPECT_EQ(mapper->layouts("layers.6.mixer.weight").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(mapper->knows("blocks.0.mix"));
+  EXPECT_FALSE(mapper->knows("blocks.6.mix"));
+}
+
 // Sequences no longer than the original ones are not stretched, and transformers must not stretch them either.
 TEST(HfNamesTest, TheLengthOfTrainingDecidesAboutYarn) {
   const models::ModelSpec spec = *models::find("deepseek_v3", "671B");
