@@ -31,9 +31,16 @@ struct Case {
 const std::vector<Case> kCases = {{0, at::kDouble}, {1, at::kDouble}, {-1, at::kDouble},
                                   {0, at::kFloat},  {1, at::kFloat},  {1, at::kBFloat16}};
 
-// Runs `body` on three ranks for each case: a shape whose dimension `dim` divides by three and whose others do not.
+// Three ranks, in memory and over sockets.
+void on_three_ranks(const std::function<void(testing::ThreadRank&)>& body) {
+  for (const testing::Via via : {testing::Via::kMemory, testing::Via::kGloo}) {
+    testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, body, via);
+  }
+}
+
+// Runs `body` for each case: a shape whose dimension `dim` divides by three and whose others do not.
 void for_each_case(const std::function<void(const Group&, int64_t dim, at::ScalarType, std::vector<int64_t>)>& body) {
-  testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, [&](testing::ThreadRank& self) {
+  on_three_ranks([&](testing::ThreadRank& self) {
     for (const Case& item : kCases) {
       std::vector<int64_t> shape{2, 4, 5};
       shape[at::maybe_wrap_dim(item.dim, 3)] = 6;
@@ -123,28 +130,41 @@ TEST(FunctionalTest, TakePieceGathersGradients) {
   });
 }
 
-// Rank r sends 2 r + p rows to rank p: uneven, and none from rank 0 to itself.
+// Rank r sends rows(r, p) rows to rank p.
+void expect_exchange(const Group& group, const std::function<int64_t(int from, int to)>& rows, at::ScalarType type) {
+  const int n = group.size();
+  std::vector<int64_t> to, from;
+  for (int peer = 0; peer < n; ++peer) {
+    to.push_back(rows(group.rank(), peer));
+    from.push_back(rows(peer, group.rank()));
+  }
+  const auto first = [&](int sender, int receiver) {
+    int64_t row = 0;
+    for (int earlier = 0; earlier < receiver; ++earlier) row += rows(sender, earlier);
+    return row;
+  };
+  const auto sent = [&](int rank) { return random_integers({first(rank, n), 4}, 10 + rank, type); };
+  const at::Tensor input = leaf(sent(group.rank()));
+  const at::Tensor output = all_to_all(input, from, to, group);
+  std::vector<at::Tensor> expected;
+  for (int peer = 0; peer < n; ++peer) {
+    expected.push_back(sent(peer).narrow(0, first(peer, group.rank()), rows(peer, group.rank())));
+  }
+  EXPECT_TRUE(output.equal(at::cat(expected)));
+  EXPECT_TRUE(gradient(output, input, output.detach() * 3).equal(input.detach() * 3));
+}
+
+// Uneven, none from one rank to another, nothing at all on one rank, nothing anywhere.
 TEST(FunctionalTest, AllToAllAndBack) {
-  testing::run_ranks({.tp = 3}, 3, {Axis::kTensor}, [](testing::ThreadRank& self) {
+  on_three_ranks([](testing::ThreadRank& self) {
     const Group& group = self.mesh->group(Axis::kTensor);
-    const auto rows = [](int from, int to) { return int64_t{2} * from + to; };
-    std::vector<int64_t> to, from;
-    for (int peer = 0; peer < 3; ++peer) {
-      to.push_back(rows(group.rank(), peer));
-      from.push_back(rows(peer, group.rank()));
-    }
     for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
-      const auto sent = [&](int rank) { return random_integers({6 * rank + 3, 4}, 10 + rank, type); };
-      const at::Tensor input = leaf(sent(group.rank()));
-      const at::Tensor output = all_to_all(input, from, to, group);
-      std::vector<at::Tensor> expected;
-      for (int peer = 0; peer < 3; ++peer) {
-        int64_t first = 0;
-        for (int earlier = 0; earlier < group.rank(); ++earlier) first += rows(peer, earlier);
-        expected.push_back(sent(peer).narrow(0, first, rows(peer, group.rank())));
-      }
-      EXPECT_TRUE(output.equal(at::cat(expected)));
-      EXPECT_TRUE(gradient(output, input, output.detach() * 3).equal(input.detach() * 3));
+      expect_exchange(
+          group, [](int from, int to) { return int64_t{2} * from + to; }, type);
+      expect_exchange(
+          group, [](int from, int to) { return int64_t{from} * to; }, type);
+      expect_exchange(
+          group, [](int, int) { return int64_t{0}; }, type);
     }
   });
 }
