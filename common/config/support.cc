@@ -52,8 +52,6 @@ const std::vector<Unsupported>& unsupported() {
       {"metrics.enable_wandb", "Weights & Biases"},
       {"model.converters", "quantized training"},
       {"model.print_after_conversion", "model conversions"},
-      {"optimizer.early_step_in_backward", "the optimizer step inside the backward pass"},
-      {"training.enable_cpu_offload", "CPU offload"},
       {"parallelism.context_parallel_load_balancer", "balancing by the work of each document's mask", {"ptrr"}},
       {"parallelism.expert_parallel_comm_backend", "DeepEP's kernels", {"deepep"}},
       {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},

@@ -143,6 +143,29 @@ void check_schedules(Checker& check) {
   }
 }
 
+// Weights that are updated in the middle of the backward pass cannot wait for what all ranks and microbatches find.
+void check_early_step(Checker& check) {
+  const JobConfig& config = check.config();
+  if (!config.optimizer.early_step_in_backward) return;
+  const auto refuse = [&](const std::string& why, const std::string& suggestion) {
+    check.fail("optimizer.early_step_in_backward", true, why, suggestion);
+  };
+  if (config.parallelism.pipeline_parallel_degree > 1) {
+    refuse("a pipeline's gradients are complete only after its last backward pass",
+           "leave it out, or use parallelism.pipeline_parallel_degree = 1");
+  }
+  if (config.parallelism.expert_parallel_degree > 1) {
+    refuse("does not work with experts on several ranks",
+           "leave it out, or use parallelism.expert_parallel_degree = 1");
+  }
+  if (config.training.nonfinite_policy == "skip") {
+    refuse(
+        "updates weights before a step is known to be finite, so that training.nonfinite_policy = \"skip\" cannot "
+        "skip it",
+        "use training.nonfinite_policy = \"fail\"");
+  }
+}
+
 void check_data(Checker& check) {
   const auto needs_path = [&](const std::string& section, const std::string& dataset, const auto& path) {
     if (dataset != "c4" || path.has_value()) return;
@@ -192,6 +215,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_pipeline(checker, spec ? spec->n_layers : 0);
   check_checkpoint(checker);
   check_schedules(checker);
+  check_early_step(checker);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);

@@ -1,5 +1,7 @@
 #include "worker/comm/group.h"
 
+#include "worker/comm/turns.h"
+
 namespace titan::comm {
 namespace {
 
@@ -27,6 +29,7 @@ Pending::Pending(c10::intrusive_ptr<c10d::Work> work, std::string what, std::vec
 
 void Pending::wait() {
   if (!work_.defined()) return;
+  Turns::pass();
   auto work = std::move(work_);
   work_.reset();
   translate(what_, [&] { return work->wait(); });

@@ -22,6 +22,7 @@ class Adam : public Optimizer {
         slots_(std::move(slots)) {
     step_ = at::zeros({}, at::kFloat);
     for (const Slot& slot : slots_) {
+      before_.push_back(values_.size());
       TORCH_CHECK(slot.value.sizes() == slot.grad.sizes() && slot.value.scalar_type() == slot.grad.scalar_type(),
                   slot.fqn, ": value and gradient differ in shape or type");
       states_.push_back({at::zeros_like(slot.value), at::zeros_like(slot.value)});
@@ -31,20 +32,37 @@ class Adam : public Optimizer {
       averages_.push_back(states_.back().exp_avg);
       squares_.push_back(states_.back().exp_avg_sq);
     }
+    before_.push_back(values_.size());
     if (!values_.empty()) step_ = step_.to(values_.front().device());
   }
 
   void step(double learning_rate) override {
+    begin_step();
+    step_slots(0, slots_.size(), learning_rate);
+  }
+
+  void begin_step() override {
     at::NoGradGuard no_grad;
     step_.add_(1);
-    if (values_.empty()) return;
+  }
+
+  void step_slots(size_t first, size_t count, double learning_rate) override {
+    at::NoGradGuard no_grad;
+    Work work;
+    for (size_t i = before_[first]; i < before_[first + count]; ++i) {
+      work.values.push_back(values_[i]);
+      work.grads.push_back(grads_[i]);
+      work.averages.push_back(averages_[i]);
+      work.squares.push_back(squares_[i]);
+    }
+    if (work.values.empty()) return;
     switch (implementation_) {
       case Implementation::kFused:
-        return step_fused(learning_rate);
+        return step_fused(work, learning_rate);
       case Implementation::kForeach:
-        return step_foreach(learning_rate);
+        return step_foreach(work, learning_rate);
       case Implementation::kForLoop:
-        return step_each(learning_rate);
+        return step_each(work, learning_rate);
     }
   }
 
@@ -52,6 +70,10 @@ class Adam : public Optimizer {
   at::Tensor& step_count() override { return step_; }
 
  private:
+  // The tensors of some slots.
+  struct Work {
+    std::vector<at::Tensor> values, grads, averages, squares;
+  };
   struct Correction {
     double step_size;
     double root;
@@ -62,52 +84,52 @@ class Adam : public Optimizer {
     return {learning_rate / (1 - std::pow(options_.beta1, step)), std::sqrt(1 - std::pow(options_.beta2, step))};
   }
 
-  void step_fused(double learning_rate) {
-    const std::vector<at::Tensor> steps(values_.size(), step_);
+  void step_fused(Work& work, double learning_rate) {
+    const std::vector<at::Tensor> steps(work.values.size(), step_);
     const Options& o = options_;
     if (decoupled_) {
-      at::_fused_adamw_(values_, grads_, averages_, squares_, {}, steps, learning_rate, o.beta1, o.beta2,
-                        o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adamw_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1,
+                        o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
     } else {
-      at::_fused_adam_(values_, grads_, averages_, squares_, {}, steps, learning_rate, o.beta1, o.beta2, o.weight_decay,
-                       o.eps, /*amsgrad=*/false, /*maximize=*/false);
+      at::_fused_adam_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1, o.beta2,
+                       o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
     }
   }
 
-  void step_foreach(double learning_rate) {
-    std::vector<at::Tensor> grads = grads_;
+  void step_foreach(Work& work, double learning_rate) {
+    std::vector<at::Tensor> grads = work.grads;
     if (options_.weight_decay != 0) {
       if (decoupled_) {
-        at::_foreach_mul_(values_, 1 - learning_rate * options_.weight_decay);
+        at::_foreach_mul_(work.values, 1 - learning_rate * options_.weight_decay);
       } else {
-        grads = at::_foreach_add(grads_, values_, options_.weight_decay);
+        grads = at::_foreach_add(work.grads, work.values, options_.weight_decay);
       }
     }
-    at::_foreach_lerp_(averages_, grads, 1 - options_.beta1);
-    at::_foreach_mul_(squares_, options_.beta2);
-    at::_foreach_addcmul_(squares_, grads, grads, 1 - options_.beta2);
+    at::_foreach_lerp_(work.averages, grads, 1 - options_.beta1);
+    at::_foreach_mul_(work.squares, options_.beta2);
+    at::_foreach_addcmul_(work.squares, grads, grads, 1 - options_.beta2);
     const Correction fix = correction(learning_rate);
-    std::vector<at::Tensor> denominators = at::_foreach_sqrt(squares_);
+    std::vector<at::Tensor> denominators = at::_foreach_sqrt(work.squares);
     at::_foreach_div_(denominators, fix.root);
     at::_foreach_add_(denominators, options_.eps);
-    at::_foreach_addcdiv_(values_, averages_, denominators, -fix.step_size);
+    at::_foreach_addcdiv_(work.values, work.averages, denominators, -fix.step_size);
   }
 
-  void step_each(double learning_rate) {
+  void step_each(Work& work, double learning_rate) {
     const Correction fix = correction(learning_rate);
-    for (size_t i = 0; i < values_.size(); ++i) {
-      at::Tensor grad = grads_[i];
+    for (size_t i = 0; i < work.values.size(); ++i) {
+      at::Tensor grad = work.grads[i];
       if (options_.weight_decay != 0) {
         if (decoupled_) {
-          values_[i].mul_(1 - learning_rate * options_.weight_decay);
+          work.values[i].mul_(1 - learning_rate * options_.weight_decay);
         } else {
-          grad = grad.add(values_[i], options_.weight_decay);
+          grad = grad.add(work.values[i], options_.weight_decay);
         }
       }
-      averages_[i].lerp_(grad, 1 - options_.beta1);
-      squares_[i].mul_(options_.beta2).addcmul_(grad, grad, 1 - options_.beta2);
-      const at::Tensor denominator = squares_[i].sqrt().div_(fix.root).add_(options_.eps);
-      values_[i].addcdiv_(averages_[i], denominator, -fix.step_size);
+      work.averages[i].lerp_(grad, 1 - options_.beta1);
+      work.squares[i].mul_(options_.beta2).addcmul_(grad, grad, 1 - options_.beta2);
+      const at::Tensor denominator = work.squares[i].sqrt().div_(fix.root).add_(options_.eps);
+      work.values[i].addcdiv_(work.averages[i], denominator, -fix.step_size);
     }
   }
 
@@ -117,6 +139,7 @@ class Adam : public Optimizer {
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
   std::vector<at::Tensor> values_, grads_, averages_, squares_;  // Of the slots that have elements.
+  std::vector<size_t> before_;  // How many of those come before slot i; one more at the end.
   at::Tensor step_;
 };
 

@@ -32,6 +32,9 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual void step(double learning_rate) = 0;
+  // The same in parts: begin_step(), then step_slots() for every slot once.
+  virtual void begin_step() = 0;
+  virtual void step_slots(size_t first, size_t count, double learning_rate) = 0;
   virtual std::vector<SlotState>& states() = 0;  // In slot order; loading copies into them.
   virtual at::Tensor& step_count() = 0;          // float32 scalar, number of steps taken.
 };

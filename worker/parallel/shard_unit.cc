@@ -231,7 +231,19 @@ void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   reduce_ = options_.shard_group->reduce_scatter(reduced_, pieces_);
 }
 
+void ShardUnit::free_gradients() {
+  forget_gradients();
+  if (!options_.offload) options_.device->resize_storage(*gradients_.storage().unsafeGetStorageImpl(), 0);
+}
+
+void ShardUnit::allocate_gradients() {
+  c10::StorageImpl& storage = *gradients_.storage().unsafeGetStorageImpl();
+  const auto bytes = static_cast<int64_t>(gradients_.nbytes());
+  if (static_cast<int64_t>(storage.nbytes()) < bytes) options_.device->resize_storage(storage, bytes);
+}
+
 void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
+  allocate_gradients();
   for (size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& placed = parameters_[i];
     if (gradients[i].defined() && has_gradients_) {
@@ -246,6 +258,7 @@ void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
 }
 
 void ShardUnit::accumulate(const at::Tensor& reduced) {
+  allocate_gradients();
   if (has_gradients_) {
     gradients_.add_(reduced);
   } else {
@@ -285,6 +298,7 @@ void ShardUnit::finish_tensor_sum() {
 
 void ShardUnit::begin_replicate_sum() {
   last_ = false;
+  complete_ = true;
   if (options_.replicate_group == nullptr || options_.replicate_group->size() == 1) return;
   replicated_ = gradients_.to(on_device(), options_.precision.reduce);  // The shard itself when the types agree.
   replicate_ = options_.replicate_group->all_reduce(replicated_);

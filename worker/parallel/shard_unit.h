@@ -49,8 +49,8 @@ struct ShardUnitOptions {
   comm::Device* device = nullptr;
   Precision precision;
   Keep keep = Keep::kNothing;
-  int64_t dim = 0;  // Along which parameters are cut.
-  int users = 1;    // Blocks that bring gradients: reduced once a step, with the last of the last user.
+  int64_t dim = 0;       // Along which parameters are cut.
+  int users = 1;         // Blocks that bring gradients: reduced once a step, with the last of the last user.
   bool offload = false;  // Master and gradient shards stay in the host's memory.
 };
 
@@ -63,6 +63,7 @@ class ShardUnit {
 
   const std::string& name() const { return name_; }
   std::vector<ShardedParameter>& parameters() { return parameters_; }
+  const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   const Precision& precision() const { return options_.precision; }
   Keep keep() const { return options_.keep; }
   int users() const { return options_.users; }
@@ -95,8 +96,12 @@ class ShardUnit {
   void finish_tensor_sum();
   // Returns once the gradient shard holds the sum over all ranks and microbatches.
   void finish_gradients();
+  // Whether finish_gradients() has left the sum over the whole step there.
+  bool complete() const { return complete_; }
   // The next reduced gradients replace what the gradient shard holds.
-  void forget_gradients() { has_gradients_ = false; }
+  void forget_gradients() { has_gradients_ = complete_ = false; }
+  // The same, and its memory goes until then (not the host's under offload).
+  void free_gradients();
   void scale_gradients(double factor) { gradients_.mul_(factor); }
 
   // Bytes of one all-gather and of one reduce-scatter of this unit, for closed forms.
@@ -111,6 +116,7 @@ class ShardUnit {
   void accumulate(const at::Tensor& reduced);
   void accumulate_local(const std::vector<at::Tensor>& gradients);
   void begin_replicate_sum();
+  void allocate_gradients();
 
   const std::string name_;
   ShardUnitOptions options_;
@@ -124,6 +130,7 @@ class ShardUnit {
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;
+  bool complete_ = false;
   int contributions_ = 0;          // Users that brought their last gradients of the step.
   int64_t partial_numel_ = 0;      // The flat shard begins with the kPartial parameters.
   std::vector<at::Tensor> added_;  // Unsharded gradients that wait for begin_reduce(), by parameter.

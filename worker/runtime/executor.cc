@@ -14,6 +14,10 @@ using pipeline::Work;
 
 namespace {
 
+bool takes_gradient(const Action& action) {
+  return action.work == Work::kBackward || action.work == Work::kInputGradient;
+}
+
 bool brings_weight_gradients(const Action& action) {
   return action.work == Work::kBackward || action.work == Work::kWeightGradient;
 }
@@ -29,8 +33,10 @@ class Executor::Run {
 
  private:
   void execute(const Action& action);
-  void forward(const Action& action);
-  void backward(const Action& action);
+  void execute_pair(const Action& first, const Action& second);
+  at::Tensor take_input(const Action& action);
+  at::Tensor compute(const Action& action, at::Tensor input);
+  void hand_on(const Action& action, at::Tensor output);
   at::Tensor loss_gradient();
   bool is_last(int stage) const { return stage + 1 == schedule_.stages; }
 
@@ -52,6 +58,8 @@ Executor::Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeli
     : stages_(std::move(stages)),
       pipeline_(pipeline != nullptr && pipeline->size() > 1 ? pipeline : nullptr),
       begins_(std::move(begins)) {}
+
+void Executor::overlap_pairs() { pairs_ = std::make_unique<PairRunner>(); }
 
 at::Tensor Executor::run(const Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
                          const std::function<int64_t()>& global_tokens, bool last) {
@@ -82,9 +90,15 @@ at::Tensor Executor::Run::execute() {
   for (const Step& step : steps) {
     for (const Action& action : step.actions) open_[action.stage] += brings_weight_gradients(action);
   }
+  const bool overlap = executor_.pairs_ != nullptr && pairs_can_overlap(schedule_);
   for (size_t i = 0; i < steps.size(); ++i) {
     transfers_.look_ahead(static_cast<int>(i));
-    for (const Action& action : steps[i].actions) execute(action);
+    const std::vector<Action>& actions = steps[i].actions;
+    if (overlap && actions.size() == 2) {
+      execute_pair(actions[0], actions[1]);
+    } else {
+      for (const Action& action : actions) execute(action);
+    }
   }
   transfers_.finish();
   if (last_ && !schedule_.forward_only) {
@@ -97,32 +111,59 @@ at::Tensor Executor::Run::execute() {
 }
 
 void Executor::Run::execute(const Action& action) {
-  if (executor_.begins_) executor_.begins_(action);
-  StageRunner& stage = *executor_.stages_.at(action.stage);
-  if (brings_weight_gradients(action)) --open_[action.stage];
-  switch (action.work) {
-    case Work::kForward:
-      return forward(action);
-    case Work::kBackward:
-    case Work::kInputGradient:
-      return backward(action);
-    case Work::kWeightGradient:
-      return stage.weight_gradient(action.microbatch, last_ && open_[action.stage] == 0);
-    case Work::kReduce:
-      if (last_ && reduced_.insert(action.stage).second) stage.reduce();
-      return;
-  }
+  at::Tensor input = take_input(action);
+  hand_on(action, compute(action, std::move(input)));
 }
 
-void Executor::Run::forward(const Action& action) {
+// Both inputs are here before either half begins, and both results go when both are done: then what this rank does in
+// between depends on nobody's timing.
+void Executor::Run::execute_pair(const Action& first, const Action& second) {
+  at::Tensor input[2] = {take_input(first), take_input(second)};
+  at::Tensor output[2];
+  executor_.pairs_->run([&] { output[0] = compute(first, std::move(input[0])); },
+                        [&] { output[1] = compute(second, std::move(input[1])); });
+  hand_on(first, std::move(output[0]));
+  hand_on(second, std::move(output[1]));
+}
+
+at::Tensor Executor::Run::take_input(const Action& action) {
+  if (executor_.begins_) executor_.begins_(action);
   StageRunner& stage = *executor_.stages_.at(action.stage);
-  const nn::MicrobatchContext& context = microbatches_[action.microbatch];
-  stage.expect_forward();
-  at::Tensor input;
-  if (action.stage > 0) input = transfers_.take(needed_by(action, schedule_.stages));
-  at::Tensor output = schedule_.forward_only ? stage.evaluate(context, std::move(input))
-                                             : stage.forward(action.microbatch, context, std::move(input));
-  if (!is_last(action.stage)) return transfers_.give(made_by(action, schedule_.stages), std::move(output));
+  if (action.work == Work::kForward) stage.expect_forward();
+  if (takes_gradient(action)) {
+    stage.expect_backward();
+    if (is_last(action.stage)) return loss_gradient();
+  }
+  const Message needed = needed_by(action, schedule_.stages);
+  return needed == kNoMessage ? at::Tensor() : transfers_.take(needed);
+}
+
+at::Tensor Executor::Run::compute(const Action& action, at::Tensor input) {
+  StageRunner& stage = *executor_.stages_.at(action.stage);
+  bool last = false;
+  if (brings_weight_gradients(action)) last = --open_[action.stage] == 0 && last_;
+  switch (action.work) {
+    case Work::kForward:
+      if (schedule_.forward_only) return stage.evaluate(microbatches_[action.microbatch], std::move(input));
+      return stage.forward(action.microbatch, microbatches_[action.microbatch], std::move(input));
+    case Work::kBackward:
+      return stage.backward(action.microbatch, std::move(input), last);
+    case Work::kInputGradient:
+      return stage.input_gradient(action.microbatch, std::move(input));
+    case Work::kWeightGradient:
+      stage.weight_gradient(action.microbatch, last);
+      return {};
+    case Work::kReduce:
+      if (last_ && reduced_.insert(action.stage).second) stage.reduce();
+      return {};
+  }
+  return {};
+}
+
+void Executor::Run::hand_on(const Action& action, at::Tensor output) {
+  const Message made = made_by(action, schedule_.stages);
+  if (made != kNoMessage) return transfers_.give(made, std::move(output));
+  if (action.work != Work::kForward) return;
   loss_sum_ += output;
   if (!schedule_.forward_only && !loss_gradient_.defined()) loss_gradient_ = at::ones_like(output);
 }
@@ -132,16 +173,6 @@ at::Tensor Executor::Run::loss_gradient() {
   if (divided_) return loss_gradient_;
   divided_ = true;
   return loss_gradient_ = loss_gradient_ / static_cast<double>(global_tokens_());
-}
-
-void Executor::Run::backward(const Action& action) {
-  StageRunner& stage = *executor_.stages_.at(action.stage);
-  stage.expect_backward();
-  at::Tensor gradient = is_last(action.stage) ? loss_gradient() : transfers_.take(needed_by(action, schedule_.stages));
-  gradient = action.work == Work::kBackward
-                 ? stage.backward(action.microbatch, std::move(gradient), last_ && open_[action.stage] == 0)
-                 : stage.input_gradient(action.microbatch, std::move(gradient));
-  if (action.stage > 0) transfers_.give(made_by(action, schedule_.stages), std::move(gradient));
 }
 
 }  // namespace titan::runtime

@@ -4,10 +4,12 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <vector>
 
 #include "common/pipeline/schedule.h"
 #include "worker/comm/group.h"
+#include "worker/runtime/pairs.h"
 #include "worker/runtime/stage_runner.h"
 
 namespace titan::runtime {
@@ -25,6 +27,10 @@ class Executor {
   Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeline,
            std::function<void(const pipeline::Action&)> begins = {});
 
+  // From now on the halves of a schedule's pairs run side by side where their inputs allow it; else one after the
+  // other. Weights must stay gathered for the whole step: one half must not free what the other reads.
+  void overlap_pairs();
+
   // One pass over `schedule`, whose microbatch m is microbatches[m]. Gradients are those of the sum of cross-entropies
   // divided by global_tokens(), which is asked for once, before the first backward pass. `last`: no other run brings
   // gradients in this optimizer step. Returns the undivided sum of this rank's cross-entropies (float64, detached; 0
@@ -38,6 +44,7 @@ class Executor {
   const std::map<int, StageRunner*> stages_;
   const comm::Group* const pipeline_;
   const std::function<void(const pipeline::Action&)> begins_;
+  std::unique_ptr<PairRunner> pairs_;
 };
 
 }  // namespace titan::runtime

@@ -87,6 +87,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   options.ac.memory_budget = ac.memory_budget;
   if (ac.visualize_memory_budget_pareto && draws(mesh)) options.ac.planned = draw_choices_into(config.job.dump_folder);
   options.cpu_offload = training.enable_cpu_offload;
+  options.early_step = config.optimizer.early_step_in_backward;
   if (plan.schedule.ranks == 1) return options;
   options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
   options.pipeline->dim = spec.dim;
@@ -109,6 +110,12 @@ MicrobatchOptions microbatch_options(const config::JobConfig& config, const mode
   }
   if (spec.mask == models::Mask::kBlockCausal) options.document_end = spec.eos_id;
   return options;
+}
+
+bool overlaps_pairs(const config::JobConfig& config) {
+  const config::Parallelism& parallelism = config.parallelism;
+  return parallelism.pipeline_parallel_expert_parallel_overlap && parallelism.pipeline_parallel_degree > 1 &&
+         parallelism.expert_parallel_degree > 1 && parallelism.fsdp_reshard_after_forward != "always";
 }
 
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh) {

@@ -32,6 +32,10 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device);
 
+// Whether a forward and a backward pass that the schedule pairs run side by side: with experts on several ranks, whose
+// exchanges one hides behind the other, and weights that stay gathered.
+bool overlaps_pairs(const config::JobConfig& config);
+
 // Whether this rank's loss and tokens count: the ranks of a tensor group have the same ones, and only the last stage
 // of a pipeline has a loss.
 bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh);

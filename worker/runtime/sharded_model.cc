@@ -3,12 +3,14 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/nn/init.h"
+#include "worker/nn/random.h"
 #include "worker/parallel/activation_checkpoint.h"
 
 namespace titan::runtime {
@@ -220,6 +222,31 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
   return sharded;
 }
 
+// Draws this rank's part where it lives: the same bits without a copy over the bus. False: the device cannot.
+static bool draw_on_device(const ShardedParameter& placed, uint64_t seed, comm::Device& device) {
+  const nn::Parameter& parameter = *placed.parameter;
+  const bool cut = parameter.init.kind == nn::Init::Kind::kTruncatedNormal;
+  if (!cut && parameter.init.kind != nn::Init::Kind::kNormal) return false;
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const nn::CutNormal normal(parameter.init.std, cut ? parameter.init.lower : -kInfinity,
+                             cut ? parameter.init.upper : kInfinity);
+  at::Tensor target = placed.value;
+  at::Tensor drawn = at::empty(target.sizes(), target.options().dtype(at::kFloat));
+  const comm::NormalBox box{.key = nn::stream_key(seed, parameter.fqn),
+                            .std = normal.std,
+                            .lower = normal.lower,
+                            .upper = normal.upper,
+                            .below = normal.below,
+                            .above = normal.above,
+                            .inside = normal.inside,
+                            .shape = parameter.global_shape,
+                            .offset = placed.global_offset(),
+                            .box = target.sizes().vec()};
+  if (!device.draw(box, drawn)) return false;
+  target.copy_(drawn);
+  return true;
+}
+
 void ShardedModel::init_weights(uint64_t seed) {
   at::NoGradGuard no_grad;
   for (ShardedParameter* placed : parameters()) {
@@ -227,7 +254,7 @@ void ShardedModel::init_weights(uint64_t seed) {
     at::Tensor target = placed->value;
     if (target.is_cpu()) {
       nn::fill_box(*placed->parameter, seed, placed->global_offset(), target);
-    } else {
+    } else if (!draw_on_device(*placed, seed, device_)) {
       at::Tensor drawn = at::empty(target.sizes(), target.options().device(at::kCPU));
       nn::fill_box(*placed->parameter, seed, placed->global_offset(), drawn);
       target.copy_(drawn);
@@ -269,6 +296,16 @@ void ShardedModel::finish_step() {
   sum_tied();
 }
 
+void ShardedModel::update(ShardUnit& unit) {
+  size_t first = 0;
+  for (const auto& one : units_) {
+    if (one.get() == &unit) break;
+    first += one->parameters().size();
+  }
+  update_(unit, first, unit.parameters().size());
+  unit.free_gradients();
+}
+
 void ShardedModel::release() {
   for (auto& unit : units_) unit->reshard();
 }
@@ -295,6 +332,7 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
     // more.
     options.reduce_once = options_.pipeline.has_value() && options_.reshard_after_forward != "always";
     options.splits_backward = share.splits_backward;
+    if (options_.early_step) options.completed = [this](ShardUnit& unit) { update(unit); };
     stages_[index] = std::make_unique<Stage>(std::move(stages[i]), std::move(options));
   }
 }

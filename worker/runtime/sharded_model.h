@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +39,7 @@ struct ShardingOptions {
   std::string reshard_after_forward = "default";  // always, never, default
   parallel::CheckpointOptions ac;
   bool cpu_offload = false;               // training.enable_cpu_offload
+  bool early_step = false;                // optimizer.early_step_in_backward: update_early() will be called.
   std::optional<PipelineShare> pipeline;  // None: this rank has all blocks, as one stage.
 };
 
@@ -64,6 +66,10 @@ class ShardedModel {
   std::vector<at::Tensor> gradients();
   // Waits until every gradient shard is complete, and frees weights kept for the step.
   void finish_step();
+  // Without a pipeline, and before the first step: in the backward pass, `update` gets the optimizer slots (their index
+  // and number) of each unit as soon as its gradients of the step are complete; then their memory goes.
+  using Update = std::function<void(const parallel::ShardUnit& unit, size_t first_slot, size_t count)>;
+  void update_early(Update update) { update_ = std::move(update); }
   // Frees gathered weights, after an evaluation.
   void release();
   // The next microbatch's gradients replace the present ones.
@@ -85,6 +91,7 @@ class ShardedModel {
   void make_stages(std::vector<std::vector<EngineBlock>> stages);
   const comm::Group* group_if_any(mesh::Axis axis) const;
   void sum_tied();
+  void update(parallel::ShardUnit& unit);
 
   model::Model model_;
   const ShardingOptions options_;
@@ -95,6 +102,7 @@ class ShardedModel {
   std::vector<nn::Block*> local_blocks_;  // Those that live here.
   std::vector<std::unique_ptr<parallel::ShardUnit>> units_;
   std::map<int, std::unique_ptr<Stage>> stages_;
+  Update update_;
 };
 
 }  // namespace titan::runtime

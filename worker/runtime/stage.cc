@@ -258,8 +258,13 @@ void Stage::deliver(size_t index, std::vector<at::Tensor> gradients, bool last) 
 
 void Stage::finish_reduction() {
   if (reducing_ == nullptr) return;
-  for (ShardUnit* unit : reducing_->units) unit->finish_reduce();
-  reducing_ = nullptr;
+  const EngineBlock& entry = *std::exchange(reducing_, nullptr);
+  for (ShardUnit* unit : entry.units) unit->finish_reduce();
+  if (!options_.completed) return;
+  for (ShardUnit* unit : entry.units) {
+    unit->finish_gradients();
+    if (unit->complete()) options_.completed(*unit);
+  }
 }
 
 void Stage::reduce() {

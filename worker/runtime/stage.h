@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/edge.h>
 
+#include <functional>
 #include <map>
 #include <vector>
 
@@ -34,6 +35,8 @@ struct StageOptions {
   // reduce(); else each microbatch's are reduced.
   bool reduce_once = false;
   bool splits_backward = false;  // input_gradient() and weight_gradient() will be called.
+  // Told of each unit as soon as its gradients of the step are complete; may be empty.
+  std::function<void(parallel::ShardUnit&)> completed;
 };
 
 // Drives consecutive blocks one by one, in visible order. Each block's forward builds its own small graph from a

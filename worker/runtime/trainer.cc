@@ -39,7 +39,9 @@ void Trainer::run_step() {
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
-  report.sum_of_squares = optim::sum_of_squares(model_->gradients()).item<double>();
+  report.sum_of_squares = config_.optimizer.early_step_in_backward
+                              ? early_squares_
+                              : optim::sum_of_squares(model_->gradients()).item<double>();
   add_commands(report);
   const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
@@ -118,6 +120,8 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
   // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   model_->forget_gradients();
+  early_squares_ = 0;
+  if (config_.optimizer.early_step_in_backward) optimizer_->begin_step();
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
   for (size_t i = 0; i < runs.size(); ++i) {
     run_ = static_cast<int64_t>(i);
@@ -137,6 +141,17 @@ void Trainer::begins(const pipeline::Action& action) {
   if (action.microbatch >= 0) context_.reporter->microbatch(run_ * pipeline_.microbatches + action.microbatch);
   if (validating_) return;
   context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
+}
+
+// One unit's optimizer step, in the middle of the backward pass: its gradients need no memory afterwards. The norm of
+// all of them comes too late to clip any.
+void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+  std::vector<at::Tensor> gradients;
+  for (const parallel::ShardedParameter& placed : unit.parameters()) {
+    if (placed.primary) gradients.push_back(placed.grad);
+  }
+  early_squares_ += optim::sum_of_squares(gradients).item<double>();
+  optimizer_->step_slots(first_slot, count, config_.optimizer.lr * schedule_->factor(schedule_step_));
 }
 
 void Trainer::add_commands(StepReport& report) {
@@ -159,9 +174,10 @@ bool Trainer::update(const StepSummary& summary) {
     context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
     return false;
   }
+  if (balance_) balance_->finish_step();
+  if (config_.optimizer.early_step_in_backward) return true;  // Done, unit by unit.
   const double factor = optim::clip_coefficient(summary.grad_norm, config_.training.max_norm);
   if (factor < 1) model_->scale_gradients(factor);
-  if (balance_) balance_->finish_step();
   optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_));
   return true;
 }

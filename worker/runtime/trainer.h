@@ -51,6 +51,7 @@ class Trainer {
   std::vector<data::Batch> fetch_batches();
   StepReport forward_backward(const std::vector<data::Batch>& batches);
   void begins(const pipeline::Action& action);
+  void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count);
   void add_commands(StepReport& report);
   bool update(const StepSummary& summary);
   void add_expert_figures(StepMetrics& figures) const;
@@ -71,6 +72,7 @@ class Trainer {
   pipeline::Schedule pipeline_;  // Of one batch of the loader.
   int64_t run_ = 0;              // Which batch of the step is under way.
   bool validating_ = false;
+  double early_squares_ = 0;  // Of the gradients that update_early() has used up.
   MicrobatchOptions microbatch_options_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;

@@ -100,8 +100,14 @@ void Trainer::build() {
   if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, mesh);
   executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
                                          [this](const pipeline::Action& action) { begins(action); });
+  if (overlaps_pairs(config_)) executor_->overlap_pairs();
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
   optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
+  if (sharding.early_step) {
+    model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+      update_early(unit, first_slot, count);
+    });
+  }
   schedule_ = value(optim::LrSchedule::create(schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
   if (context_.rank == 0) {
     for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);

@@ -123,7 +123,8 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
 int stages_per_rank(const std::string& name) { return pipeline::find_kind(name)->default_stages_per_rank; }
 
 // Four ranks, eight microbatches: the share of time in which the ranks wait is the simulator's, and zero-bubble
-// schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts.
+// schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer waits leave
+// less room for it.
 TEST(BubbleTest, IsTheSimulators) {
   std::map<std::string, double> bubbles;
   for (const pipeline::Kind& kind : pipeline::kinds()) {
@@ -132,9 +133,10 @@ TEST(BubbleTest, IsTheSimulators) {
     double busy = 0;
     for (const pipeline::RankTimeline& rank : simulated.ranks) busy += rank.busy / 4;
     const std::chrono::microseconds unit(stages_per_rank(kind.name) == 1 ? 24'000 : 12'000);
+    constexpr int kAttempts = 6;
     double bubble = 1;
-    for (int attempt = 0; attempt < 4 && bubble > simulated.bubble + 0.015; ++attempt) {
-      bubble = std::min(bubble, 1 - busy / measure(schedule, unit));
+    for (int attempt = 0; attempt < kAttempts && bubble > simulated.bubble + 0.015; ++attempt) {
+      bubble = std::min(bubble, 1 - busy / measure(schedule, unit * (1 + attempt)));
     }
     std::printf("%-22s bubble %.3f, simulated %.3f\n", kind.name.c_str(), bubble, simulated.bubble);
     EXPECT_NEAR(bubble, simulated.bubble, 0.02) << kind.name;

@@ -50,6 +50,7 @@ struct TrainingPlan {
   int stages_per_rank = 0;
   int pipeline_microbatches = 2;
   std::optional<pipeline::Schedule> own_schedule;  // Instead of a generated one.
+  bool overlap_pairs = false;
 };
 
 // A rank's part of one tensor, and where it starts in the whole.
@@ -115,6 +116,7 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
   }
   built.sharded = runtime::ShardedModel::create(std::move(model), sharding, mesh, *self.device).value();
   built.executor = std::make_unique<runtime::Executor>(built.sharded->stages(), &mesh.group(mesh::Axis::kPipeline));
+  if (plan.overlap_pairs) built.executor->overlap_pairs();
   return built;
 }
 
