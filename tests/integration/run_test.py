@@ -44,6 +44,15 @@ class Run(unittest.TestCase):
         self.assertEqual([], self.left())
         self.assertEqual([], list((self.folder / "cache/titan").iterdir()))
 
+    # Four ranks as threads take one device of the private node.
+    def test_a_mesh_in_one_process(self):
+        process = self.run_titanctl(*tiny(self.dump, steps=5, ranks=4, extra=["--comm.mode", "local_tensor"]))
+        out, err = process.communicate(timeout=60)
+        self.assertEqual(0, process.returncode, err)
+        self.assertIn("SUCCEEDED", err)
+        self.assertEqual(5, len([line for line in out.splitlines() if "loss:" in line]))
+        self.assertEqual(5, len(losses(self.dump)))
+
     def test_first_interrupt_saves_and_stops(self):
         process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)

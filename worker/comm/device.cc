@@ -5,6 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "absl/strings/str_cat.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/group.h"
@@ -37,8 +39,19 @@ class CpuDevice : public Device {
   }
 };
 
+// Beside the program, or in the bin folder next to its own, or wherever the loader looks.
+std::string cuda_library() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* folder : {".", "../bin"}) {
+    const std::filesystem::path path = program.parent_path() / folder / kCudaLibrary;
+    if (!error && std::filesystem::exists(path, error)) return path.string();
+  }
+  return kCudaLibrary;
+}
+
 absl::StatusOr<std::unique_ptr<Device>> load_cuda_device(int local_index) {
-  void* library = dlopen(kCudaLibrary, RTLD_NOW | RTLD_GLOBAL);
+  void* library = dlopen(cuda_library().c_str(), RTLD_NOW | RTLD_GLOBAL);
   if (library == nullptr) {
     return absl::UnimplementedError(absl::StrCat("resources.device = \"cuda\": cannot load ", kCudaLibrary, " (",
                                                  dlerror(), "); build with TITAN_CUDA=ON and install the CUDA wheels"));

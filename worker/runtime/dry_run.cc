@@ -108,9 +108,10 @@ class DryRun {
   void step() {
     reset_meta_peak();
     const auto on_device = at::TensorOptions().device(device_->torch_device());
-    const at::Tensor rows =
-        at::zeros({batches_.local_batch, config_.training.seq_len}, at::TensorOptions().dtype(at::kLong));
     const MicrobatchOptions options = microbatch_options(config_, spec_, *mesh_, device_->torch_device());
+    // No token ends a document: attention is over whole rows.
+    const at::Tensor rows = at::full({batches_.local_batch, config_.training.seq_len},
+                                     options.document_end == 0 ? 1 : 0, at::TensorOptions().dtype(at::kLong));
     Executor executor(model_->stages(), &mesh_->group(mesh::Axis::kPipeline));
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
     const auto tokens = [this] { return batches_.global_batch * config_.training.seq_len; };

@@ -23,6 +23,12 @@ at::Tensor where(const at::Tensor& condition, const at::Tensor& self, const at::
   return at::empty(at::infer_size(condition.sizes(), values), self.options().dtype(at::result_type(self, other)));
 }
 
+at::Tensor logical(const at::Tensor& self, const at::Tensor& other) {
+  return at::empty(at::infer_size(self.sizes(), other.sizes()), self.options().dtype(at::kBool));
+}
+
+at::Tensor logical_not(const at::Tensor& self) { return at::empty(self.sizes(), self.options().dtype(at::kBool)); }
+
 at::Tensor polar(const at::Tensor& length, const at::Tensor& /*angle*/) {
   return at::empty(length.sizes(), length.options().dtype(at::toComplexType(length.scalar_type())));
 }
@@ -51,6 +57,9 @@ void use_meta_kernels() {
     library.impl("index_select", index_select);
     library.impl("embedding_dense_backward", embedding_dense_backward);
     library.impl("where.self", where);
+    library.impl("logical_or", logical);
+    library.impl("logical_and", logical);
+    library.impl("logical_not", logical_not);
     library.impl("polar", polar);
     library.impl("bincount", bincount);
     library.impl("histc", histc);

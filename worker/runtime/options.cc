@@ -89,9 +89,9 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   // One process of the rank table stands for all ranks of a job that needs no others.
   const bool one_process = job.mode != CommMode::kProcesses;
   job.world = one_process ? job.config.resources.ranks : static_cast<int>(launch.ranks.size());
-  if (options.world && *options.world != job.world) {
+  if (options.world && *options.world != static_cast<int>(launch.ranks.size())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--world ", *options.world, ": the launch file has ", job.world, " ranks"));
+        absl::StrCat("--world ", *options.world, ": the launch file has ", launch.ranks.size(), " ranks"));
   }
   job.rank = options.rank.value_or(0);
   if (job.rank >= job.world) {

@@ -128,6 +128,7 @@ ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub
   context.device = hub ? comm::make_local_device(hub)
                        : value(comm::make_device(job.config.resources.device, job.local_rank),
                                rank_protocol::kExitBadConfig, "DEVICE");
+  if (job.config.debug.seed && !hub) context.device->seed(static_cast<uint64_t>(*job.config.debug.seed));
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
   rendezvous(job, hub, context);
