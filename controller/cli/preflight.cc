@@ -43,6 +43,7 @@ class Checker {
   std::vector<config::Problem> check() {
     check_dump_folder();
     check_schedule();
+    check_library();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset_path);
     if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
@@ -101,6 +102,14 @@ class Checker {
     if (plan.ok()) return;
     const std::string message(plan.status().message());
     bad(key, path, absl::StartsWith(message, key + ": ") ? message.substr(key.size() + 2) : message);
+  }
+
+  // What is in it, only a rank can tell.
+  void check_library() {
+    const std::string& path = config_.experimental.custom_import;
+    std::error_code error;
+    if (path.empty() || fs::is_regular_file(path, error)) return;
+    missing("experimental.custom_import", path, "no such file");
   }
 
   void check_tokenizer() {

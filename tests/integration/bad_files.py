@@ -98,6 +98,8 @@ CASES = [
     ("dump folder is a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out"], "job.dump_folder", ["is a file"]),
     ("dump folder under a file", lambda f: ["--job.dump_folder", _write(f / "x/out", "") / "out/run"], "job.dump_folder",
      ["is a file", "cannot be made"]),
+    ("library of models missing", lambda f: ["--experimental.custom_import", _write(f / "mine/model.so", "") / "modle.so"],
+     "experimental.custom_import", ["no such file", "did you mean", "model.so?"]),
     ("pipeline schedule missing", lambda f: _pipeline(_write(f / "mine/order.csv", "0F0") / "ordre.csv"),
      "parallelism.pipeline_parallel_schedule_csv", ["no such file", "did you mean", "order.csv?"]),
     ("pipeline schedule with an unknown cell", lambda f: _schedule(f, "0F0,0F1,0B0,0B1\n1F0,1G0,1F1,1B1\n"),

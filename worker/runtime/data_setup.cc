@@ -1,16 +1,16 @@
 #include "worker/runtime/data_setup.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/models/registry.h"
 #include "common/status/status.h"
 #include "worker/data/datasets.h"
+#include "worker/model/registry.h"
 
 namespace titan::runtime {
 namespace {
 
 // A token beyond the embedding would fail in the middle of a step.
 absl::Status check_vocabulary(const config::Model& model, const data::Loader& loader) {
-  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, models::find(model.name, model.flavor));
+  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(model.name, model.flavor));
   if (loader.max_token_id() < spec.vocab_size) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("model.hf_assets_path: the tokenizer in ", model.hf_assets_path,
                                                  " has tokens up to ", loader.max_token_id(), ", but ", model.name, " ",

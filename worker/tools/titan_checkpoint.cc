@@ -3,8 +3,8 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "common/models/registry.h"
 #include "common/status/status.h"
+#include "worker/model/registry.h"
 #include "worker/tools/offline.h"
 
 namespace {
@@ -14,9 +14,11 @@ using titan::storage::posix_files;
 struct ModelFlags {
   std::string name = "llama3";
   std::string flavor = "debugmodel";
+  std::string library;
   void add(CLI::App& command) {
     command.add_option("--model", name, "Model family, as model.name of the job")->capture_default_str();
     command.add_option("--flavor", flavor, "Its size, as model.flavor of the job")->capture_default_str();
+    command.add_option("--library", library, "Library that brings it, as experimental.custom_import of the job");
   }
 };
 
@@ -78,7 +80,8 @@ int main(int argc, char** argv) {
 
   if (*inspect) return finish(titan::tools::inspect(posix_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(posix_files(), path, std::cout));
-  const absl::StatusOr<titan::models::ModelSpec> spec = titan::models::find(model.name, model.flavor);
+  const absl::StatusOr<titan::models::ModelSpec> spec =
+      titan::model::find_spec(model.name, model.flavor, model.library);
   if (!spec.ok()) return finish(spec.status());
   if (*out) return finish(titan::tools::export_step(posix_files(), path, target, *spec, options, std::cout));
   return finish(titan::tools::import_weights(posix_files(), path, target, *spec, std::cout));

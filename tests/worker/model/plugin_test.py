@@ -10,13 +10,15 @@ import sys
 import tempfile
 import unittest
 
+import safetensors
+
 sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "worker", "runtime"))
 from titan_rank_test import Ranks, losses  # noqa: E402
 
 SOURCE = pathlib.Path(os.environ["TITAN_SOURCE"])
 BUILD = pathlib.Path(os.environ["TITAN_BIN"]).parent
 EXAMPLE = SOURCE / "tests/worker/model/plugin/parallel_block.cc"
-FLOAT64 = ["--training.dtype", "float64", "--training.steps", "3", "--checkpoint.no_enable"]
+FLOAT64 = ["--training.dtype", "float64", "--training.steps", "3"]
 
 
 def compile_c(folder, name, code):
@@ -43,7 +45,7 @@ class PluginTest(unittest.TestCase):
         ranks = Ranks(str(self.folder / name), world, ["--experimental.custom_import", self.library, *extra])
         return ranks, ranks.wait()
 
-    def train(self, name, world, extra=()):
+    def train(self, name, world, extra=("--checkpoint.no_enable",)):
         ranks, codes = self.run_ranks(
             name, world, ["--model.name", "parallel_block", "--model.flavor", "tiny", *FLOAT64, *extra])
         self.assertEqual(codes, [0] * world, "\n".join(ranks.outputs))
@@ -54,9 +56,21 @@ class PluginTest(unittest.TestCase):
         self.assertEqual(sorted(one), [1, 2, 3])
         for name, extra in {"fsdp": [], "tp": ["--parallelism.tensor_parallel_degree", "2"],
                             "cp": ["--parallelism.context_parallel_degree", "2"]}.items():
-            split = self.train(name, 2, extra)
+            split = self.train(name, 2, [*extra, "--checkpoint.no_enable"])
             for step, loss in one.items():
                 self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
+
+    def test_its_weights_leave_as_a_hugging_face_folder(self):
+        self.train("saved", 1, [])
+        target = self.folder / "exported"
+        subprocess.run([BUILD / "bin/titan-checkpoint", "export", self.folder / "saved/checkpoint/step-3", target,
+                        "--model", "parallel_block", "--flavor", "tiny", "--library", self.library], check=True)
+        with safetensors.safe_open(next(target.glob("*.safetensors")), "pt") as weights:
+            names = set(weights.keys())
+        self.assertEqual(len(names), 3 + 2 * 8)
+        self.assertLessEqual({"transformer.wte.weight", "transformer.h.1.ln_1.weight", "transformer.h.0.mlp.up_proj.weight"},
+                             names)
+        self.assertEqual(json.loads((target / "config.json").read_text())["model_type"], "parallel_block")
 
     def refusal(self, library, extra=()):
         ranks = Ranks(str(self.folder / "refused"), 1,

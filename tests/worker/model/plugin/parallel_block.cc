@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/model/decoder/inits.h"
 #include "worker/model/decoder/options.h"
+#include "worker/model/hf_names.h"
 #include "worker/model/plugin.h"
 #include "worker/parallel/context.h"
 #include "worker/parallel/tensor.h"
@@ -92,8 +93,26 @@ models::ModelSpec tiny() {
   return spec;
 }
 
+// How its weights are called in Hugging Face folders; without this such folders are neither read nor written.
+model::HfNames names(const models::ModelSpec&) {
+  model::HfNames names{{"tok_embeddings.weight", "transformer.wte.weight"},
+                       {"layers.{}.norm.weight", "transformer.h.{}.ln_1.weight"},
+                       {"norm.weight", "transformer.ln_f.weight"},
+                       {"output.weight", "lm_head.weight"}};
+  model::add_attention_projections(names, "transformer.", /*bias=*/false);
+  model::add_swiglu(names, "layers.{}.feed_forward", "transformer.h.{}.mlp");
+  return names;
+}
+
+nlohmann::json config(const models::ModelSpec& spec, int64_t /*seq_len*/) {
+  return model::common_config(spec, "ParallelBlockForCausalLM", "parallel_block");
+}
+
 std::vector<model::PluginFamily> families() {
-  return {{.name = "parallel_block", .flavors = {tiny()}, .build = build}};
+  return {{.name = "parallel_block",
+           .flavors = {tiny()},
+           .build = build,
+           .hf = model::HfFamily{"parallel_block", names, config}}};
 }
 
 }  // namespace
