@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "worker/nn/random_math.h"
+#include "common/random/random_math.h"
 
 namespace titan::nn {
 namespace {
@@ -20,11 +20,11 @@ namespace {
   for (int round = 0; round < 10; ++round) {
     for (int i = 0; i < kPhiloxBlocks; ++i) {
       uint32_t one[4] = {word[0][i], word[1][i], word[2][i], word[3][i]};
-      philox_round(one, k0, k1);
+      random::philox_round(one, k0, k1);
       for (int w = 0; w < 4; ++w) word[w][i] = one[w];
     }
-    k0 += kPhiloxKey0;
-    k1 += kPhiloxKey1;
+    k0 += random::kPhiloxKey0;
+    k1 += random::kPhiloxKey1;
   }
 }
 
@@ -57,8 +57,9 @@ __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, 
   philox_rounds(key, static_cast<uint64_t>(chunk) * kPhiloxBlocks, word);
   for (int w = 0; w < 4; ++w) {
     for (int i = 0; i < kPhiloxBlocks; ++i) {
-      out[w * kPhiloxBlocks + i] = cut_normal(word[w][i], distribution.std, distribution.lower, distribution.upper,
-                                              distribution.below, distribution.above, distribution.inside);
+      out[w * kPhiloxBlocks + i] =
+          random::cut_normal(word[w][i], distribution.std, distribution.lower, distribution.upper, distribution.below,
+                             distribution.above, distribution.inside);
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "worker/nn/random_math.h"
+#include "common/random/random_math.h"
 
 #include <gtest/gtest.h>
 
@@ -19,8 +19,8 @@ TEST(RandomMathTest, OneElementIsTheChunksElement) {
       float expected[kChunk];
       draw_chunk(key, chunk, normal, expected);
       for (int64_t i = 0; i < kChunk; ++i) {
-        EXPECT_EQ(element(key, chunk * kChunk + i, normal.std, normal.lower, normal.upper, normal.below, normal.above,
-                          normal.inside),
+        EXPECT_EQ(random::element(key, chunk * kChunk + i, normal.std, normal.lower, normal.upper, normal.below,
+                                  normal.above, normal.inside),
                   expected[i])
             << "element " << i << " of chunk " << chunk;
       }

@@ -1,8 +1,8 @@
 // Initial weights on the device, the same bits as nn::draw_chunk makes on the CPU: compiled without fused multiply-add,
 // with exact square roots.
 
+#include "common/random/random_math.h"
 #include "worker/comm/cuda/draw.h"
-#include "worker/nn/random_math.h"
 
 namespace titan::comm {
 namespace {
@@ -15,7 +15,7 @@ __global__ void draw_kernel(DrawPlan plan, float* out) {
       number += rest % plan.box[dim] * plan.stride[dim];
       rest /= plan.box[dim];
     }
-    out[i] = nn::element(plan.key, number, plan.std, plan.lower, plan.upper, plan.below, plan.above, plan.inside);
+    out[i] = random::element(plan.key, number, plan.std, plan.lower, plan.upper, plan.below, plan.above, plan.inside);
   }
 }
 

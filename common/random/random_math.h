@@ -13,7 +13,7 @@
 #define TITAN_ON_DEVICE [[gnu::always_inline]] inline
 #endif
 
-namespace titan::nn {
+namespace titan::random {
 
 TITAN_ON_DEVICE uint32_t bits_of(float value) {
   uint32_t bits;
@@ -77,7 +77,7 @@ TITAN_ON_DEVICE float upper_quantile(float tail) {
   return 1.41421356f * (w < 5.0f ? p : q) * x;
 }
 
-// A word of Philox as a number of the cut normal distribution; see nn::CutNormal for the parameters.
+// A word of Philox as a number of the cut normal distribution; the parameters are those of CutNormal in worker/nn.
 TITAN_ON_DEVICE float cut_normal(uint32_t word, float std, float lower, float upper, float below, float above,
                                  float inside) {
   constexpr float kScale = 1.0f / 2147483648.0f;
@@ -124,4 +124,4 @@ TITAN_ON_DEVICE float element(uint64_t key, int64_t index, float std, float lowe
   return cut_normal(word[place / 16], std, lower, upper, below, above, inside);
 }
 
-}  // namespace titan::nn
+}  // namespace titan::random
