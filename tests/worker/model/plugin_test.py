@@ -55,7 +55,8 @@ class PluginTest(unittest.TestCase):
         one = self.train("one", 1)
         self.assertEqual(sorted(one), [1, 2, 3])
         for name, extra in {"fsdp": [], "tp": ["--parallelism.tensor_parallel_degree", "2"],
-                            "cp": ["--parallelism.context_parallel_degree", "2"]}.items():
+                            "cp": ["--parallelism.context_parallel_degree", "2"],
+                            "pp": ["--parallelism.pipeline_parallel_degree", "2"]}.items():
             split = self.train(name, 2, [*extra, "--checkpoint.no_enable"])
             for step, loss in one.items():
                 self.assertAlmostEqual(split[step], loss, delta=1e-10, msg=f"{name}, step {step}")
