@@ -104,6 +104,12 @@ void Trainer::build() {
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
   optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
   if (sharding.early_step) {
+    if (context_.rank == 0) {
+      context_.reporter->warning(
+          "training.max_norm has no effect with optimizer.early_step_in_backward: weights are updated before the norm "
+          "of "
+          "all gradients is known");
+    }
     model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
       update_early(unit, first_slot, count);
     });

@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -166,6 +167,45 @@ class TitanRankTest(unittest.TestCase):
         for name, (world, (replicate, shard)) in meshes.items():
             curve = self.finish(name, world, extra + ["--parallelism.data_parallel_replicate_degree", replicate,
                                                       "--parallelism.data_parallel_shard_degree", shard])
+            for step, loss in one.items():
+                self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
+
+    def test_pipeline_over_processes_equals_one_rank_and_resumes_there(self):
+        # Accumulation (two runs of a schedule a step), split backward passes and validation.
+        extra = ["--training.dtype", "float64", "--training.global_batch_size", "4", "--training.steps", "6",
+                 "--validation.enable", "--validation.freq", "6", "--validation.seq_len", "64"]
+        one = self.finish("one4", 1, extra)
+        staged = extra + ["--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "2",
+                          "--parallelism.pipeline_parallel_schedule", "ZBVZeroBubble"]
+        two = Ranks(self.folder("stages"), 2, staged)
+        two.wait_for_step(2)
+        two.processes[1].send_signal(signal.SIGTERM)
+        self.assertEqual(two.wait(), [16, 16], "\n".join(two.outputs))
+        for rank in (0, 1):  # The first stage's rank has no loss of its own.
+            self.assertIn("loss: %8.5f" % one[1], re.sub(r"\x1b\[[0-9;]*m", "", two.outputs[rank]))
+        last = Ranks(two.folder, 1, extra)
+        self.assertEqual(last.wait(), [0], "\n".join(last.outputs))
+        curve = losses(two.folder)
+        self.assertEqual(sorted(curve), sorted(one))
+        for step, loss in one.items():
+            self.assertAlmostEqual(curve[step], loss, delta=1e-9)
+
+    def test_killed_stage_ends_the_others(self):
+        ranks = Ranks(self.folder("stage-killed"), 2, [
+            "--training.steps", "100000", "--checkpoint.no_enable", "--training.local_batch_size", "2",
+            "--parallelism.pipeline_parallel_degree", "2"])
+        ranks.wait_for_step(2)
+        ranks.processes[1].kill()
+        self.assertEqual(ranks.wait(20), [12, -signal.SIGKILL], ranks.outputs[0])
+        self.assertEqual(ranks.events(0, "error")[-1]["reason"], "PEER_LOST")
+
+    def test_early_steps_and_offload_change_no_number(self):
+        extra = ["--training.dtype", "float64", "--training.steps", "3", "--training.max_norm", "1e9"]
+        one = self.finish("late", 1, extra)
+        for name, flags in {"early": ["--optimizer.early_step_in_backward"],
+                            "offloaded": ["--training.enable_cpu_offload", "--optimizer.early_step_in_backward"],
+                            "both passes": ["--training.enable_cpu_offload"]}.items():
+            curve = self.finish(name, 2, extra + flags)
             for step, loss in one.items():
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
