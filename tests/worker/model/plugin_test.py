@@ -73,6 +73,16 @@ class PluginTest(unittest.TestCase):
                              names)
         self.assertEqual(json.loads((target / "config.json").read_text())["model_type"], "parallel_block")
 
+    def test_goes_through_the_daemons(self):
+        """titanctl and the controller cannot look into the library: they accept its model, and its path becomes absolute."""
+        words = [SOURCE / "configs/llama3_tiny.toml", "--model.name", "parallel_block", "--model.flavor", "tiny",
+                 "--experimental.custom_import", "my_model.so", "--job.dump_folder", self.folder / "daemons",
+                 "--training.steps", "2", "--training.seq_len", "64", "--lr_scheduler.warmup_steps", "1",
+                 "--validation.no_enable", "--nproc", "2", "--parallelism.tensor_parallel_degree", "2"]
+        for verb in ("validate", "run"):
+            done = subprocess.run([BUILD / "bin/titanctl", verb, *words], cwd=self.folder, capture_output=True, text=True)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
     def refusal(self, library, extra=()):
         ranks = Ranks(str(self.folder / "refused"), 1,
                       ["--experimental.custom_import", library, "--model.name", "parallel_block",
