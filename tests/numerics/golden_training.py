@@ -24,6 +24,10 @@ DENSE = {"qwen3"}
 MOE_LOSS_LIMIT, MOE_NORM_LIMIT, BIAS_LIMIT = 1e-3, 1e-2, 0.3
 SHORT = {**COMMON, "training.seq_len": 128}
 
+# Of GPT-OSS: another library's sums differ in more places, Adam's first steps make signs of the smallest gradients, and the routers
+# amplify what differs (measured with 8e-4: 5e-4 in the loss, 9.7e-3 in the norm).
+SLOW = 1e-4
+
 # name -> flags, ranks, and data-parallel ranks
 MESHES = {"1 rank": ({}, 1, 1),
           "FSDP 2": ({"parallelism.data_parallel_shard_degree": 2}, 2, 2),
@@ -36,7 +40,7 @@ def train_in_transformers(out, weights, seed):
     with open(out / "log", "wb") as log:
         done = subprocess.run([sys.executable, SOURCE / "tests/peer/transformers_train.py", "--out", out, "--weights", weights,
                                "--seed", str(seed), "--steps", str(STEPS), "--rows", str(ROWS), "--seq-len",
-                               str(SHORT["training.seq_len"]), "--assets", ASSETS], stdout=log, stderr=subprocess.STDOUT)
+                               str(SHORT["training.seq_len"]), "--learning-rate", str(SLOW), "--assets", ASSETS], stdout=log, stderr=subprocess.STDOUT)
     if done.returncode:
         sys.exit(f"transformers failed:\n{(out / 'log').read_text(errors='replace')[-4000:]}")
 
@@ -82,6 +86,7 @@ def compare(report, model, folder, options):
                            "training.local_batch_size": ROWS // data_parallel, "checkpoint.enable": True,
                            "checkpoint.initial_load_path": str(weights), "checkpoint.initial_load_in_hf": True,
                            "checkpoint.enable_first_step_checkpoint": True, "checkpoint.interval": STEPS + 1,
+                           **({"optimizer.lr": SLOW} if model == "gpt_oss" else {}),
                            **({"training.dataloader.order": order} if order else {})}, world).wait(600)
             check = compare_run if model in DENSE else compare_steps
             check(report, f"{model}, {mesh}", run, peer, *limits)

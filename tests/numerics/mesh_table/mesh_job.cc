@@ -3,6 +3,7 @@
 #include <stdexcept>
 
 #include "common/config/pipeline.h"
+#include "tests/testing/allocation_meter.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/model/decoder/decoder.h"
@@ -49,13 +50,16 @@ class RankJob {
         require(runtime::build_model(config, job.spec, config.training.seq_len, mesh_)),
         require(runtime::sharding_options(config, job.spec, plan, mesh_)), mesh_, *self.device));
     model_->init_weights(7);
-    executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline));
+    executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline), [this](const pipeline::Action& action) {
+      if (job_.begins) job_.begins(self_.rank, action, meter_.begin() - at_rest_);
+    });
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
   }
 
   RankRecord run() {
     RankRecord record;
+    record.initial = pieces(/*gradients=*/false);
     for (int step = 0; step < job_.steps; ++step) {
       forward_backward(step, record);
       if (step == 0) record.gradients = pieces(/*gradients=*/true);
@@ -83,6 +87,8 @@ class RankJob {
     const int64_t tokens = nn::count_valid(rows_of_step(job_, step, 0, job_.global_batch).labels).item<int64_t>();
     const comm::LedgerCounts before = self_.ledger.counts();
     const FlopCounter flops;
+    const AllocationMeter::Scope metered(meter_);
+    at_rest_ = meter_.begin();
     model_->forget_gradients();
     loss_ = at::zeros({}, at::kDouble);
     for (int64_t row = 0; row < rows; row += batch_rows) {
@@ -131,6 +137,8 @@ class RankJob {
   std::unique_ptr<optim::Optimizer> optimizer_;
   runtime::MicrobatchOptions options_;
   at::Tensor loss_;
+  AllocationMeter meter_;
+  int64_t at_rest_ = 0;
 };
 
 }  // namespace

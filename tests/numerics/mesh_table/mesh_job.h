@@ -1,11 +1,13 @@
 #pragma once
 
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/config/job_config.h"
 #include "common/models/model_spec.h"
+#include "common/pipeline/schedule.h"
 #include "worker/comm/ledger.h"
 
 // A few training steps of a small model on any mesh, ranks as threads of this process, through the same code as
@@ -18,6 +20,9 @@ struct MeshJob {
   int world = 1;
   int64_t global_batch = 8;
   int steps = 5;
+  // Told of every piece of work of a rank before it begins, with the bytes that the rank allocated since the step
+  // began and still holds. May be empty.
+  std::function<void(int rank, const pipeline::Action&, int64_t live)> begins;
 };
 
 // This rank's piece of a parameter, or of its gradient.
@@ -27,6 +32,7 @@ struct Piece {
 };
 
 struct RankRecord {
+  std::map<std::string, Piece> initial;
   std::vector<double> losses;  // Of each step, over all ranks.
   std::vector<double> norms;
   std::map<std::string, Piece> gradients;  // Of the first step.

@@ -76,6 +76,15 @@ void expect_complete(const RankRecord& reference, const std::vector<RankRecord>&
   }
 }
 
+// Every rank starts from the same bits as one rank.
+void expect_same_start(const RankRecord& reference, const std::vector<RankRecord>& world) {
+  for (const RankRecord& rank : world) {
+    for (const auto& [fqn, piece] : rank.initial) {
+      EXPECT_TRUE(piece.value.equal(piece_of(reference.initial.at(fqn).value, piece))) << "initial " << fqn;
+    }
+  }
+}
+
 void expect_closed_form(const MeshJob& job, const std::vector<RankRecord>& world) {
   for (int rank = 0; rank < job.world; ++rank) {
     const ClosedForm expected = closed_form(job, rank, world);
@@ -130,11 +139,13 @@ TEST_P(MeshTableTest, EqualsOneRankAndItsClosedForm) {
   EXPECT_LE(in_double.gradient, kExact);
   EXPECT_LE(in_double.value, kExact);
   expect_complete(exact, world);
+  expect_same_start(exact, world);
   if (row.closed_form) expect_closed_form(job, world);
 
   job.config.training.dtype = "float32";
   world = run_mesh_job(job);
   const Differences in_float = compare(reference_of(row, "float32"), world);
+  expect_same_start(reference_of(row, "float32"), world);
   EXPECT_LE(in_float.first_loss, kFirstStep);
   EXPECT_LE(in_float.loss, job.spec.moe ? kAllStepsExperts : kAllSteps);
   if (row.closed_form) expect_closed_form(job, world);
@@ -152,18 +163,24 @@ std::string test_name(const ::testing::TestParamInfo<MeshRow>& info) {
 
 INSTANTIATE_TEST_SUITE_P(Rows, MeshTableTest, ::testing::ValuesIn(mesh_rows()), test_name);
 
+// Puts the table behind the marker of a page, in place of what stood there.
 void write_markdown(const std::string& path) {
-  std::ofstream file(path);
-  file << "| mesh | torchtitan's test | fp64 loss | fp64 gradients | fp64 weights | fp32 loss, step 1 | fp32 loss | "
-          "fp32 norm "
-          "|\n|---|---|---|---|---|---|---|---|\n";
+  constexpr char kMarker[] = "<!-- What follows is written by mesh_table_test --markdown. -->\n";
+  std::ifstream old_page(path);
+  std::string page((std::istreambuf_iterator<char>(old_page)), {});
+  const size_t place = page.find(kMarker);
+  if (place != std::string::npos) page.resize(place);
+  absl::StrAppend(&page, kMarker,
+                  "| mesh | torchtitan's test | fp64 loss | fp64 gradients | fp64 weights | fp32 loss, step 1 "
+                  "| fp32 loss | fp32 norm |\n|---|---|---|---|---|---|---|---|\n");
   for (const MeshRow& row : mesh_rows()) {
     const auto found = measured().find(row.name);
     if (found == measured().end()) continue;
     const auto& [d, f] = found->second;
-    file << absl::StrFormat("| %s | %s | %.1e | %.1e | %.1e | %.1e | %.1e | %.1e |\n", row.name, row.covers, d.loss,
-                            d.gradient, d.value, f.first_loss, f.loss, f.norm);
+    absl::StrAppend(&page, absl::StrFormat("| %s | %s | %.1e | %.1e | %.1e | %.1e | %.1e | %.1e |\n", row.name,
+                                           row.covers, d.loss, d.gradient, d.value, f.first_loss, f.loss, f.norm));
   }
+  std::ofstream(path) << page;
 }
 
 }  // namespace
