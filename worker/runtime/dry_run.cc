@@ -99,7 +99,9 @@ class DryRun {
                      kExitBadConfig, "BATCH_SIZE");
     model::Model model = value(build_model(config_, spec_, config_.training.seq_len, *mesh_), kExitBadConfig, "MODEL");
     sharding_ = value(sharding_options(config_, spec_, plan_, *mesh_), kExitBadConfig, "SHARDING");
+    sharding_.cpu_offload = false;  // Copies to the host need values. describe_rank() says where the shards would be.
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
+    if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
   }
@@ -139,7 +141,8 @@ class DryRun {
               {"dp_replicate", place.dp_replicate},
               {"dp_shard", place.dp_shard},
               {"cp", place.cp},
-              {"tp", place.tp}}}};
+              {"tp", place.tp}}},
+            {"shards_on_host", config_.training.enable_cpu_offload}};
   }
 
   ordered_json parameters() {
@@ -157,7 +160,7 @@ class DryRun {
     int64_t parameters = 0, gradients = 0, optimizer = 0, buffers = 0;
     for (const auto* placed : model_->parameters()) {
       parameters += bytes_of(placed->value);
-      gradients += bytes_of(placed->grad);
+      if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
     }
     for (const optim::SlotState& state : optimizer_->states()) {
       optimizer += bytes_of(state.exp_avg) + bytes_of(state.exp_avg_sq);
@@ -243,6 +246,9 @@ std::string describe_dry_run(const ordered_json& result) {
       parameters["model"].get<int64_t>(), parameters["here"].get<int64_t>(), parameters["shard"].get<int64_t>());
   for (const auto& [name, bytes] : result["bytes"].items()) {
     absl::StrAppendFormat(&text, "  %-12s %s\n", name, amount(bytes.get<int64_t>()));
+  }
+  if (result["shards_on_host"].get<bool>()) {
+    absl::StrAppend(&text, "  of standing and peak, parameters, gradients and optimizer are in the host's memory\n");
   }
   absl::StrAppend(&text, "collectives of one step:\n");
   for (const auto& [name, entry] : result["collectives"].items()) {

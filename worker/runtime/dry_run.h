@@ -10,6 +10,7 @@ namespace titan::runtime {
 // comm.mode = "fake_backend": builds rank job.rank of a world of any size on tensors without memory and runs one
 // optimizer step without peers. The result says what the rank would hold and send:
 //   rank, world, model, flavor, coordinate {pp, dp_replicate, ...}
+//   shards_on_host: with CPU offload; the bytes below count them all the same
 //   parameters: {model, here (of this rank's stages, after tensor and expert parallelism), shard (of this rank)}
 //   bytes: {parameters, gradients, optimizer, buffers, block_edges (activations between blocks kept for the backward
 //           pass, at most), peak (everything, at most, during the step)}

@@ -63,6 +63,31 @@ class DryRun(unittest.TestCase):
     def test_experts(self):
         self.same_traffic({"fsdp": 4, "ep": 2}, *MOE)
 
+    @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG=1: a minute")
+    def test_other_ways_to_split_and_to_save_memory(self):
+        rows = ["--training.local_batch_size", "4"]
+        schedule = "--parallelism.pipeline_parallel_schedule"
+        for mesh, extra in [
+                ({"tp": 2, "fsdp": 2}, ["--parallelism.enable_async_tensor_parallel"]),
+                ({"tp": 2, "fsdp": 2}, ["--parallelism.no_enable_sequence_parallel"]),
+                ({"tp": 2, "fsdp": 2}, ["--activation_checkpoint.mode", "selective",
+                                        "--activation_checkpoint.selective_ac_option", "op"]),
+                ({"fsdp": 4}, ["--activation_checkpoint.mode", "memory_budget", "--activation_checkpoint.memory_budget", "0.4"]),
+                ({"fsdp": 4}, ["--training.enable_cpu_offload"]),
+                ({"fsdp": 4}, ["--optimizer.early_step_in_backward"]),
+                ({"pp": 2, "tp": 2}, [*rows, schedule, "ZBVZeroBubble"]),
+                ({"pp": 2, "fsdp": 2}, [*rows, schedule, "DualPipeV"]),
+                ({"cp": 2, "fsdp": 2}, ["--parallelism.context_parallel_rotate_method", "alltoall"]),
+                ({"fsdp": 2, "tp": 2, "ep": 4, "etp": 1}, MOE),
+                ({"fsdp": 2, "tp": 2, "ep": 2, "etp": 2}, MOE),
+                ({"fsdp": 2, "cp": 2, "ep": 4}, MOE),
+                ({"pp": 2, "fsdp": 2, "ep": 2}, MOE + rows),
+                ({"fsdp": 2, "tp": 2}, ["--model.name", "llama4", "--debug.moe_force_load_balance"]),
+                ({"fsdp": 2, "tp": 2}, ["--model.name", "gpt_oss", "--debug.moe_force_load_balance"]),
+                ({"fsdp": 2, "pp": 2}, ["--model.name", "qwen3", *rows])]:
+            with self.subTest(mesh=mesh, extra=extra):
+                self.same_traffic(mesh, *extra)
+
     # 405B, rank 0 of 512, in seconds. A rank of the first stage holds its share of that stage.
     def test_a_large_job_needs_no_memory(self):
         result = dry(512, 0, ["--model.flavor", "405B", "--training.seq_len", "8192", "--training.local_batch_size", "16",
