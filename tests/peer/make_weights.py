@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 
-import torchtitan_cpu  # noqa: F401
+import torchtitan_cpu
 
 import torch
 from safetensors.torch import save_file
@@ -19,6 +19,8 @@ def make_weights(out, flavor="debugmodel", seed=0, gain=5.0, name="llama3"):
     """Writes OUT/model.safetensors and its index; returns the file's SHA-256."""
     from torchtitan.protocols.train_spec import get_train_spec
 
+    if name != "llama3":
+        torchtitan_cpu.install_models()
     spec = get_train_spec(name)
     model_args = spec.model_args[flavor]
     model_args.moe_impl = "standard"

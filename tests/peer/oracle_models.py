@@ -7,7 +7,7 @@ stretched inside the sequence, windows and blocks are shorter than it, groups li
 
 import dataclasses
 
-import torchtitan_cpu  # noqa: F401
+import torchtitan_cpu
 
 import torch
 
@@ -64,6 +64,7 @@ class Oracle:
 def _torchtitan(family, flavor, spec, **changes):
     from torchtitan.protocols.train_spec import get_train_spec
 
+    torchtitan_cpu.install_models()
     train = get_train_spec(family)
     arguments = dataclasses.replace(train.model_args[flavor], max_seq_len=SEQ_LEN, vocab_size=VOCABULARY, **changes)
     arguments.moe_impl = "standard"

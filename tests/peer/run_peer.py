@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 
-import torchtitan_cpu  # noqa: F401
+import torchtitan_cpu
 
 import torch
 
@@ -134,6 +134,8 @@ def sha256(path):
 
 def run_rank(options):
     torch.set_num_threads(options.threads)
+    if options.name != "llama3":
+        torchtitan_cpu.install_models()
     from torchtitan import train
     from torchtitan.config import ConfigManager
     from torchtitan.tools.logging import init_logger

@@ -2,7 +2,7 @@
 
 torchtitan looks for an accelerator when it is imported and calls a few functions of its device module that torch.cpu lacks;
 FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1; its mixture of experts
-counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well.
+counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well (install_models).
 
 Three of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
 its adapter, so that a load leaves them at random; Qwen3's training never updates the bias that balances the experts; and DeepSeek's
@@ -58,8 +58,9 @@ def _install():
     torch.histc = lambda x, *args, **named: histc(x.float(), *args, **named).to(x.dtype)
 
 
-def _install_models():
-    """Needs torchtitan, which must not be imported before _install() has run."""
+@functools.cache
+def install_models():
+    """For models other than Llama 3. Apart, because it imports them all, which takes seconds that torchtitan itself does not take."""
     import torchtitan.models.moe.kernels as kernels
     import torchtitan.models.moe.utils as utils
     import torchtitan.models.qwen3 as qwen3
@@ -91,4 +92,3 @@ def _install_models():
 
 
 _install()
-_install_models()
