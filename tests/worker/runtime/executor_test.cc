@@ -123,8 +123,8 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
 int stages_per_rank(const std::string& name) { return pipeline::find_kind(name)->default_stages_per_rank; }
 
 // Four ranks, eight microbatches: the share of time in which the ranks wait is the simulator's, and zero-bubble
-// schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer waits leave
-// less room for it.
+// schedules wait less than 1F1B. A busy machine only adds time, so the best of a few runs counts, and longer waits
+// leave less room for it.
 TEST(BubbleTest, IsTheSimulators) {
   std::map<std::string, double> bubbles;
   for (const pipeline::Kind& kind : pipeline::kinds()) {
