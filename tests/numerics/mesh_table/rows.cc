@@ -1,10 +1,12 @@
 #include "tests/numerics/mesh_table/rows.h"
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "common/models/registry.h"
+#include "common/pipeline/generators.h"
 
 namespace titan::testing {
 namespace {
@@ -74,7 +76,9 @@ class Table {
     parallelism.expert_parallel_degree = degrees.ep;
     parallelism.expert_tensor_parallel_degree = degrees.etp;
     for (const Change& change : changes) change(config);
-    rows_.push_back(std::move(row));
+    const bool is_known =
+        std::any_of(rows_.begin(), rows_.end(), [&](const MeshRow& one) { return one.name == row.name; });
+    if (!is_known) rows_.push_back(std::move(row));
   }
   std::vector<MeshRow> take() { return std::move(rows_); }
 
@@ -221,6 +225,26 @@ void further_rows(Table& table) {
   table.add("qwen3_moe", {.shard = 8, .ep = 8}, "", "");
 }
 
+// Every schedule beside every other axis.
+void schedule_rows(Table& table) {
+  const std::string llama = "llama3", deepseek = "deepseek_v3";
+  for (const pipeline::Kind& kind : pipeline::kinds()) {
+    const Change chosen = schedule(kind.name);
+    table.add(llama, {.pp = 2, .replicate = 2}, kind.name, "", {chosen});
+    table.add(llama, {.pp = 2, .shard = 2}, kind.name, "", {chosen});
+    table.add(llama, {.pp = 2, .cp = 2}, kind.name, "", {chosen});
+    table.add(llama, {.pp = 2, .tp = 2}, kind.name, "", {chosen});
+    table.add(llama, {.pp = 2, .tp = 2}, kind.name + ", no sequence parallelism", "", {chosen, no_sequence_parallel()});
+    table.add(deepseek, {.pp = 2, .shard = 2, .ep = 2}, kind.name, "", {chosen});
+    table.add(deepseek, {.pp = 2, .tp = 2, .ep = 2, .etp = 1}, kind.name, "", {chosen});
+  }
+  table.add(deepseek, {.replicate = 2, .shard = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
+  table.add(deepseek, {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "no sequence parallelism", "",
+            {no_sequence_parallel()});
+  table.add("gpt_oss", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "no sequence parallelism", "",
+            {no_sequence_parallel()});
+}
+
 }  // namespace
 
 models::ModelSpec small_spec(const std::string& family) {
@@ -268,6 +292,7 @@ const std::vector<MeshRow>& mesh_rows() {
     Table table;
     integration_rows(table);
     further_rows(table);
+    schedule_rows(table);
     return table.take();
   }());
   return rows;
