@@ -51,6 +51,7 @@ class ByBudget final : public nn::KeepPolicy {
     int64_t all = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
+      if (calls[i].kind == OpCall::Kind::kGroupedProduct) continue;
       KeepItem item{calls[i].bytes, calls[i].flops};
       for (const OpCall& other : calls) {
         if (other.feeds == static_cast<int>(i)) item.flops += other.flops;

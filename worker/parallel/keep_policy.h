@@ -19,10 +19,11 @@ std::shared_ptr<nn::KeepPolicy> keep_by_operation(nn::Block& block, const std::v
 
 // Which results to keep under a budget: those that save the most FLOPs of all choices that take at most `budget` (0 to
 // 1) of the bytes that all of the block's costly results would take. 0 is full recomputation; 1 computes only
-// element-wise operations and norms again. Bytes and FLOPs are those of the block's first pass, which keeps nothing;
-// they follow from shapes, so that ranks that share a block's collectives choose alike. (Routed experts' rows vary from
-// rank to rank and pass to pass; nobody else waits for their products.) A reduce-scatter counts with the product that
-// feeds it: one result spares both. `planned` is told the choices and the one taken, once; may be empty.
+// element-wise operations, norms and routed experts again. Bytes and FLOPs are those of the block's first pass, which
+// keeps nothing; they follow from shapes, so that ranks that share a block's collectives choose alike. Routed experts
+// are left out because their rows vary from rank to rank: a choice that weighed them could keep a collective's result
+// on one rank and repeat the collective on another. A reduce-scatter counts with the product that feeds it: one result
+// spares both. `planned` is told the choices and the one taken, once; may be empty.
 using Planned = std::function<void(const std::vector<KeepChoice>& choices, const KeepChoice& chosen)>;
 std::shared_ptr<nn::KeepPolicy> keep_by_budget(double budget, Planned planned);
 
