@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/config/checker.h"
 #include "common/config/support.h"
 #include "common/mesh/divisibility.h"
@@ -60,6 +61,22 @@ bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
   return true;
 }
 
+// Held-out rows are split like the training ones.
+void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
+  const JobConfig& config = check.config();
+  const mesh::Sizes rows{.seq_len = config.validation.seq_len,
+                         .sequence_parallel = config.parallelism.enable_sequence_parallel};
+  if (absl::Status bad = mesh::check_divisible(mesh, rows); !bad.ok()) {
+    const std::string message = absl::StrReplaceAll(bad.message(), {{"training.seq_len", "validation.seq_len"}});
+    check.fail_as("validation.seq_len", "", absl::InvalidArgumentError(message));
+  }
+  const std::int64_t piece = config.parallelism.pipeline_parallel_microbatch_size;
+  if (mesh.size(mesh::Axis::kPipeline) == 1 || piece < 1 || config.validation.local_batch_size % piece == 0) return;
+  check.fail("validation.local_batch_size", config.validation.local_batch_size,
+             absl::StrCat("is not a multiple of parallelism.pipeline_parallel_microbatch_size ", piece),
+             absl::StrCat("use ", (config.validation.local_batch_size / piece + 1) * piece));
+}
+
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const JobConfig& config = check.config();
   if (!check_degrees(check, degrees_of(config.parallelism))) return;
@@ -84,6 +101,7 @@ void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const bool staged = mesh->size(mesh::Axis::kPipeline) > 1;
   sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
   if (absl::Status bad = mesh::check_divisible(*mesh, sizes); !bad.ok()) check.fail_as("parallelism", "", bad);
+  if (config.validation.enable) check_validation_mesh(check, *mesh);
 
   if (mesh->size(mesh::Axis::kTensor) > 1 && config.parallelism.enable_async_tensor_parallel &&
       !config.parallelism.enable_sequence_parallel) {
