@@ -35,7 +35,8 @@ struct Model {
 };
 
 struct BuildOptions {
-  int64_t seq_len = 2048;  // Longest sequence that forward() will see: sizes the RoPE table.
+  int64_t seq_len = 2048;   // Of training's rows: decides what depends on the context's length (YaRN).
+  int64_t longest_row = 0;  // That forward() will see, when held-out rows are longer: sizes tables.
 };
 
 // Unimplemented names the part of the spec that no code computes yet.

@@ -31,7 +31,8 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh) {
 
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh) {
-  TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {.seq_len = seq_len}));
+  TITAN_ASSIGN_OR_RETURN(model::Model model,
+                         model::build(spec, {.seq_len = config.training.seq_len, .longest_row = seq_len}));
   const mesh::Mesh& shape = mesh.mesh();
   const config::Parallelism& parallelism = config.parallelism;
   model::ParallelOptions options;

@@ -90,7 +90,8 @@ void Trainer::build() {
   pipeline_ = plan.schedule;
   int64_t seq_len = config_.training.seq_len;
   if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
-  if (auto mapper = model::make_hf_mapper(spec_, seq_len); mapper.ok()) hf_mapper_ = *std::move(mapper);
+  if (auto mapper = model::make_hf_mapper(spec_, config_.training.seq_len); mapper.ok())
+    hf_mapper_ = *std::move(mapper);
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
   const comm::DeviceMesh& mesh = *context_.mesh;

@@ -1,5 +1,6 @@
 #include "worker/model/decoder/decoder.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -80,7 +81,9 @@ std::vector<nn::Parameter*> Head::shared_parameters() {
 absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOptions& options,
                                     const DecoderInits& inits) {
   if (absl::Status bad = check(spec); !bad.ok()) return bad;
-  const auto rope = std::make_shared<nn::Rope>(rope_options(spec, options.seq_len));
+  nn::RopeOptions rotation = rope_options(spec, options.seq_len);
+  rotation.max_seq_len = std::max(rotation.max_seq_len, options.longest_row);
+  const auto rope = std::make_shared<nn::Rope>(rotation);
   Model model;
   auto embedding = std::make_unique<TokenEmbedding>(spec, inits.embedding);
   nn::Parameter* tied = spec.tied_embeddings ? &embedding->tok_embeddings.weight() : nullptr;
