@@ -247,7 +247,7 @@ void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
   for (size_t i = 0; i < parameters_.size(); ++i) {
     ShardedParameter& placed = parameters_[i];
     if (gradients[i].defined() && has_gradients_) {
-      placed.grad.add_(gradients[i]);
+      placed.grad.add_(gradients[i].to(placed.grad.device()));  // Offloaded shards are on the host.
     } else if (gradients[i].defined()) {
       placed.grad.copy_(gradients[i]);
     } else if (!has_gradients_) {
@@ -260,7 +260,7 @@ void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
 void ShardUnit::accumulate(const at::Tensor& reduced) {
   allocate_gradients();
   if (has_gradients_) {
-    gradients_.add_(reduced);
+    gradients_.add_(reduced.to(gradients_.device()));
   } else {
     gradients_.copy_(reduced);
   }

@@ -343,10 +343,12 @@ void ShardedModel::sum_tied() {
   at::NoGradGuard no_grad;
   const comm::Group& pipeline = mesh_.group(mesh::Axis::kPipeline);
   at::Tensor mine = tied_unit_->gradient_shard();
-  at::Tensor theirs = at::empty_like(mine);
-  comm::Pending sending = pipeline.send(mine.clone(), tied_peer_);
+  // A copy on the device that talks: the shard changes below, and may be offloaded.
+  const at::Tensor sent = mine.to(device_.torch_device(), mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+  at::Tensor theirs = at::empty_like(sent);
+  comm::Pending sending = pipeline.send(sent, tied_peer_);
   pipeline.recv(theirs, tied_peer_).wait();
-  mine.add_(theirs);
+  mine.add_(theirs.to(mine.device()));
   sending.wait();
 }
 
