@@ -26,7 +26,9 @@ def draw(module, gain):
     """Draws a transformers model's values, of the sizes that torchtitan's have after disturb()."""
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            if name.endswith(("bias", "sinks")):
+            if name.endswith("sinks"):
+                parameter.normal_(1.5, BIAS_SPREAD)  # Else keys outweigh them so far that their noise is lost.
+            elif name.endswith("bias"):
                 parameter.normal_(0, BIAS_SPREAD)
             elif parameter.dim() == 1:
                 parameter.normal_(1, NORM_SPREAD)
