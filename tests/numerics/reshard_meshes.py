@@ -53,6 +53,8 @@ def main():
                 run = train(folder / ("one-" + "-".join(model)), model, Mesh(), STEPS)
                 references[model] = run.metrics()
             before, after = random_mesh(dice, experts), random_mesh(dice, experts)
+            while str(after) == str(before):
+                after = random_mesh(dice, experts)
             first = train(folder / f"{pair}-a", model, before, SAVED_AT)
             metrics = first.metrics()
             shutil.copytree(first.dump / "checkpoint", folder / f"{pair}-b" / "dump" / "checkpoint")

@@ -283,8 +283,15 @@ class Account {
   }
 
   // Into and out of a sub-block, forward `passes` times and backward.
-  void sub_block_collectives(int64_t passes) {
+  void sub_block_collectives(int64_t passes, bool can_overlap = true) {
     if (tensor_ == 1) return;
+    if (can_overlap && parallelism_.enable_async_tensor_parallel) {
+      // Gathering and scattering by pieces: to and from each other rank, twice.
+      for (const char* operation : {"send", "recv"}) {
+        add("tp", operation, (passes + 1) * microbatches_ * 2 * (tensor_ - 1), activation_bytes() / tensor_);
+      }
+      return;
+    }
     if (sequence_) {
       add("tp", "all_gather", (passes + 1) * microbatches_, activation_bytes());
       add("tp", "reduce_scatter", (by_operation() ? 2 : passes + 1) * microbatches_, activation_bytes());
@@ -335,7 +342,7 @@ class Account {
       entry.bytes += (passes + 1) * (routed_here * moe.top_k + arrived) * row;
     }
     if (!apart_) {
-      sub_block_collectives(passes);
+      sub_block_collectives(passes, /*can_overlap=*/false);
     } else if (sequence_) {
       if (moe.num_shared_experts > 0) sub_block_collectives(passes);
     } else if (moe.num_shared_experts > 0) {
@@ -363,7 +370,11 @@ class Account {
       if (part.shape.size() == 2) add_product(part, tokens_, 1);
     }
     if (tensor_ == 1) return;
-    if (sequence_) {
+    if (parallelism_.enable_async_tensor_parallel) {
+      for (const char* operation : {"send", "recv"}) {
+        add("tp", operation, microbatches_ * 2 * (tensor_ - 1), activation_bytes() / tensor_);
+      }
+    } else if (sequence_) {
       add("tp", "all_gather", microbatches_, activation_bytes());
       add("tp", "reduce_scatter", microbatches_, activation_bytes());
     } else {

@@ -53,6 +53,7 @@ class RankJob {
     executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline), [this](const pipeline::Action& action) {
       if (job_.begins) job_.begins(self_.rank, action, meter_.begin() - at_rest_);
     });
+    if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
   }

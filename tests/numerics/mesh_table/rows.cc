@@ -1,11 +1,16 @@
 #include "tests/numerics/mesh_table/rows.h"
 
+#include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <fstream>
 #include <functional>
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
 #include "common/models/registry.h"
+#include "common/pipeline/csv.h"
 #include "common/pipeline/generators.h"
 
 namespace titan::testing {
@@ -113,6 +118,25 @@ Change recompute(const std::string& mode, const std::string& option = "2") {
 Change accumulate(int64_t local_batch) {
   return [local_batch](config::JobConfig& config) { config.training.local_batch_size = local_batch; };
 }
+Change asynchronous() {
+  return [](config::JobConfig& config) { config.parallelism.enable_async_tensor_parallel = true; };
+}
+// A schedule from a file instead of by name.
+Change schedule_file(const std::string& name, int ranks, int stages_per_rank, int microbatches) {
+  const std::string path = absl::StrCat(::testing::TempDir(), "/mesh_table_", getpid(), ".csv");
+  std::ofstream(path) << pipeline::to_csv(pipeline::generate(name, ranks, stages_per_rank, microbatches).value());
+  return [path](config::JobConfig& config) {
+    config.parallelism.pipeline_parallel_schedule = "PipelineScheduleMulti";
+    config.parallelism.pipeline_parallel_schedule_csv = path;
+  };
+}
+// A split that the user wrote down, as uneven as it gets.
+Change module_names() {
+  return [](config::JobConfig& config) {
+    config.parallelism.module_fqns_per_model_part = {
+        {"tok_embeddings"}, {"layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "norm", "output"}};
+  };
+}
 Change offload() {
   return [](config::JobConfig& config) { config.training.enable_cpu_offload = true; };
 }
@@ -123,7 +147,7 @@ void integration_rows(Table& table) {
   table.add(llama, {.shard = 4}, "", "default (4)");
   table.add(llama, {.shard = 4}, "selective AC op", "1D, selective AC op", {recompute("selective", "op")});
   table.add(llama, {.tp = 2}, "", "2D eager, TP 2");
-  table.add(llama, {.shard = 4}, "full AC", "checkpoint rows; Flex with full AC (4)", {recompute("full")});
+  table.add(llama, {.shard = 4}, "full AC", "", {recompute("full")});
   table.add(llama, {.pp = 4}, "InterleavedZeroBubble", "PP 4 InterleavedZeroBubble",
             {schedule("InterleavedZeroBubble")});
   table.add(llama, {.pp = 2}, "ZBVZeroBubble", "PP 2 ZBV", {schedule("ZBVZeroBubble")});
@@ -225,6 +249,28 @@ void further_rows(Table& table) {
   table.add("qwen3_moe", {.shard = 8, .ep = 8}, "", "");
 }
 
+// Ways to split and to run that no degree says.
+void option_rows(Table& table) {
+  const std::string llama = "llama3";
+  table.add(llama, {.tp = 2}, "asynchronous TP", "async TP", {asynchronous()});
+  table.add(llama, {.shard = 2, .tp = 4}, "asynchronous TP", "", {asynchronous()});
+  table.add(llama, {.pp = 2, .tp = 2}, "asynchronous TP, ZBVZeroBubble", "",
+            {schedule("ZBVZeroBubble"), asynchronous()});
+  table.add(llama, {.cp = 2, .tp = 2}, "asynchronous TP, full AC", "", {asynchronous(), recompute("full")});
+  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "asynchronous TP", "", {asynchronous()});
+  table.add("gpt_oss", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "asynchronous TP", "", {asynchronous()});
+  table.add(llama, {.pp = 2}, "schedule from CSV", "PP 2 CSV", {schedule_file("InterleavedZeroBubble", 2, 2, 8)});
+  table.add(llama, {.pp = 2, .shard = 2}, "1F1B, module names", "", {schedule("1F1B"), module_names()});
+  table.add("deepseek_v3", {.cp = 2, .ep = 2}, "memory budget", "", {recompute("memory_budget")}, false);
+  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "memory budget", "", {recompute("memory_budget")},
+            false);
+  table.add("qwen3", {.shard = 2, .cp = 2, .tp = 2}, "no sequence parallelism", "Qwen3 FSDP TP CP, no SP",
+            {no_sequence_parallel()});
+  table.add("qwen3_packed", {.shard = 2, .tp = 2}, "", "");
+  table.add("qwen3_packed", {.pp = 2, .cp = 2}, "1F1B, alltoall", "", {schedule("1F1B"), ring()});
+  table.add("deepseek_v3_packed", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
+}
+
 // Every schedule beside every other axis.
 void schedule_rows(Table& table) {
   const std::string llama = "llama3", deepseek = "deepseek_v3";
@@ -237,6 +283,7 @@ void schedule_rows(Table& table) {
     table.add(llama, {.pp = 2, .tp = 2}, kind.name + ", no sequence parallelism", "", {chosen, no_sequence_parallel()});
     table.add(deepseek, {.pp = 2, .shard = 2, .ep = 2}, kind.name, "", {chosen});
     table.add(deepseek, {.pp = 2, .tp = 2, .ep = 2, .etp = 1}, kind.name, "", {chosen});
+    table.add(deepseek, {.pp = 2, .shard = 2, .tp = 2, .ep = 2, .etp = 2}, kind.name, "", {chosen});
   }
   table.add(deepseek, {.replicate = 2, .shard = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
   table.add(deepseek, {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "no sequence parallelism", "",
@@ -255,7 +302,11 @@ models::ModelSpec small_spec(const std::string& family) {
     if (family == "llama3_packed") spec.mask = models::Mask::kBlockCausal;
     return spec;
   }
-  if (family == "qwen3") return base("qwen3", "debugmodel");
+  if (family == "qwen3" || family == "qwen3_packed") {
+    spec = base("qwen3", "debugmodel");
+    if (family == "qwen3_packed") spec.mask = models::Mask::kBlockCausal;
+    return spec;
+  }
   if (family == "qwen3_moe") return base("qwen3", "debugmodel_moe");
   if (family == "llama4") return base("llama4", "debugmodel");
   if (family == "llama4_irope") {
@@ -292,6 +343,7 @@ const std::vector<MeshRow>& mesh_rows() {
     Table table;
     integration_rows(table);
     further_rows(table);
+    option_rows(table);
     schedule_rows(table);
     return table.take();
   }());
