@@ -12,23 +12,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Rows of dim 0 by index. ATen's C++ has no index_select for the meta tensors of a dry run.
-at::Tensor take_rows(const at::Tensor& x, const at::Tensor& index) {
-  if (!x.is_meta()) return x.index_select(0, index);
-  std::vector<int64_t> shape = x.sizes().vec();
-  shape[0] = index.size(0);
-  return at::empty(shape, x.options());
-}
-
 // Sum over the choices of rows[places], weighted when scores are defined. One choice at a time: the temporaries are of
 // the result's size.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const int64_t choices = places.size(1);
-  if (choices == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
+  if (choices == 1 && !scores.defined()) return rows.index_select(0, places.select(1, 0));
   const at::ScalarType wide = accumulate_type(rows.scalar_type());
   at::Tensor sum;
   for (int64_t choice = 0; choice < choices; ++choice) {
-    at::Tensor term = take_rows(rows, places.select(1, choice)).to(wide);
+    at::Tensor term = rows.index_select(0, places.select(1, choice)).to(wide);
     if (scores.defined()) term.mul_(scores.narrow(1, choice, 1));
     sum = sum.defined() ? sum.add_(term) : term;
   }
@@ -39,7 +31,7 @@ struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& tokens,
                             const at::Tensor& places) {
     context->save_for_backward({places});
-    return take_rows(x, tokens);
+    return x.index_select(0, tokens);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor places = context->get_saved_variables()[0];
@@ -71,7 +63,7 @@ struct Combine : torch::autograd::Function<Combine> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &rows = saved[0], &scores = saved[1], &tokens = saved[2], &places = saved[3];
     const at::Tensor& dy = gradients[0];
-    if (!scores.defined()) return {take_rows(dy, tokens), {}, {}, {}};
+    if (!scores.defined()) return {dy.index_select(0, tokens), {}, {}, {}};
     const at::Tensor wide = dy.to(scores.scalar_type());
     at::Tensor rows_gradient = at::empty(rows.sizes(), rows.options());
     at::Tensor scores_gradient = at::empty(scores.sizes(), scores.options());
@@ -79,7 +71,7 @@ struct Combine : torch::autograd::Function<Combine> {
       const at::Tensor place = places.select(1, choice);
       rows_gradient.index_copy_(0, place, at::mul(wide, scores.narrow(1, choice, 1)).to(rows.scalar_type()));
       at::Tensor target = scores_gradient.select(1, choice);
-      at::sum_out(target, at::mul(wide, take_rows(rows, place)), at::IntArrayRef{1});
+      at::sum_out(target, at::mul(wide, rows.index_select(0, place)), at::IntArrayRef{1});
     }
     return {rows_gradient, scores_gradient, {}, {}};
   }
@@ -89,10 +81,10 @@ struct PermuteRows : torch::autograd::Function<PermuteRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& order,
                             const at::Tensor& inverse) {
     context->save_for_backward({inverse});
-    return take_rows(x, order);
+    return x.index_select(0, order);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {take_rows(gradients[0], context->get_saved_variables()[0]), {}, {}};
+    return {gradients[0].index_select(0, context->get_saved_variables()[0]), {}, {}};
   }
 };
 

@@ -22,26 +22,17 @@ at::Tensor local_rows(const at::Tensor& ids, int64_t first, int64_t rows) {
   return local.masked_fill(local.lt(0).bitwise_or_(local.ge(rows)), kNotHere);
 }
 
-// (A dry run's meta tensors have no kernels for embeddings: their sizes alone follow here.)
 struct OwnRows : torch::autograd::Function<OwnRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& weight, const at::Tensor& tokens,
                             int64_t first) {
     const at::Tensor local = local_rows(tokens, first, weight.size(0));
     context->save_for_backward({local});
     context->saved_data["rows"] = weight.size(0);
-    if (local.is_meta()) {
-      std::vector<int64_t> shape = tokens.sizes().vec();
-      shape.push_back(weight.size(1));
-      return at::empty(shape, weight.options());
-    }
     return at::embedding(weight, local.clamp_min(0)).masked_fill_(local.eq(kNotHere).unsqueeze(-1), 0);
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const at::Tensor local = context->get_saved_variables()[0];
-    if (local.is_meta()) {
-      return {at::empty({context->saved_data["rows"].toInt(), gradients[0].size(-1)}, gradients[0].options()), {}, {}};
-    }
     return {at::embedding_dense_backward(gradients[0], local, context->saved_data["rows"].toInt(), kNotHere,
                                          /*scale_grad_by_freq=*/false),
             {},

@@ -13,12 +13,12 @@
 #include "worker/comm/fake_backend.h"
 #include "worker/comm/local_store.h"
 #include "worker/model/registry.h"
+#include "worker/nn/meta_kernels.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/expert_balance.h"
 #include "worker/runtime/batch_plan.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/failure.h"
-#include "worker/runtime/meta_kernels.h"
 #include "worker/runtime/meta_memory.h"
 #include "worker/runtime/parallel_setup.h"
 
@@ -230,7 +230,7 @@ std::string amount(int64_t bytes) {
 
 ordered_json dry_run(const RankJob& job) {
   use_meta_memory();
-  use_meta_kernels();
+  nn::use_meta_kernels();
   return DryRun(job).run();
 }
 

@@ -8,6 +8,7 @@
 #include "tests/worker/nn/plain_moe.h"
 #include "worker/nn/deferred_gradients.h"
 #include "worker/nn/grouped_product.h"
+#include "worker/nn/meta_kernels.h"
 #include "worker/nn/moe_rows.h"
 
 namespace titan::nn {
@@ -189,6 +190,7 @@ TEST(MixtureOfExpertsTest, ComputesOnlyWhatTokensChose) {
 
 // A dry run: shapes alone, experts evenly loaded.
 TEST(MixtureOfExpertsTest, RunsOnMetaTensors) {
+  use_meta_kernels();
   for (const auto& [name, options] : moe_kinds()) {
     MoeBlock block(options);
     std::vector<at::Tensor> leaves;

@@ -8,6 +8,7 @@
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/parallel/tiny_decoder.h"
 #include "worker/nn/deferred_gradients.h"
+#include "worker/nn/meta_kernels.h"
 
 namespace titan::parallel {
 namespace {
@@ -315,6 +316,7 @@ TEST(TensorParallelTest, OverlappedProductsReadWeightsThatCameBack) {
 // Shapes flow through every mode without values, as a dry run of one rank needs it. (Not through attention: its
 // rotation has no meta kernel outside of Python.)
 TEST(TensorParallelTest, RunsOnMetaTensors) {
+  nn::use_meta_kernels();
   testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
     const comm::Group& group = self.mesh->group(Axis::kTensor);
     const at::Tensor ids = at::empty({2, 8}, at::TensorOptions().dtype(at::kLong).device(at::kMeta));

@@ -1,10 +1,10 @@
-#include "worker/runtime/meta_kernels.h"
+#include "worker/nn/meta_kernels.h"
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <torch/library.h>
 
-namespace titan::runtime {
+namespace titan::nn {
 namespace {
 
 at::Tensor index_select(const at::Tensor& self, int64_t dim, const at::Tensor& index) {
@@ -70,4 +70,4 @@ void use_meta_kernels() {
   (void)once;
 }
 
-}  // namespace titan::runtime
+}  // namespace titan::nn
