@@ -88,6 +88,10 @@ class Block {
   // Parameters of another block that this one reads too (a head tied to the embedding).
   virtual std::vector<Parameter*> shared_parameters() { return {}; }
 
+  // Whether the backward pass reads the parameters' values: then they are gathered for it. Not where the gradients
+  // follow from the input alone, as an embedding's do.
+  virtual bool backward_reads_weights() const { return true; }
+
   const std::string& name() const { return name_; }  // "tok_embeddings", "layers.3", "output" (norm and head together)
   std::deque<Parameter>& parameters() { return parameters_; }  // Stable addresses, in declaration order.
   std::deque<Buffer>& buffers() { return buffers_; }

@@ -212,7 +212,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
       entries.push_back({.block = &block,
                          .units = sharded->make_units(block, keep[position++]),
                          .checkpoint = is_layer(block) ? checkpoints[layer++] : parallel::BlockCheckpoint(),
-                         .backward_reads_weights = block.name() != "tok_embeddings"});
+                         .backward_reads_weights = block.backward_reads_weights()});
       block.init_buffers(device.torch_device(), options.precision.param);
       sharded->local_blocks_.push_back(&block);
     }

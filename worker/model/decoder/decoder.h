@@ -34,6 +34,7 @@ class TokenEmbedding : public nn::Block {
  public:
   TokenEmbedding(const models::ModelSpec& spec, nn::Init init);
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
+  bool backward_reads_weights() const override { return false; }
 
   nn::Embedding tok_embeddings;
 };
