@@ -131,33 +131,32 @@ at::Tensor Stage::forward(size_t index, const at::Tensor& input, Microbatch& mic
   return output.detach();
 }
 
+template <typename Pass>
+at::Tensor Stage::through_blocks(at::Tensor activation, const Pass& pass) {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    unshard(i);
+    if (i + 1 < blocks_.size()) begin_unshard(i + 1);
+    activation = pass(i, activation);
+    reshard_after_forward(i);
+  }
+  return activation;
+}
+
 at::Tensor Stage::forward(int microbatch, const nn::MicrobatchContext& context, at::Tensor input) {
   at::AutoGradMode with_grad(true);
   Microbatch& state = microbatches_[microbatch];
   TORCH_CHECK(state.blocks.empty(), "microbatch ", microbatch, " is in this stage already");
   state = {context, std::vector<Saved>(blocks_.size())};
-  at::Tensor activation = options_.first ? context.tokens : std::move(input);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    unshard(i);
-    if (i + 1 < blocks_.size()) begin_unshard(i + 1);
-    activation = forward(i, activation, state);
-    reshard_after_forward(i);
-  }
-  return activation;
+  return through_blocks(options_.first ? context.tokens : std::move(input),
+                        [&](size_t index, const at::Tensor& activation) { return forward(index, activation, state); });
 }
 
 at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor input) {
   at::NoGradGuard no_grad;
   nn::MicrobatchContext uncounted = context;
   uncounted.counting = false;
-  at::Tensor activation = options_.first ? context.tokens : std::move(input);
-  for (size_t i = 0; i < blocks_.size(); ++i) {
-    unshard(i);
-    if (i + 1 < blocks_.size()) begin_unshard(i + 1);
-    activation = run(i, activation, uncounted);
-    reshard_after_forward(i);
-  }
-  return activation;
+  return through_blocks(options_.first ? context.tokens : std::move(input),
+                        [&](size_t index, const at::Tensor& activation) { return run(index, activation, uncounted); });
 }
 
 // Runs the graph of one block; its activations are gone afterwards. The weights' gradients are left in `saved`.

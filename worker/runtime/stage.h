@@ -78,6 +78,10 @@ class Stage : public StageRunner {
   void begin_unshard(size_t index);
   void begin_unshard_below(size_t index);
   void reshard_after_forward(size_t index);
+  // All blocks in order, each with its weights there and the next one's on their way; pass(index, activation) is what
+  // a block makes of its input.
+  template <typename Pass>
+  at::Tensor through_blocks(at::Tensor activation, const Pass& pass);
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
   at::Tensor first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context);
   torch::autograd::Edge second_pass(size_t index, Saved& saved, nn::MicrobatchContext context);
