@@ -6,7 +6,7 @@ No tolerance needs an argument there: what is left is the order of sums.
 import tempfile
 from pathlib import Path
 
-from rank_runs import LOSS, MESHES, NORM, RankRun, Report, mesh_flags, relative_rms
+from rank_runs import MESHES, RankRun, Report, mesh_flags
 
 STEPS, ROWS, LIMIT = 5, 4, 1e-10
 COMMON = {"training.seq_len": 128, "training.steps": STEPS, "training.dtype": "float64", "lr_scheduler.warmup_steps": 2,
@@ -37,14 +37,8 @@ def main():
                 reference = metrics, state
                 continue
             want_metrics, want_state = reference
-            for key in (LOSS, NORM):
-                report.below(f"{name}: {key}",
-                             max(abs(metrics[s][key] / want_metrics[s][key] - 1) for s in range(1, STEPS + 1)), LIMIT)
-            if sorted(state) != sorted(want_state):
-                raise SystemExit(f"{name}: other tensors than on 1 rank: {sorted(set(state) ^ set(want_state))}")
-            errors = {key: relative_rms(value, want_state[key]) for key, value in state.items()}
-            worst = max(errors, key=errors.get)
-            report.below(f"{name}: parameters and optimizer state, worst {worst}", errors[worst], LIMIT)
+            report.same_curves(name, metrics, want_metrics, STEPS, LIMIT)
+            report.same_state(name, state, want_state, LIMIT)
     report.finish()
 
 

@@ -19,6 +19,15 @@ NORM = "grad_norm"
 DATA = {"model.hf_assets_path": ASSETS / "tokenizer", "training.dataset": "c4_test",
         "training.dataset_path": ASSETS / "c4_test"}
 
+
+
+def small_model(family, flavor="small"):
+    """Flags of a family in small (tests/numerics/small_models): "llama3", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
+    "llama4_irope" or "gpt_oss"; flavor "packed": attention inside documents."""
+    return {"experimental.custom_import": BIN.parent / "tests" / "libsmall_models.so",
+            "model.name": "small_" + family, "model.flavor": flavor}
+
+
 # name -> (data_parallel_replicate_degree, data_parallel_shard_degree)
 MESHES = {"1 rank": (1, 1), "FSDP 2": (1, 2), "DDP 2": (2, 1), "HSDP 2x2": (2, 2)}
 
@@ -169,6 +178,19 @@ class Report:
         print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (limit {limit:g})", flush=True)
         if not good:
             self.failed.append(what)
+
+    def same_curves(self, name, got, want, steps, limit):
+        """Loss and gradient norm of steps 1 to `steps`, from metrics by step."""
+        for key in (LOSS, NORM):
+            self.below(f"{name}: {key}", max(abs(got[s][key] / want[s][key] - 1) for s in range(1, steps + 1)), limit)
+
+    def same_state(self, name, got, want, limit):
+        """Every tensor of two checkpoints."""
+        if sorted(got) != sorted(want):
+            raise SystemExit(f"{name}: other tensors than on 1 rank: {sorted(set(got) ^ set(want))}")
+        errors = {key: relative_rms(value, want[key]) for key, value in got.items()}
+        worst = max(errors, key=errors.get)
+        self.below(f"{name}: weights and optimizer state, worst {worst}", errors[worst], limit)
 
     def finish(self):
         if self.failed:
