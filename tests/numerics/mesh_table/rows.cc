@@ -9,7 +9,6 @@
 #include <stdexcept>
 
 #include "absl/strings/str_cat.h"
-#include "common/models/registry.h"
 #include "common/pipeline/csv.h"
 #include "common/pipeline/generators.h"
 
@@ -19,24 +18,6 @@ namespace {
 using Change = std::function<void(config::JobConfig&)>;
 
 constexpr int64_t kGlobalBatch = 8, kSeqLen = 32;
-
-models::ModelSpec shrink(models::ModelSpec spec) {
-  spec.dim = 32;
-  spec.n_layers = 6;
-  spec.n_heads = 8;
-  spec.n_kv_heads = 4;
-  spec.head_dim = spec.v_head_dim = 8;
-  spec.vocab_size = 64;
-  if (spec.ffn_hidden > 0) spec.ffn_hidden = 48;
-  spec.max_seq_len = 64;
-  spec.eos_id = 5;
-  if (spec.moe) {
-    spec.moe->num_experts = 8;
-    spec.moe->hidden = 16;
-    spec.moe->top_k = std::min<int64_t>(spec.moe->top_k, 2);
-  }
-  return spec;
-}
 
 struct Degrees {
   int pp = 1, replicate = 1, shard = 1, cp = 1, tp = 1, ep = 1, etp = 1;
@@ -293,50 +274,6 @@ void schedule_rows(Table& table) {
 }
 
 }  // namespace
-
-models::ModelSpec small_spec(const std::string& family) {
-  const auto base = [](const char* name, const char* flavor) { return shrink(models::find(name, flavor).value()); };
-  models::ModelSpec spec;
-  if (family == "llama3" || family == "llama3_packed") {
-    spec = base("llama3", "debugmodel");
-    if (family == "llama3_packed") spec.mask = models::Mask::kBlockCausal;
-    return spec;
-  }
-  if (family == "qwen3" || family == "qwen3_packed") {
-    spec = base("qwen3", "debugmodel");
-    if (family == "qwen3_packed") spec.mask = models::Mask::kBlockCausal;
-    return spec;
-  }
-  if (family == "qwen3_moe") return base("qwen3", "debugmodel_moe");
-  if (family == "llama4") return base("llama4", "debugmodel");
-  if (family == "llama4_irope") {
-    spec = base("llama4", "debugmodel_irope");
-    spec.attention_chunk = 16;
-    return spec;
-  }
-  if (family == "gpt_oss") {
-    spec = base("gpt_oss", "debugmodel");
-    spec.sliding_window = 12;
-    return spec;
-  }
-  if (family == "deepseek_v3" || family == "deepseek_v3_packed") {
-    spec = base("deepseek_v3", "debugmodel");
-    spec.n_kv_heads = spec.n_heads;
-    spec.q_lora_rank = 16;
-    spec.kv_lora_rank = 16;
-    spec.qk_nope_head_dim = 8;
-    spec.qk_rope_head_dim = 4;
-    spec.head_dim = 12;
-    spec.moe->score_func = "sigmoid";
-    spec.moe->route_norm = true;
-    spec.moe->route_scale = 2.5;
-    spec.moe->num_expert_groups = 4;
-    spec.moe->num_limited_groups = 2;
-    if (family == "deepseek_v3_packed") spec.mask = models::Mask::kBlockCausal;
-    return spec;
-  }
-  throw std::logic_error("no small model of family " + family);
-}
 
 const std::vector<MeshRow>& mesh_rows() {
   static const auto& rows = *new std::vector<MeshRow>([] {

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "tests/numerics/mesh_table/mesh_job.h"
+#include "tests/numerics/small_models/small_specs.h"
 
 namespace titan::testing {
 
@@ -19,10 +20,6 @@ struct MeshRow {
 
 // All rows, in the table's order.
 const std::vector<MeshRow>& mesh_rows();
-
-// A small model of the family: "llama3", "llama3_packed", "qwen3", "qwen3_moe", "deepseek_v3", "llama4",
-// "llama4_irope", "gpt_oss".
-models::ModelSpec small_spec(const std::string& family);
 
 // The same job on one rank: the whole batch at once, no recomputation.
 MeshJob one_rank(const MeshRow& row);
