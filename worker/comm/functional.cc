@@ -3,7 +3,6 @@
 #include <ATen/WrapDimUtils.h>
 #include <torch/csrc/autograd/custom_function.h>
 
-#include <numeric>
 #include <utility>
 
 namespace titan::comm {
@@ -70,15 +69,6 @@ at::Tensor take_gradient(variable_list& gradients) {
   return alone && gradient.is_contiguous() ? gradient : gradient.clone(at::MemoryFormat::Contiguous);
 }
 
-at::Tensor exchange_now(const at::Tensor& input, const std::vector<int64_t>& output_splits,
-                        const std::vector<int64_t>& input_splits, const Group& group) {
-  std::vector<int64_t> shape = input.sizes().vec();
-  shape[0] = std::accumulate(output_splits.begin(), output_splits.end(), int64_t{0});
-  at::Tensor output = at::empty(shape, input.options());
-  group.all_to_all(output, input.contiguous(), output_splits, input_splits).wait();
-  return output;
-}
-
 struct Gather : torch::autograd::Function<Gather> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& piece, int64_t dim, const Group* group) {
     remember(context, *group, dim);
@@ -136,24 +126,6 @@ struct TakePiece : torch::autograd::Function<TakePiece> {
   }
 };
 
-struct AllToAll : torch::autograd::Function<AllToAll> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input,
-                            const std::vector<int64_t>& output_splits, const std::vector<int64_t>& input_splits,
-                            const Group* group) {
-    remember(context, *group, 0);
-    context->saved_data["output_splits"] = output_splits;
-    context->saved_data["input_splits"] = input_splits;
-    return exchange_now(input, output_splits, input_splits, *group);
-  }
-  static variable_list backward(AutogradContext* context, variable_list& gradients) {
-    return {exchange_now(gradients[0], context->saved_data["input_splits"].toIntVector(),
-                         context->saved_data["output_splits"].toIntVector(), remembered_group(context)),
-            {},
-            {},
-            {}};
-  }
-};
-
 }  // namespace
 
 at::Tensor gather(const at::Tensor& piece, int64_t dim, const Group& group) {
@@ -184,12 +156,6 @@ at::Tensor fan_out(const at::Tensor& whole, const Group& group) {
 at::Tensor take_piece(const at::Tensor& whole, int64_t dim, const Group& group) {
   if (group.size() == 1) return whole;
   return TakePiece::apply(whole, at::maybe_wrap_dim(dim, whole.dim()), &group);
-}
-
-at::Tensor all_to_all(const at::Tensor& input, std::vector<int64_t> output_splits, std::vector<int64_t> input_splits,
-                      const Group& group) {
-  if (group.size() == 1) return input;
-  return AllToAll::apply(input, output_splits, input_splits, &group);
 }
 
 }  // namespace titan::comm

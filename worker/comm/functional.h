@@ -31,8 +31,4 @@ at::Tensor fan_out(const at::Tensor& whole, const Group& group);
 // This rank's piece along `dim` of a tensor that all ranks hold. Backward: all-gather.
 at::Tensor take_piece(const at::Tensor& whole, int64_t dim, const Group& group);
 
-// Rows of dim 0: input_splits[r] rows go to rank r, output_splits[r] come from it. Backward: the way back.
-at::Tensor all_to_all(const at::Tensor& input, std::vector<int64_t> output_splits, std::vector<int64_t> input_splits,
-                      const Group& group);
-
 }  // namespace titan::comm

@@ -19,6 +19,8 @@ const char* name(OpCall::Kind kind) {
       return "attention";
     case OpCall::Kind::kScatter:
       return "reduce-scatter";
+    case OpCall::Kind::kExchange:
+      return "all-to-all";
   }
   return "?";
 }

@@ -23,6 +23,7 @@ struct OpCall {
     kGroupedProduct,  // Of routed experts.
     kAttention,       // Its output and the logarithms of its denominators.
     kScatter,         // The sum over ranks of partial results, scattered (reduce-scatter).
+    kExchange,        // Rows that went to their experts' ranks, or came back (all-to-all).
   };
   Kind kind = Kind::kProduct;
   const Parameter* weight = nullptr;  // Of products.

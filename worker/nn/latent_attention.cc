@@ -4,6 +4,12 @@
 #include "worker/nn/attention.h"
 
 namespace titan::nn {
+namespace {
+
+// Whether `project` computes all projections at once, because it gathers their input meanwhile.
+bool overlaps(const Projections& project) { return project.target<decltype(&project_each)>() == nullptr; }
+
+}  // namespace
 
 LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn, const LatentAttentionOptions& options,
                                  std::shared_ptr<const Rope> rope)
@@ -25,17 +31,27 @@ LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn,
 at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const LatentAttentionOptions& o = options_;
   const at::Tensor x = through(seams.input, input);
-  const std::vector<at::Tensor> first = project(x, {wq ? &*wq : &*wq_a, &*wkv_a});
-  at::Tensor q = wq ? first[0] : wq_b->forward(q_norm->forward(first[0]));
+  // Queries first, then keys: selective checkpointing keeps every second product in the order of these calls, which is
+  // torchtitan's. Where the gathering of x is overlapped, one call computes both first projections.
+  const Linear& into_queries = wq ? *wq : *wq_a;
+  at::Tensor q, latent;
+  if (overlaps(project)) {
+    const std::vector<at::Tensor> both = project(x, {&into_queries, &*wkv_a});
+    q = both[0], latent = both[1];
+  } else {
+    q = into_queries.forward(x);
+  }
+  if (wq_b) q = wq_b->forward(q_norm->forward(q));
   const int64_t batch = q.size(0), length = q.size(1);
   q = q.view({batch, length, -1, o.nope_dim + o.rope_dim});  // [B, T, H, nope + rope]; a mesh may own only some heads.
   const at::Tensor turned_q = rope_->apply(q.narrow(3, o.nope_dim, o.rope_dim), context.positions);
   q = at::cat({q.narrow(3, 0, o.nope_dim), turned_q}, 3);
 
+  if (!latent.defined()) latent = wkv_a->forward(x);
   // One rotated key for all heads; the rest of the keys and the values grow out of the normed latent.
   const at::Tensor shared_key =
-      rope_->apply(first[1].narrow(2, o.kv_lora_rank, o.rope_dim).unsqueeze(2), context.positions);
-  const at::Tensor kv = wkv_b->forward(kv_norm->forward(first[1].narrow(2, 0, o.kv_lora_rank)))
+      rope_->apply(latent.narrow(2, o.kv_lora_rank, o.rope_dim).unsqueeze(2), context.positions);
+  const at::Tensor kv = wkv_b->forward(kv_norm->forward(latent.narrow(2, 0, o.kv_lora_rank)))
                             .view({batch, length, -1, o.nope_dim + o.v_dim});
   const at::Tensor k =
       at::cat({kv.narrow(3, 0, o.nope_dim), shared_key.expand({batch, length, kv.size(2), o.rope_dim})}, 3);

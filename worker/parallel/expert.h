@@ -25,7 +25,8 @@
 //   tp, tensor ranks on the expert axis: with sequence parallelism nothing for routed experts, and as a feed-forward
 //     of their own for shared ones; without it one all_reduce in each pass with shared experts (their sum and the
 //     routed pieces together), one all_gather in each pass with none
-// A layer that is recomputed repeats the forward line. One synchronisation of host and device reads the counts.
+// A layer that is recomputed repeats the forward line, except for ep's where it keeps results by operation. One
+// synchronisation of host and device reads the counts.
 //
 // Products: rows of experts here (all of a rank's routed rows, or N with expert parallelism) times 3 dim hidden / cut
 // (fused form: the same), the gate on n tokens, shared experts as a feed-forward. The gate's gradient is a part on

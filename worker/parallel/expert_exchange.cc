@@ -5,7 +5,7 @@
 #include <numeric>
 #include <utility>
 
-#include "worker/comm/functional.h"
+#include "worker/nn/kept_results.h"
 #include "worker/nn/moe_rows.h"
 
 namespace titan::parallel {
@@ -14,10 +14,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+constexpr nn::OpCall kExchange{.kind = nn::OpCall::Kind::kExchange};
+
 // One exchange that is waited for later than it begins, in both passes. Autograd runs the nodes made last first: what
-// was computed between begin and finish is differentiated between the two as well.
+// was computed between begin and finish is differentiated between the two as well. In a second pass that has the rows
+// of the first one nothing flies forward.
 struct Flight : torch::CustomClassHolder {
-  const comm::Group* group = nullptr;
+  Flight(const comm::Group& group, std::vector<int64_t> sent, std::vector<int64_t> received)
+      : group(&group), sent(std::move(sent)), received(std::move(received)) {}
+
+  const comm::Group* group;
   std::vector<int64_t> sent, received;  // Rows to and from each rank.
   comm::Pending pending;
   at::Tensor returning;  // The gradients on their way back.
@@ -39,7 +45,7 @@ c10::intrusive_ptr<Flight> flight_of(AutogradContext* context) {
 struct Begin : torch::autograd::Function<Begin> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, c10::intrusive_ptr<Flight> flight) {
     context->saved_data["flight"] = c10::IValue::make_capsule(flight);
-    return flight->start(rows, /*backward=*/false);
+    return nn::kept_or(kExchange, [&] { return flight->start(rows, /*backward=*/false); });
   }
   static variable_list backward(AutogradContext* context, variable_list) {
     const auto flight = flight_of(context);
@@ -71,13 +77,17 @@ std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks)
   return sums;
 }
 
-// The one place where host and device meet: both sides' counts come in one copy.
+// The one place where host and device meet: both sides' counts come in one copy, which is what a block keeps.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> exchange_counts(const at::Tensor& counts, int64_t rows,
                                                                       const comm::Group& group) {
-  at::Tensor received = at::empty_like(counts);
-  group.all_to_all(received, counts).wait();
+  const at::Tensor sides = nn::kept_or(kExchange, [&] {
+    at::Tensor received = at::empty_like(counts);
+    group.all_to_all(received, counts).wait();
+    const at::Tensor both = at::cat({counts, received});
+    return both.is_meta() ? both : both.to(at::kCPU);
+  });
   if (counts.is_meta()) return {nn::counts_on_host(counts, rows), nn::counts_on_host(counts, rows)};
-  std::vector<int64_t> both = nn::counts_on_host(at::cat({counts, received}), 2 * rows);
+  const std::vector<int64_t> both = nn::counts_on_host(sides, 2 * rows);
   const auto middle = both.begin() + counts.numel();
   return {std::vector<int64_t>(both.begin(), middle), std::vector<int64_t>(middle, both.end())};
 }
@@ -85,18 +95,18 @@ std::pair<std::vector<int64_t>, std::vector<int64_t>> exchange_counts(const at::
 at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& counts, const nn::Experts& experts,
                                const std::function<void()>& meanwhile, const comm::Group& group) {
   const auto [to_each, from_each] = exchange_counts(counts, sorted.size(0), group);
-  auto flight = c10::make_intrusive<Flight>();
-  flight->group = &group;
-  flight->sent = sums_by_rank(to_each, group.size());
-  flight->received = sums_by_rank(from_each, group.size());
-  const at::Tensor arriving = Begin::apply(sorted, flight);
+  const std::vector<int64_t> sent = sums_by_rank(to_each, group.size());
+  const std::vector<int64_t> received = sums_by_rank(from_each, group.size());
+  const auto there = c10::make_intrusive<Flight>(group, sent, received);
+  const auto back = c10::make_intrusive<Flight>(group, received, sent);
+  const at::Tensor arriving = Begin::apply(sorted, there);
   meanwhile();
-  at::Tensor rows = Finish::apply(arriving, flight);
+  at::Tensor rows = Finish::apply(arriving, there);
   const Regrouping regrouping = regroup(from_each, group.size(), sorted.device());
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
   rows = experts.forward(rows, regrouping.rows);
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
-  return comm::all_to_all(rows, flight->sent, flight->received, group);
+  return Finish::apply(Begin::apply(rows, back), back);
 }
 
 }  // namespace

@@ -15,8 +15,13 @@ std::string module_of(const std::string& fqn) { return fqn.substr(0, fqn.rfind('
 class ByOperation final : public nn::KeepPolicy {
  public:
   ByOperation(nn::Block& block, const std::vector<std::string>& recompute_fqns) {
+    std::set<std::string> biased;
+    for (const nn::Parameter& parameter : block.parameters()) {
+      if (parameter.fqn.ends_with(".bias")) biased.insert(module_of(parameter.fqn));
+    }
     for (const nn::Parameter& parameter : block.parameters()) {
       const std::string module = module_of(parameter.fqn);
+      if (biased.contains(module)) biased_.insert(&parameter);
       const bool listed = std::any_of(recompute_fqns.begin(), recompute_fqns.end(),
                                       [&](const std::string& part) { return module.find(part) != std::string::npos; });
       if (listed && parameter.global_shape.size() == 2) recomputed_shapes_.insert(parameter.global_shape);
@@ -27,13 +32,14 @@ class ByOperation final : public nn::KeepPolicy {
     return [this, products = 0](const OpCall& call) mutable {
       if (call.kind == OpCall::Kind::kGroupedProduct) return false;
       if (call.kind != OpCall::Kind::kProduct) return true;
-      if (recomputed_shapes_.count(call.weight->global_shape) > 0) return call.scatters;
+      if (biased_.contains(call.weight) || recomputed_shapes_.contains(call.weight->global_shape)) return call.scatters;
       return ++products % 2 == 1 || call.scatters;
     };
   }
 
  private:
   std::set<std::vector<int64_t>> recomputed_shapes_;
+  std::set<const nn::Parameter*> biased_;
 };
 
 class ByBudget final : public nn::KeepPolicy {
@@ -51,7 +57,7 @@ class ByBudget final : public nn::KeepPolicy {
     int64_t all = 0;
     for (size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
-      if (calls[i].kind == OpCall::Kind::kGroupedProduct) continue;
+      if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) continue;
       KeepItem item{calls[i].bytes, calls[i].flops};
       for (const OpCall& other : calls) {
         if (other.feeds == static_cast<int>(i)) item.flops += other.flops;

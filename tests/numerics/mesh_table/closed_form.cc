@@ -90,9 +90,9 @@ class Account {
   // How often each product of a layer runs forward when the first, third, ... are kept. Those of the router's shape are
   // neither kept nor counted. What a kept reduce-scatter sums is not computed again either.
   std::map<std::string, int64_t> product_passes(const std::vector<Part>& parts, int64_t passes) const {
-    constexpr const char* kOrder[] = {"wq.weight",   "wq_a.weight", "wk.weight",    "wkv_a.weight",
-                                      "wq_b.weight", "wv.weight",   "wkv_b.weight", "wo.weight",
-                                      ".w1.weight",  ".w3.weight",  ".w2.weight"};
+    constexpr const char* kOrder[] = {"wq.weight",    "wq_a.weight", "wq_b.weight",  "wk.weight",
+                                      "wkv_a.weight", "wv.weight",   "wkv_b.weight", "wo.weight",
+                                      ".w1.weight",   ".w3.weight",  ".w2.weight"};
     std::map<std::string, int64_t> result;
     for (const Part& part : parts) result[part.fqn] = passes;
     if (passes == 1 || !by_operation()) return result;
@@ -337,9 +337,10 @@ class Account {
     if (expert_ > 1) {
       const int64_t row = spec_.dim * bytes_;
       comm::LedgerEntry& entry = form_.traffic["ep/all_to_all"];
-      entry.calls += microbatches_ * (3 * passes + 2);
-      entry.bytes += passes * microbatches_ * 8 * moe.num_experts;
-      entry.bytes += (passes + 1) * (routed_here * moe.top_k + arrived) * row;
+      const int64_t exchanges = by_operation() ? 1 : passes;  // The rows that came are kept.
+      entry.calls += microbatches_ * (3 * exchanges + 2);
+      entry.bytes += exchanges * microbatches_ * 8 * moe.num_experts;
+      entry.bytes += (exchanges + 1) * (routed_here * moe.top_k + arrived) * row;
     }
     if (!apart_) {
       sub_block_collectives(passes, /*can_overlap=*/false);
