@@ -45,7 +45,8 @@ absl::Status check_tensor(const Mesh& mesh, const Sizes& sizes) {
 absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
   const int ep = mesh.size(Axis::kExpert), tp = mesh.size(Axis::kTensor);
   if (ep == 1) return absl::OkStatus();
-  if (sizes.num_experts == 0) {
+  const bool knows_model = sizes.n_heads > 0;
+  if (knows_model && sizes.num_experts == 0) {
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism.expert_parallel_degree: ", ep, " but the model has no experts; use 1"));
   }

@@ -177,6 +177,8 @@ TEST(DivisibilityTest, Experts) {
   EXPECT_TRUE(check_divisible(make({.dp_shard = 8, .ep = 8}, 8), sizes).ok());
   EXPECT_THAT(divide_error({.dp_shard = 6, .ep = 6}, 6, sizes),
               AllOf(HasSubstr("64 experts"), HasSubstr("1, 2, 4, 8")));
+  // Of a library's model only rows are known here, as of held-out data.
+  EXPECT_TRUE(check_divisible(make({.dp_shard = 2, .ep = 2}, 2), {.seq_len = 4096}).ok());
 }
 
 // The tensor axis cuts experts unless it is lent to the expert axis.
