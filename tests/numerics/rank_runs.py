@@ -109,6 +109,16 @@ class RankRun:
         return read_checkpoint(self.dump / "checkpoint" / f"step-{step}")
 
 
+class LocalRun(RankRun):
+    """All ranks as threads of one titan-rank."""
+
+    def start(self, world):
+        command = [BIN / "titan-rank", "--config", self.config, "--run-dir", self.folder / "run",
+                   "--comm.mode", "local_tensor"]
+        with open(self.folder / "rank-0.out", "wb") as out:
+            self.ranks = [subprocess.Popen([str(word) for word in command], stdout=out, stderr=subprocess.STDOUT)]
+
+
 class DaemonRun(RankRun):
     """The same job submitted to a cluster (tests/testing), its ranks spread over two nodes when there are several."""
 
@@ -125,7 +135,12 @@ class DaemonRun(RankRun):
         return self
 
 
-NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64}
+NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64, "BF16": numpy.uint16}
+
+
+def widened(values, name):
+    """numpy has no bfloat16: its bits are the upper half of a float32."""
+    return (values.astype(numpy.uint32) << 16).view(numpy.float32) if name == "BF16" else values
 
 
 def read_checkpoint(folder):
@@ -141,7 +156,7 @@ def read_checkpoint(folder):
             data = files[piece["file"]][piece["begin"]:piece["begin"] + count * kind.itemsize].view(kind)
             box = tuple(slice(o, o + n) for o, n in zip(piece["offset"], piece["shape"]))
             whole[box] = data.reshape(piece["shape"])
-        tensors[record["key"]] = whole
+        tensors[record["key"]] = widened(whole, record["dtype"])
     return tensors
 
 
@@ -176,6 +191,12 @@ class Report:
     def below(self, what, value, limit):
         good = value <= limit  # False for nan.
         print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (limit {limit:g})", flush=True)
+        if not good:
+            self.failed.append(what)
+
+    def above(self, what, value, limit):
+        good = value > limit
+        print(f"{'ok  ' if good else 'FAIL'} {what}: {value:.3g} (more than {limit:g})", flush=True)
         if not good:
             self.failed.append(what)
 
