@@ -1,6 +1,7 @@
 #include "worker/comm/device_mesh.h"
 
 #include "worker/comm/store.h"
+#include "worker/comm/translate.h"
 
 namespace titan::comm {
 namespace {
@@ -42,17 +43,13 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
       if (!connection) {
         // Named by axis and first rank: the groups of one axis do not meet in the store.
         const std::string prefix = std::string(mesh::name(axis)) + "/" + std::to_string(ranks.front());
-        try {
-          connection = device.make_backend({.store = prefixed(options.store, prefix),
-                                            .rank = index,
-                                            .size = static_cast<int>(ranks.size()),
-                                            .host = options.host,
-                                            .timeout = options.timeout});
-        } catch (const std::bad_alloc&) {
-          throw;
-        } catch (const std::exception& error) {
-          throw PeerLost(std::string("group ") + mesh::name(axis) + ": " + describe(error));
-        }
+        connection = translate(std::string("group ") + mesh::name(axis), [&] {
+          return device.make_backend({.store = prefixed(options.store, prefix),
+                                      .rank = index,
+                                      .size = static_cast<int>(ranks.size()),
+                                      .host = options.host,
+                                      .timeout = options.timeout});
+        });
       }
       backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, device.collectives(),
                                                    static_cast<int>(axis));

@@ -1,20 +1,20 @@
 #include "worker/comm/group.h"
 
+#include <algorithm>
+
+#include "worker/comm/translate.h"
 #include "worker/comm/turns.h"
 
 namespace titan::comm {
 namespace {
 
-// Runs `issue`, turning whatever the backend throws into PeerLost with the collective's name.
-template <typename Issue>
-auto translate(const std::string& what, Issue&& issue) {
-  try {
-    return issue();
-  } catch (const std::bad_alloc&) {
-    throw;
-  } catch (const std::exception& error) {
-    throw PeerLost(what + ": " + describe(error));
-  }
+// " among ranks 2, 3": who may be the one that is gone. Long lists are cut.
+std::string among(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text = " among ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) text += ", ... " + std::to_string(ranks.back());
+  return text;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
   }
   output = output.view({-1});
   input = input.view({-1});
-  const std::string what = name_ + " all_gather";
+  const std::string what = name_ + " all_gather" + among(ranks_);
   auto work = translate(what, [&] { return backend_->_allgather_base(output, input, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
@@ -62,14 +62,14 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
   }
   output = output.view({-1});
   input = input.view({-1});
-  const std::string what = name_ + " reduce_scatter";
+  const std::string what = name_ + " reduce_scatter" + among(ranks_);
   auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
 
 Pending Group::all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation) const {
   if (!backend_) return {};
-  const std::string what = name_ + " all_reduce";
+  const std::string what = name_ + " all_reduce" + among(ranks_);
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
@@ -82,7 +82,7 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
-  const std::string what = name_ + " all_to_all";
+  const std::string what = name_ + " all_to_all" + among(ranks_);
   std::vector<int64_t> equal;
   auto work = translate(what, [&] { return backend_->alltoall_base(output, input, equal, equal, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
@@ -94,14 +94,14 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64
     output.copy_(input);
     return {};
   }
-  const std::string what = name_ + " all_to_all";
+  const std::string what = name_ + " all_to_all" + among(ranks_);
   auto work = translate(what, [&] { return backend_->alltoall_base(output, input, output_splits, input_splits, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
 
 Pending Group::send(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, name_, " send: a group of one has no peer");
-  const std::string what = name_ + " send to " + std::to_string(peer);
+  const std::string what = name_ + " send to rank " + std::to_string(ranks_.at(peer));
   std::vector<at::Tensor> tensors{tensor};
   auto work = translate(what, [&] { return backend_->send(tensors, peer, tag); });
   return {std::move(work), what, {std::move(tensor)}};
@@ -109,7 +109,7 @@ Pending Group::send(at::Tensor tensor, int peer, int tag) const {
 
 Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, name_, " recv: a group of one has no peer");
-  const std::string what = name_ + " recv from " + std::to_string(peer);
+  const std::string what = name_ + " recv from rank " + std::to_string(ranks_.at(peer));
   std::vector<at::Tensor> tensors{tensor};
   auto work = translate(what, [&] { return backend_->recv(tensors, peer, tag); });
   return {std::move(work), what, {std::move(tensor)}};
@@ -117,7 +117,7 @@ Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
 
 Pending Group::broadcast(at::Tensor tensor, int root) const {
   if (!backend_) return {};
-  const std::string what = name_ + " broadcast";
+  const std::string what = name_ + " broadcast" + among(ranks_);
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
@@ -127,7 +127,7 @@ Pending Group::broadcast(at::Tensor tensor, int root) const {
 
 void Group::barrier() const {
   if (!backend_) return;
-  translate(name_ + " barrier", [&] { return backend_->barrier({})->wait(); });
+  translate(name_ + " barrier" + among(ranks_), [&] { return backend_->barrier({})->wait(); });
 }
 
 void Group::set_timeout(std::chrono::milliseconds timeout) const {

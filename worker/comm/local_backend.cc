@@ -96,8 +96,8 @@ void exchange(std::vector<LocalPart>& parts) {
     int64_t row = 0;
     for (size_t from = 0; from < parts.size(); ++from) {
       const int64_t rows = parts[to].output_splits[from];
-      TORCH_CHECK(rows == parts[from].input_splits[to], "all_to_all: rank ", to, " of the group expects ", rows,
-                  " rows from rank ", from, ", which sends ", parts[from].input_splits[to]);
+      TORCH_CHECK_VALUE(rows == parts[from].input_splits[to], "all_to_all: rank ", to, " of the group expects ", rows,
+                        " rows from rank ", from, ", which sends ", parts[from].input_splits[to]);
       parts[to].output.narrow(0, row, rows).copy_(parts[from].input.narrow(0, sent[from], rows));
       row += rows;
       sent[from] += rows;

@@ -7,12 +7,17 @@
 namespace titan::comm {
 namespace {
 
-[[noreturn]] void fail_with(const std::string& why) { C10_THROW_ERROR(DistBackendError, why); }
+[[noreturn]] void fail_with(const LocalTrouble& trouble) {
+  TORCH_CHECK_VALUE(!trouble.disagreement, trouble.why);
+  C10_THROW_ERROR(DistBackendError, trouble.why);
+}
+
+std::string member(int rank) { return "rank " + std::to_string(rank) + " of the group"; }
 
 }  // namespace
 
 void LocalGroup::check_usable() {
-  if (!broken_.empty()) fail_with(broken_);
+  if (broken_) fail_with(broken_);
 }
 
 std::shared_ptr<LocalOperation> LocalGroup::collective(int rank, const std::string& signature, LocalPart part,
@@ -36,7 +41,7 @@ std::shared_ptr<LocalOperation> LocalGroup::collective(int rank, const std::stri
     if (!operation->running) return operation;
     collectives_.erase(number);
   }
-  run(*operation);
+  run(*operation, rank);
   return operation;
 }
 
@@ -65,73 +70,82 @@ std::shared_ptr<LocalOperation> LocalGroup::message(int source, int destination,
     meet(*operation, sending ? 0 : 1, signature, std::move(part));
     if (!operation->running) return operation;
   }
-  run(*operation);
+  run(*operation, sending ? source : destination);
   return operation;
 }
 
 // Adds one rank's part; the operation is `running` once all are there. Throws when it cannot succeed.
 void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string& signature, LocalPart part) {
-  std::string error;
+  LocalTrouble trouble;
   operation.running = true;
   for (size_t i = 0; i < operation.ranks.size(); ++i) {
     if (i == place) continue;
-    const std::string other = "rank " + std::to_string(operation.ranks[i]) + " of the group";
+    const std::string other = member(operation.ranks[i]);
     if (!operation.arrived[i]) {
       operation.running = false;
-      if (gone_[operation.ranks[i]]) error = other + " is gone";
-    } else if (signature != operation.signature && error.empty()) {
-      error = "rank " + std::to_string(operation.ranks[place]) + " calls " + signature + " but " + other + " calls " +
-              operation.signature + ": all ranks must issue the same operations in the same order";
+      if (gone_[operation.ranks[i]]) trouble = {other + " is gone"};
+    } else if (signature != operation.signature && !trouble) {
+      trouble = {"rank " + std::to_string(operation.ranks[place]) + " calls " + signature + " but " + other +
+                     " calls " + operation.signature + ": all ranks must issue the same operations in the same order",
+                 /*disagreement=*/true};
     }
   }
-  if (!error.empty()) {
+  if (trouble) {
     operation.running = false;
-    operation.error = error;
+    operation.trouble = trouble;
     operation.parts.clear();
-    fail_locked(error);
-    fail_with(error);
+    fail_locked(trouble);
+    fail_with(trouble);
   }
   operation.parts[place] = std::move(part);
   operation.arrived[place] = true;
 }
 
-void LocalGroup::run(LocalOperation& operation) {
-  std::string error;
+void LocalGroup::run(LocalOperation& operation, int rank) {
+  LocalTrouble trouble;
+  std::exception_ptr own;  // Stays what it is for the rank that ran into it.
   try {
     // As if a library had written the memory: no graph, and no version counter of anybody's tensor changes.
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     operation.execute(operation.parts);
+  } catch (const c10::ValueError& disagreement) {
+    trouble = {describe(disagreement), /*disagreement=*/true};
+    own = std::current_exception();
   } catch (const std::exception& failure) {
-    error = describe(failure);
+    trouble = {member(rank) + " has failed: " + describe(failure)};
+    own = std::current_exception();
   }
-  sync::Lock lock(mutex_);
-  operation.parts.clear();  // Nobody's memory waits for the others to look.
-  operation.execute = nullptr;
-  operation.running = false;
-  operation.done = error.empty();
-  operation.error = error;
-  if (!error.empty()) fail_locked(error);
-  changed_.notify_all();
+  {
+    sync::Lock lock(mutex_);
+    operation.parts.clear();  // Nobody's memory waits for the others to look.
+    operation.execute = nullptr;
+    operation.running = false;
+    operation.done = !trouble;
+    operation.trouble = trouble;
+    if (trouble) fail_locked(trouble);
+    changed_.notify_all();
+  }
+  if (own) std::rethrow_exception(own);
 }
 
 bool LocalGroup::done(const LocalOperation& operation) {
   sync::Lock lock(mutex_);
-  return operation.done || !operation.error.empty();
+  return operation.done || operation.trouble;
 }
 
 void LocalGroup::wait(LocalOperation& operation, std::chrono::milliseconds timeout) {
   const auto deadline = std::chrono::steady_clock::now() + timeout;
   sync::Lock lock(mutex_);
-  while (!operation.done && operation.error.empty()) {
+  while (!operation.done && !operation.trouble) {
     // While its tensors are being written nobody may leave, and the end is near.
     if (operation.running) {
       changed_.wait(mutex_);
     } else if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && !operation.done &&
-               !operation.running && operation.error.empty()) {
-      fail_locked(missing(operation) + " took no part within " + std::to_string(timeout.count()) + " ms");
+               !operation.running && !operation.trouble) {
+      fail_locked({missing(operation) + " took no part within " + std::to_string(timeout.count()) + " ms"});
     }
   }
-  if (!operation.done) fail_with(operation.error);
+  if (!operation.done) fail_with(operation.trouble);
 }
 
 std::string LocalGroup::missing(const LocalOperation& operation) {
@@ -145,13 +159,13 @@ std::string LocalGroup::missing(const LocalOperation& operation) {
 
 void LocalGroup::fail(const std::string& why) {
   sync::Lock lock(mutex_);
-  fail_locked(why);
+  fail_locked({why});
 }
 
-void LocalGroup::fail_locked(const std::string& why) {
-  if (broken_.empty()) broken_ = why;
+void LocalGroup::fail_locked(LocalTrouble trouble) {
+  if (!broken_) broken_ = std::move(trouble);
   const auto end = [this](LocalOperation& operation) {
-    operation.error = broken_;
+    operation.trouble = broken_;
     operation.parts.clear();
   };
   for (auto& [number, operation] : collectives_) end(*operation);
@@ -177,7 +191,7 @@ void LocalGroup::leave(int rank) {
   for (const auto& [key, channel] : channels_) {
     for (const auto& operation : channel.waiting) needed |= needs(*operation);
   }
-  if (needed) fail_locked("rank " + std::to_string(rank) + " of the group is gone");
+  if (needed) fail_locked({member(rank) + " is gone"});
 }
 
 }  // namespace titan::comm

@@ -23,6 +23,14 @@ struct LocalPart {
   std::vector<int64_t> input_splits;
 };
 
+// Why something will never be done.
+struct LocalTrouble {
+  std::string why;            // Empty: nothing is wrong.
+  bool disagreement = false;  // The ranks do not do the same thing: an error in all of them. Else one is gone.
+
+  explicit operator bool() const { return !why.empty(); }
+};
+
 // One collective of all ranks of a group, or one message of two of them.
 struct LocalOperation {
   std::string signature;         // What must be the same for everybody: operation, sizes, data type.
@@ -32,7 +40,7 @@ struct LocalOperation {
   std::function<void(std::vector<LocalPart>&)> execute;
   bool running = false;  // Its tensors are being written.
   bool done = false;
-  std::string error;  // Why it will never be done; empty: nothing is wrong.
+  LocalTrouble trouble;
 };
 
 // The meeting place of a group's ranks that are threads of one process. To issue an operation is to leave one's tensors
@@ -50,7 +58,9 @@ class LocalGroup {
                                           const std::string& signature, LocalPart part);
 
   bool done(const LocalOperation& operation);
-  // Returns once the operation is done. Throws c10::DistBackendError when it never will be, or after the timeout.
+  // Returns once the operation is done. When it never will be: throws c10::DistBackendError for a rank that is gone or
+  // took no part within the timeout, c10::ValueError where ranks disagree about it. What the operation itself throws
+  // (no memory) goes to the rank that came last and did the work; for the others that one is gone.
   void wait(LocalOperation& operation, std::chrono::milliseconds timeout);
 
   // Everything that is not done ends with an error, now and from now on.
@@ -65,15 +75,15 @@ class LocalGroup {
   };
 
   void check_usable();
-  void fail_locked(const std::string& why);
+  void fail_locked(LocalTrouble trouble);
   void meet(LocalOperation& operation, size_t place, const std::string& signature, LocalPart part);
-  void run(LocalOperation& operation);
+  void run(LocalOperation& operation, int rank);
   std::string missing(const LocalOperation& operation);
 
   const int size_;
   sync::Mutex mutex_;
   sync::Condition changed_;
-  std::string broken_ TITAN_GUARDED_BY(mutex_);             // Why the group is unusable; empty: it is not.
+  LocalTrouble broken_ TITAN_GUARDED_BY(mutex_);            // Why the group is unusable.
   std::vector<int64_t> sequence_ TITAN_GUARDED_BY(mutex_);  // Each rank's next collective.
   std::vector<bool> gone_ TITAN_GUARDED_BY(mutex_);
   std::map<int64_t, std::shared_ptr<LocalOperation>> collectives_ TITAN_GUARDED_BY(mutex_);  // Somebody is missing.
