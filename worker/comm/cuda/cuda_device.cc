@@ -9,6 +9,9 @@
 #include <c10/cuda/CUDAGuard.h>
 #include <cuda_runtime_api.h>
 
+#include <cstdlib>
+#include <mutex>
+
 #include "worker/comm/cuda/draw.h"
 #include "worker/comm/cuda/nccl_backend.h"
 #include "worker/comm/device.h"
@@ -16,12 +19,24 @@
 namespace titan::comm {
 namespace {
 
+// What CUDA's libraries read when the device's context or the first product is made. Whoever has set them knows better.
+void set_library_defaults() {
+  // Streams that share one of the device's work queues (8 by default) also share its order: a message that waits for
+  // its peer would hold up what the peer waits for. Each axis and each way between two pipeline ranks has a stream.
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  // LibTorch refuses products under debug.deterministic unless cuBLAS has one of two workspaces; this one is also
+  // LibTorch's own choice on Hopper.
+  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+}
+
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int local_index) : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)) {
-    const int count = c10::cuda::device_count();
-    TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index, " asks for CUDA device ",
-                local_index, " but this node has ", count);
+    set_library_defaults();
+    const int count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
+    TORCH_CHECK(local_index >= 0 && local_index < count, "there are ", count, " on this node (CUDA_VISIBLE_DEVICES ",
+                std::getenv("CUDA_VISIBLE_DEVICES") == nullptr ? "not set" : std::getenv("CUDA_VISIBLE_DEVICES"),
+                "); a node runs at most one rank per device");
     at::globalContext().lazyInitDevice(at::kCUDA);
     c10::cuda::set_device(device_.index());
     cudaDeviceProp properties;
@@ -72,6 +87,7 @@ class CudaDevice final : public Device {
 
   void seed(uint64_t seed) override {
     at::Generator generator = at::globalContext().defaultGenerator(device_);
+    const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_current_seed(seed);
   }
 
