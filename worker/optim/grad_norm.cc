@@ -40,6 +40,16 @@ double tensor_sum(const at::Tensor& tensor) {
   return sum;
 }
 
+// Elsewhere in pieces too: the numbers are widened before they are squared, and a copy of a whole embedding in double
+// precision would take more memory than the weights.
+constexpr int64_t kDevicePiece = int64_t{1} << 24;
+
+void add_squares(at::Tensor& total, const at::Tensor& tensor) {
+  for (const at::Tensor& piece : tensor.detach().reshape({-1}).split(kDevicePiece)) {
+    total += piece.to(at::kDouble).square().sum();
+  }
+}
+
 }  // namespace
 
 at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
@@ -52,7 +62,7 @@ at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
     } else if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == at::kDouble) {
       cpu_total += tensor_sum<double>(tensor);
     } else {
-      total += tensor.detach().to(at::kDouble).square().sum();
+      add_squares(total, tensor);
     }
   }
   return total.add_(cpu_total);
