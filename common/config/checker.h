@@ -1,12 +1,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/load.h"
+#include "common/models/model_spec.h"
 
 namespace titan::config {
 
@@ -41,7 +43,8 @@ class Checker {
 };
 
 // Parts of check() with files of their own. `n_layers` is 0 when the model is not known.
-void check_pipeline(Checker& check, std::int64_t n_layers);  // pipeline.cc
+void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // mesh.cc
+void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
 void check_checkpoint(Checker& check);
 
 }  // namespace titan::config

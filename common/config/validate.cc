@@ -6,25 +6,16 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_replace.h"
 #include "common/config/checker.h"
+#include "common/config/mesh.h"
+#include "common/config/suggest.h"
 #include "common/config/support.h"
-#include "common/mesh/divisibility.h"
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
+#include "common/models/sizes.h"
 
 namespace titan::config {
 namespace {
-
-mesh::Degrees degrees_of(const Parallelism& p) {
-  return {.pp = p.pipeline_parallel_degree,
-          .dp_replicate = p.data_parallel_replicate_degree,
-          .dp_shard = p.data_parallel_shard_degree,
-          .cp = p.context_parallel_degree,
-          .tp = p.tensor_parallel_degree,
-          .ep = p.expert_parallel_degree,
-          .etp = p.expert_tensor_parallel_degree};
-}
 
 std::optional<models::ModelSpec> check_model(Checker& check) {
   const Model& model = check.config().model;
@@ -46,81 +37,6 @@ std::optional<models::ModelSpec> check_model(Checker& check) {
     return std::nullopt;
   }
   return *spec;
-}
-
-// Whether the product of the degrees can be computed at all; reports it otherwise.
-bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
-  std::int64_t product = 1;
-  for (const int degree : {degrees.pp, degrees.dp_replicate, std::max(degrees.dp_shard, 1), degrees.cp, degrees.tp}) {
-    if (!__builtin_mul_overflow(product, std::int64_t{degree}, &product)) continue;
-    check.fail("parallelism", "",
-               absl::StrCat("degrees multiply to far more than the job's ", check.config().resources.ranks, " ranks"),
-               "");
-    return false;
-  }
-  return true;
-}
-
-// Held-out rows are split like the training ones.
-void check_validation_mesh(Checker& check, const mesh::Mesh& mesh) {
-  const JobConfig& config = check.config();
-  const mesh::Sizes rows{.seq_len = config.validation.seq_len,
-                         .sequence_parallel = config.parallelism.enable_sequence_parallel};
-  if (absl::Status bad = mesh::check_divisible(mesh, rows); !bad.ok()) {
-    const std::string message = absl::StrReplaceAll(bad.message(), {{"training.seq_len", "validation.seq_len"}});
-    check.fail_as("validation.seq_len", "", absl::InvalidArgumentError(message));
-  }
-  const std::int64_t piece = config.parallelism.pipeline_parallel_microbatch_size;
-  if (mesh.size(mesh::Axis::kPipeline) == 1 || piece < 1 || config.validation.local_batch_size % piece == 0) return;
-  check.fail("validation.local_batch_size", config.validation.local_batch_size,
-             absl::StrCat("is not a multiple of parallelism.pipeline_parallel_microbatch_size ", piece),
-             absl::StrCat("use ", (config.validation.local_batch_size / piece + 1) * piece));
-}
-
-void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec) {
-  const JobConfig& config = check.config();
-  if (!check_degrees(check, degrees_of(config.parallelism))) return;
-  const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
-  if (!mesh.ok()) return check.fail_as("parallelism", "", mesh.status());
-  mesh::Sizes sizes{.seq_len = config.training.seq_len,
-                    .sequence_parallel = config.parallelism.enable_sequence_parallel};
-  if (spec.has_value()) {
-    sizes.n_layers = spec->n_layers;
-    sizes.n_heads = spec->n_heads;
-    sizes.n_kv_heads = spec->attention == models::Attention::kLatent ? 0 : spec->n_kv_heads;
-    sizes.vocab_size = spec->vocab_size;
-    for (std::int64_t layer = 0; layer < spec->n_layers; ++layer) {
-      if (!spec->layer_has_experts(layer)) sizes.ffn_hidden = spec->ffn_hidden;
-    }
-    if (spec->moe.has_value()) {
-      sizes.num_experts = spec->moe->num_experts;
-      sizes.expert_hidden = spec->moe->hidden;
-      sizes.shared_hidden = spec->moe->hidden * spec->moe->num_shared_experts;
-    }
-  }
-  const bool staged = mesh->size(mesh::Axis::kPipeline) > 1;
-  sizes.rows = staged ? config.parallelism.pipeline_parallel_microbatch_size : config.training.local_batch_size;
-  if (absl::Status bad = mesh::check_divisible(*mesh, sizes); !bad.ok()) check.fail_as("parallelism", "", bad);
-  if (config.validation.enable) check_validation_mesh(check, *mesh);
-
-  if (mesh->size(mesh::Axis::kTensor) > 1 && config.parallelism.enable_async_tensor_parallel &&
-      !config.parallelism.enable_sequence_parallel) {
-    check.fail(
-        "parallelism.enable_async_tensor_parallel", true,
-        "needs parallelism.enable_sequence_parallel: activations that are whole on every rank are not gathered, so "
-        "there is nothing to overlap",
-        "leave one of the two out");
-  }
-
-  const Training& training = config.training;
-  const std::int64_t round = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
-  if (training.global_batch_size > 0 && training.global_batch_size % round != 0) {
-    const std::int64_t below = training.global_batch_size / round * round;
-    check.fail("training.global_batch_size", training.global_batch_size,
-               absl::StrCat("is not a multiple of training.local_batch_size ", training.local_batch_size, " x ",
-                            mesh->size(mesh::Axis::kBatch), " data-parallel ranks = ", round),
-               below > 0 ? absl::StrCat("use ", below, " or ", below + round) : absl::StrCat("use ", round));
-  }
 }
 
 void check_resources(Checker& check) {
@@ -152,10 +68,49 @@ void check_schedules(Checker& check) {
     check.fail("restart.backoff_max_seconds", restart.backoff_max_seconds,
                absl::StrCat("is below restart.backoff_initial_seconds ", restart.backoff_initial_seconds), "");
   }
+}
+
+// Linear layers inside transformer blocks: "layers.0.attention.wq", ...
+std::vector<std::string> linear_layers(const models::ModelSpec& spec) {
+  std::vector<std::string> names;
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    if (tensor.shape.size() != 2 || !absl::StartsWith(tensor.fqn, "layers.")) continue;
+    names.push_back(tensor.fqn.substr(0, tensor.fqn.rfind('.')));
+  }
+  return names;
+}
+
+// A misspelt layer would be kept in silence, and the memory it was meant to save be missed. What the default names, a
+// dense model lacks: that is no mistake.
+void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
+  const auto& parts = check.config().activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns;
+  const auto standard = ActivationCheckpoint().per_op_sac_force_recompute_mm_shapes_by_fqns;
+  const std::vector<std::string> layers = linear_layers(spec);
+  for (const std::string& part : parts) {
+    const auto names = [&](const std::string& layer) { return absl::StrContains(layer, part); };
+    if (std::any_of(layers.begin(), layers.end(), names)) continue;
+    if (std::find(standard.begin(), standard.end(), part) != standard.end()) continue;
+    std::vector<std::string> inner;  // "attention.wq", or whole names for whoever meant one layer.
+    for (const std::string& layer : layers) {
+      std::string name =
+          absl::StartsWith(part, "layers.") ? layer : layer.substr(layer.find('.', sizeof("layers.")) + 1);
+      if (std::find(inner.begin(), inner.end(), name) == inner.end()) inner.push_back(std::move(name));
+    }
+    const std::string nearest = nearest_value(part, inner);
+    check.fail("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", part,
+               absl::StrCat("is in the name of no linear layer of ", spec.name, " ", spec.flavor),
+               nearest.empty() ? absl::StrCat("use part of a name such as ", inner.front())
+                               : absl::StrCat("did you mean \"", nearest, "\"?"));
+  }
+}
+
+void check_activation_checkpoint(Checker& check, const std::optional<models::ModelSpec>& spec) {
   const ActivationCheckpoint& ac = check.config().activation_checkpoint;
+  if (ac.mode != "selective") return;
   int every = 0;
-  if (ac.mode == "selective" && ac.selective_ac_option != "op" &&
-      (!absl::SimpleAtoi(ac.selective_ac_option, &every) || every < 0)) {
+  if (ac.selective_ac_option == "op") {
+    if (spec.has_value() && check.config().experimental.custom_import.empty()) check_recomputed_layers(check, *spec);
+  } else if (!absl::SimpleAtoi(ac.selective_ac_option, &every) || every < 0) {
     check.fail("activation_checkpoint.selective_ac_option", ac.selective_ac_option,
                "expects a number N (every Nth layer) or op", "use 2, torchtitan's default, for every second layer");
   }
@@ -233,6 +188,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_pipeline(checker, spec ? spec->n_layers : 0);
   check_checkpoint(checker);
   check_schedules(checker);
+  check_activation_checkpoint(checker, spec);
   check_early_step(checker);
   check_data(checker);
   check_names(checker);

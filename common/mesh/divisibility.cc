@@ -65,17 +65,20 @@ absl::Status check_experts(const Mesh& mesh, const Sizes& sizes) {
   return absl::OkStatus();
 }
 
+// Context ranks cut a row first; sequence parallelism cuts what is left again.
 absl::Status check_sequence(const Mesh& mesh, const Sizes& sizes) {
-  // Head-tail balance cuts the sequence into two pieces per context rank; sequence parallelism cuts what is left again.
-  const int64_t context = mesh.size(Axis::kContext) > 1 ? 2 * int64_t{mesh.size(Axis::kContext)} : 1;
-  const int64_t tensor = sizes.sequence_parallel ? mesh.size(Axis::kTensor) : 1;
-  if (sizes.seq_len % (context * tensor) == 0) return absl::OkStatus();
-  const int64_t step = context * tensor;
-  return absl::InvalidArgumentError(
-      absl::StrCat("training.seq_len: ", sizes.seq_len, " is not a multiple of ", step, " (",
-                   context > 1 ? "2 x context_parallel_degree" : "", context > 1 && tensor > 1 ? " x " : "",
-                   tensor > 1 ? "tensor_parallel_degree" : "", "); the nearest below is ", sizes.seq_len / step * step,
-                   ", above ", (sizes.seq_len / step + 1) * step));
+  const int64_t cp = mesh.size(Axis::kContext), tp = sizes.sequence_parallel ? mesh.size(Axis::kTensor) : 1;
+  const int64_t chunks = cp > 1 ? sizes.chunks_per_context_rank : 1;
+  const int64_t step = chunks * cp * tp;
+  if (sizes.seq_len % step == 0) return absl::OkStatus();
+  std::vector<std::string> factors;
+  if (chunks > 1) factors.push_back(absl::StrCat(chunks));
+  if (cp > 1) factors.push_back(absl::StrCat("context_parallel_degree ", cp));
+  if (tp > 1) factors.push_back(absl::StrCat("tensor_parallel_degree ", tp));
+  const int64_t below = sizes.seq_len / step * step;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "training.seq_len: ", sizes.seq_len, " is not a multiple of ", step, " (", absl::StrJoin(factors, " x "),
+      "); the nearest ", below > 0 ? absl::StrCat("below is ", below, ", above ") : "above is ", below + step));
 }
 
 }  // namespace
@@ -83,12 +86,6 @@ absl::Status check_sequence(const Mesh& mesh, const Sizes& sizes) {
 absl::Status check_divisible(const Mesh& mesh, const Sizes& sizes) {
   if (absl::Status bad = check_tensor(mesh, sizes); !bad.ok()) return bad;
   if (absl::Status bad = check_sequence(mesh, sizes); !bad.ok()) return bad;
-  // Embedding and head count as one layer each when layers are dealt to stages.
-  if (const int pp = mesh.size(Axis::kPipeline); sizes.n_layers > 0 && pp > sizes.n_layers + 2) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.pipeline_parallel_degree: ", pp, " stages for a model of ", sizes.n_layers,
-                     " layers plus embedding and head; use at most ", sizes.n_layers + 2));
-  }
   return check_experts(mesh, sizes);
 }
 

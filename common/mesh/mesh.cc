@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 
 namespace titan::mesh {
 namespace {
@@ -37,6 +38,21 @@ absl::Status check_positive(const Degrees& degrees) {
   return absl::OkStatus();
 }
 
+// Numbers of ranks around `world_size` that degrees with this product can have.
+std::string fitting_worlds(int64_t product, int64_t world_size) {
+  const int64_t below = world_size / product * product;
+  return absl::StrCat("use ", below > 0 ? absl::StrCat(below, " or ") : "", below + product,
+                      " ranks, or other degrees");
+}
+
+std::string divisors(int64_t number) {
+  std::vector<int64_t> all;
+  for (int64_t d = 1; d <= number && all.size() < 12; ++d) {
+    if (number % d == 0) all.push_back(d);
+  }
+  return absl::StrJoin(all, ", ");
+}
+
 // Fills in dp_shard and checks that the product is the world.
 absl::Status resolve(Degrees& degrees, int world_size) {
   int64_t others = 1;
@@ -45,16 +61,18 @@ absl::Status resolve(Degrees& degrees, int world_size) {
   }
   if (degrees.dp_shard == -1) {
     if (others > world_size || world_size % others != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("parallelism: ", describe(degrees), ": the degrees but data_parallel_shard_degree multiply to ",
-                       others, ", which does not divide the job's ", world_size, " ranks"));
+      return absl::InvalidArgumentError(absl::StrCat(
+          "parallelism: ", describe(degrees), ": the degrees but data_parallel_shard_degree multiply to ", others,
+          ", which does not divide the job's ", world_size, " ranks; ", fitting_worlds(others, world_size)));
     }
     degrees.dp_shard = static_cast<int>(world_size / others);
   }
   if (others * degrees.dp_shard != world_size) {
-    return absl::InvalidArgumentError(absl::StrCat("parallelism: ", describe(degrees), " multiply to ",
-                                                   others * degrees.dp_shard, " but the job asks for ", world_size,
-                                                   " ranks; set data_parallel_shard_degree = -1 to take what is left"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism: ", describe(degrees), " multiply to ", others * degrees.dp_shard,
+                     " but the job asks for ", world_size, " ranks; ",
+                     world_size % others == 0 ? std::string("set data_parallel_shard_degree = -1 to take what is left")
+                                              : fitting_worlds(others * degrees.dp_shard, world_size)));
   }
   return absl::OkStatus();
 }
@@ -71,7 +89,7 @@ absl::Status check_experts(const Degrees& degrees) {
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism.expert_parallel_degree: ", degrees.ep, " x expert_tensor_parallel_degree ",
                      degrees.etp, " = ", wanted, " must divide data_parallel_shard_degree x context_parallel_degree x ",
-                     "tensor_parallel_degree = ", available));
+                     "tensor_parallel_degree = ", available, "; possible: ", divisors(available / degrees.etp)));
   }
   return absl::OkStatus();
 }

@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/mesh.h"
 #include "common/status/status.h"
 #include "worker/parallel/precision.h"
 
@@ -12,14 +13,7 @@ namespace titan::runtime {
 using mesh::Axis;
 
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world) {
-  return mesh::Mesh::create({.pp = parallelism.pipeline_parallel_degree,
-                             .dp_replicate = parallelism.data_parallel_replicate_degree,
-                             .dp_shard = parallelism.data_parallel_shard_degree,
-                             .cp = parallelism.context_parallel_degree,
-                             .tp = parallelism.tensor_parallel_degree,
-                             .ep = parallelism.expert_parallel_degree,
-                             .etp = parallelism.expert_tensor_parallel_degree},
-                            world);
+  return mesh::Mesh::create(config::degrees_of(parallelism), world);
 }
 
 std::set<Axis> axes_of(const mesh::Mesh& mesh) {

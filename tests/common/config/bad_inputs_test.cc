@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -51,6 +52,9 @@ TEST(BadInputsTest, EveryRowIsRefusedWithKeyValueAndSuggestion) {
       found = found || (absl::StrContains(line, what) && absl::StrContains(line, row["suggestion"].get<std::string>()));
     }
     EXPECT_TRUE(found) << message;
+    // One mistake, one problem: "problems" says how many where more than one check looks at the same key.
+    const auto problems = std::count(message.begin(), message.end(), '\n') + 1;
+    EXPECT_EQ(problems, row.value("problems", problems)) << message;
     for (const auto& part : row["expect"]) EXPECT_THAT(message, HasSubstr(part.get<std::string>()));
   }
 }

@@ -16,7 +16,7 @@ def main():
     text = ""
     files = [path for folder in ("worker", "controller") for path in sorted((SOURCE / folder).rglob("*.cc"))]
     files += [path for folder in ("worker", "controller") for path in sorted((SOURCE / folder).rglob("*.h"))]
-    files += [SOURCE / "common/config" / name for name in ("assets.cc", "chosen_model.cc", "report.cc")]
+    files += [SOURCE / "common/config" / name for name in ("assets.cc", "chosen_model.cc", "degrees.cc", "report.cc")]
     for path in files:
         text += re.sub(r"//.*", "", path.read_text())
     keys = [line.split(" ", 1) for line in subprocess.check_output([DUMP, "--keys"], text=True).splitlines()]

@@ -78,12 +78,16 @@ TEST(MeshTest, ShardDegreeTakesWhatIsLeft) {
 TEST(MeshTest, ErrorsNameKeysAndNumbers) {
   EXPECT_THAT(error({.dp_shard = 3, .tp = 4}, 16),
               AllOf(HasSubstr("multiply to 12 but the job asks for 16 ranks"), HasSubstr("tensor_parallel_degree 4")));
-  EXPECT_THAT(error({.tp = 4}, 6), AllOf(HasSubstr("multiply to 4"), HasSubstr("does not divide the job's 6 ranks")));
-  EXPECT_THAT(error({.tp = 8}, 4), HasSubstr("multiply to 8"));
+  EXPECT_THAT(error({.tp = 4}, 6),
+              AllOf(HasSubstr("multiply to 4"), HasSubstr("does not divide the job's 6 ranks; use 4 or 8 ranks")));
+  EXPECT_THAT(error({.tp = 8}, 4), AllOf(HasSubstr("multiply to 8"), HasSubstr("use 8 ranks, or other degrees")));
+  EXPECT_THAT(error({.dp_shard = 2, .tp = 3}, 4), HasSubstr("but the job asks for 4 ranks; use 6 ranks"));
+  EXPECT_THAT(error({.dp_shard = 2, .tp = 2}, 8), HasSubstr("set data_parallel_shard_degree = -1"));
   EXPECT_THAT(error({.tp = 0}, 4), HasSubstr("parallelism.tensor_parallel_degree: 0 is not a degree"));
   EXPECT_THAT(error({.dp_shard = -2}, 4), HasSubstr("data_parallel_shard_degree: -2"));
   EXPECT_THAT(error({.dp_shard = 0}, 4), HasSubstr("-1 for the ranks left over"));
-  EXPECT_THAT(error({.ep = 3}, 4), AllOf(HasSubstr("expert_parallel_degree: 3"), HasSubstr("must divide")));
+  EXPECT_THAT(error({.ep = 3}, 4),
+              AllOf(HasSubstr("expert_parallel_degree: 3"), HasSubstr("must divide"), HasSubstr("possible: 1, 2, 4")));
   EXPECT_THAT(error({.tp = 4, .ep = 2, .etp = 2}, 8), HasSubstr("must be 1 or equal to tensor_parallel_degree (4)"));
   EXPECT_THAT(error({}, 0), HasSubstr("resources.ranks: 0"));
   EXPECT_THAT(error({.pp = 1 << 30, .dp_replicate = 1 << 30, .cp = 1 << 30, .tp = 1 << 30}, 8),
@@ -152,13 +156,12 @@ std::string divide_error(const Degrees& degrees, int world, const Sizes& sizes) 
 }
 
 TEST(DivisibilityTest, SaysWhichDegreesWouldDo) {
-  const Sizes llama8b{.seq_len = 8192, .n_layers = 32, .n_heads = 32, .n_kv_heads = 8, .vocab_size = 128256};
+  const Sizes llama8b{.seq_len = 8192, .n_heads = 32, .n_kv_heads = 8, .vocab_size = 128256};
   EXPECT_TRUE(check_divisible(make({.pp = 2, .cp = 2, .tp = 8}, 64), llama8b).ok());
   EXPECT_THAT(divide_error({.tp = 16}, 16, llama8b),
               AllOf(HasSubstr("tensor_parallel_degree: 16"), HasSubstr("8 key-value heads"),
                     HasSubstr("possible: 1, 2, 4, 8")));
   EXPECT_THAT(divide_error({.tp = 3}, 3, llama8b), HasSubstr("32 attention heads"));
-  EXPECT_THAT(divide_error({.pp = 64}, 64, llama8b), AllOf(HasSubstr("64 stages"), HasSubstr("at most 34")));
   EXPECT_THAT(divide_error({.dp_shard = 2, .ep = 2}, 2, llama8b), HasSubstr("the model has no experts"));
 }
 
@@ -167,9 +170,18 @@ TEST(DivisibilityTest, SequenceLength) {
   EXPECT_TRUE(check_divisible(make({}, 8), sizes).ok());
   EXPECT_THAT(divide_error({.cp = 4}, 4, sizes), AllOf(HasSubstr("training.seq_len: 1001 is not a multiple of 8"),
                                                        HasSubstr("below is 1000, above 1008")));
-  EXPECT_THAT(divide_error({.tp = 2}, 2, sizes), HasSubstr("multiple of 2 (tensor_parallel_degree)"));
+  EXPECT_THAT(divide_error({.tp = 2}, 2, sizes), HasSubstr("multiple of 2 (tensor_parallel_degree 2)"));
+  EXPECT_THAT(divide_error({.cp = 4, .tp = 2}, 8, sizes),
+              HasSubstr("multiple of 16 (2 x context_parallel_degree 4 x tensor_parallel_degree 2)"));
+  sizes.seq_len = 3;
+  EXPECT_THAT(divide_error({.cp = 4}, 4, sizes), HasSubstr("the nearest above is 8"));
+  sizes.seq_len = 1001;
   sizes.sequence_parallel = false;
   EXPECT_TRUE(check_divisible(make({.tp = 2}, 2), sizes).ok());
+  // Without balance a context rank holds one piece.
+  sizes.chunks_per_context_rank = 1;
+  EXPECT_TRUE(check_divisible(make({.cp = 7}, 7), sizes).ok());
+  EXPECT_THAT(divide_error({.cp = 4}, 4, sizes), HasSubstr("multiple of 4 (context_parallel_degree 4)"));
 }
 
 TEST(DivisibilityTest, Experts) {

@@ -1,0 +1,20 @@
+#pragma once
+
+// What a job's mesh has to divide, and whether it does.
+
+#include "absl/status/status.h"
+#include "common/config/job_config.h"
+#include "common/mesh/mesh.h"
+#include "common/models/model_spec.h"
+
+namespace titan::config {
+
+// The degrees as they stand; -1 is resolved by mesh::Mesh::create().
+mesh::Degrees degrees_of(const Parallelism& parallelism);
+
+// Whether a mesh can split the model and batches of training.local_batch_size rows, and its pipeline's schedule takes
+// them; reads pipeline_parallel_schedule_csv. A job that goes on under another mesh asks before it settles on a batch
+// size. Errors: InvalidArgument, message beginning with the key.
+absl::Status check_split(const JobConfig& config, const models::ModelSpec& spec, const mesh::Mesh& mesh);
+
+}  // namespace titan::config
