@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
 namespace titan::runtime {
@@ -9,15 +11,22 @@ namespace titan::runtime {
 // How the rows of one optimizer step are dealt to one data-parallel rank.
 struct BatchPlan {
   int64_t global_batch = 0;  // Rows of a step, over all ranks.
-  int64_t local_batch = 0;   // Rows of one microbatch of one rank.
-  int64_t microbatches = 0;  // Per rank and step.
+  int64_t local_batch = 0;   // Rows that a rank takes in one piece: one run of the pipeline.
+  int64_t microbatches = 0;  // Such pieces per rank and step.
 
   bool operator==(const BatchPlan&) const = default;
 };
 
-// `global_batch` -1: one microbatch a step. The local batch is the largest divisor of a rank's rows that is not above
-// `local_batch`, so that a job keeps its global batch when the number of data-parallel ranks changes.
-// Errors: InvalidArgument when the global batch does not divide by `data_parallel_ranks`.
-absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, int64_t data_parallel_ranks);
+// Whether the mesh can take local batches of so many rows: whole microbatches of a pipeline, enough of them for its
+// schedule, tokens that tensor ranks can share. The error says why not.
+using TakesBatch = std::function<absl::Status(int64_t rows)>;
+
+// `global_batch` -1: one piece a step. The local batch divides a rank's rows, so that a job keeps its global batch when
+// its mesh changes: the largest not above `local_batch` that the mesh takes, which is what memory was planned for, or
+// else the smallest above.
+// Errors: InvalidArgument when the global batch does not divide by `data_parallel_ranks`, or when the mesh takes no
+// divisor of a rank's rows.
+absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, int64_t data_parallel_ranks,
+                                     const TakesBatch& takes = {});
 
 }  // namespace titan::runtime

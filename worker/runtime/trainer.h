@@ -39,6 +39,7 @@ class Trainer {
   void build();
   void open_outputs();
   void load();
+  absl::Status takes_batch(int64_t rows) const;
   void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
   void restore_data(const checkpoint::LoadResult& loaded);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/chosen_model.h"
+#include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
 #include "worker/model/hf_mapper.h"
@@ -152,8 +153,9 @@ void Trainer::load() {
   const int dp_rank = context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
   const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
   const config::Training& training = config_.training;
-  batch_plan_ =
-      value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size), kExitBadConfig, "BATCH_SIZE");
+  const TakesBatch takes = [this](int64_t rows) { return takes_batch(rows); };
+  batch_plan_ = value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size, takes), kExitBadConfig,
+                      "BATCH_SIZE");
   const auto open = [this, dp_rank, dp_size](int64_t local_batch) {
     return open_training_loader(config_, {dp_rank, dp_size, local_batch});
   };
@@ -176,11 +178,16 @@ void Trainer::load() {
   if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
     // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
     const BatchPlan planned = batch_plan_;
-    batch_plan_ =
-        value(plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size), kExitUserError, "BATCH_SIZE");
+    batch_plan_ = value(plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size, takes), kExitUserError,
+                        "BATCH_SIZE");
     if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
       context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ", batch_plan_.global_batch,
                                               " rows is kept; the configuration gives ", planned.global_batch));
+    }
+    if (batch_plan_.local_batch > training.local_batch_size && context_.rank == 0) {
+      context_.reporter->warning(absl::StrCat("a local batch of ", batch_plan_.local_batch, " rows is used, not ",
+                                              training.local_batch_size,
+                                              ": no smaller one keeps the global batch on this mesh"));
     }
     if (batch_plan_.local_batch != planned.local_batch) {
       loader_ = value(open(batch_plan_.local_batch), kExitUserError, "DATA");
@@ -200,6 +207,13 @@ void Trainer::load() {
   context_.reporter->finished_step(step_, absl::ZeroDuration());
   context_.reporter->event(rank_protocol::event::kLoaded,
                            {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+}
+
+absl::Status Trainer::takes_batch(int64_t rows) const {
+  if (rows == config_.training.local_batch_size) return absl::OkStatus();  // build() made its plan.
+  config::JobConfig job = config_;
+  job.training.local_batch_size = rows;
+  return config::check_split(job, spec_, context_.mesh->mesh());
 }
 
 // The schedule of the batch that this mesh takes, which need not be the configuration's when the job came from another.

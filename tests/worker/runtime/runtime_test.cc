@@ -1,9 +1,11 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -28,6 +30,58 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   const absl::Status uneven = plan_batch(9, 8, 2).status();
   EXPECT_EQ(uneven.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
+}
+
+// Rows of whole microbatches, and at least `least` of them.
+TakesBatch pipeline_of(int64_t size, int64_t least) {
+  return [=](int64_t rows) {
+    if (rows % size != 0) return absl::InvalidArgumentError(absl::StrCat(size, " does not divide ", rows));
+    return rows / size < least ? absl::InvalidArgumentError("too few microbatches") : absl::OkStatus();
+  };
+}
+
+// A job that goes on under another mesh: the local batch that it began with need not fit its pipeline, another may.
+TEST(BatchPlanTest, LooksForALocalBatchThatThePipelineTakes) {
+  EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 4, 3}));
+  EXPECT_EQ(plan_batch(24, 3, 2, pipeline_of(2, 1)).value(), (BatchPlan{24, 2, 6}));  // 3 is not whole microbatches.
+  EXPECT_EQ(plan_batch(24, 4, 2, pipeline_of(2, 3)).value(), (BatchPlan{24, 6, 2}));  // No smaller one is enough.
+  const absl::Status none = plan_batch(12, 4, 4, pipeline_of(2, 1)).status();
+  EXPECT_EQ(none.code(), absl::StatusCode::kInvalidArgument);
+  for (const char* part : {"training.global_batch_size = 12", "4 data-parallel ranks 3 rows", "with 3: 2 does not",
+                           "with 1: 2 does not", "choose fewer"}) {
+    EXPECT_TRUE(absl::StrContains(none.message(), part)) << none;
+  }
+}
+
+// Whatever the mesh: all rows are dealt, the mesh takes each piece, and nothing is refused that has a solution.
+TEST(BatchPlanTest, RandomMeshes) {
+  const int asked = ::testing::UnitTest::GetInstance()->random_seed();  // --gtest_random_seed repeats.
+  const unsigned seed = asked != 0 ? static_cast<unsigned>(asked) : std::random_device()();
+  std::mt19937 dice(seed);
+  const auto draw = [&](int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(dice); };
+  int refused = 0, above = 0;
+  for (int i = 0; i < 4000; ++i) {
+    const int64_t ranks = draw(1, 8), global = draw(1, 96), local = draw(1, 16);
+    const TakesBatch takes = pipeline_of(draw(1, 4), draw(1, 8));
+    SCOPED_TRACE(absl::StrCat("seed ", seed, ", case ", i, ": ", global, " rows on ", ranks, " ranks by ", local));
+    std::vector<int64_t> fitting;
+    for (int64_t rows = 1; rows * ranks <= global; ++rows) {
+      if (global % (ranks * rows) == 0 && takes(rows).ok()) fitting.push_back(rows);
+    }
+    const absl::StatusOr<BatchPlan> plan = plan_batch(global, local, ranks, takes);
+    ASSERT_EQ(plan.ok(), !fitting.empty()) << plan.status();
+    if (!plan.ok()) {
+      ++refused;
+      continue;
+    }
+    EXPECT_EQ(plan->global_batch, global);
+    EXPECT_EQ(plan->local_batch * plan->microbatches * ranks, global);
+    const auto next = std::upper_bound(fitting.begin(), fitting.end(), local);
+    EXPECT_EQ(plan->local_batch, next == fitting.begin() ? *next : *std::prev(next));
+    above += plan->local_batch > local ? 1 : 0;
+  }
+  EXPECT_GT(refused, 0);
+  EXPECT_GT(above, 0);
 }
 
 // All ranks know the same sums; commands to one rank reach all.
