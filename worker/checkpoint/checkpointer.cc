@@ -13,7 +13,9 @@
 #include "common/status/status.h"
 #include "common/storage/fence.h"
 #include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/hf_config.h"
 #include "worker/checkpoint/loading.h"
+#include "worker/checkpoint/pulse.h"
 #include "worker/checkpoint/step_folders.h"
 
 namespace titan::checkpoint {
@@ -35,6 +37,11 @@ absl::Status status_from_json(const json& from) {
 // The codes of Exchange: there is nobody left to agree with.
 bool lost_a_rank(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) || absl::IsCancelled(status);
+}
+
+// A file's own "unavailable" must not read as a lost rank.
+absl::Status not_a_lost_rank(const absl::Status& status) {
+  return lost_a_rank(status) ? absl::AbortedError(status.message()) : status;
 }
 
 // LibTorch throws (out of memory, a tensor that does not fit a view); a rank that fails must still report, or all
@@ -116,8 +123,10 @@ class Checkpointer::Impl {
         files_(setup_.files != nullptr ? *setup_.files : storage::posix_files()),
         folder_(storage::join_path(setup_.dump_folder, setup_.config.folder)),
         fence_(setup_.dump_folder, files_),
-        exchange_(setup_.store, setup_.rank, setup_.world, setup_.peer_timeout, &stop_),
-        janitor_(files_, folder_, fence_, setup_.job_uid, setup_.attempt) {}
+        exchange_(setup_.store, setup_.rank, setup_.world, {setup_.peer_timeout, setup_.peer_silence}, &stop_),
+        janitor_(files_, folder_, fence_, setup_.job_uid, setup_.attempt) {
+    if (setup_.world > 1) pulse_ = std::make_unique<Pulse>(*setup_.store, setup_.rank, setup_.peer_silence / 15);
+  }
 
   ~Impl() {
     stop_ = true;
@@ -179,6 +188,7 @@ class Checkpointer::Impl {
   absl::Status written_;  // By writer_, read after join.
   absl::Status fenced_;   // Sticky.
   int64_t failures_ = 0;  // In a row.
+  std::unique_ptr<Pulse> pulse_;
 };
 
 // ---- Loading ----
@@ -218,9 +228,7 @@ absl::Status Checkpointer::Impl::propose(std::vector<Candidate>& plan, size_t& n
 // Ok when every rank has its part; else the most telling reason, the same on every rank.
 absl::Status Checkpointer::Impl::agree(const std::string& topic, const Candidate& candidate,
                                        const absl::StatusOr<StagedLoad>& staged) {
-  // A file's own "unavailable" must not read as a lost rank.
-  const absl::Status& own = staged.status();
-  json report = to_json(lost_a_rank(own) ? absl::AbortedError(own.message()) : own);
+  json report = to_json(not_a_lost_rank(staged.status()));
   report["unclaimed"] = staged.ok() ? staged->unclaimed : std::vector<std::string>{};
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> reports, exchange_.gather(topic, report.dump()));
   absl::Status verdict;
@@ -367,6 +375,7 @@ absl::Status Checkpointer::Impl::settle(const Save& save, absl::Status status) {
   if (leader() && !absl::IsCancelled(status)) {
     emit(event::kCheckpointFailed, {{"step", save.step}, {"reason", std::string(status.message())}});
   }
+  if (absl::IsUnavailable(status)) return status;  // There is nobody to go on training with.
   ++failures_;
   return setup_.failed_saves_allowed > 0 && failures_ >= setup_.failed_saves_allowed ? status : absl::OkStatus();
 }
@@ -391,7 +400,7 @@ absl::Status Checkpointer::Impl::run(const Save& save) {
   } else {
     shard = made;
   }
-  json report = to_json(shard.status());
+  json report = to_json(not_a_lost_rank(shard.status()));
   if (shard.ok()) {
     shard->per_rank = save.state.per_rank;
     report["shard"] = checkpoint::to_json(*shard);
@@ -399,7 +408,7 @@ absl::Status Checkpointer::Impl::run(const Save& save) {
   const absl::StatusOr<std::vector<std::string>> reports = exchange_.gather(save.topic, report.dump());
   absl::Status published = reports.status();
   bool discard = false;
-  if (leader() && published.ok()) published = publish(save, *reports, discard);
+  if (leader() && published.ok()) published = not_a_lost_rank(publish(save, *reports, discard));
   json words = to_json(published);
   words["discard"] = discard;
   TITAN_ASSIGN_OR_RETURN(const std::string heard, exchange_.broadcast(save.topic + "/verdict", words.dump()));
@@ -510,7 +519,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
   } else {
     shard = made;
   }
-  json report = to_json(shard.status());
+  json report = to_json(not_a_lost_rank(shard.status()));
   if (shard.ok()) report["shard"] = checkpoint::to_json(*shard);
   absl::StatusOr<std::vector<std::string>> reports = exchange_.gather(save.topic + "/slices", report.dump());
   absl::Status verdict = reports.status();
@@ -539,7 +548,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
     }
     return absl::OkStatus();
   };
-  report = to_json(guarded(make_files));
+  report = to_json(not_a_lost_rank(guarded(make_files)));
   report["written"] = written;
   reports = exchange_.gather(save.topic + "/files", report.dump());
   verdict = reports.status();
@@ -565,10 +574,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
           TITAN_RETURN_IF_ERROR(
               files_.rename(storage::join_path(staging, file.name), storage::join_path(path, file.name)));
         }
-        if (const json config = setup_.hf->config(); !config.is_null()) {
-          TITAN_RETURN_IF_ERROR(
-              storage::atomic_write(files_, storage::join_path(path, "config.json"), config.dump(2) + "\n"));
-        }
+        TITAN_RETURN_IF_ERROR(write_hf_config(files_, path, *setup_.hf, setup_.hf_assets_path));
         return storage::atomic_write(files_, storage::join_path(path, kHfIndexName), hf_index(plan, all));
       });
     }
@@ -585,7 +591,12 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
 
 absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) {
   TITAN_RETURN_IF_ERROR(check_setup(setup));
-  return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
+  try {
+    return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
+  } catch (const std::exception& error) {  // Of the pulse's own connection.
+    const std::string what = error.what();
+    return absl::UnavailableError(absl::StrCat("the job's store: ", what.substr(0, what.find('\n'))));
+  }
 }
 
 Checkpointer::Checkpointer(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}

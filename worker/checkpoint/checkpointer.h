@@ -62,8 +62,9 @@ using EventSink = std::function<void(const char* kind, nlohmann::json members)>;
 struct Setup {
   std::string dump_folder;
   config::Checkpoint config;
-  std::string
-      hf_assets_path;  // model.hf_assets_path: where initial_load_in_hf looks when initial_load_path is not set.
+  // model.hf_assets_path: where initial_load_in_hf looks when initial_load_path is not set, and the tokenizer whose
+  // ids exports name.
+  std::string hf_assets_path;
   int rank = 0;
   int world = 1;
   std::string job_uid;
@@ -76,6 +77,7 @@ struct Setup {
       0;  // Consecutive failed saves after which save() and wait() return the error; 0: every
           // error is an event and training goes on (fenced and last saves always return it).
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
+  absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
 };
 
 class Checkpointer {
@@ -98,7 +100,8 @@ class Checkpointer {
   // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when
   // committed. Otherwise returns when the tensors are copied and a background thread does the rest. A save that fails
   // (disk full, ...) on any rank fails on all: event checkpoint_failed, earlier checkpoints stay, Ok is returned (see
-  // failed_saves_allowed). Errors: FailedPrecondition "fenced: ..." when a newer attempt owns the folder: exit with
+  // failed_saves_allowed). Errors: Unavailable, naming it, when another rank's process is gone; FailedPrecondition
+  // "fenced: ..." when a newer attempt owns the folder: exit with
   // kExitFenced.
   absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind = Kind::kFull);
 

@@ -4,6 +4,7 @@
 #include <exception>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/clock/clock.h"
 #include "common/status/status.h"
@@ -19,21 +20,45 @@ absl::Status guarded(Call&& call) {
     return absl::OkStatus();
   } catch (const std::exception& error) {
     const std::string what = error.what();
-    return absl::UnavailableError(absl::StrCat("the job's store failed: ", what.substr(0, what.find('\n'))));
+    return absl::UnavailableError(absl::StrCat("the job's store on rank 0 failed: ", what.substr(0, what.find('\n'))));
   }
 }
 
 }  // namespace
 
-absl::Status Exchange::await(const std::vector<std::string>& keys) {
+absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::string>& keys,
+                                    const std::vector<int>& ranks) {
+  std::vector<int> lost;
+  TITAN_RETURN_IF_ERROR(guarded([&] {
+    std::vector<int> missing;
+    for (size_t i = 0; i < keys.size(); ++i) {
+      if (!store_->check({keys[i]})) missing.push_back(ranks[i]);
+    }
+    lost = watch.lost(missing);
+  }));
+  if (lost.empty()) return absl::OkStatus();
+  return absl::UnavailableError(absl::StrCat("rank ", absl::StrJoin(lost, ", rank "),
+                                             lost.size() == 1 ? " has" : " have", " shown no sign of life for ",
+                                             absl::FormatDuration(patience_.silence), " during a checkpoint"));
+}
+
+absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks) {
   absl::Duration pause = absl::Microseconds(200);
-  const absl::Duration give_up = system_clock().monotonic() + timeout_;
+  const absl::Duration began = system_clock().monotonic();
+  const absl::Duration look_every = patience_.silence / 10;
+  absl::Duration next_look = began + look_every;
+  PulseWatch watch(*store_, patience_.silence);
   while (true) {
     bool there = false;
     TITAN_RETURN_IF_ERROR(guarded([&] { there = store_->check(keys); }));
     if (there) return absl::OkStatus();
     if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
-    if (system_clock().monotonic() > give_up) break;
+    const absl::Duration now = system_clock().monotonic();
+    if (now - began > patience_.timeout) break;
+    if (now > next_look) {
+      TITAN_RETURN_IF_ERROR(check_pulses(watch, keys, ranks));
+      next_look = now + look_every;
+    }
     absl::SleepFor(pause);
     pause = std::min(2 * pause, absl::Milliseconds(20));
   }
@@ -43,7 +68,8 @@ absl::Status Exchange::await(const std::vector<std::string>& keys) {
     TITAN_RETURN_IF_ERROR(guarded([&] { there = store_->check({key}); }));
     if (!there) absl::StrAppend(&missing, missing.empty() ? "" : ", ", key);
   }
-  return absl::DeadlineExceededError(absl::StrCat("no word within ", absl::FormatDuration(timeout_), " for ", missing));
+  return absl::DeadlineExceededError(
+      absl::StrCat("no word within ", absl::FormatDuration(patience_.timeout), " for ", missing));
 }
 
 absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& topic, const std::string& report) {
@@ -55,8 +81,12 @@ absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& top
     return reports;
   }
   std::vector<std::string> keys;
-  for (int rank = 1; rank < world_; ++rank) keys.push_back(key(rank));
-  TITAN_RETURN_IF_ERROR(await(keys));
+  std::vector<int> ranks;
+  for (int rank = 1; rank < world_; ++rank) {
+    keys.push_back(key(rank));
+    ranks.push_back(rank);
+  }
+  TITAN_RETURN_IF_ERROR(await(keys, ranks));
   reports.push_back(report);
   TITAN_RETURN_IF_ERROR(guarded([&] {
     for (const std::string& k : keys) {
@@ -77,7 +107,7 @@ absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const 
     TITAN_RETURN_IF_ERROR(guarded([&] { store_->set(key, words); }));
     spoken_.push_back(key);
   } else {
-    TITAN_RETURN_IF_ERROR(await({key}));
+    TITAN_RETURN_IF_ERROR(await({key}, {0}));
     TITAN_RETURN_IF_ERROR(guarded([&] { heard = store_->get_to_str(key); }));
   }
   return heard;

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "worker/checkpoint/pulse.h"
 
 namespace titan::checkpoint {
 
@@ -15,27 +16,36 @@ namespace titan::checkpoint {
 // it works on a background thread while training goes on. Polls, so that no call blocks other users of the store.
 class Exchange {
  public:
-  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, absl::Duration timeout,
+  // A rank whose pulse stops for `silence` is gone; one that lives has `timeout` for its word.
+  struct Patience {
+    absl::Duration timeout = absl::Minutes(30);
+    absl::Duration silence = absl::Seconds(15);
+  };
+
+  Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,
            const std::atomic<bool>* stop)
-      : store_(std::move(store)), rank_(rank), world_(world), timeout_(timeout), stop_(stop) {}
+      : store_(std::move(store)), rank_(rank), world_(world), patience_(patience), stop_(stop) {}
 
   bool leader() const { return rank_ == 0; }
 
   // Every rank calls it. Rank 0 gets all reports in rank order, the others an empty list.
-  // Errors: Unavailable when the store is gone; DeadlineExceeded naming the ranks that did not report; Cancelled once
-  // stopped.
+  // Errors: Unavailable when the store is gone, or naming the ranks whose processes died; DeadlineExceeded naming the
+  // ranks that did not report; Cancelled once stopped.
   absl::StatusOr<std::vector<std::string>> gather(const std::string& topic, const std::string& report);
 
   // Rank 0 says, the others listen; everybody gets the words.
   absl::StatusOr<std::string> broadcast(const std::string& topic, const std::string& words);
 
  private:
-  absl::Status await(const std::vector<std::string>& keys);
+  // Until each of `ranks` has set its key.
+  absl::Status await(const std::vector<std::string>& keys, const std::vector<int>& ranks);
+  // Ok while all of those that have not set their key yet show a pulse.
+  absl::Status check_pulses(PulseWatch& watch, const std::vector<std::string>& keys, const std::vector<int>& ranks);
 
   c10::intrusive_ptr<c10d::Store> store_;
   int rank_;
   int world_;
-  absl::Duration timeout_;
+  Patience patience_;
   const std::atomic<bool>* stop_;
   std::vector<std::string> spoken_;  // Rank 0's broadcasts since the last gather.
 };

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/hf_config.h"
 #include "worker/checkpoint/hf_layout.h"
 
 namespace titan::checkpoint {
@@ -279,10 +280,7 @@ absl::Status export_folder(storage::Files& files, StepReader& step, const HfMapp
     TITAN_ASSIGN_OR_RETURN(HfWritten one, write_export_file(files, step, mapper, file, options, folder, file.name));
     written.push_back(std::move(one));
   }
-  if (const nlohmann::json config = mapper.config(); !config.is_null()) {
-    TITAN_RETURN_IF_ERROR(
-        storage::atomic_write(files, storage::join_path(folder, "config.json"), config.dump(2) + "\n"));
-  }
+  TITAN_RETURN_IF_ERROR(write_hf_config(files, folder, mapper, options.tokenizer_folder));
   return storage::atomic_write(files, storage::join_path(folder, kHfIndexName), hf_index(plan, written));
 }
 

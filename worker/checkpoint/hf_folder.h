@@ -59,6 +59,7 @@ absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMappe
 struct HfExport {
   at::ScalarType dtype = at::kFloat;
   int64_t max_file_bytes = int64_t{2} << 30;  // A file is put together in memory.
+  std::string tokenizer_folder;               // For config.json; may be empty (hf_config.h).
 };
 struct HfFile {
   std::string name;  // "model-00001-of-00003.safetensors"

@@ -209,9 +209,10 @@ void Trainer::add_expert_figures(StepMetrics& figures) const {
 }
 
 void Trainer::save_if_due(const StepSummary& summary) {
-  if (!checkpointer_) {
-    if (summary.stop || summary.checkpoint) {
-      context_.reporter->warning("nothing is saved: checkpoint.enable is false");
+  if (!checkpointer_ || config_.checkpoint.load_only) {
+    if (context_.rank == 0 && (summary.stop || summary.checkpoint)) {
+      context_.reporter->warning(absl::StrCat(
+          "nothing is saved: ", checkpointer_ ? "checkpoint.load_only forbids it" : "checkpoint.enable is false"));
     }
     return;
   }

@@ -133,7 +133,7 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   TITAN_ASSIGN_OR_RETURN(const at::ScalarType dtype, export_type(options.dtype));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, step));
-  const HfExport plan{.dtype = dtype, .max_file_bytes = options.max_file_bytes};
+  const HfExport plan{.dtype = dtype, .max_file_bytes = options.max_file_bytes, .tokenizer_folder = options.tokenizer};
   TITAN_RETURN_IF_ERROR(export_folder(files, *reader, *mapper, plan, target,
                                       [&](const std::string& file) { out << "writing " << file << std::endl; }));
   out << target << ": step " << reader->manifest().step << " of " << spec.name << " " << spec.flavor << " as "

@@ -21,6 +21,7 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 struct ExportOptions {
   std::string dtype = "float32";
   int64_t max_file_bytes = int64_t{2} << 30;
+  std::string tokenizer;  // Folder of the tokenizer that the model was trained with; empty: config.json names no ids.
 };
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const models::ModelSpec& spec, const ExportOptions& options, std::ostream& out);

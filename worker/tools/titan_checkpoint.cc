@@ -65,6 +65,8 @@ int main(int argc, char** argv) {
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  out->add_option("--tokenizer", options.tokenizer, "Folder of the model's tokenizer, whose ids config.json then names")
+      ->check(CLI::ExistingDirectory);
   model.add(*out);
 
   CLI::App* in = app.add_subcommand("import", "Writes a Hugging Face folder's weights as a model-only step");

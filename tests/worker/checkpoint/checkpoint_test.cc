@@ -5,8 +5,10 @@
 #include <unistd.h>
 
 #include <condition_variable>
+#include <future>
 #include <thread>
 
+#include "absl/time/clock.h"
 #include "common/rank_protocol/launch.h"
 #include "common/storage/faulty_files.h"
 #include "tests/worker/checkpoint/fake_job.h"
@@ -506,6 +508,48 @@ TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
   ASSERT_TRUE((*alone)->save(1, make_slices(Split::kRows, 0, 2, 1), {}).ok());
   ASSERT_EQ(events.size(), 1u);
   EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
+}
+
+// A process that is killed in the middle of a save must not keep the others for as long as a slow disk may take.
+TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
+  std::promise<void> writing, dead;
+  std::atomic<bool> slow{false};
+  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
+    if (slow && operation.kind == storage::FileOperation::Kind::kAppend) {
+      slow = false;
+      writing.set_value();
+      dead.get_future().wait();
+    }
+    return storage::Fault{};
+  });
+  Attempt::Options some = options(3);
+  some.rank_files = [&](int rank) -> storage::Files* { return rank == 1 ? &disk : nullptr; };
+  some.peer_silence = absl::Milliseconds(600);
+  Attempt job(std::move(some));
+  ASSERT_TRUE(job.save(1).ok());
+
+  // Rank 1 writes for longer than the silence that is allowed: it lives, so that nobody misses it.
+  slow = true;
+  std::thread release([&] {
+    writing.get_future().wait();
+    absl::SleepFor(absl::Milliseconds(1500));
+    dead.set_value();
+  });
+  const absl::Status slow_save = job.save(2);
+  release.join();
+  EXPECT_TRUE(slow_save.ok()) << slow_save;
+
+  // Rank 2 is gone before it reports: a Checkpointer that ends takes its pulse along, as its process does.
+  job.end(2);
+  std::vector<absl::Status> statuses(2);
+  std::thread other([&] { statuses[1] = job.rank(1).save(3, make_slices(Split::kRows, 1, 3, 3), {}); });
+  statuses[0] = job.rank(0).save(3, make_slices(Split::kRows, 0, 3, 3), {});
+  other.join();
+  for (const absl::Status& status : statuses) {
+    EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+    EXPECT_THAT(std::string(status.message()), HasSubstr("rank 2 has shown no sign of life"));
+  }
+  EXPECT_THAT(steps(), ElementsAre(1, 2));
 }
 
 }  // namespace

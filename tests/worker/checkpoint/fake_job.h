@@ -124,6 +124,7 @@ class Attempt {
     const HfMapper* hf = nullptr;
     std::string hf_assets_path;
     int64_t failed_saves_allowed = 0;
+    absl::Duration peer_silence = absl::Seconds(15);
     bool raise_fence = true;
   };
 
@@ -143,6 +144,7 @@ class Attempt {
       setup.files = options_.rank_files ? options_.rank_files(rank) : options_.files;
       setup.failed_saves_allowed = options_.failed_saves_allowed;
       setup.peer_timeout = absl::Seconds(20);
+      setup.peer_silence = options_.peer_silence;
       setup.events = [this](const char* kind, nlohmann::json members) {
         std::lock_guard lock(mutex_);
         events_.push_back({kind, std::move(members)});
@@ -234,6 +236,7 @@ class Attempt {
   }
 
   Checkpointer& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
+  void end(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
   const absl::Status& raised() const { return raised_; }
   int64_t store_keys() { return store_->getNumKeys(); }
 

@@ -6,6 +6,7 @@
 
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/checkpoint/fake_job.h"
+#include "tests/worker/data/testing.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/step_folders.h"
 
@@ -76,6 +77,24 @@ TEST_F(HfTest, LastSaveComesBackOnAnyMesh) {
     EXPECT_EQ(loaded->source, Source::kInitial);
     EXPECT_EQ(loaded->step, 0);
   }
+}
+
+// Without them transformers takes its classes' defaults: ordinary tokens of another vocabulary.
+TEST_F(HfTest, ConfigNamesTheTokenizersIds) {
+  const auto config_of = [&](const std::string& name, const std::string& tokenizer) {
+    Attempt::Options last = options(name, 2);
+    last.config.last_save_in_hf = true;
+    last.hf_assets_path = tokenizer;
+    EXPECT_TRUE(Attempt(std::move(last)).save_last(7).ok());
+    const std::string path = dump_ + "/" + name + "/checkpoint/step-7/config.json";
+    return nlohmann::json::parse(*storage::read_file(posix_files(), path));
+  };
+  const data::testing::Folder folder;
+  folder.write_tokenizer(data::testing::byte_tokenizer());
+  EXPECT_EQ(config_of("told", folder.path()),
+            nlohmann::json({{"model_type", "fake"}, {"bos_token_id", 256}, {"eos_token_id", 257}}));
+  EXPECT_EQ(config_of("untold", ""),
+            nlohmann::json({{"model_type", "fake"}, {"bos_token_id", nullptr}, {"eos_token_id", nullptr}}));
 }
 
 TEST_F(HfTest, ExportsAndImportsOtherTypes) {

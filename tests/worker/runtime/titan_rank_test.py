@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
@@ -14,6 +15,7 @@ import unittest
 
 RANK = os.path.join(os.environ["TITAN_BIN"], "titan-rank")
 CONFIG = os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_tiny.toml")
+CHECKPOINT_PHASE = 8  # rank_protocol::Phase::kCheckpoint
 SMALL = [
     "--training.seq_len", "64", "--training.local_batch_size", "1", "--training.steps", "12",
     "--lr_scheduler.warmup_steps", "2", "--metrics.log_freq", "1", "--metrics.no_enable_tensorboard",
@@ -68,6 +70,11 @@ class Ranks:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
+
+    def phase(self, rank):
+        """Of common/rank_protocol/beacon.h."""
+        with open(os.path.join(self.folder, "run", "rank-%d.beacon" % rank), "rb") as file:
+            return struct.unpack_from("=QIIqqI", file.read(64))[5]
 
     def events(self, rank, kind=None):
         path = os.path.join(self.folder, "run", "rank-%d.events.jsonl" % rank)
@@ -145,6 +152,38 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(codes, [12, -signal.SIGKILL], ranks.outputs[0])
         error = ranks.events(0, "error")[-1]
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
+
+    def test_peer_killed_during_a_save_is_named(self):
+        # Rank 0 waits for rank 1's part of a checkpoint, not in a collective, and nobody's connection breaks.
+        ranks = Ranks(self.folder("killed-saving"), 2, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
+                                                        "--checkpoint.interval", "1", "--checkpoint.async_mode", "disabled",
+                                                        "--checkpoint.keep_latest_k", "2"])
+        ranks.wait_for_step(2)
+        while True:  # Until rank 1 is caught in a save: rank 0 stays in its own.
+            ranks.processes[1].send_signal(signal.SIGSTOP)
+            until = time.monotonic() + 0.5
+            while ranks.phase(0) == CHECKPOINT_PHASE and time.monotonic() < until:
+                time.sleep(0.01)
+            if ranks.phase(0) == CHECKPOINT_PHASE:
+                break
+            ranks.processes[1].send_signal(signal.SIGCONT)
+            time.sleep(0.02)
+        began = time.monotonic()
+        ranks.processes[1].kill()
+        self.assertEqual(ranks.wait(60), [12, -signal.SIGKILL], ranks.outputs[0])
+        self.assertLess(time.monotonic() - began, 40)  # The silence that is allowed is 15 s.
+        error = ranks.events(0, "error")[-1]
+        self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
+        self.assertIn("rank 1 has shown no sign of life", error["message"])
+
+    def test_load_only_stops_without_a_save_and_says_so(self):
+        ranks = Ranks(self.folder("load-only"), 1, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
+                                                    "--checkpoint.load_only"])
+        ranks.wait_for_step(2)
+        ranks.processes[0].send_signal(signal.SIGTERM)
+        self.assertEqual(ranks.wait(), [16], ranks.outputs[0])
+        self.assertIn("nothing is saved: checkpoint.load_only", ranks.outputs[0])
+        self.assertFalse(glob.glob(os.path.join(ranks.folder, "checkpoint", "step-*", "manifest.json")))
 
     def test_other_world_size_follows_the_same_curve(self):
         extra = ["--training.dtype", "float64"]

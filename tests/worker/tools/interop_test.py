@@ -2,6 +2,7 @@
 
 import json
 import os
+import pathlib
 import shutil
 import subprocess
 import tempfile
@@ -9,7 +10,7 @@ import tempfile
 import torch
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
 
@@ -94,7 +95,11 @@ def main():
         tokens = torch.arange(64).reshape(1, 64) * 31 % 2048
         with torch.no_grad():
             assert torch.equal(again(tokens).logits, model(tokens).logits)
-        run("export", f"{root}/b/step-0", f"{root}/bf16", "--dtype", "bfloat16")
+        assert (again.config.bos_token_id, again.config.eos_token_id) == (None, None), "none of another vocabulary"
+        tokenizer = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
+        run("export", f"{root}/b/step-0", f"{root}/bf16", "--dtype", "bfloat16", "--tokenizer", tokenizer)
+        told, want = AutoConfig.from_pretrained(f"{root}/bf16"), AutoTokenizer.from_pretrained(tokenizer)
+        assert (told.bos_token_id, told.eos_token_id) == (want.bos_token_id, want.eos_token_id) != (None, None), told
         loaded = load_file(f"{root}/bf16/model-00001-of-00001.safetensors")
         assert torch.equal(loaded["lm_head.weight"], model.lm_head.weight.to(torch.bfloat16))
 

@@ -1,0 +1,33 @@
+#include "worker/checkpoint/hf_config.h"
+
+#include <optional>
+
+#include "worker/data/tokenizer_file.h"
+
+namespace titan::checkpoint {
+namespace {
+
+nlohmann::json id_or_null(const std::optional<int32_t>& id) { return id ? nlohmann::json(*id) : nlohmann::json(); }
+
+}  // namespace
+
+nlohmann::json with_token_ids(nlohmann::json config, const std::string& tokenizer_folder) {
+  data::TokenizerFile tokenizer;
+  if (!tokenizer_folder.empty()) {
+    // One that cannot be read fails a training job long before; weights can be exported without.
+    if (auto read = data::read_tokenizer_file(tokenizer_folder); read.ok()) tokenizer = *std::move(read);
+  }
+  config["bos_token_id"] = id_or_null(tokenizer.bos_id);
+  config["eos_token_id"] = id_or_null(tokenizer.eos_id);
+  return config;
+}
+
+absl::Status write_hf_config(storage::Files& files, const std::string& folder, const HfMapper& mapper,
+                             const std::string& tokenizer_folder) {
+  const nlohmann::json config = mapper.config();
+  if (config.is_null()) return absl::OkStatus();
+  return storage::atomic_write(files, storage::join_path(folder, "config.json"),
+                               with_token_ids(config, tokenizer_folder).dump(2) + "\n");
+}
+
+}  // namespace titan::checkpoint
