@@ -1,7 +1,5 @@
 """Meshes of all axes as flags of titan-rank."""
 
-import random
-
 KEYS = {"pp": "pipeline_parallel_degree", "rep": "data_parallel_replicate_degree", "fsdp": "data_parallel_shard_degree",
         "cp": "context_parallel_degree", "tp": "tensor_parallel_degree", "ep": "expert_parallel_degree",
         "etp": "expert_tensor_parallel_degree"}
@@ -41,37 +39,3 @@ class Mesh:
 
 def pipeline(schedule, **degrees):
     return Mesh(schedule, {"parallelism.pipeline_parallel_schedule": schedule}, **degrees)
-
-
-def random_mesh(dice: random.Random, experts, world=None):
-    """Any valid mesh of 1 to 8 ranks for a model with 16 heads of 16 key-value heads, 8 rows and 6 layers."""
-    while True:
-        degrees = {name: dice.choice([1, 1, 2]) for name in ("pp", "rep", "fsdp", "cp", "tp")}
-        if dice.random() < 0.2:
-            degrees[dice.choice(["fsdp", "cp", "tp", "pp"])] = 4
-        mesh = Mesh(**degrees)
-        if mesh.world() > 8 or (world and mesh.world() != world):
-            continue
-        flags, note = {}, []
-        if experts:
-            degrees["etp"] = dice.choice([1, degrees["tp"]])
-            choices = [ep for ep in (1, 2, 4, 8)
-                       if degrees["fsdp"] * degrees["cp"] * degrees["tp"] % (ep * degrees["etp"]) == 0]
-            degrees["ep"] = dice.choice(choices)
-            if degrees["ep"] == 1:
-                degrees["etp"] = degrees["tp"]
-        if degrees["pp"] > 1:
-            rows = 8 // (degrees["rep"] * degrees["fsdp"])
-            fitting = [name for name in SCHEDULES if rows >= 2 * degrees["pp"] or name in ("GPipe", "1F1B")]
-            note.append(dice.choice(fitting))
-            flags["parallelism.pipeline_parallel_schedule"] = note[-1]
-        if degrees["cp"] > 1 and dice.random() < 0.5:
-            note.append("alltoall")
-            flags["parallelism.context_parallel_rotate_method"] = "alltoall"
-        if degrees["tp"] > 1 and dice.random() < 0.3:
-            note.append("no sequence parallelism")
-            flags["parallelism.enable_sequence_parallel"] = False
-        if dice.random() < 0.3:
-            note.append("full AC")
-            flags["activation_checkpoint.mode"] = "full"
-        return Mesh(", ".join(note), flags, **degrees)
