@@ -35,9 +35,9 @@ absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64
   const std::int64_t effective = n_layers + first_less + last_less;
   const std::int64_t per_stage = effective / stages;
   if (per_stage == 0) {
-    return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", stages, " stages for ",
-                                                   effective,
-                                                   " layers (embedding and output count); use fewer stages"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", stages, " stages for ", effective,
+                     " layers (embedding and output count); use fewer stages, at most ", effective));
   }
   if (absl::Status bad =
           check_weight("parallelism.pipeline_parallel_first_stage_less_layers", first_less, "embedding", per_stage);
