@@ -1,0 +1,44 @@
+// The CUDA library in a process that began without it, as titan-rank does: with or without a device.
+
+#include <ATen/ATen.h>
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "worker/comm/device.h"
+
+namespace titan::comm {
+namespace {
+
+// LibTorch looks for its CUDA half once and remembers what it found. What a rank does before it opens its device must
+// not be the first to ask.
+TEST(CudaDeviceTest, IsFoundThoughItComesLate) {
+  at::set_num_threads(2);
+  const auto device = make_device("cuda", 0);
+  EXPECT_TRUE(at::detail::getCUDAHooks().hasCuDNN()) << device.status();
+  if (device.ok()) {
+    EXPECT_TRUE((*device)->torch_device().is_cuda());
+    return;
+  }
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kFailedPrecondition) << device.status();
+  EXPECT_EQ(device.status().message().find("CUDA device 0: "), 0U) << device.status();
+  EXPECT_EQ(device.status().message().find('\n'), absl::string_view::npos) << "one line: " << device.status();
+}
+
+// What CUDA's libraries read when they begin is there by then, and what the user has set stays.
+TEST(CudaDeviceTest, SetsLibraryDefaults) {
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "8", /*overwrite=*/1);
+  make_device("cuda", 0).IgnoreError();
+  EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
+  EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+}
+
+TEST(CudaDeviceTest, OtherNamesAreRefused) {
+  const auto device = make_device("tpu", 0);
+  ASSERT_FALSE(device.ok());
+  EXPECT_EQ(device.status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace titan::comm
