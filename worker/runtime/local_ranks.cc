@@ -69,7 +69,7 @@ void run_thread(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
     const Failure failure = current_failure();
     report_failure(failure, absl::StrCat("titan-rank: rank ", job.rank), context->reporter.get());
     outcome.failed(failure);
-    hub->fail(absl::StrCat("rank ", job.rank, " failed: ", failure.reason()));
+    hub->fail(absl::StrCat("rank ", job.rank, " failed: ", failure.reason(), ": ", failure.what()));
   }
 }
 

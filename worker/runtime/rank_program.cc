@@ -3,7 +3,9 @@
 #include <ATen/Context.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "common/storage/fence.h"
 #include "worker/comm/store.h"
 #include "worker/model/registry.h"
+#include "worker/runtime/failure_watch.h"
 #include "worker/runtime/parallel_setup.h"
 
 namespace titan::runtime {
@@ -96,6 +99,55 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
   file << json.dump(1) << "\n";
 }
 
+// The mesh once it is there: another thread breaks it when another rank has failed.
+using Connections = std::atomic<const comm::DeviceMesh*>;
+
+std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections) {
+  FailureWatch::Setup setup;
+  setup.rank = context.rank;
+  setup.world = context.world;
+  setup.store = context.store;
+  setup.break_connections = [&connections] {
+    if (const comm::DeviceMesh* mesh = connections) mesh->abort();
+  };
+  setup.leave = [&context](const Failure& failure) {
+    report_failure(failure, "titan-rank", context.reporter.get());
+    std::fflush(nullptr);
+    std::_Exit(failure.exit_code());
+  };
+  return std::make_unique<FailureWatch>(std::move(setup));
+}
+
+// From the first event to the last. `watch` begins once there is a store.
+ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main, RankContext& context,
+               std::unique_ptr<Trainer>& trainer, std::unique_ptr<FailureWatch>& watch, Connections& connections) {
+  context.reporter =
+      value(Reporter::open(job.run_folder, job.rank, *context.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
+  context.reporter->event(rank_protocol::event::kStarted, {{"pid", getpid()}});
+  for (const std::string& warning : job.warnings) {
+    if (job.rank == 0) context.reporter->warning(warning);
+  }
+  set_determinism(job.config.debug);
+  if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
+    check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
+  }
+  context.device = hub ? comm::make_local_device(hub)
+                       : value(comm::make_device(job.config.resources.device, job.local_rank),
+                               rank_protocol::kExitBadConfig, "DEVICE");
+  if (job.config.debug.seed && !hub) context.device->seed(static_cast<uint64_t>(*job.config.debug.seed));
+  context.ledger.mirror_sequence(context.reporter->collective_sequence());
+  context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
+  rendezvous(job, hub, context);
+  if (context.store && !hub) watch = watch_others(context, connections);
+  if (job.rank == 0) check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
+  context.reporter->enter_start_phase(Phase::kBuild);
+  trainer = std::make_unique<Trainer>(context);
+  connections = context.mesh.get();
+  const ExitCode code = trainer->run();
+  write_ledger(context, *trainer);
+  return code;
+}
+
 }  // namespace
 
 std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<bool>* stop_signal) {
@@ -115,29 +167,15 @@ std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<
 
 ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main,
                   RankContext& context, std::unique_ptr<Trainer>& trainer) {
-  context.reporter =
-      value(Reporter::open(job.run_folder, job.rank, *context.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
-  context.reporter->event(rank_protocol::event::kStarted, {{"pid", getpid()}});
-  for (const std::string& warning : job.warnings) {
-    if (job.rank == 0) context.reporter->warning(warning);
+  auto* connections = new Connections(nullptr);  // For as long as the context, which outlives every failure.
+  std::unique_ptr<FailureWatch> watch;
+  try {
+    return train(job, hub, before_main, context, trainer, watch, *connections);
+  } catch (...) {
+    const Failure failure = current_failure();
+    *connections = context.mesh.get();
+    throw watch ? watch->failed(failure) : failure;
   }
-  set_determinism(job.config.debug);
-  if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
-    check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
-  }
-  context.device = hub ? comm::make_local_device(hub)
-                       : value(comm::make_device(job.config.resources.device, job.local_rank),
-                               rank_protocol::kExitBadConfig, "DEVICE");
-  if (job.config.debug.seed && !hub) context.device->seed(static_cast<uint64_t>(*job.config.debug.seed));
-  context.ledger.mirror_sequence(context.reporter->collective_sequence());
-  context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
-  rendezvous(job, hub, context);
-  if (job.rank == 0) check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
-  context.reporter->enter_start_phase(Phase::kBuild);
-  trainer = std::make_unique<Trainer>(context);
-  const ExitCode code = trainer->run();
-  write_ledger(context, *trainer);
-  return code;
 }
 
 void report_failure(const Failure& failure, const std::string& who, Reporter* reporter) {

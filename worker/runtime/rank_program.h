@@ -14,8 +14,8 @@ namespace titan::runtime {
 std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<bool>* stop_signal);
 
 // From the first event to the last: device, rendezvous, training. `hub` is null when the rank is a process of its own;
-// `before_main` are the seconds that starting the process took. Throws what current_failure() understands; then
-// neither `context` nor `trainer` may be destroyed, since they would wait for ranks that are gone.
+// `before_main` are the seconds that starting the process took. Throws Failure, after the other processes of the job
+// have been told; then neither `context` nor `trainer` may be destroyed, since they would wait for ranks that are gone.
 rank_protocol::ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main,
                                  RankContext& context, std::unique_ptr<Trainer>& trainer);
 
