@@ -124,9 +124,9 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
     const bool split = placed.parameter->on_tensor_axis == nn::OnTensorAxis::kSplit;
     placed.primary = first_replica && (split || tensor_leader);
   }
-  const auto options = at::TensorOptions()
-                           .device(options_.offload ? at::Device(at::kCPU) : options_.device->torch_device())
-                           .dtype(options_.precision.master);
+  auto options = at::TensorOptions().device(on_device()).dtype(options_.precision.master);
+  // Page-locked memory is what an accelerator copies from and to without the host's help.
+  if (options_.offload) options = options.device(at::kCPU).pinned_memory(on_device().is_cuda());
   master_ = at::zeros({shard_numel}, options);  // The padding stays zero.
   gradients_ = at::zeros({shard_numel}, options);
 }
@@ -149,10 +149,17 @@ void ShardUnit::begin_unshard() {
   } else if (world_ > 1) {
     gathered_ = at::empty({world_, master_.numel()}, type);
   } else {
-    gathered_ = master_.view({1, -1});  // copy_out converts.
+    gathered_ = master_on_device().view({1, -1});  // copy_out converts.
     return;
   }
-  gather_ = options_.shard_group->all_gather(gathered_, master_.to(type.device(), options_.precision.param));
+  gather_ = options_.shard_group->all_gather(gathered_, master_on_device().to(options_.precision.param));
+}
+
+// An offloaded shard is on its way when this returns. The optimizer may write to it in the host's memory all the same:
+// it waits for gradients that come back later on the same stream, with a copy that blocks. Converted over there, so
+// that what is copied is the page-locked memory itself.
+at::Tensor ShardUnit::master_on_device() const {
+  return master_.to(on_device(), master_.scalar_type(), /*non_blocking=*/true);
 }
 
 void ShardUnit::unshard() {

@@ -111,6 +111,7 @@ class ShardUnit {
  private:
   at::Device on_device() const { return options_.device->torch_device(); }
   void place(std::vector<nn::Parameter*> parameters);
+  at::Tensor master_on_device() const;
   void copy_out(const at::Tensor& gathered);
   void allocate_weight(nn::Parameter& parameter, int64_t numel);
   void accumulate(const at::Tensor& reduced);
