@@ -1,0 +1,159 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <limits>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "worker/comm/device.h"
+
+// Collectives as an accelerator's streams allow them at worst. Between its issue and its wait() an operation may run at
+// any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the outputs hold
+// nonsense until wait(), which also looks whether the inputs are unchanged, nobody wrote to the outputs and no memory
+// was given back; an operation that nobody waits for is an error too. On the CPU, so that it needs no GPU.
+namespace titan::testing {
+
+// What a tensor holds while it belongs to an operation under way.
+inline void spoil(at::Tensor& tensor) {
+  at::NoGradGuard no_grad;
+  if (at::isFloatingType(tensor.scalar_type())) {
+    tensor.fill_(std::numeric_limits<double>::quiet_NaN());
+  } else {
+    tensor.fill_(tensor.element_size() == 1 ? 0x5A : -1234567);
+  }
+}
+
+inline bool has_memory(const at::Tensor& tensor) {
+  return tensor.numel() == 0 ||
+         tensor.storage().nbytes() >= tensor.storage_offset() * tensor.element_size() + tensor.nbytes();
+}
+
+class GuardedWork : public c10d::Work {
+ public:
+  // `inner` writes to `results`, which replace what `outputs` hold. Inputs that are also outputs are no inputs here.
+  GuardedWork(std::string what, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> inputs,
+              std::vector<at::Tensor> outputs, std::vector<at::Tensor> results)
+      : what_(std::move(what)),
+        inner_(std::move(inner)),
+        inputs_(std::move(inputs)),
+        outputs_(std::move(outputs)),
+        results_(std::move(results)) {
+    for (const at::Tensor& input : inputs_) given_.push_back(input.clone());
+    for (at::Tensor& output : outputs_) spoil(output);
+    for (const at::Tensor& output : outputs_) spoiled_.push_back(output.clone());
+  }
+  ~GuardedWork() override {
+    if (!waited_) ADD_FAILURE() << what_ << ": nobody waited for it";
+  }
+
+  bool isCompleted() override { return waited_; }
+
+  bool wait(std::chrono::milliseconds timeout) override {
+    inner_->wait(timeout);
+    if (std::exchange(waited_, true)) return true;
+    at::AutoDispatchBelowADInplaceOrView below_autograd;  // As a library writes: no version counter changes.
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      TORCH_CHECK(has_memory(inputs_[i]), what_, ": the memory of input ", i, " was given back before wait()");
+      TORCH_CHECK(same(inputs_[i], given_[i]), what_, ": input ", i, " was written to before wait()");
+    }
+    for (size_t i = 0; i < outputs_.size(); ++i) {
+      TORCH_CHECK(has_memory(outputs_[i]), what_, ": the memory of output ", i, " was given back before wait()");
+      TORCH_CHECK(same(outputs_[i], spoiled_[i]), what_, ": output ", i, " was written to before wait()");
+      outputs_[i].copy_(results_[i]);
+    }
+    inputs_.clear(), outputs_.clear(), results_.clear(), given_.clear(), spoiled_.clear();
+    return true;
+  }
+
+ private:
+  static bool same(const at::Tensor& one, const at::Tensor& other) {
+    return one.numel() == 0 || std::memcmp(one.const_data_ptr(), other.const_data_ptr(), one.nbytes()) == 0;
+  }
+
+  const std::string what_;
+  c10::intrusive_ptr<c10d::Work> inner_;
+  std::vector<at::Tensor> inputs_, outputs_, results_, given_, spoiled_;
+  bool waited_ = false;
+};
+
+class GuardedBackend : public c10d::Backend {
+ public:
+  explicit GuardedBackend(c10::intrusive_ptr<c10d::Backend> inner)
+      : c10d::Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
+
+  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
+                                           const c10d::BroadcastOptions& options) override {
+    std::vector<at::Tensor> result{tensors[0].clone()};
+    return guard("broadcast", inner_->broadcast(result, options), {}, tensors, result);
+  }
+  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
+                                           const c10d::AllreduceOptions& options) override {
+    std::vector<at::Tensor> result{tensors[0].clone()};
+    return guard("all_reduce", inner_->allreduce(result, options), {}, tensors, result);
+  }
+  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
+                                                 const c10d::AllgatherOptions& options) override {
+    at::Tensor result = at::empty_like(output), given = input.clone();
+    return guard("all_gather", inner_->_allgather_base(result, given, options), {input}, {output}, {result});
+  }
+  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
+                                                      const c10d::ReduceScatterOptions& options) override {
+    at::Tensor result = at::empty_like(output), given = input.clone();
+    return guard("reduce_scatter", inner_->_reduce_scatter_base(result, given, options), {input}, {output}, {result});
+  }
+  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
+                                               std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
+                                               const c10d::AllToAllOptions& options) override {
+    at::Tensor result = at::empty_like(output), given = input.clone();
+    return guard("all_to_all", inner_->alltoall_base(result, given, output_splits, input_splits, options), {input},
+                 {output}, {result});
+  }
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
+    std::vector<at::Tensor> given{tensors[0].clone()};
+    return guard("send", inner_->send(given, destination, tag), tensors, {}, {});
+  }
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override {
+    std::vector<at::Tensor> result{at::empty_like(tensors[0])};
+    return guard("recv", inner_->recv(result, source, tag), {}, tensors, result);
+  }
+  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
+    return inner_->barrier(options);
+  }
+  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
+  void abort() override { inner_->abort(); }
+  const std::string getBackendName() const override { return "guarded"; }
+
+ private:
+  static c10::intrusive_ptr<c10d::Work> guard(std::string what, c10::intrusive_ptr<c10d::Work> inner,
+                                              std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
+                                              std::vector<at::Tensor> results) {
+    return c10::make_intrusive<GuardedWork>(std::move(what), std::move(inner), std::move(inputs), std::move(outputs),
+                                            std::move(results));
+  }
+
+  const c10::intrusive_ptr<c10d::Backend> inner_;
+};
+
+// A device whose groups are guarded. `inner`'s collectives are used as they are, as on an accelerator.
+class GuardedDevice : public comm::Device {
+ public:
+  explicit GuardedDevice(std::unique_ptr<comm::Device> inner) : inner_(std::move(inner)) {}
+
+  at::Device torch_device() const override { return inner_->torch_device(); }
+  c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
+    return c10::make_intrusive<GuardedBackend>(inner_->make_backend(options));
+  }
+  comm::Collectives collectives() const override { return comm::Collectives::kNative; }
+  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { inner_->resize_storage(storage, bytes); }
+  int64_t peak_memory_bytes() const override { return inner_->peak_memory_bytes(); }
+  int64_t total_memory_bytes() const override { return inner_->total_memory_bytes(); }
+
+ private:
+  const std::unique_ptr<comm::Device> inner_;
+};
+
+}  // namespace titan::testing
