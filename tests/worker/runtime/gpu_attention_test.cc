@@ -1,23 +1,28 @@
 // The CUDA kernels of attention (float32: memory-efficient, bfloat16: flash, float64: plain) against softmax with its
 // scores written down, in float64 on the CPU.
 
-#include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "tests/worker/nn/plain_attention.h"
-#include "worker/comm/device.h"
+#include "tests/worker/runtime/gpu_world.h"
+#include "worker/nn/attention_blocks.h"
 #include "worker/nn/attention_core.h"
 
 namespace titan::runtime {
 namespace {
 
-using Results = std::vector<at::Tensor>;  // Output, then the gradients of q, k, v and sinks; float64 on the CPU.
+using testing::GpuTest;
+using Results = std::vector<at::Tensor>;         // Output, then the gradients of q, k, v and sinks; float64 on the CPU.
+using Type = std::pair<at::ScalarType, double>;  // With the tolerance, relative to the largest value.
+
+constexpr Type kTypes[] = {{at::kDouble, 1e-12}, {at::kFloat, 2e-5}, {at::kBFloat16, 0.03}};
 
 template <typename Attention>
 Results run(nn::AttentionInput input, const at::TensorOptions& where, const at::Tensor& grad_out,
             Attention&& attention) {
   Results leaves;
   for (at::Tensor* tensor : {&input.q, &input.k, &input.v, &input.sinks}) {
+    if (!tensor->defined()) continue;
     *tensor = tensor->to(where).detach().requires_grad_();
     leaves.push_back(*tensor);
   }
@@ -29,41 +34,110 @@ Results run(nn::AttentionInput input, const at::TensorOptions& where, const at::
   return results;
 }
 
-TEST(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
-  auto device = comm::make_device("cuda", 0);
-  if (!device.ok()) GTEST_SKIP() << "no GPU: " << device.status().message();
+void expect_close(const Results& got, const Results& expected, double tolerance, const std::string& what) {
+  ASSERT_EQ(got.size(), expected.size()) << what;
+  for (size_t i = 0; i < got.size(); ++i) {
+    EXPECT_LE((got[i] - expected[i]).abs().max().item<double>(),
+              tolerance * (1 + expected[i].abs().max().item<double>()))
+        << "result " << i << ", " << what;
+  }
+}
+
+struct Shape {
+  int64_t rows, tokens, heads, kv_heads, head, v_head;
+};
+
+// Tokens before heads in memory, as the models have them.
+at::Tensor random_heads(const Shape& shape, int64_t count, int64_t size, at::ScalarType type) {
+  return at::randn({shape.rows, shape.tokens, count, size}, at::kDouble).to(type).transpose(1, 2);
+}
+
+nn::AttentionInput random_input(const Shape& shape, const nn::AttentionMask& mask, bool sinks, at::ScalarType type) {
+  return {.q = random_heads(shape, shape.heads, shape.head, type),
+          .k = random_heads(shape, shape.kv_heads, shape.head, type),
+          .v = random_heads(shape, shape.kv_heads, shape.v_head, type),
+          .scale = 0.15,
+          .mask = mask,
+          .sinks = sinks ? at::randn({shape.heads}, at::kDouble).to(type) : at::Tensor()};
+}
+
+std::string describe(const Shape& shape, const nn::AttentionMask& mask, at::ScalarType type) {
+  return std::string(c10::toString(type)) + ", " + std::to_string(shape.tokens) + " tokens, heads of " +
+         std::to_string(shape.head) + " and " + std::to_string(shape.v_head) + ", " + std::to_string(shape.heads) +
+         " for " + std::to_string(shape.kv_heads) + ", window " + std::to_string(mask.window) + ", chunk " +
+         std::to_string(mask.chunk) + (mask.documents ? ", documents" : "");
+}
+
+class GpuAttentionTest : public GpuTest {};
+
+// Every mask, shared and unshared heads, sizes that kernels take as they are and sizes that are padded.
+TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
-  constexpr int64_t kRows = 2, kTokens = 301, kHeads = 4, kKvHeads = 2;
-  const std::pair<at::ScalarType, double> types[] = {{at::kDouble, 1e-12}, {at::kFloat, 2e-5}, {at::kBFloat16, 0.03}};
   const nn::AttentionMask masks[] = {
       {}, {.window = 70}, {.chunk = 64}, {.documents = true}, {.window = 20, .documents = true}};
-  for (const auto& [head, v_head] : {std::pair<int64_t, int64_t>{64, 64}, {20, 20}, {48, 32}}) {
+  const Shape shapes[] = {{2, 301, 4, 2, 64, 64},
+                          {2, 301, 4, 4, 20, 20},
+                          {1, 130, 4, 2, 48, 32},
+                          {1, 257, 2, 1, 128, 128},
+                          {1, 96, 2, 2, 192, 128}};
+  for (const Shape& shape : shapes) {
     for (const nn::AttentionMask& mask : masks) {
-      for (const auto& [type, tolerance] : types) {
-        const auto heads = [&, type = type](int64_t count, int64_t size) {
-          return at::randn({kRows, kTokens, count, size}, at::kDouble).to(type).transpose(1, 2);
-        };
-        const nn::AttentionInput input{.q = heads(kHeads, head),
-                                       .k = heads(kKvHeads, head),
-                                       .v = heads(kKvHeads, v_head),
-                                       .scale = 0.15,
-                                       .mask = mask,
-                                       .sinks = at::randn({kHeads}, at::kDouble).to(type)};
-        nn::MicrobatchContext context;
-        if (mask.documents) context.documents = testing::random_documents(kRows, kTokens, 0.02);
-        const at::Tensor grad_out = heads(kHeads, v_head);
-        const Results oracle = run(input, at::TensorOptions(at::kDouble), grad_out, [&](const nn::AttentionInput& in) {
-          return testing::plain_attention(in, context.documents);
-        });
-        const Results ours = run(input, at::TensorOptions((*device)->torch_device()).dtype(type), grad_out,
-                                 [&](const nn::AttentionInput& in) { return nn::attend(in, context); });
-        for (size_t i = 0; i < ours.size(); ++i) {
-          EXPECT_LE((ours[i] - oracle[i]).abs().max().item<double>(),
-                    tolerance * (1 + oracle[i].abs().max().item<double>()))
-              << "result " << i << " in " << type << ", heads of " << head << " and " << v_head << ", window "
-              << mask.window << ", chunk " << mask.chunk << ", documents " << mask.documents;
+      for (const bool sinks : {false, true}) {
+        for (const auto& [type, tolerance] : kTypes) {
+          const nn::AttentionInput input = random_input(shape, mask, sinks, type);
+          nn::MicrobatchContext context;
+          if (mask.documents) context.documents = testing::random_documents(shape.rows, shape.tokens, 0.02);
+          const at::Tensor grad_out = random_heads(shape, shape.heads, shape.v_head, type);
+          const Results oracle =
+              run(input, at::TensorOptions(at::kDouble), grad_out,
+                  [&](const nn::AttentionInput& in) { return testing::plain_attention(in, context.documents); });
+          expect_close(run(input, on_device(type), grad_out,
+                           [&](const nn::AttentionInput& in) { return nn::attend(in, context); }),
+                       oracle, tolerance, describe(shape, mask, type));
         }
       }
+    }
+  }
+}
+
+// Keys that come in blocks, as from other ranks: the merge needs each kernel's logarithms of the denominators, and each
+// block's backward pass the merged ones.
+TEST_F(GpuAttentionTest, BlocksAreMergedExactly) {
+  at::manual_seed(2);
+  const Shape shape{2, 192, 4, 2, 64, 64};
+  for (const nn::AttentionMask& mask : {nn::AttentionMask{}, nn::AttentionMask{.window = 50}}) {
+    for (const auto& [type, tolerance] : kTypes) {
+      const nn::AttentionInput input = random_input(shape, mask, /*sinks=*/true, type);
+      const at::Tensor grad_out = random_heads(shape, shape.heads, shape.v_head, type);
+      const Results oracle = run(input, at::TensorOptions(at::kDouble), grad_out,
+                                 [&](const nn::AttentionInput& in) { return testing::plain_attention(in, {}); });
+      const at::TensorOptions where = on_device(type);
+      const at::Tensor q = input.q.to(where), k = input.k.to(where), v = input.v.to(where);
+      const nn::Spans spans{.starts = {{0}}, .seq_len = shape.tokens};
+      constexpr int64_t kBlock = 64;
+      nn::BlockwiseAttention attention(q, shape.v_head, input.scale, /*once=*/false);
+      const auto each_block = [&](const auto& use) {
+        for (int64_t first = 0; first < shape.tokens; first += kBlock) {
+          use(first, nn::visible_pairs(spans, mask.window, {{0, shape.tokens}}, {{first, kBlock}}));
+        }
+      };
+      each_block([&](int64_t first, const std::vector<nn::BlockPair>& pairs) {
+        attention.add(k.narrow(2, first, kBlock), v.narrow(2, first, kBlock), pairs);
+      });
+      const at::Tensor sinks = input.sinks.to(where);
+      const nn::BlockOutput merged = attention.finish(sinks);
+      nn::BlockwiseGradients gradients(grad_out.to(where), q, merged, input.scale);
+      at::Tensor grad_k = at::zeros(k.sizes(), where.dtype(at::kDouble)), grad_v = at::zeros_like(grad_k);
+      each_block([&](int64_t first, const std::vector<nn::BlockPair>& pairs) {
+        const at::Tensor own_k = k.narrow(2, first, kBlock), own_v = v.narrow(2, first, kBlock);
+        nn::GradientSum sum_k(own_k), sum_v(own_v);
+        gradients.add(own_k, own_v, pairs, sum_k, sum_v);
+        grad_k.narrow(2, first, kBlock).add_(sum_k.take());
+        grad_v.narrow(2, first, kBlock).add_(sum_v.take());
+      });
+      Results got{merged.out, gradients.grad_q(), grad_k, grad_v, gradients.grad_sinks(sinks)};
+      for (at::Tensor& one : got) one = one.to(at::kCPU, at::kDouble);
+      expect_close(got, oracle, tolerance, "in blocks, " + describe(shape, mask, type));
     }
   }
 }
