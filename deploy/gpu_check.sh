@@ -1,84 +1,160 @@
 #!/usr/bin/env bash
-# Checks Titan on a machine with a CUDA device: the numeric tests on the device, then a short bf16 training of Llama 3 1B.
-# Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# Checks Titan on a machine with a CUDA device: the numeric tests on the device, a job that is saved and resumed, then a
+# short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
 #
-#   deploy/gpu_check.sh [--build DIR] [--steps N] [--seq-len N] [--batch N] [--flavor NAME]
+#   deploy/gpu_check.sh [--only tests|resume|train] [--steps N] [--seq-len N] [--batch N] [--ac MODE] [--flavor NAME]
+#                       [--build DIR] [--python PROGRAM] [--rehearse]
 #
-# Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so), the text assets (.deps/assets, or
-# TITAN_ASSETS) and torch 2.11 with CUDA for this machine's python3, whose libraries are used. Builds and installs nothing.
+# Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
+# or TITAN_ASSETS), or a folder filled by deploy/gpu_pack.sh, which holds both; and torch 2.11 with CUDA for python3 (or
+# --python), whose libraries are used. Builds and installs nothing.
+# --rehearse: the same steps on the CPU with a small model, to try this script where there is no GPU; says nothing of one.
 # Exit code: 0 all passed; 77 there is no device (nothing was checked); 1 something failed.
 set -euo pipefail
-root="$(cd "$(dirname "$0")/.." && pwd)"
-build="$root/build/release" steps=20 seq_len=4096 batch=1 flavor=1B
+here="$(cd "$(dirname "$0")" && pwd)"
+if [ -d "$here/bin" ]; then  # Filled by gpu_pack.sh.
+  build="$here" default_assets="$here/assets" revision="$(cat "$here/revision")"
+else
+  root="$(dirname "$here")"
+  build="$root/build/release" default_assets="$root/.deps/assets"
+  revision="$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
+fi
+fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
+only="" python=python3 rehearse=0 train=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
-    --build) build="$2"; shift 2 ;;
-    --steps) steps="$2"; shift 2 ;;
-    --seq-len) seq_len="$2"; shift 2 ;;
-    --batch) batch="$2"; shift 2 ;;
-    --flavor) flavor="$2"; shift 2 ;;
-    *) echo "gpu_check.sh: unknown argument $1 (--help tells)" >&2; exit 1 ;;
+    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    --rehearse) rehearse=1; shift; continue ;;
+    --only | --steps | --seq-len | --batch | --ac | --flavor | --build | --python) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+    *) fail "unknown argument $1 (--help tells)" ;;
   esac
+  case "$1" in
+    --only) only="$2" ;;
+    --steps) train+=(--training.steps "$2") ;;
+    --seq-len) train+=(--training.seq_len "$2") ;;
+    --batch) train+=(--training.local_batch_size "$2") ;;
+    --ac) train+=(--activation_checkpoint.mode "$2") ;;
+    --flavor) train+=(--model.flavor "$2") ;;
+    --build) build="$(cd "$2" && pwd)" ;;
+    --python) python="$2" ;;
+  esac
+  shift 2
 done
-fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
+case "$only" in "" | tests | resume | train) ;; *) fail "--only takes tests, resume or train, not $only" ;; esac
+wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
-for file in bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/random_math_test; do
+programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/random_math_test)
+for file in "${programs[@]}"; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build with deploy/bootstrap.sh --with-cuda and TITAN_CUDA=ON first"
 done
-found="$(python3 - <<'PY'
+export TITAN_ASSETS="${TITAN_ASSETS:-$default_assets}"
+[ -e "$TITAN_ASSETS/tokenizer/tokenizer.json" ] || fail "no text assets in $TITAN_ASSETS: run deploy/make_assets.sh or set TITAN_ASSETS"
+
+# Folders of torch's libraries and of those that CUDA's wheels bring; how many devices; what they are.
+found="$("$python" - <<'PY'
 import os, sys
 try:
     import torch
 except ImportError as error:
     sys.exit(f"torch cannot be imported: {error}")
 if not torch.__version__.startswith("2.11."):
-    sys.exit(f"torch {torch.__version__} is installed; the binaries are linked against 2.11")
+    sys.exit(f"torch {torch.__version__} is installed; the programs are linked against 2.11")
 folders = [os.path.join(os.path.dirname(torch.__file__), "lib")]
-site = os.path.dirname(os.path.dirname(torch.__file__))
-for folder, _, files in os.walk(os.path.join(site, "nvidia")):
+# Where this process has CUDA's libraries from, then the wheels' folders for those that are loaded later.
+for line in open("/proc/self/maps"):
+    path = line.split(maxsplit=5)[-1].strip()
+    name = os.path.basename(path)
+    if name.startswith(("libcu", "libnccl", "libnv")) and not name.startswith("libcuda.so"):
+        folders.append(os.path.dirname(path))
+for folder, _, files in os.walk(os.path.join(os.path.dirname(os.path.dirname(torch.__file__)), "nvidia")):
     if any(".so" in name for name in files):
         folders.append(folder)
-print(":".join(folders))
-print(torch.cuda.device_count())
-print(torch.cuda.get_device_name(0) if torch.cuda.device_count() else "none")
+print(":".join(dict.fromkeys(folders)))
+count = torch.cuda.device_count()
+print(count)
+if count:
+    device = torch.cuda.get_device_properties(0)
+    print(f"{device.name}, {device.total_memory / 2**30:.1f} GiB, {count} device(s), torch {torch.__version__}")
+else:
+    print(f"no CUDA device, torch {torch.__version__}")
 PY
-)" || fail "this machine's torch cannot be used"
-libraries="$(sed -n 1p <<<"$found")" devices="$(sed -n 2p <<<"$found")" name="$(sed -n 3p <<<"$found")"
-if [ "$devices" = 0 ]; then
+)" || fail "the torch of $python cannot be used"
+libraries="$(sed -n 1p <<<"$found")" devices="$(sed -n 2p <<<"$found")" machine="$(sed -n 3p <<<"$found")"
+if [ "$rehearse" = 0 ] && [ "$devices" = 0 ]; then
   echo "gpu_check.sh: torch sees no CUDA device here: nothing was checked" >&2
   exit 77
 fi
-export LD_LIBRARY_PATH="$build/bin:$libraries${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
-export TITAN_ASSETS="${TITAN_ASSETS:-$root/.deps/assets}"
-[ -e "$TITAN_ASSETS/tokenizer/tokenizer.json" ] || fail "no text assets in $TITAN_ASSETS: run deploy/make_assets.sh or set TITAN_ASSETS"
+with_libraries() {
+  LD_LIBRARY_PATH="$libraries:$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$@"
+}
+missing="$(cd "$build" && for file in "${programs[@]}"; do with_libraries ldd "$file" 2>&1; done | grep 'not found' | sort -u)" || true
+[ -z "$missing" ] || fail "libraries are missing here; deploy/gpu_pack.sh brings all but torch's and CUDA's:
+$missing"
 
-echo "==> $(date -u +%Y-%m-%d) · $name · $devices device(s) · $(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo 'no git')"
-echo "==> numeric tests on one device"
-log="$(mktemp)" dump="$(mktemp -d)"
-trap 'rm -rf "$log" "$dump"' EXIT
-"$build/tests/random_math_test"
-"$build/tests/gpu_test" | tee "$log"
-if grep -q 'no GPU: ' "$log"; then fail "the device was not used: see above"; fi
+device=cuda
+if [ "$rehearse" = 1 ]; then
+  device=cpu
+  export TITAN_GPU_TEST_ON=cpu
+  small=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 8
+    --optimizer.lr 2e-3)
+  train=("${small[@]}" "${train[@]}")
+  echo "==> REHEARSAL on the CPU with a small model: no figure below says anything about a GPU"
+fi
+echo "==> $(date -u +%Y-%m-%d) · $machine · Titan $revision"
+work="$(mktemp -d)"
+trap 'rm -rf "$work"' EXIT
 
-echo "==> Llama 3 $flavor, bf16, $steps steps of $batch x $seq_len tokens"
-"$build/bin/titan-rank" --config "$root/configs/llama3_8b.toml" --model.flavor "$flavor" --job.dump_folder "$dump" \
-  --resources.device cuda --training.steps "$steps" --training.seq_len "$seq_len" --training.local_batch_size "$batch" \
-  --training.global_batch_size -1 --training.dataset c4_test --lr_scheduler.warmup_steps 2 --metrics.log_freq 1 \
-  --metrics.no_enable_tensorboard --validation.no_enable --checkpoint.no_enable
-python3 - "$dump/metrics.jsonl" <<'PY'
+titan_rank() {  # FOLDER FLAGS...
+  local folder="$1"
+  shift
+  with_libraries "$build/bin/titan-rank" --config "$here/gpu_check.toml" --job.dump_folder "$folder" \
+    --resources.device "$device" "$@"
+}
+
+if wants tests; then
+  echo "==> numeric tests on one device"
+  with_libraries "$build/tests/random_math_test"
+  with_libraries "$build/tests/gpu_test" --gtest_brief=0 | tee "$work/log"
+  if grep -q 'no GPU: ' "$work/log"; then fail "the device was not used: see above"; fi
+fi
+
+if wants resume; then
+  echo "==> six steps of a small model, at once and in two halves with a checkpoint between"
+  six=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 6
+    --lr_scheduler.total_steps 6 --debug.deterministic --checkpoint.enable --checkpoint.interval 3 --checkpoint.no_last_save_model_only)
+  titan_rank "$work/whole" "${six[@]}"
+  titan_rank "$work/halves" "${six[@]}" --training.steps 3
+  titan_rank "$work/halves" "${six[@]}"
+  "$python" - "$work" <<'PY'
+import json, sys
+def losses(folder):
+    lines = [json.loads(line) for line in open(f"{sys.argv[1]}/{folder}/metrics.jsonl")]
+    return {line["step"]: line["loss_metrics/global_avg_loss"] for line in lines if "throughput(tps)" in line}
+whole, halves = losses("whole"), losses("halves")
+assert sorted(whole) == sorted(halves) == [1, 2, 3, 4, 5, 6], (whole, halves)
+worst = max(abs(halves[step] / whole[step] - 1) for step in whole)
+print(f"largest difference of the loss: {worst:.1e}")
+if worst > 1e-6:
+    sys.exit(f"the resumed job went another way: {whole} and {halves}")
+PY
+fi
+
+if wants train; then
+  echo "==> training"
+  titan_rank "$work/train" "${train[@]}" || fail "the training failed (see above); less memory: --batch 1, --ac full"
+  "$python" - "$work/train/metrics.jsonl" <<'PY'
 import json, statistics, sys
-lines = [json.loads(line) for line in open(sys.argv[1])]
-steps = [line for line in lines if "throughput(tps)" in line]
+steps = [line for line in map(json.loads, open(sys.argv[1])) if "throughput(tps)" in line]
 steady = steps[len(steps) // 2:]  # The first steps fill caches.
 def median(key): return statistics.median(line[key] for line in steady)
 first, last = steps[0], steps[-1]
 key = "loss_metrics/global_avg_loss"
-print(f"loss {first[key]:.4f} -> {last[key]:.4f}")
-print(f"tokens/s {median('throughput(tps)'):.0f}   MFU {median('mfu(%)'):.2f} %   TFLOP/s {median('tflops'):.1f}")
+print(f"loss {first[key]:.4f} -> {last[key]:.4f} in {len(steps)} steps")
+print(f"tokens/s {median('throughput(tps)'):.0f}   MFU {median('mfu(%)'):.2f} %   TFLOP/s {median('tflops'):.2f}")
 print(f"memory, peak: active {max(line['memory/max_active(GiB)'] for line in steady):.2f} GiB, "
       f"reserved {max(line['memory/max_reserved(GiB)'] for line in steady):.2f} GiB")
 if not last[key] < first[key]:
     sys.exit("the loss did not fall")
 PY
-echo "==> passed"
+fi
+if [ "$rehearse" = 1 ]; then echo "==> rehearsed: nothing was checked on a GPU"; else echo "==> passed"; fi

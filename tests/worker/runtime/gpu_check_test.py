@@ -1,0 +1,97 @@
+"""deploy/gpu_check.sh where there is no GPU: what gpu_pack.sh packs runs from its folder alone, with nothing but torch's
+libraries from elsewhere, and every step of the script works (on the CPU); without a device it says so and checks nothing."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import torch
+
+BIN = os.environ["TITAN_BIN"]
+SOURCE = os.environ["TITAN_SOURCE"]
+SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
+PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/random_math_test"]
+# What any machine with torch has.
+SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
+MOST_MIB = 32  # It may have to travel in a hurry.
+
+
+class GpuCheckTest(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.mkdtemp()
+        cls.pack = os.path.join(cls.folder, "pack")
+        environment = dict(os.environ, TITAN_ASSETS=os.path.join(os.environ["TITAN_DEPS"], "assets"))
+        subprocess.run([os.path.join(SOURCE, "deploy", "gpu_pack.sh"), cls.pack, "--build", os.path.dirname(BIN)],
+                       check=True, env=environment, timeout=60)
+
+    @classmethod
+    def tearDownClass(cls):
+        shutil.rmtree(cls.folder)
+
+    def run_check(self, *flags, **variables):
+        """As on a machine that has never heard of this tree."""
+        environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, "OMP_NUM_THREADS": "2",
+                       **variables}
+        return subprocess.run([os.path.join(self.pack, "gpu_check.sh"), "--python", sys.executable, *flags], cwd="/",
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+
+    def test_it_is_small(self):
+        size = sum(os.path.getsize(os.path.join(folder, name))
+                   for folder, _, names in os.walk(self.pack) for name in names)
+        print(f"{size / 2**20:.1f} MiB")
+        self.assertLess(size, MOST_MIB * 2**20)
+
+    def test_its_libraries_are_its_own_or_torchs(self):
+        folders = [os.path.join(SITE, "torch", "lib"), os.path.join(SITE, "nvidia", "cu13", "lib"),
+                   os.path.join(SITE, "nvidia", "nccl", "lib"), os.path.join(self.pack, "lib")]
+        for program in PROGRAMS:
+            listing = subprocess.run(["ldd", os.path.join(self.pack, program)], text=True, stdout=subprocess.PIPE,
+                                     env={"LD_LIBRARY_PATH": ":".join(folders)}, check=True, timeout=60).stdout
+            for line in listing.splitlines():
+                name, _, path = line.strip().partition(" => ")
+                if SYSTEM.match(os.path.basename(name.split()[0])):
+                    continue
+                path = os.path.realpath(path.rsplit(" (", 1)[0])
+                self.assertTrue(path.startswith((SITE + os.sep, os.path.realpath(self.pack) + os.sep)), (program, line))
+
+    @unittest.skipIf(torch.cuda.is_available(), "there is a device")
+    def test_without_a_device_it_checks_nothing(self):
+        ran = self.run_check()
+        self.assertEqual(ran.returncode, 77, ran.stdout)
+        self.assertIn("nothing was checked", ran.stdout)
+        self.assertNotIn("passed", ran.stdout)
+
+    def test_every_step_works_on_the_cpu(self):
+        ran = self.run_check("--rehearse", "--steps", "4", GTEST_FILTER="GpuDeviceTest.GroupedProduct*:GpuTest.Offload")
+        self.assertEqual(ran.returncode, 0, ran.stdout)
+        self.assertIn("says anything about a GPU", ran.stdout)
+        self.assertRegex(ran.stdout, r"\[  PASSED  \] \d+ tests?\.")
+        self.assertRegex(ran.stdout, r"GpuDeviceTest\.GroupedProductMatches")
+        self.assertRegex(ran.stdout, r"largest difference of the loss: 0\.0e\+00")
+        self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")
+        self.assertRegex(ran.stdout, r"tokens/s \d+   MFU \d+\.\d+ %")
+        self.assertRegex(ran.stdout, r"memory, peak: active \d+\.\d+ GiB")
+        self.assertIn("rehearsed: nothing was checked on a GPU", ran.stdout)
+        self.assertNotIn("passed", ran.stdout.splitlines()[-1])
+
+    def test_a_failing_test_fails_the_check(self):
+        broken = os.path.join(self.folder, "broken")
+        shutil.copytree(self.pack, broken)
+        with open(os.path.join(broken, "tests", "gpu_test"), "w") as program:
+            program.write("#!/bin/sh\necho '[  FAILED  ] GpuTest.Something'\nexit 1\n")
+        with open(os.path.join(broken, "tests", "random_math_test"), "w") as program:
+            program.write("#!/bin/sh\nexit 0\n")
+        ran = subprocess.run([os.path.join(broken, "gpu_check.sh"), "--python", sys.executable, "--rehearse", "--only", "tests"],
+                             env={"PATH": "/usr/bin:/bin", "TMPDIR": self.folder}, stdout=subprocess.PIPE,
+                             stderr=subprocess.STDOUT, text=True, timeout=60)
+        self.assertNotEqual(ran.returncode, 0, ran.stdout)
+        self.assertNotIn("==> rehearsed", ran.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
