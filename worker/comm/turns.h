@@ -1,37 +1,46 @@
 #pragma once
 
-#include <condition_variable>
-#include <mutex>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <stdexcept>
 
 namespace titan::comm {
 
-// Lets two threads of a rank work in turns: one at a time, and a thread passes its turn on wherever it would wait for a
-// collective. So the one computes while the other's transfer is under way, and still all ranks of a group issue their
-// collectives in one order, because the turns change at the same places everywhere.
+// Lets two halves of a rank's work go on in turns: one at a time, and a half passes its turn on wherever it would wait
+// for a collective. So the one computes while the other's transfer is under way, and still all ranks of a group issue
+// their collectives in one order, because the turns change at the same places everywhere.
+//
+// A half is not a thread. Autograd runs backward nodes of a GPU's tensors on threads of its own, and they belong to the
+// half whose backward pass it is: LibTorch takes the calling thread's debug information along to them, and that is
+// where a half is written down. For the same reason not both halves may run backward passes: both would need autograd's
+// one thread of the device, and the first to wait for its turn there would never get it.
 class Turns {
  public:
-  // Makes the calling thread side 0 or 1 for as long as it lives; blocks until it is that side's turn. Side 0 begins.
-  class Side {
+  // Thrown in a half where it takes or passes a turn after the other half has failed: it must not go on.
+  class Stopped : public std::runtime_error {
    public:
-    Side(Turns& turns, int side);
-    ~Side();
-    Side(const Side&) = delete;
-    Side& operator=(const Side&) = delete;
+    using std::runtime_error::runtime_error;
   };
 
-  // Called before a wait. Gives the other side a turn; at once when this thread is no side of anything, or the other
-  // one is done.
+  Turns();
+
+  // Runs `work` on the calling thread as half 0 or 1, from that half's first turn on. Half 0 begins. Throws nothing:
+  // what `work` throws is kept, and stops the other half.
+  void run(int half, const std::function<void()>& work);
+
+  // What the first half to fail threw; null: neither did. Read after both have ended.
+  std::exception_ptr failure() const;
+
+  // Called before a wait. Gives the other half a turn; at once when the caller belongs to no half, or the other one is
+  // done. Throws Stopped.
   static void pass();
 
  private:
-  void wait_for(int side, std::unique_lock<std::mutex>& lock) {
-    changed_.wait(lock, [&] { return turn_ == side; });
-  }
+  struct State;
+  struct Place;
 
-  std::mutex mutex_;
-  std::condition_variable changed_;
-  int turn_ = 0;
-  bool done_[2] = {false, false};
+  std::shared_ptr<State> state_;  // Also held by autograd's threads, which may end a little after the half.
 };
 
 }  // namespace titan::comm

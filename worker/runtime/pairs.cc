@@ -1,9 +1,13 @@
 #include "worker/runtime/pairs.h"
 
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -38,7 +42,23 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule) {
   return true;
 }
 
-PairRunner::PairRunner() : thread_([this, threads = at::get_num_threads()] { serve(threads); }) {}
+namespace {
+
+// The accelerator's device on which the calling thread works; none: there is no accelerator.
+std::optional<at::Device> present_device() {
+  const auto type = at::getAccelerator();
+  if (!type) return {};
+  return c10::impl::VirtualGuardImpl(*type).getDevice();
+}
+
+}  // namespace
+
+PairRunner::PairRunner()
+    : thread_([this, threads = at::get_num_threads(), device = present_device()] {
+        at::set_num_threads(threads);
+        if (device) c10::impl::VirtualGuardImpl(device->type()).setDevice(*device);  // A new thread is on the first.
+        serve();
+      }) {}
 
 PairRunner::~PairRunner() {
   {
@@ -49,8 +69,7 @@ PairRunner::~PairRunner() {
   thread_.join();
 }
 
-void PairRunner::serve(int compute_threads) {
-  at::set_num_threads(compute_threads);
+void PairRunner::serve() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return ends_ || work_ != nullptr; });
@@ -66,29 +85,19 @@ void PairRunner::serve(int compute_threads) {
 
 void PairRunner::run(const std::function<void()>& first, const std::function<void()>& second) {
   comm::Turns turns;
-  std::exception_ptr failures[2];
-  const auto side = [&](int index, const std::function<void()>& work) {
-    const comm::Turns::Side own(turns, index);
-    try {
-      work();
-    } catch (...) {
-      failures[index] = std::current_exception();
-    }
-  };
-  const std::function<void()> other = [&] { side(1, second); };
+  // What the caller has set for its thread holds for both halves.
+  const std::function<void()> other = at::wrapPropagateTLSState([&] { turns.run(1, second); });
   {
     std::lock_guard lock(mutex_);
     work_ = &other;
     changed_.notify_all();
   }
-  side(0, first);
+  turns.run(0, first);
   {
     std::unique_lock lock(mutex_);
     changed_.wait(lock, [&] { return work_ == nullptr; });
   }
-  for (const std::exception_ptr& failure : failures) {
-    if (failure) std::rethrow_exception(failure);
-  }
+  if (const std::exception_ptr failure = turns.failure()) std::rethrow_exception(failure);
 }
 
 }  // namespace titan::runtime

@@ -15,7 +15,7 @@ bool pairs_can_overlap(const pipeline::Schedule& schedule);
 
 // Runs the two halves of a pair side by side, in turns (comm::Turns): the forward pass of one microbatch computes while
 // tokens of the other's backward pass travel between experts, and the other way round. Has a thread of its own, with as
-// many compute threads as the caller's.
+// many compute threads as that of whoever makes it, on the same device.
 class PairRunner {
  public:
   PairRunner();
@@ -23,11 +23,12 @@ class PairRunner {
   PairRunner(const PairRunner&) = delete;
   PairRunner& operator=(const PairRunner&) = delete;
 
-  // Returns when both are done; rethrows what either threw.
+  // Returns when both are done. When one throws, the other goes no further than its next exchange, and what the first
+  // to fail threw is rethrown.
   void run(const std::function<void()>& first, const std::function<void()>& second);
 
  private:
-  void serve(int compute_threads);
+  void serve();
 
   std::mutex mutex_;
   std::condition_variable changed_;
