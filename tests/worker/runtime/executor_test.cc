@@ -18,13 +18,36 @@ using pipeline::Schedule;
 using testing::ThreadRank;
 using Clock = std::chrono::steady_clock;
 
+// Work of one rank as waits, in microseconds since `epoch`. A busy machine ends a wait late; what it was late by (and
+// nothing else: not what the executor waited for) is taken off the waits that follow, here and, since messages carry
+// it, on other ranks. So lateness does not add up along the pipeline.
+struct RankTime {
+  Clock::time_point epoch = Clock::now();
+  double planned = 0;    // When the present work would begin had every wait ended in time.
+  double overslept = 0;  // By how much that is over for this reason.
+
+  double now() const { return std::chrono::duration<double, std::micro>(Clock::now() - epoch).count(); }
+
+  void take(double message_planned, double message_overslept) {
+    planned = std::max(planned, message_planned);
+    overslept = std::max(overslept, message_overslept);
+  }
+  void work(double length) {
+    planned += length;
+    const double end = std::max(planned, now() + length - overslept);
+    std::this_thread::sleep_until(epoch + std::chrono::microseconds(static_cast<int64_t>(end)));
+    overslept = std::min(std::max(0.0, now() - planned), overslept + now() - end);
+  }
+};
+
 // Takes the simulator's costs times `unit`; checks what the executor passes on: an activation says which stage and
 // microbatch it is for.
 class TimedStage : public StageRunner {
  public:
-  TimedStage(int index, int stages, std::chrono::microseconds unit) : index_(index), stages_(stages), unit_(unit) {}
+  TimedStage(int index, int stages, std::chrono::microseconds unit, RankTime& time)
+      : index_(index), stages_(stages), unit_(unit), time_(time) {}
 
-  at::Tensor empty_input(const nn::MicrobatchContext&) const override { return at::empty({3}, at::kDouble); }
+  at::Tensor empty_input(const nn::MicrobatchContext&) const override { return at::empty({4}, at::kDouble); }
 
   at::Tensor forward(int microbatch, const nn::MicrobatchContext&, at::Tensor input) override {
     if (index_ > 0) expect(input, index_, microbatch);
@@ -36,9 +59,9 @@ class TimedStage : public StageRunner {
     return forward(static_cast<int>(context.tokens.item<int64_t>()), context, std::move(input));
   }
   at::Tensor backward(int microbatch, at::Tensor gradient, bool last) override {
-    at::Tensor below = input_gradient(microbatch, std::move(gradient));
+    (void)input_gradient(microbatch, std::move(gradient));
     weight_gradient(microbatch, last);
-    return below;
+    return index_ == 0 ? at::Tensor() : message(-(index_ - 1), microbatch);
   }
   at::Tensor input_gradient(int microbatch, at::Tensor gradient) override {
     if (index_ + 1 < stages_) {
@@ -62,24 +85,29 @@ class TimedStage : public StageRunner {
   int reductions = 0;
 
  protected:
-  virtual void work(double cost) { std::this_thread::sleep_until(Clock::now() + cost * unit_); }
+  void work(double cost) { time_.work(cost * static_cast<double>(unit_.count())); }
 
  private:
-  static at::Tensor message(int stage, int microbatch) {
-    return at::tensor({static_cast<double>(stage), static_cast<double>(microbatch), 0.5}, at::kDouble);
+  at::Tensor message(int stage, int microbatch) const {
+    return at::tensor({static_cast<double>(stage), static_cast<double>(microbatch), time_.planned, time_.overslept},
+                      at::kDouble);
   }
-  static void expect(const at::Tensor& got, int stage, int microbatch) {
-    EXPECT_TRUE(got.equal(message(stage, microbatch))) << got << " is not for " << stage << ", " << microbatch;
+  void expect(const at::Tensor& got, int stage, int microbatch) {
+    const auto* words = got.const_data_ptr<double>();
+    EXPECT_TRUE(words[0] == stage && words[1] == microbatch) << got << " is not for " << stage << ", " << microbatch;
+    time_.take(words[2], words[3]);
   }
 
   const int index_;
   const int stages_;
   const std::chrono::microseconds unit_;
+  RankTime& time_;
   const pipeline::Costs costs_;
   int weight_gradients_ = 0;
 };
 
 struct TimedRank {
+  RankTime time;
   std::map<int, std::unique_ptr<TimedStage>> stages;
   std::unique_ptr<Executor> executor;
 
@@ -87,7 +115,7 @@ struct TimedRank {
     const comm::Group& group = self.mesh->group(mesh::Axis::kPipeline);
     std::map<int, StageRunner*> runners;
     for (const int index : schedule.stages_of(group.rank())) {
-      stages[index] = std::make_unique<TimedStage>(index, schedule.stages, unit);
+      stages[index] = std::make_unique<TimedStage>(index, schedule.stages, unit, time);
       stages[index]->microbatches = schedule.microbatches;
       runners[index] = stages[index].get();
     }
@@ -101,20 +129,24 @@ std::vector<nn::MicrobatchContext> contexts(int count) {
   return all;
 }
 
+void raise(std::atomic<int64_t>& most, int64_t value) {
+  for (int64_t seen = most; value > seen && !most.compare_exchange_weak(seen, value);) continue;
+}
+
 // The longest time that a rank takes for one run, in units.
 double measure(const Schedule& schedule, std::chrono::microseconds unit) {
   std::atomic<int64_t> longest{0};
+  std::atomic<int64_t> epoch{0};  // The same for all ranks: when the last one is ready.
   testing::run_ranks({.pp = schedule.ranks}, schedule.ranks, {mesh::Axis::kPipeline, mesh::Axis::kWorld},
                      [&](ThreadRank& self) {
                        TimedRank rank(schedule, self, unit);
                        const auto microbatches = contexts(schedule.microbatches);
+                       raise(epoch, Clock::now().time_since_epoch().count());
                        self.mesh->group(mesh::Axis::kWorld).barrier();
-                       const auto began = Clock::now();
+                       rank.time.epoch = Clock::time_point(Clock::duration(epoch.load()));
                        rank.executor->run(schedule, microbatches, [] { return 4; });
                        self.mesh->group(mesh::Axis::kWorld).barrier();
-                       const int64_t took = (Clock::now() - began) / std::chrono::microseconds(1);
-                       for (int64_t seen = longest; took > seen && !longest.compare_exchange_weak(seen, took);)
-                         continue;
+                       raise(longest, (Clock::now() - rank.time.epoch) / std::chrono::microseconds(1));
                        for (const auto& [index, stage] : rank.stages) EXPECT_EQ(stage->reductions, 1) << index;
                      });
   return static_cast<double>(longest) / static_cast<double>(unit.count());
@@ -132,8 +164,8 @@ TEST(BubbleTest, IsTheSimulators) {
     const pipeline::Simulation simulated = pipeline::simulate(schedule).value();
     double busy = 0;
     for (const pipeline::RankTimeline& rank : simulated.ranks) busy += rank.busy / 4;
-    const std::chrono::microseconds unit(stages_per_rank(kind.name) == 1 ? 24'000 : 12'000);
-    constexpr int kAttempts = 6;
+    const std::chrono::microseconds unit(stages_per_rank(kind.name) == 1 ? 16'000 : 8'000);
+    constexpr int kAttempts = 8;
     double bubble = 1;
     for (int attempt = 0; attempt < kAttempts && bubble > simulated.bubble + 0.015; ++attempt) {
       bubble = std::min(bubble, 1 - busy / measure(schedule, unit * (1 + attempt)));
@@ -195,7 +227,7 @@ TEST(ExecutorTest, LostPeerIsNoticed) {
     std::atomic<int> noticed{0};
     const auto body = [&](ThreadRank& self) {
       TimedRank rank(schedule, self, std::chrono::microseconds(0));
-      DyingStage dying(2, 4, std::chrono::microseconds(0));
+      DyingStage dying(2, 4, std::chrono::microseconds(0), rank.time);
       dying.microbatches = 8;
       Executor executor({{2, &dying}}, &self.mesh->group(mesh::Axis::kPipeline));
       Executor& own = self.rank == 2 ? executor : *rank.executor;
