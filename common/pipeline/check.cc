@@ -9,7 +9,8 @@ namespace {
 // What one rank has done so far.
 class RankChecker {
  public:
-  RankChecker(const Schedule& schedule, int rank) : schedule_(schedule), rank_(rank) {}
+  RankChecker(const Schedule& schedule, int rank, const Where& where)
+      : schedule_(schedule), rank_(rank), where_(where) {}
 
   absl::Status check() {
     for (step_ = 0; step_ < schedule_.steps[rank_].size(); ++step_) {
@@ -24,8 +25,8 @@ class RankChecker {
 
   absl::Status check_step(const Step& step) {
     if (step.actions.empty() || step.actions.size() > 2) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(where(), "has ", step.actions.size(), " actions: a step is one, or a forward and a backward"));
+      return absl::InvalidArgumentError(absl::StrCat(where_(rank_, step_), ": has ", step.actions.size(),
+                                                     " actions: a step is one, or a forward and a backward"));
     }
     if (step.actions.size() == 2) {
       const Work first = step.actions[0].work, second = step.actions[1].work;
@@ -74,8 +75,8 @@ class RankChecker {
   }
 
   absl::Status check_reduce(const Action& action) {
-    for (int microbatch = 0; microbatch < schedule_.microbatches; ++microbatch) {
-      if (weights_.count({action.stage, microbatch}) == 0 && early_reduction_.ok())
+    for (int microbatch = 0; microbatch < schedule_.microbatches && early_reduction_.ok(); ++microbatch) {
+      if (weights_.count({action.stage, microbatch}) == 0)
         early_reduction_ = wrong(action, absl::StrCat("comes before the weight gradient of microbatch ", microbatch));
     }
     return reduced_.insert(action.stage).second ? absl::OkStatus() : wrong(action, "comes twice");
@@ -92,22 +93,22 @@ class RankChecker {
                                                         : "";
         if (*lacks != '\0') {
           return absl::InvalidArgumentError(
-              absl::StrCat("rank ", rank_, " has no ", lacks, " of stage ", stage, " for microbatch ", microbatch));
+              absl::StrCat(where_(rank_, {}), " has no ", lacks, " of stage ", stage, " for microbatch ", microbatch));
         }
       }
       if (!schedule_.forward_only && reduced_.count(stage) == 0)
-        return absl::InvalidArgumentError(absl::StrCat("rank ", rank_, " never reduces stage ", stage));
+        return absl::InvalidArgumentError(absl::StrCat(where_(rank_, {}), " never reduces stage ", stage));
     }
     return absl::OkStatus();
   }
 
-  std::string where() const { return absl::StrCat("rank ", rank_, ", step ", step_, ": "); }
   absl::Status wrong(const Action& action, const std::string& what) const {
-    return absl::InvalidArgumentError(absl::StrCat(where(), to_string(action), " ", what));
+    return absl::InvalidArgumentError(absl::StrCat(where_(rank_, step_), ": ", to_string(action), " ", what));
   }
 
   const Schedule& schedule_;
   const int rank_;
+  const Where& where_;
   std::size_t step_ = 0;
   Done forwards_, inputs_, weights_;
   std::set<int> reduced_;
@@ -116,7 +117,11 @@ class RankChecker {
 
 }  // namespace
 
-absl::Status check(const Schedule& schedule) {
+std::string rank_and_step(int rank, std::optional<std::size_t> step) {
+  return step ? absl::StrCat("rank ", rank, ", step ", *step) : absl::StrCat("rank ", rank);
+}
+
+absl::Status check(const Schedule& schedule, const Where& where) {
   if (schedule.ranks < 1 || schedule.stages < schedule.ranks || schedule.stages % schedule.ranks != 0 ||
       schedule.microbatches < 1) {
     return absl::InvalidArgumentError(absl::StrCat(schedule.stages, " stages on ", schedule.ranks, " ranks with ",
@@ -128,7 +133,7 @@ absl::Status check(const Schedule& schedule) {
         absl::StrCat("has lists for ", schedule.steps.size(), " ranks instead of ", schedule.ranks));
   }
   for (int rank = 0; rank < schedule.ranks; ++rank) {
-    if (absl::Status bad = RankChecker(schedule, rank).check(); !bad.ok()) return bad;
+    if (absl::Status bad = RankChecker(schedule, rank, where).check(); !bad.ok()) return bad;
   }
   return absl::OkStatus();
 }

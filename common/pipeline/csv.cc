@@ -9,12 +9,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "common/pipeline/simulator.h"
 
 namespace titan::pipeline {
 namespace {
 
 constexpr char kPairEnding[] = "OVERLAP_F_B";
+constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";  // Spreadsheets put one before UTF-8.
 
 absl::Status bad_cell(const std::string& cell, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("\"", cell, "\" ", why));
@@ -79,8 +81,25 @@ absl::StatusOr<Step> parse_cell(const std::string& cell) {
   return step;
 }
 
-absl::StatusOr<std::vector<Step>> parse_row(const std::string& line, int row) {
+// One rank's list, and the column of each step.
+struct Row {
   std::vector<Step> steps;
+  std::vector<int> columns;
+};
+
+// Those of the file, and reductions, which have the column of the work that they follow.
+Row with_reductions(Row row) {
+  Row result{.steps = pipeline::with_reductions(row.steps), .columns = {}};
+  std::size_t next = 0;
+  for (const Step& step : result.steps) {
+    if (step.actions[0].work != Work::kReduce) ++next;
+    result.columns.push_back(row.columns[next - 1]);
+  }
+  return result;
+}
+
+absl::StatusOr<Row> parse_row(const std::string& line, int number) {
+  Row row;
   int column = 0;
   for (absl::string_view raw : absl::StrSplit(line, ',')) {
     ++column;
@@ -89,40 +108,58 @@ absl::StatusOr<std::vector<Step>> parse_row(const std::string& line, int row) {
     absl::StatusOr<Step> step = parse_cell(std::string(absl::StripAsciiWhitespace(raw)));
     if (!step.ok()) {
       return absl::InvalidArgumentError(
-          absl::StrCat("row ", row, ", column ", column, ": ", std::string(step.status().message())));
+          absl::StrCat("row ", number, ", column ", column, ": ", std::string(step.status().message())));
     }
-    if (!step->actions.empty()) steps.push_back(*std::move(step));
+    if (step->actions.empty()) continue;
+    row.steps.push_back(*std::move(step));
+    row.columns.push_back(column);
   }
-  const bool reduces =
-      std::any_of(steps.begin(), steps.end(), [](const Step& step) { return step.actions[0].work == Work::kReduce; });
-  return reduces ? steps : with_reductions(std::move(steps));
+  const bool reduces = std::any_of(row.steps.begin(), row.steps.end(),
+                                   [](const Step& step) { return step.actions[0].work == Work::kReduce; });
+  return reduces ? row : with_reductions(std::move(row));
+}
+
+// A number that is larger than the file has work would make the rest of it absurdly large.
+absl::Status check_number(const char* what, int number, const Action& action, std::size_t forwards, const Where& where,
+                          int rank, std::size_t step) {
+  if (number < 0 || static_cast<std::size_t>(number) < forwards) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(where(rank, step), ": ", to_string(action), " names ", what, " ",
+                                                 number, ", but the file has ", forwards, " forward passes in all"));
 }
 
 // Counts, and the placement under which every rank owns the stages of its row.
-absl::Status fill_shape(Schedule& schedule) {
+absl::Status fill_shape(Schedule& schedule, const Where& where) {
+  std::size_t forwards = 0;
   bool backward = false;
+  const auto each = [&schedule](const auto& visit) {
+    for (int rank = 0; rank < schedule.ranks; ++rank) {
+      for (std::size_t step = 0; step < schedule.steps[rank].size(); ++step) {
+        for (const Action& action : schedule.steps[rank][step].actions) visit(rank, step, action);
+      }
+    }
+  };
   schedule.ranks = static_cast<int>(schedule.steps.size());
   schedule.stages = schedule.microbatches = 0;
-  for (const std::vector<Step>& steps : schedule.steps) {
-    for (const Step& step : steps) {
-      for (const Action& action : step.actions) {
-        schedule.stages = std::max(schedule.stages, action.stage + 1);
-        schedule.microbatches = std::max(schedule.microbatches, action.microbatch + 1);
-        backward = backward || action.work != Work::kForward;
-      }
-    }
-  }
+  each([&](int, std::size_t, const Action& action) {
+    forwards += action.work == Work::kForward ? 1 : 0;
+    backward = backward || action.work != Work::kForward;
+  });
+  absl::Status bad;
+  each([&](int rank, std::size_t step, const Action& action) {
+    if (!bad.ok()) return;
+    bad.Update(check_number("stage", action.stage, action, forwards, where, rank, step));
+    bad.Update(check_number("microbatch", action.microbatch, action, forwards, where, rank, step));
+    if (!bad.ok()) return;
+    schedule.stages = std::max(schedule.stages, action.stage + 1);
+    schedule.microbatches = std::max(schedule.microbatches, action.microbatch + 1);
+  });
+  if (!bad.ok()) return bad;
   if (!backward) return absl::InvalidArgumentError("has forward passes only: a training step needs B, or I and W");
   const auto fits = [&](Placement placement) {
+    bool all = true;
     schedule.placement = placement;
-    for (int rank = 0; rank < schedule.ranks; ++rank) {
-      for (const Step& step : schedule.steps[rank]) {
-        for (const Action& action : step.actions) {
-          if (schedule.rank_of(action.stage) != rank) return false;
-        }
-      }
-    }
-    return true;
+    each([&](int rank, std::size_t, const Action& action) { all = all && schedule.rank_of(action.stage) == rank; });
+    return all;
   };
   // When neither fits, check() names what does not.
   schedule.placement = !fits(Placement::kLoop) && fits(Placement::kV) ? Placement::kV : Placement::kLoop;
@@ -139,19 +176,24 @@ std::string cell_of(const Step& step) {
 }  // namespace
 
 absl::StatusOr<Schedule> parse_csv(const std::string& text) {
-  std::vector<std::string> lines = absl::StrSplit(text, '\n');
+  std::vector<std::string> lines = absl::StrSplit(absl::StripPrefix(text, kByteOrderMark), '\n');
   while (!lines.empty() && absl::StripAsciiWhitespace(lines.back()).empty()) lines.pop_back();
   if (lines.empty()) return absl::InvalidArgumentError("is empty: it needs a row of cells for each pipeline rank");
   Schedule schedule{.name = "CSV", .steps = {}};
+  std::vector<std::vector<int>> columns;
   for (std::size_t row = 0; row < lines.size(); ++row) {
-    absl::StatusOr<std::vector<Step>> steps = parse_row(lines[row], static_cast<int>(row) + 1);
-    if (!steps.ok()) return steps.status();
-    if (steps->empty())
+    absl::StatusOr<Row> parsed = parse_row(lines[row], static_cast<int>(row) + 1);
+    if (!parsed.ok()) return parsed.status();
+    if (parsed->steps.empty())
       return absl::InvalidArgumentError(absl::StrCat("row ", row + 1, " is empty: rank ", row, " has no work"));
-    schedule.steps.push_back(*std::move(steps));
+    schedule.steps.push_back(std::move(parsed->steps));
+    columns.push_back(std::move(parsed->columns));
   }
-  if (absl::Status bad = fill_shape(schedule); !bad.ok()) return bad;
-  if (absl::Status bad = check(schedule); !bad.ok()) return bad;
+  const Where where = [&](int rank, std::optional<std::size_t> step) {
+    return step ? absl::StrCat("row ", rank + 1, ", column ", columns[rank][*step]) : absl::StrCat("row ", rank + 1);
+  };
+  if (absl::Status bad = fill_shape(schedule, where); !bad.ok()) return bad;
+  if (absl::StatusOr<Simulation> run = simulate(schedule, {}, where); !run.ok()) return run.status();
   return schedule;
 }
 

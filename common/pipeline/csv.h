@@ -12,7 +12,8 @@ namespace titan::pipeline {
 // torch's drawing and mean nothing here; so do its cells for transfers and parameters (2SEND_F1, 3RECV_B0, 1UNSHARD,
 // 1RESHARD), which follow from the order of work. Reductions (2REDUCE_GRAD) go behind a stage's last weight gradient
 // when a row has none of them. Ranks, stages, microbatches and placement follow from the cells.
-// Errors: InvalidArgument naming row and column (from 1), or what check() finds.
+// Row r is rank r - 1. Errors: InvalidArgument naming row and column (from 1): cells that mean nothing, and all that
+// check() and simulate() find.
 absl::StatusOr<Schedule> parse_csv(const std::string& text);
 
 // The same in the form that torch reads ("compute_only"): parse_csv(to_csv(schedule)) has the same steps.

@@ -14,9 +14,10 @@ constexpr double kNotDone = -1;
 // All ranks side by side; each takes its list in order, and what it starts follows from what has ended elsewhere.
 class Run {
  public:
-  Run(const Schedule& schedule, const Costs& costs)
+  Run(const Schedule& schedule, const Costs& costs, const Where& where)
       : schedule_(schedule),
         costs_(costs),
+        where_(where),
         forward_end_(static_cast<std::size_t>(schedule.stages) * schedule.microbatches, kNotDone),
         input_end_(forward_end_),
         next_(schedule.ranks),
@@ -124,7 +125,7 @@ class Run {
       if (next_[rank].step == schedule_.steps[rank].size()) continue;
       const Action& action = schedule_.steps[rank][next_[rank].step].actions[next_[rank].half];
       const bool forward = action.work == Work::kForward;
-      waiting.push_back(absl::StrCat("rank ", rank, " at ", to_string(action), " waits for the ",
+      waiting.push_back(absl::StrCat(where_(rank, next_[rank].step), ": ", to_string(action), " waits for the ",
                                      forward ? "output" : "gradient", " of stage ", action.stage + (forward ? -1 : 1)));
     }
     if (waiting.empty()) return absl::OkStatus();
@@ -144,6 +145,7 @@ class Run {
 
   const Schedule& schedule_;
   const Costs& costs_;
+  const Where& where_;
   std::vector<double> forward_end_, input_end_;  // By stage and microbatch.
   std::vector<Place> next_;
   std::vector<double> free_;  // When each rank's last work ended.
@@ -170,13 +172,13 @@ double Costs::of(const Action& action) const {
   return 0;
 }
 
-absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs) {
-  if (absl::Status bad = check(schedule); !bad.ok()) return bad;
+absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs, const Where& where) {
+  if (absl::Status bad = check(schedule, where); !bad.ok()) return bad;
   if (!costs.stage_scale.empty() && static_cast<int>(costs.stage_scale.size()) != schedule.stages) {
     return absl::InvalidArgumentError(
         absl::StrCat(costs.stage_scale.size(), " stage scales for ", schedule.stages, " stages"));
   }
-  return Run(schedule, costs).run();
+  return Run(schedule, costs, where).run();
 }
 
 }  // namespace titan::pipeline

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sstream>
+
 #include "common/pipeline/generators.h"
 
 namespace titan::pipeline {
@@ -23,6 +25,25 @@ TEST(DrawTest, TextShowsTimeBubbleAndMemory) {
             "1     1              25.0 %    1\n");
 }
 
+// Where names take too much room, a letter says what takes most of a column, and bytes stand beside the counts.
+TEST(DrawTest, NarrowTextHasALetterAColumn) {
+  const Schedule schedule = *generate("ZBVZeroBubble", 2, 2, 3);
+  const std::string text =
+      draw_text(schedule, *simulate(schedule), {.width = 30, .stage_bytes = {10, 20, 20, 1 << 20}});
+  EXPECT_THAT(text, HasSubstr("rank 0   FFF"));
+  EXPECT_THAT(text, HasSubstr("small letters: the rank's next stage"));
+  EXPECT_THAT(text, HasSubstr("0     0 3            5.3 %     1.00 MiB    4 (stage 0: 3, stage 3: 1)"));
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const bool drawn = line.rfind("rank ", 0) == 0 && line[5] != ' ';
+    EXPECT_LE(line.size(), drawn ? 30u : 200u) << line;
+  }
+  // A letter a pass, exactly, where a column is a pass long.
+  const Schedule plain = *generate("1F1B", 2, 1, 3);
+  EXPECT_THAT(draw_text(plain, *simulate(plain), {.width = 40}),
+              HasSubstr("rank 0   FF..BBFBB.BB\nrank 1   .FBBFBBFBB..\n"));
+}
+
 // Every pass is one box of the picture, each with its own words.
 TEST(DrawTest, SvgHasABoxForEveryPass) {
   for (const Kind& kind : kinds()) {
@@ -32,7 +53,7 @@ TEST(DrawTest, SvgHasABoxForEveryPass) {
     std::size_t boxes = 0, passes = 0;
     for (std::size_t at = svg.find("<title>"); at != svg.npos; at = svg.find("<title>", at + 1)) ++boxes;
     for (const RankTimeline& rank : run->ranks) passes += rank.actions.size();
-    EXPECT_EQ(boxes, passes);
+    EXPECT_EQ(boxes, passes + schedule.ranks);  // And each rank's memory over time.
     EXPECT_THAT(svg, HasSubstr("<title>0F0: 0 to 1</title>"));
     EXPECT_THAT(svg, HasSubstr(kind.name));
     EXPECT_FALSE(draw_text(schedule, *run).empty());

@@ -87,13 +87,18 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
 
 // Two ranks that each want the other's later work first.
 TEST(SimulatorTest, FindsDeadlocks) {
-  const auto schedule = parse_csv("0F0,0F1,0B1,0B0\n1F0,1B0,1F1,1B1\n");
-  ASSERT_TRUE(schedule.ok()) << schedule.status();
-  EXPECT_TRUE(simulate(*schedule).ok());
-  const auto stuck = parse_csv("0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n");
-  ASSERT_TRUE(stuck.ok()) << stuck.status();
-  EXPECT_THAT(why(*stuck), HasSubstr("wait for each other forever: rank 0 at 0B0 waits for the gradient of stage 1; "
-                                     "rank 1 at 1F1 waits for the output of stage 0"));
+  Schedule schedule = two_ranks();
+  ASSERT_TRUE(simulate(schedule).ok());
+  const auto list = [](int stage, const std::vector<std::pair<Work, int>>& work) {
+    std::vector<Step> steps;
+    for (const auto& [what, microbatch] : work) steps.push_back({{Action{stage, what, microbatch}}});
+    return with_reductions(steps);
+  };
+  using enum Work;
+  schedule.steps = {list(0, {{kForward, 0}, {kBackward, 0}, {kForward, 1}, {kBackward, 1}}),
+                    list(1, {{kForward, 0}, {kForward, 1}, {kBackward, 0}, {kBackward, 1}})};
+  EXPECT_THAT(why(schedule), HasSubstr("wait for each other forever: rank 0, step 1: 0B0 waits for the gradient of "
+                                       "stage 1; rank 1, step 1: 1F1 waits for the output of stage 0"));
 }
 
 // A random swap of two neighbours either keeps the schedule sound or is refused; nothing runs that breaks a rule.
