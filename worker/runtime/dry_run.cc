@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <chrono>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/config/chosen_model.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
@@ -20,6 +18,7 @@
 #include "worker/runtime/executor.h"
 #include "worker/runtime/failure.h"
 #include "worker/runtime/meta_memory.h"
+#include "worker/runtime/meta_norm.h"
 #include "worker/runtime/parallel_setup.h"
 
 namespace titan::runtime {
@@ -80,6 +79,7 @@ class DryRun {
       result["collectives"][key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
     }
     result["schedule"] = schedule();
+    result["activations"] = activations();  // Last: it leaves microbatches without a backward pass.
     const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - began;
     result["seconds"] = seconds.count();
     return result;
@@ -188,6 +188,24 @@ class DryRun {
     return BlockEdges(plan_.schedule, mesh_->group(mesh::Axis::kPipeline).rank(), std::move(bytes)).peak();
   }
 
+  // Bytes that each stage of this rank keeps of one microbatch until its backward pass: what a second microbatch adds
+  // to a first one, when the weights are there already and a memory budget is planned.
+  ordered_json activations() {
+    ordered_json result = ordered_json::object();
+    model_->forget_gradients();
+    for (const auto& [index, stage] : model_->stages()) {
+      int64_t before = 0;
+      for (const int microbatch : {0, 1}) {
+        before = meta_memory().live_bytes;
+        at::Tensor input = index == 0 ? at::Tensor() : stage->empty_input(first_);
+        stage->expect_forward();
+        stage->forward(microbatch, first_, std::move(input));
+      }
+      result[std::to_string(index)] = meta_memory().live_bytes - before;
+    }
+    return result;
+  }
+
   ordered_json schedule() {
     const pipeline::Schedule& schedule = plan_.schedule;
     const pipeline::Simulation times = value(pipeline::simulate(schedule), kExitBadConfig, "PIPELINE");
@@ -200,7 +218,7 @@ class DryRun {
             {"bubble", times.bubble},
             {"peak_activations", times.ranks[rank].peak_activations},
             {"stages_here", schedule.stages_of(rank)},
-            {"text", schedule.ranks > 1 ? pipeline::draw_text(schedule, times) : ""}};
+            {"text", schedule.ranks > 1 ? pipeline::draw_text(schedule, times, {.width = 160}) : ""}};
   }
 
   static constexpr int64_t kReportFields = 5;  // runtime/step_report.cc
@@ -221,48 +239,13 @@ class DryRun {
   nn::MicrobatchContext first_;
 };
 
-std::string amount(int64_t bytes) {
-  constexpr double kGiB = 1024.0 * 1024.0 * 1024.0;
-  return absl::StrFormat("%12d  %9.3f GiB", bytes, static_cast<double>(bytes) / kGiB);
-}
-
 }  // namespace
 
 ordered_json dry_run(const RankJob& job) {
   use_meta_memory();
   nn::use_meta_kernels();
+  if (job.config.resources.device == "cuda") use_fused_meta_norm();
   return DryRun(job).run();
-}
-
-std::string describe_dry_run(const ordered_json& result) {
-  std::string text =
-      absl::StrCat("Dry run of rank ", result["rank"].get<int>(), " of ", result["world"].get<int>(), " (",
-                   result["model"].get<std::string>(), " ", result["flavor"].get<std::string>(), ") at", "");
-  for (const auto& [axis, index] : result["coordinate"].items())
-    absl::StrAppend(&text, " ", axis, "=", index.get<int>());
-  const auto& parameters = result["parameters"];
-  absl::StrAppendFormat(
-      &text, "\nparameters: %d in the model, %d computed with here, %d held here\nbytes of this rank:\n",
-      parameters["model"].get<int64_t>(), parameters["here"].get<int64_t>(), parameters["shard"].get<int64_t>());
-  for (const auto& [name, bytes] : result["bytes"].items()) {
-    absl::StrAppendFormat(&text, "  %-12s %s\n", name, amount(bytes.get<int64_t>()));
-  }
-  if (result["shards_on_host"].get<bool>()) {
-    absl::StrAppend(&text, "  of standing and peak, parameters, gradients and optimizer are in the host's memory\n");
-  }
-  absl::StrAppend(&text, "collectives of one step:\n");
-  for (const auto& [name, entry] : result["collectives"].items()) {
-    absl::StrAppendFormat(&text, "  %-28s %7d calls %s\n", name, entry["calls"].get<int64_t>(),
-                          amount(entry["bytes"].get<int64_t>()));
-  }
-  const auto& schedule = result["schedule"];
-  absl::StrAppendFormat(
-      &text, "schedule: %s, %d stages on %d ranks, %d microbatches in each of %d runs, bubble %.1f %%\n",
-      schedule["name"].get<std::string>(), schedule["stages"].get<int>(), schedule["ranks"].get<int>(),
-      schedule["microbatches"].get<int>(), schedule["runs"].get<int>(), 100 * schedule["bubble"].get<double>());
-  absl::StrAppend(&text, schedule["text"].get<std::string>());
-  absl::StrAppendFormat(&text, "took %.2f s\n", result["seconds"].get<double>());
-  return text;
 }
 
 }  // namespace titan::runtime

@@ -14,6 +14,7 @@ namespace titan::runtime {
 //   parameters: {model, here (of this rank's stages, after tensor and expert parallelism), shard (of this rank)}
 //   bytes: {parameters, gradients, optimizer, buffers, block_edges (activations between blocks kept for the backward
 //           pass, at most), peak (everything, at most, during the step)}
+//   activations: {stage of this rank: bytes that it keeps of one microbatch until its backward pass}
 //   collectives: {"group/operation": {calls, bytes}} of one step
 //   schedule: {name, ranks, stages, microbatches, bubble, peak_activations, stages_here, text (titanctl's drawing)}
 //   seconds: what the dry run took
