@@ -1,0 +1,170 @@
+#include "common/models/activations.h"
+
+namespace titan::models {
+namespace {
+
+constexpr int64_t kIndexBytes = 8;
+
+// The operations of one block in order, and what they leave for the backward pass.
+class Tally {
+ public:
+  Tally(const ModelSpec& spec, const ActivationShape& shape)
+      : spec_(spec),
+        e_(shape.element_bytes),
+        wide_(e_ == 8 ? 8 : 4),
+        ranks_(shape.tensor_ranks),
+        expert_ranks_(shape.expert_tensor_ranks),
+        n_(shape.tokens),
+        own_(shape.sequence_parallel ? n_ / ranks_ : n_),
+        exchanges_(shape.experts_elsewhere),
+        cut_logits_(shape.loss_parallel && ranks_ > 1),
+        scatters_(shape.sequence_parallel && ranks_ > 1),
+        fused_norms_(shape.fused_norms) {}
+
+  BlockActivations layer(bool experts) {
+    result_.input = own_ * spec_.dim * e_;
+    norm(own_, spec_.dim, /*keeps_input=*/false);
+    keep(n_ * spec_.dim * e_);  // What the first projections read.
+    spec_.attention == Attention::kLatent ? latent_attention() : grouped_attention();
+    norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input lies between the halves of the layer.
+    keep(n_ * spec_.dim * e_);
+    if (experts) {
+      mixture_of_experts();
+    } else {
+      swiglu(n_, spec_.ffn_hidden / ranks_);
+      last_product(n_, spec_.dim);
+    }
+    return result_;
+  }
+
+  // Its logits and their softmax are never computed again.
+  BlockActivations head() {
+    result_.input = own_ * spec_.dim * e_;
+    norm(own_, spec_.dim, /*keeps_input=*/false);
+    keep(n_ * spec_.dim * e_);
+    // The softmax in full precision, or logits whose softmax is computed again from each token's maximum and sum.
+    keep(cut_logits_ ? n_ * (spec_.vocab_size / ranks_ * e_ + 2 * wide_) : n_ * spec_.vocab_size * wide_);
+    result_.by_operation = result_.costly = result_.graph;
+    return result_;
+  }
+
+ private:
+  void keep(int64_t bytes) { result_.graph += bytes; }
+
+  // One factor a row; the values before and after it unless the norm is one operation.
+  void norm(int64_t rows, int64_t size, bool keeps_input) {
+    keep(rows * wide_);
+    if (!fused_norms_) keep(rows * size * (e_ < wide_ ? 2 * wide_ : wide_));
+    if (keeps_input && (fused_norms_ || e_ == wide_)) keep(rows * size * e_);
+  }
+
+  // A matrix product that recomputation can keep: by operation every second one of a block, those with biases left out.
+  void product(int64_t rows, int64_t columns, bool biased = false) {
+    result_.costly += rows * columns * e_;
+    if (!biased && ++products_ % 2 == 1) result_.by_operation += rows * columns * e_;
+  }
+
+  // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead.
+  void last_product(int64_t rows, int64_t columns, bool biased = false) {
+    if (!scatters_) return product(rows, columns, biased);
+    if (!biased) ++products_;
+    scatter();
+  }
+
+  void attention(int64_t heads, int64_t value_size) {
+    const int64_t bytes = n_ * heads * (value_size * e_ + wide_);  // And the logarithms of the denominators.
+    keep(bytes);
+    result_.costly += bytes;
+    result_.by_operation += bytes;
+    last_product(n_, spec_.dim, spec_.attention_bias);
+  }
+
+  void grouped_attention() {
+    const int64_t heads = spec_.n_heads / ranks_, kv = spec_.n_kv_heads / ranks_;
+    product(n_, heads * spec_.head_dim, spec_.attention_bias);
+    product(n_, kv * spec_.head_dim, spec_.attention_bias);
+    product(n_, kv * spec_.v_head_dim, spec_.attention_bias);
+    if (spec_.qk_norm) {
+      norm(n_ * heads, spec_.head_dim, /*keeps_input=*/true);
+      norm(n_ * kv, spec_.head_dim, /*keeps_input=*/true);
+    }
+    keep(n_ * ((heads + kv) * spec_.head_dim + kv * spec_.v_head_dim) * e_);
+    attention(heads, spec_.v_head_dim);
+  }
+
+  void latent_attention() {
+    const int64_t heads = spec_.n_heads / ranks_, latent = spec_.kv_lora_rank + spec_.qk_rope_head_dim;
+    if (spec_.q_lora_rank == 0) {
+      product(n_, heads * spec_.head_dim);
+    } else {
+      product(n_, spec_.q_lora_rank);
+      norm(n_, spec_.q_lora_rank, /*keeps_input=*/true);
+      keep(n_ * spec_.q_lora_rank * e_);
+      product(n_, heads * spec_.head_dim);
+    }
+    product(n_, latent);
+    norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
+    if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, with the shared key beside it.
+    keep(n_ * spec_.kv_lora_rank * e_);
+    const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
+    product(n_, grown);
+    keep(n_ * grown * e_);                       // The values are a part of it.
+    keep(2 * n_ * heads * spec_.head_dim * e_);  // Queries and keys.
+    attention(heads, spec_.v_head_dim);
+  }
+
+  // Gate, its activation, the other half, and their product.
+  void swiglu(int64_t rows, int64_t hidden) {
+    keep(4 * rows * hidden * e_);
+    product(rows, hidden);
+    product(rows, hidden);
+  }
+
+  // The sum over tensor ranks of what several layers made together.
+  void scatter() {
+    if (!scatters_) return;
+    result_.costly += own_ * spec_.dim * e_;
+    result_.by_operation += own_ * spec_.dim * e_;
+  }
+
+  void mixture_of_experts() {
+    const MoeSpec& moe = *spec_.moe;
+    const int64_t tokens =
+        expert_ranks_ < ranks_ ? n_ / ranks_ : n_;  // Tensor ranks that share no expert share tokens.
+    const int64_t rows = tokens * moe.top_k;
+    if (scatters_ && expert_ranks_ < ranks_) keep(tokens * spec_.dim * e_);  // The router's, beside the gathered ones.
+    keep(tokens * moe.num_experts * wide_);                                  // Scores of all experts
+    keep(rows * (2 * wide_ + 4 * kIndexBytes));  // and of the chosen ones; whose they are, and where their rows go.
+    keep(rows * spec_.dim * e_);                 // What experts read, and scaled rows or those to be weighted.
+    keep(rows * spec_.dim * e_);
+    const int64_t hidden = moe.hidden / expert_ranks_;
+    keep((spec_.swiglu_limit > 0 ? 3 : 4) * rows * hidden * e_);
+    if (exchanges_) result_.by_operation += 2 * rows * spec_.dim * e_;  // Rows that arrived, and that came back.
+    const bool one_sum = expert_ranks_ == ranks_;                       // Of routed and shared experts.
+    if (moe.num_shared_experts > 0) {
+      swiglu(n_, moe.hidden * moe.num_shared_experts / ranks_);
+      one_sum ? product(n_, spec_.dim) : last_product(n_, spec_.dim);
+    }
+    if (one_sum) scatter();
+  }
+
+  const ModelSpec& spec_;
+  const int64_t e_, wide_;
+  const int64_t ranks_, expert_ranks_;
+  const int64_t n_, own_;  // Tokens inside a layer and between layers.
+  const bool exchanges_, cut_logits_, scatters_, fused_norms_;
+  int64_t products_ = 0;
+  BlockActivations result_;
+};
+
+}  // namespace
+
+std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {
+  std::vector<BlockActivations> blocks(1);  // An embedding keeps its tokens, which everybody has.
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
+    blocks.push_back(Tally(spec, shape).layer(spec.layer_has_experts(layer)));
+  blocks.push_back(Tally(spec, shape).head());
+  return blocks;
+}
+
+}  // namespace titan::models

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "common/models/model_spec.h"
+
+namespace titan::models {
+
+// One microbatch on one rank.
+struct ActivationShape {
+  int64_t tokens = 0;  // Rows times what context parallelism leaves of their length.
+  int64_t tensor_ranks = 1;
+  bool sequence_parallel = true;
+  bool loss_parallel = true;        // Logits stay cut over the tensor ranks.
+  int64_t expert_tensor_ranks = 1;  // Ranks that share an expert's matrices: tensor_ranks without expert parallelism.
+  bool experts_elsewhere = false;   // Expert parallelism: rows travel to their experts and back.
+  int64_t element_bytes = 2;        // Of what layers compute in.
+  bool fused_norms = true;  // A norm keeps one number a token (CUDA), not its values as well (LibTorch on CPUs).
+};
+
+// Bytes of one block that wait for the backward pass.
+struct BlockActivations {
+  int64_t input = 0;         // The block's own input, kept however much is recomputed.
+  int64_t graph = 0;         // The rest, when nothing is recomputed.
+  int64_t by_operation = 0;  // What is left of the rest by recomputation per operation.
+  int64_t costly = 0;        // All results that recomputation can keep: a memory budget of 1.
+};
+
+// An estimate for each block of the engine: tok_embeddings, layers, output (final norm, head and loss). Rows are taken
+// to be dealt evenly over experts, and attention to write no scores down. Left out: buffers of transfers, what lives
+// inside one operation or one block's backward pass only.
+std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape);
+
+}  // namespace titan::models
