@@ -2,97 +2,22 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <optional>
-#include <random>
 
-#include "common/models/registry.h"
 #include "tests/testing/allocation_meter.h"
-#include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
-#include "worker/model/model.h"
+#include "tests/worker/parallel/checkpointed_block.h"
 
 namespace titan::parallel {
 namespace {
 
+using testing::CheckpointedBlock;
 using ::testing::ElementsAre;
+using testing::expect_same_bits;
 using ::testing::HasSubstr;
-
-constexpr int64_t kRows = 2, kTokens = 16;
-
-// One transformer block of a model, with values.
-struct TestBlock {
-  TestBlock(const std::string& family, const std::string& flavor, at::ScalarType type, int layer = 1,
-            const comm::DeviceMesh* mesh = nullptr, model::ParallelOptions options = {}) {
-    spec = models::find(family, flavor).value();
-    spec.vocab_size = 64;
-    if (spec.moe) spec.moe->num_experts = 8, spec.moe->hidden = 48;  // Products of experts take most of the time.
-    model = model::build(spec, {.seq_len = kTokens}).value();
-    if (mesh != nullptr) {
-      options.mesh = mesh;
-      EXPECT_TRUE(model.parallelize(model, options).ok());
-    }
-    block = model.blocks[layer + 1].get();
-    at::manual_seed(3);
-    for (nn::Parameter& parameter : block->parameters()) {
-      parameter.weight = (at::randn(parameter.shape, at::kDouble) / 16).to(type).set_requires_grad(true);
-    }
-    block->init_buffers(at::kCPU, type);
-    context.tokens = at::zeros({kRows, kTokens}, at::kLong);
-    const int64_t tokens = mesh == nullptr ? kTokens : kTokens / mesh->group(mesh::Axis::kTensor).size();
-    input = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
-    gradient = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
-  }
-
-  std::vector<at::Tensor> gradients(const at::Tensor& output, const at::Tensor& leaf) {
-    std::vector<at::Tensor> leaves = {leaf};
-    for (nn::Parameter& parameter : block->parameters()) leaves.push_back(parameter.weight);
-    std::vector<at::Tensor> all = torch::autograd::grad({output}, leaves, {gradient}, /*retain_graph=*/false,
-                                                        /*create_graph=*/false, /*allow_unused=*/true);
-    all.push_back(output.detach());
-    return all;
-  }
-  std::vector<at::Tensor> plain() {
-    const at::Tensor leaf = input.detach().set_requires_grad(true);
-    return gradients(block->forward(leaf, context), leaf);
-  }
-  void first_pass(nn::KeepPolicy& policy) {
-    const at::NoGradGuard no_grad;
-    const nn::KeptResults::Scope scope(kept, policy.begin());
-    first_output = block->forward(input, context);
-    policy.end(kept.calls());
-  }
-  std::vector<at::Tensor> second_pass() {
-    const at::Tensor leaf = input.detach().set_requires_grad(true);
-    at::Tensor output;
-    {
-      const nn::KeptResults::Scope scope(kept);
-      const testing::FlopCounter flops;
-      output = block->forward(leaf, context);
-      again = flops.total();
-    }
-    return gradients(output, leaf);
-  }
-
-  models::ModelSpec spec;
-  model::Model model;
-  nn::Block* block = nullptr;
-  nn::MicrobatchContext context;
-  at::Tensor input, gradient, first_output;
-  nn::KeptResults kept;
-  int64_t again = 0;  // FLOPs of the second pass.
-};
-
-void expect_same_bits(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
-    if (a[i].defined()) {
-      EXPECT_TRUE(at::equal(a[i], b[i])) << i;
-    }
-  }
-}
+using testing::kRows;
+using testing::kTokens;
 
 comm::LedgerCounts twice(comm::LedgerCounts counts) {
   for (auto& [operation, entry] : counts) entry = {2 * entry.calls, 2 * entry.bytes};
@@ -118,7 +43,7 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       if (type == at::kBFloat16 && test_is_slow(family)) continue;
       SCOPED_TRACE(absl::StrCat(family, " ", flavor, " layer ", layer, " ", c10::toString(type)));
-      TestBlock test(family, flavor, type, layer);
+      CheckpointedBlock test(family, flavor, type, layer);
       const std::vector<at::Tensor> expected = test.plain();
       for (const auto& policy :
            {keep_by_operation(*test.block, kGate), keep_by_budget(0.4, {}), keep_by_budget(1, {})}) {
@@ -135,7 +60,7 @@ TEST(SelectiveTest, BitsAreThoseWithoutCheckpointing) {
 // Of Llama's seven products the first, third, fifth and seventh are kept, and attention with its denominators: the
 // second pass computes wk, wo and w3.
 TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
-  TestBlock test("llama3", "debugmodel", at::kFloat);
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = keep_by_operation(*test.block, kGate);
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
@@ -147,7 +72,7 @@ TEST(SelectiveTest, KeepsEverySecondProductAndAttention) {
 
 // Matrices of a listed module's shape are computed again wherever they are, and do not count.
 TEST(SelectiveTest, ListedShapesAreComputedAgain) {
-  TestBlock test("llama3", "debugmodel", at::kFloat);
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto policy = keep_by_operation(*test.block, {"feed_forward.w1"});
   test.first_pass(*policy);
   const int64_t n = kRows * kTokens, dim = test.spec.dim, hidden = test.spec.ffn_hidden;
@@ -159,7 +84,7 @@ TEST(SelectiveTest, ListedShapesAreComputedAgain) {
 
 // The router's gate is computed again and does not count; so are routed experts.
 TEST(SelectiveTest, RoutersAreComputedAgain) {
-  TestBlock test("deepseek_v3", "debugmodel", at::kFloat);
+  CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat);
   const models::ModelSpec& spec = test.spec;
   const int64_t n = kRows * kTokens, shared = spec.moe->num_shared_experts * spec.moe->hidden;
   const int64_t attention = spec.n_heads * (spec.v_head_dim + 1);
@@ -176,7 +101,7 @@ TEST(SelectiveTest, RoutersAreComputedAgain) {
 TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
   testing::AllocationMeter meter;
   const testing::AllocationMeter::Scope scope(meter);
-  TestBlock test("llama3", "debugmodel", at::kFloat);
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   const auto held = [&](nn::KeepPolicy& policy) {
     test.kept = {};
     test.first_output.reset();
@@ -216,7 +141,7 @@ TEST(SelectiveTest, MemoryIsWhatIsPredicted) {
 TEST(SelectiveTest, ReduceScattersAreKeptWithTheirProducts) {
   testing::run_ranks({.dp_shard = 1, .tp = 2}, 2, testing::every_axis(), [](testing::ThreadRank& self) {
     for (const char* mode : {"op", "budget"}) {
-      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get());
       const std::vector<at::Tensor> expected = test.plain();
       const auto policy = mode[0] == 'o' ? keep_by_operation(*test.block, kGate) : keep_by_budget(1, {});
       test.first_pass(*policy);
@@ -240,7 +165,7 @@ TEST(SelectiveTest, KeptAttentionExchangesNothing) {
     testing::run_ranks({.dp_shard = 1, .cp = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
       model::ParallelOptions options;
       options.rotate_method = rotate;
-      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
       test.context.whole_row = 2 * kTokens;
       const comm::LedgerCounts start = self.ledger.counts();
       const std::vector<at::Tensor> expected = test.plain();
@@ -258,7 +183,7 @@ TEST(SelectiveTest, OverlappedProductsAreKept) {
     model::ParallelOptions options;
     options.async_tensor_parallel = true;
     for (const double budget : {-1.0, 0.3, 1.0}) {
-      TestBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
+      CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
       const std::vector<at::Tensor> expected = test.plain();
       const auto policy = budget < 0 ? keep_by_operation(*test.block, kGate) : keep_by_budget(budget, {});
       for (int microbatch = 0; microbatch < 2; ++microbatch) {
@@ -276,48 +201,59 @@ TEST(SelectiveTest, OverlappedProductsAreKept) {
   });
 }
 
+// What arrived at the experts and what came back is kept, and how many rows: the second pass sends nothing, while the
+// gradients travel as ever. Under a budget the rows travel again, on all ranks alike.
+TEST(SelectiveTest, ExchangedRowsAreKept) {
+  for (const auto& [family, flavor] : std::vector<std::pair<const char*, const char*>>{
+           {"llama4", "debugmodel"}, {"deepseek_v3", "debugmodel"}, {"gpt_oss", "debugmodel"}}) {
+    testing::run_ranks({.dp_shard = 2, .ep = 2}, 2, testing::every_axis(), [&](testing::ThreadRank& self) {
+      CheckpointedBlock test(family, flavor, at::kDouble, 1, self.mesh.get());
+      test.input += self.rank;  // Other choices on the other rank.
+      const std::vector<at::Tensor> expected = test.plain();
+      const auto exchanges_of_second_pass = [&](nn::KeepPolicy& policy) {
+        test.first_pass(policy);
+        const int64_t before = self.ledger.counts()["ep/all_to_all"].calls;
+        expect_same_bits(test.second_pass(), expected);
+        return self.ledger.counts()["ep/all_to_all"].calls - before;
+      };
+      const auto by_operation = keep_by_operation(*test.block, kGate);
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        EXPECT_EQ(exchanges_of_second_pass(*by_operation), 2) << family << ": rows' gradients, there and back";
+      }
+      const auto everything = keep_by_budget(1, {});
+      for (int microbatch = 0; microbatch < 2; ++microbatch) {
+        EXPECT_EQ(exchanges_of_second_pass(*everything), 3 + 2) << family;
+      }
+    });
+  }
+}
+
+// Queries come before keys and values: with a low rank for queries, their narrow first product, the latent and the last
+// one are kept, and the wide ones are computed again.
+TEST(SelectiveTest, LatentsAreKeptAndHeadsComputedAgain) {
+  CheckpointedBlock test("deepseek_v3", "debugmodel", at::kFloat, 0, nullptr, {},
+                         [](models::ModelSpec& spec) { spec.q_lora_rank = 24; });
+  test.first_pass(*keep_by_operation(*test.block, kGate));
+  const models::ModelSpec& spec = test.spec;
+  const int64_t n = kRows * kTokens, hidden = spec.ffn_hidden, attention = spec.n_heads * (spec.v_head_dim + 1);
+  const int64_t latent = spec.kv_lora_rank + spec.qk_rope_head_dim;
+  EXPECT_EQ(test.kept.bytes(), 4 * n * (24 + latent + attention + spec.dim + hidden));  // wq_a, wkv_a, wo, w3.
+}
+
+// Layers with biases are another operation in torchtitan, which is not on its list: GPT-OSS keeps attention alone.
+TEST(SelectiveTest, BiasedProductsAreComputedAgain) {
+  CheckpointedBlock test("gpt_oss", "debugmodel", at::kFloat);
+  test.first_pass(*keep_by_operation(*test.block, {}));
+  EXPECT_EQ(test.kept.bytes(), 4 * kRows * kTokens * test.spec.n_heads * (test.spec.v_head_dim + 1));
+}
+
 // A pass that does something else than the first one is an error, not a wrong gradient.
 TEST(SelectiveTest, TheSecondPassMustRepeatTheFirst) {
-  TestBlock test("llama3", "debugmodel", at::kFloat);
+  CheckpointedBlock test("llama3", "debugmodel", at::kFloat);
   test.first_pass(*keep_by_operation(*test.block, kGate));
   const nn::KeptResults::Scope scope(test.kept);
   test.block->forward(test.input, test.context);
   EXPECT_THROW(test.block->forward(test.input, test.context), c10::Error);
-}
-
-TEST(ParetoTest, FindsTheBestOfAllSubsets) {
-  std::mt19937 random(11);
-  for (int trial = 0; trial < 50; ++trial) {
-    std::vector<KeepItem> items(1 + random() % 10);
-    for (KeepItem& item : items) item = {1 + static_cast<int64_t>(random() % 50), static_cast<double>(random() % 100)};
-    const std::vector<KeepChoice> choices = pareto_choices(items);
-    for (int64_t budget = 0; budget < 300; budget += 7) {
-      double best = 0;
-      for (size_t subset = 0; subset < (size_t{1} << items.size()); ++subset) {
-        int64_t bytes = 0;
-        double flops = 0;
-        for (size_t i = 0; i < items.size(); ++i) {
-          if ((subset >> i & 1) == 0) continue;
-          bytes += items[i].bytes;
-          flops += items[i].flops;
-        }
-        if (bytes <= budget) best = std::max(best, flops);
-      }
-      EXPECT_EQ(best_within(choices, budget).flops, best);
-    }
-  }
-}
-
-TEST(ParetoTest, DrawsTheChoiceAndStaysSmall) {
-  std::vector<KeepItem> items;
-  for (int i = 0; i < 40; ++i) items.push_back({1000 + i * i * 37, 1e9 + i * 1.1e7});
-  const std::vector<KeepChoice> choices = pareto_choices(items);
-  EXPECT_LE(choices.size(), kMostChoices);
-  EXPECT_EQ(choices.front().bytes, 0);
-  EXPECT_EQ(choices.back().taken, std::vector<bool>(40, true));
-  const std::string svg = draw_choices("layers.0", {choices.front(), choices[1], choices.back()}, choices[1]);
-  EXPECT_THAT(svg, HasSubstr("layers.0"));
-  EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
 TEST(CheckpointPlanTest, EveryNthBlockCountedFromOne) {
