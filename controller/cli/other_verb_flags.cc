@@ -61,8 +61,8 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
   request->source.check_files = false;
   CLI::App& show = add_verb(*schedule, choice, "show",
                             "Draw a pipeline schedule with its bubble and memory; of a configuration, a name or a file",
-                            "titanctl schedule show job.toml --nproc 8\n"
-                            "titanctl schedule show --schedule ZBVZeroBubble --ranks 4 --microbatches 8 --svg zbv.svg\n"
+                            "titanctl schedule show job.toml --nproc 8 --by-flops --svg job.svg\n"
+                            "titanctl schedule show --schedule ZBVZeroBubble --ranks 4 --microbatches 8\n"
                             "titanctl schedule show --csv mine.csv --costs 1,1.2,0.8,0.1",
                             [&choice, request, nproc] {
                               choice.takes_overrides = true;
@@ -74,13 +74,16 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
                             });
   show.add_option("file", request->source.file, "Configuration; none: --csv, or --schedule and sizes");
   show.add_option("--nproc", *nproc, "Ranks of the whole job: --resources.ranks");
-  show.add_option("--schedule", request->name, "1F1B, GPipe, Interleaved1F1B, ...")->capture_default_str();
-  show.add_option("--ranks", request->ranks, "Pipeline ranks")->capture_default_str();
-  show.add_option("--microbatches", request->microbatches, "Microbatches of a step")->capture_default_str();
-  show.add_option("--stages-per-rank", request->stages_per_rank, "Stages of each rank; 0: as usual for the schedule");
+  show.add_option("--schedule", request->name, "1F1B, GPipe, Interleaved1F1B, ... (1F1B)");
+  show.add_option("--ranks", request->ranks, "Pipeline ranks (4)");
+  show.add_option("--microbatches", request->microbatches, "Microbatches of a step (8)");
+  show.add_option("--stages-per-rank", request->stages_per_rank, "Stages of each rank (as usual for the schedule)");
   show.add_option("--csv", request->csv, "File in torch's form: a row per rank, cells such as 0F3, 2I0, 2W0, 1B2");
   show.add_option("--costs", request->costs, "F,I,W[,transfer]: time of each (1,1,1,0); B takes I + W");
+  show.add_flag("--by-flops", request->by_flops, "Stages take as long as their FLOPs, recomputation included");
   show.add_flag("--overlap-pairs", request->pairs_overlap, "The halves of a paired step run at the same time");
+  show.add_option("--width", request->width,
+                  "Columns of the drawing (the terminal's, else 160); 0: every pass by name");
   show.add_option("--svg", request->svg, "File to draw into");
   show.add_flag("--as-csv", request->write_csv, "Print the schedule in torch's form instead");
 }

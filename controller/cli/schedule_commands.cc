@@ -1,80 +1,180 @@
 #include "controller/cli/schedule_commands.h"
 
 #include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <tuple>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/config/chosen_model.h"
 #include "common/config/pipeline.h"
-#include "common/models/registry.h"
 #include "common/pipeline/csv.h"
 #include "common/pipeline/draw.h"
 #include "common/pipeline/generators.h"
+#include "common/pipeline/memory.h"
 #include "common/pipeline/simulator.h"
 #include "common/status/status.h"
 #include "controller/cli/preflight.h"
+#include "controller/cli/stage_figures.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
 namespace {
 
-absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request) {
+constexpr std::size_t kPipedWidth = 160;
+
+// What is drawn, and what only a configuration tells.
+struct Subject {
+  pipeline::Schedule schedule;
+  std::vector<std::int64_t> stage_bytes;
+  std::vector<double> stage_scale;
+  double recomputed = 0;  // Share of the forward pass that the backward pass runs again.
+};
+
+absl::Status no_number(const std::string& costs, const std::string& why) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("--costs ", costs, ": ", why, "; it takes the times F,I,W or F,I,W,transfer, such as 1,1,1,0.1"));
+}
+
+absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request, const Subject& subject) {
   pipeline::Costs costs{.pairs_overlap = request.pairs_overlap, .stage_scale = {}};
+  if (request.by_flops) {
+    costs.stage_scale = subject.stage_scale;
+    costs.input_gradient += subject.recomputed;
+  }
   if (request.costs.empty()) return costs;
   const std::vector<std::string> parts = absl::StrSplit(request.costs, ',');
+  if (parts.size() < 3 || parts.size() > 4)
+    return no_number(request.costs, absl::StrCat(parts.size(), parts.size() == 1 ? " number" : " numbers"));
   double* const members[] = {&costs.forward, &costs.input_gradient, &costs.weight_gradient, &costs.transfer};
-  bool good = parts.size() >= 3 && parts.size() <= 4;
-  for (std::size_t i = 0; good && i < parts.size(); ++i)
-    good = absl::SimpleAtod(parts[i], members[i]) && *members[i] >= 0 && *members[i] < 1e9;
-  if (good && costs.forward + costs.input_gradient + costs.weight_gradient > 0) return costs;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--costs is '", request.costs, "': it must be F,I,W or F,I,W,transfer, such as 1,1,1,0.1"));
+  for (std::size_t i = 0; i < parts.size(); ++i) {
+    if (!absl::SimpleAtod(parts[i], members[i]) || !std::isfinite(*members[i]))
+      return no_number(request.costs, absl::StrCat("'", parts[i], "' is no number"));
+    if (*members[i] < 0 || *members[i] > 1e9)
+      return no_number(request.costs, absl::StrCat(parts[i], " is not between 0 and 1e9"));
+  }
+  if (costs.forward + costs.input_gradient + costs.weight_gradient == 0)
+    return no_number(request.costs, "no work takes any time");
+  return costs;
 }
 
-absl::StatusOr<pipeline::Schedule> schedule_of_config(const Source& source) {
+absl::StatusOr<Subject> subject_of_config(const Source& source) {
   TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(source));
   const config::JobConfig& config = prepared.loaded.config;
-  const auto spec = models::find(config.model.name, config.model.flavor);
+  const auto spec = config::chosen_model(config.model);
   TITAN_ASSIGN_OR_RETURN(pipeline::Plan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
-  for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
-    const auto& blocks = plan.split[stage];
-    note(absl::StrCat("stage ", stage, ": ", blocks.front(), blocks.size() > 1 ? " to " + blocks.back() : "", " (",
-                      blocks.size(), blocks.size() == 1 ? " block)" : " blocks)"));
+  Subject subject;
+  if (spec.ok()) {
+    const StageFigures figures = stage_figures(config, *spec, plan);
+    subject.stage_bytes = figures.bytes;
+    subject.stage_scale = figures.scale;
+    subject.recomputed = figures.recomputed;
+    for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
+      const auto& blocks = plan.split[stage];
+      note(absl::StrCat("stage ", stage, ": ", blocks.front(), blocks.size() > 1 ? " to " + blocks.back() : "", " (",
+                        blocks.size(), blocks.size() == 1 ? " block), " : " blocks), ",
+                        pipeline::bytes_text(figures.bytes[stage]), " a microbatch"));
+    }
+    note(figures.explanation);
+  } else {
+    note("the model is a library's: only a rank knows its layers, so no bytes are given");
   }
-  return std::move(plan.schedule);
+  subject.schedule = std::move(plan.schedule);
+  return subject;
 }
 
-absl::StatusOr<pipeline::Schedule> make_schedule(const ScheduleRequest& request) {
-  if (!request.source.file.empty() || !request.source.overrides.empty()) return schedule_of_config(request.source);
+absl::StatusOr<std::string> read_csv(const std::string& path) {
+  const auto text = config::read_schedule_file(path);
+  if (text.ok()) return text;
+  std::error_code error;
+  return absl::InvalidArgumentError(absl::StrCat("--csv: ", std::string(text.status().message()),
+                                                 std::filesystem::exists(path, error) ? "" : nearby_path(path)));
+}
+
+// Flags that say what something else says already.
+absl::Status check_flags(const ScheduleRequest& request) {
+  const bool config = !request.source.file.empty() || !request.source.overrides.empty();
+  const std::string owner = config ? "a configuration" : request.csv.empty() ? "" : "--csv";
+  const auto refuse = [&](bool given, const char* flag, const char* key) {
+    if (!given || owner.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(flag, " and ", owner, " cannot be given together",
+                                                   config ? absl::StrCat("; set --", key, " instead") : ""));
+  };
+  TITAN_RETURN_IF_ERROR(refuse(config && !request.csv.empty(), "--csv", "parallelism.pipeline_parallel_schedule_csv"));
+  TITAN_RETURN_IF_ERROR(refuse(request.name.has_value(), "--schedule", "parallelism.pipeline_parallel_schedule"));
+  TITAN_RETURN_IF_ERROR(refuse(request.ranks.has_value(), "--ranks", "parallelism.pipeline_parallel_degree"));
+  TITAN_RETURN_IF_ERROR(refuse(request.microbatches.has_value(), "--microbatches", "training.local_batch_size"));
+  TITAN_RETURN_IF_ERROR(refuse(request.stages_per_rank.has_value(), "--stages-per-rank",
+                               "parallelism.pipeline_parallel_layers_per_stage"));
+  if (request.by_flops && !config)
+    return absl::InvalidArgumentError("--by-flops needs a configuration: without a model all stages are alike");
+  if (request.by_flops && !request.costs.empty())
+    return absl::InvalidArgumentError("--by-flops and --costs cannot be given together");
+  for (const auto& [flag, value, least] : {std::tuple{"--ranks", request.ranks, 1},
+                                           {"--microbatches", request.microbatches, 1},
+                                           {"--stages-per-rank", request.stages_per_rank, 1},
+                                           {"--width", request.width, 0}}) {
+    if (value && *value < least)
+      return absl::InvalidArgumentError(absl::StrCat(flag, " is ", *value, ": it must be at least ", least));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Subject> make_subject(const ScheduleRequest& request) {
+  if (!request.source.file.empty() || !request.source.overrides.empty()) return subject_of_config(request.source);
+  Subject subject;
   if (!request.csv.empty()) {
-    std::ifstream in(request.csv, std::ios::binary);
-    if (!in) return absl::InvalidArgumentError(absl::StrCat("cannot read ", request.csv, nearby_path(request.csv)));
-    std::ostringstream text;
-    text << in.rdbuf();
-    const auto schedule = pipeline::parse_csv(text.str());
-    return schedule.ok() ? schedule : annotate(schedule.status(), request.csv);
+    TITAN_ASSIGN_OR_RETURN(const std::string text, read_csv(request.csv));
+    auto schedule = pipeline::parse_csv(text);
+    if (!schedule.ok()) return annotate(schedule.status(), request.csv);
+    subject.schedule = *std::move(schedule);
+    return subject;
   }
-  TITAN_ASSIGN_OR_RETURN(const pipeline::Kind kind, pipeline::find_kind(request.name));
-  const int stages = request.stages_per_rank > 0 ? request.stages_per_rank : kind.default_stages_per_rank;
-  return pipeline::generate(kind.name, request.ranks, stages, request.microbatches);
+  TITAN_ASSIGN_OR_RETURN(const pipeline::Kind kind, pipeline::find_kind(request.name.value_or("1F1B")));
+  TITAN_ASSIGN_OR_RETURN(subject.schedule,
+                         pipeline::generate(kind.name, request.ranks.value_or(4),
+                                            request.stages_per_rank.value_or(kind.default_stages_per_rank),
+                                            request.microbatches.value_or(8)));
+  return subject;
 }
 
-nlohmann::ordered_json to_json(const pipeline::Schedule& schedule, const pipeline::Simulation& simulation) {
-  nlohmann::ordered_json out{
-      {"schedule", schedule.name},       {"stages", schedule.stages},   {"microbatches", schedule.microbatches},
-      {"makespan", simulation.makespan}, {"bubble", simulation.bubble}, {"ranks", nlohmann::ordered_json::array()}};
+nlohmann::ordered_json memory_json(const std::vector<pipeline::Held>& held, bool bytes) {
+  nlohmann::ordered_json points = nlohmann::ordered_json::array();
+  for (const pipeline::Held& now : held) {
+    points.push_back({{"time", now.time}, {"activations", now.activations}});
+    if (bytes) points.back()["bytes"] = now.bytes;
+  }
+  return points;
+}
+
+nlohmann::ordered_json to_json(const Subject& subject, const pipeline::Simulation& simulation) {
+  const pipeline::Schedule& schedule = subject.schedule;
+  nlohmann::ordered_json out{{"schedule", schedule.name},
+                             {"stages", schedule.stages},
+                             {"microbatches", schedule.microbatches},
+                             {"makespan", simulation.makespan},
+                             {"bubble", simulation.bubble}};
+  const bool bytes = !subject.stage_bytes.empty();
+  if (bytes) out["stage_bytes"] = subject.stage_bytes;
+  out["ranks"] = nlohmann::ordered_json::array();
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     const pipeline::RankTimeline& timeline = simulation.ranks[rank];
+    const std::vector<pipeline::Held> held = pipeline::held_over_time(timeline, subject.stage_bytes);
     nlohmann::ordered_json actions = nlohmann::ordered_json::array();
     for (const pipeline::TimedAction& timed : timeline.actions)
       actions.push_back({{"action", to_string(timed.action)}, {"start", timed.start}, {"end", timed.end}});
-    out["ranks"].push_back({{"stages", schedule.stages_of(rank)},
-                            {"bubble", timeline.bubble},
-                            {"peak_activations", timeline.peak_activations},
-                            {"actions", std::move(actions)}});
+    nlohmann::ordered_json entry{{"stages", schedule.stages_of(rank)},
+                                 {"bubble", timeline.bubble},
+                                 {"peak_activations", timeline.peak_activations}};
+    if (bytes) entry["peak_bytes"] = pipeline::most_held(held).bytes;
+    entry["actions"] = std::move(actions);
+    entry["memory"] = memory_json(held, bytes);
+    out["ranks"].push_back(std::move(entry));
   }
   return out;
 }
@@ -83,23 +183,28 @@ absl::Status write_file(const std::string& path, const std::string& text) {
   std::ofstream out(path, std::ios::binary | std::ios::trunc);
   out << text;
   out.close();
-  return out ? absl::OkStatus() : errno_status(errno, absl::StrCat("write ", path));
+  if (out) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("--svg: cannot write ", path, ": ", std::strerror(errno)));
 }
 
 absl::Status show(const Globals& globals, const ScheduleRequest& request) {
-  TITAN_ASSIGN_OR_RETURN(const pipeline::Costs costs, parse_costs(request));
-  TITAN_ASSIGN_OR_RETURN(const pipeline::Schedule schedule, make_schedule(request));
-  TITAN_ASSIGN_OR_RETURN(const pipeline::Simulation simulation, pipeline::simulate(schedule, costs));
+  TITAN_RETURN_IF_ERROR(check_flags(request));
+  TITAN_ASSIGN_OR_RETURN(const Subject subject, make_subject(request));
+  TITAN_ASSIGN_OR_RETURN(const pipeline::Costs costs, parse_costs(request, subject));
+  TITAN_ASSIGN_OR_RETURN(const pipeline::Simulation simulation, pipeline::simulate(subject.schedule, costs));
+  const pipeline::DrawOptions options{
+      .width = request.width ? static_cast<std::size_t>(*request.width) : terminal_width().value_or(kPipedWidth),
+      .stage_bytes = subject.stage_bytes};
   if (!request.svg.empty()) {
-    TITAN_RETURN_IF_ERROR(write_file(request.svg, pipeline::draw_svg(schedule, simulation)));
+    TITAN_RETURN_IF_ERROR(write_file(request.svg, pipeline::draw_svg(subject.schedule, simulation, options)));
     note(absl::StrCat("wrote ", request.svg));
   }
   if (request.write_csv) {
-    print(pipeline::to_csv(schedule));
+    print(pipeline::to_csv(subject.schedule));
   } else if (globals.format == Format::kTable) {
-    print(pipeline::draw_text(schedule, simulation));
+    print(pipeline::draw_text(subject.schedule, simulation, options));
   } else {
-    print(to_json(schedule, simulation), globals.format);
+    print(to_json(subject, simulation), globals.format);
   }
   return absl::OkStatus();
 }

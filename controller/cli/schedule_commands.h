@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,14 +13,16 @@ namespace titan::cli {
 struct ScheduleRequest {
   Source source;
   std::string csv;
-  std::string name = "1F1B";
-  int ranks = 4;
-  int microbatches = 8;
-  int stages_per_rank = 0;  // 0: the schedule's default.
-  std::string costs;        // "F,I,W,transfer"; empty: 1,1,1,0.
+  std::optional<std::string> name;  // 1F1B
+  std::optional<int> ranks;         // 4
+  std::optional<int> microbatches;  // 8
+  std::optional<int> stages_per_rank;
+  std::string costs;  // "F,I,W,transfer"; empty: 1,1,1,0.
+  bool by_flops = false;
   bool pairs_overlap = false;
-  std::string svg;         // File to write; empty: none.
-  bool write_csv = false;  // Print the schedule as CSV instead of drawing it.
+  std::string svg;           // File to write; empty: none.
+  bool write_csv = false;    // Print the schedule as CSV instead of drawing it.
+  std::optional<int> width;  // Columns of the drawing; 0: any number.
 };
 
 int show_schedule(const Globals& globals, const ScheduleRequest& request);

@@ -1,5 +1,6 @@
 #include "controller/cli/terminal.h"
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -47,6 +48,12 @@ std::string paint(int fd, Paint colour, std::string_view text) {
                      : colour == Paint::kGreen  ? "32"
                                                 : "2";
   return std::string("\033[") + code + "m" + std::string(text) + "\033[0m";
+}
+
+std::optional<std::size_t> terminal_width() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col == 0) return {};
+  return size.ws_col;
 }
 
 void note(std::string_view text) {

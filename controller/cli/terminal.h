@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cstddef>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -16,6 +18,9 @@ enum class Paint { kPlain, kRed, kYellow, kGreen, kDim };
 bool wants_colour(int fd);
 // `text` in colour when `fd` is a terminal and NO_COLOR is not set.
 std::string paint(int fd, Paint colour, std::string_view text);
+
+// Columns of the terminal that stdout is; nothing when it is none.
+std::optional<std::size_t> terminal_width();
 
 void note(std::string_view text);      // What happens, or what to do next.
 void warn(std::string_view text);      // "titanctl: warning: ...".

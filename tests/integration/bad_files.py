@@ -105,9 +105,9 @@ CASES = [
     ("pipeline schedule with an unknown cell", lambda f: _schedule(f, "0F0,0F1,0B0,0B1\n1F0,1G0,1F1,1B1\n"),
      "parallelism.pipeline_parallel_schedule_csv", ["row 2, column 2", "1G0"]),
     ("pipeline schedule that leaves work out", lambda f: _schedule(f, "0F0,0F1,0B0,0B1\n1F0,1B0,1F1\n"),
-     "parallelism.pipeline_parallel_schedule_csv", ["rank 1 has no backward pass of stage 1 for microbatch 1"]),
+     "parallelism.pipeline_parallel_schedule_csv", ["row 2 has no backward pass of stage 1 for microbatch 1"]),
     ("pipeline schedule whose ranks wait for each other", lambda f: _schedule(f, "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
-     "parallelism.pipeline_parallel_schedule_csv", ["wait for each other forever", "rank 1 at 1F1 waits for the output of stage 0"]),
+     "parallelism.pipeline_parallel_schedule_csv", ["wait for each other forever", "row 2, column 2: 1F1 waits for the output of stage 0"]),
     ("pipeline schedule for another batch", lambda f: _schedule(f, "0F0,0B0\n1F0,1B0\n"),
      "parallelism.pipeline_parallel_schedule_csv", ["is for 1 microbatches", "makes 2"]),
 ]

@@ -95,9 +95,8 @@ class Cli(unittest.TestCase):
             self.assertEqual(drawn.stdout.split("\n", 1)[1], again.stdout.split("\n", 1)[1])
             self.assertIn("<title>0F0: 0 to 1</title>", Path(svg).read_text())
             Path(csv).write_text("0F0,0B0\n1F0,1B1\n")
-            self.refused(2, "mine.csv: rank 0 has no forward pass of stage 0 for microbatch 1", "schedule", "show", "--csv", csv)
+            self.refused(2, "mine.csv: row 1 has no forward pass of stage 0 for microbatch 1", "schedule", "show", "--csv", csv)
         self.refused(2, "as many microbatches as stages (4), and there are 3", *show, "--schedule", "DualPipeV")
-        self.refused(2, "it must be F,I,W", *show, "--costs", "1,x,1")
         self.refused(2, "did you mean", "schedule", "show", "--csv", str(SOURCE / "configs/llama3_tiny.tml"))
         job = titanctl("schedule", "show", SOURCE / "configs/llama3_debug.toml", "--nproc", "4", "--parallelism.pipeline_parallel_degree",
                        "4", "--parallelism.pipeline_parallel_schedule", "interleavedzerobubble")
@@ -106,6 +105,42 @@ class Cli(unittest.TestCase):
         self.assertIn("stage 7: output (1 block)", job.stderr)
         one = titanctl("schedule", "show", TINY)  # A job without a pipeline is one stage.
         self.assertIn("1 ranks, 1 stages, 1 microbatches", one.stdout, one.stderr)
+
+    def test_schedule_show_tells_bytes_and_uneven_stages(self):
+        job = ["schedule", "show", SOURCE / "configs/llama3_8b.toml", "--parallelism.pipeline_parallel_degree", "4",
+               "--training.local_batch_size", "8", "--activation_checkpoint.mode", "full"]
+        plain, weighed = (json.loads(titanctl(*job, *more, "-o", "json").stdout) for more in ([], ["--by-flops"]))
+        edge = 8192 * 4096 * 2  # A layer's input in bf16; the first stage's first block keeps tokens alone.
+        self.assertEqual([8 * edge, 9 * edge, 8 * edge], plain["stage_bytes"][:3])
+        self.assertEqual([4 * 8 * edge, 3 * 9 * edge, 2 * 8 * edge], [rank["peak_bytes"] for rank in plain["ranks"]][:3])
+        self.assertEqual(max(now["bytes"] for now in plain["ranks"][1]["memory"]), plain["ranks"][1]["peak_bytes"])
+        self.assertEqual(0, plain["ranks"][1]["memory"][-1]["bytes"])
+        self.assertEqual(33, plain["makespan"])
+        first, last = (weighed["ranks"][rank]["actions"][0] for rank in (0, 3))
+        self.assertLess(first["end"] - first["start"], last["end"] - last["start"], "the head is work")
+        text = titanctl(*job)
+        self.assertRegex(text.stdout, r"\n0     0 +27.3 % +2.00 GiB +4\n")
+        self.assertIn("stage 1: layers.8 to layers.16 (9 blocks), 576.00 MiB a microbatch", text.stderr)
+        self.assertIn("full recomputation), estimated", text.stderr)
+        wide = titanctl("schedule", "show", "--ranks", "16", "--microbatches", "64", "--schedule", "ZBVZeroBubble")
+        self.assertLessEqual(max(map(len, wide.stdout.splitlines())), 160)
+        named = titanctl("schedule", "show", "--ranks", "16", "--microbatches", "64", "--width", "0")
+        self.assertIn(" 15F63 ", named.stdout)
+
+    def test_schedule_show_refuses(self):
+        show = ["schedule", "show"]
+        for why, flags in [("2 numbers; it takes the times F,I,W", ["--costs", "1,1"]), ("'x' is no number", ["--costs", "1,x,1"]),
+                           ("-1 is not between 0 and", ["--costs=-1,1,1"]), ("no work takes any time", ["--costs", "0,0,0"]),
+                           ("--ranks is 0: it must be at least 1", ["--ranks", "0"]),
+                           ("--stages-per-rank is -1", ["--stages-per-rank", "-1"]),
+                           ("more than 4194304 passes", ["--ranks", "99999999"]),
+                           ("--svg: cannot write /nowhere/x.svg: No such file", ["--svg", "/nowhere/x.svg"]),
+                           ("--csv: /dev/zero is not a file", ["--csv", "/dev/zero"]),
+                           ("--schedule and --csv cannot be given together", ["--csv", "x", "--schedule", "GPipe"]),
+                           ("set --parallelism.pipeline_parallel_degree instead", [TINY, "--ranks", "4"]),
+                           ("--by-flops needs a configuration", ["--by-flops"])]:
+            with self.subTest(flags=flags):
+                self.refused(2, why, *show, *flags)
 
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
