@@ -1,27 +1,84 @@
-"""Every recipe in configs/ is valid once it finds its assets (those of the tests stand in for the real ones)."""
+"""Every recipe in configs/ is valid once it finds its assets (those of the tests stand in for the real ones), says why each key has
+its value, and fits the devices that it is written for: dry runs of its first and last rank tell."""
 
+import json
 import os
+import re
 import subprocess
-import sys
+import tomllib
+import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
-TITANCTL = Path(os.environ["TITAN_BIN"]) / "titanctl"
+BIN = Path(os.environ["TITAN_BIN"])
+RECIPES = sorted((SOURCE / "configs").glob("*.toml"))
+DEVICE_BYTES = 80e9 - 4 * 2**30  # Less what kernels, NCCL and the CUDA context take (docs/howto/dry-run.md).
 
 
-def main():
-    recipes = sorted((SOURCE / "configs").glob("*.toml"))
-    wrong = []
-    for recipe in recipes:
-        done = subprocess.run([TITANCTL, "validate", recipe, "--model.hf_assets_path", ASSETS / "tokenizer", "--training.dataset_path",
-                               ASSETS / "c4_test"], capture_output=True, text=True)
-        said = (done.stdout + done.stderr).strip()
-        print(said)
-        if done.returncode or "is valid" not in said or "\n" in said:  # More lines are warnings.
-            wrong.append(recipe.name)
-    if wrong:
-        sys.exit(f"not valid without a warning: {', '.join(wrong)}")
+def degree(config, *axes):
+    product = 1
+    for axis in axes:
+        product *= config.get("parallelism", {}).get(axis + "_degree", 1)
+    return product
 
 
-main()
+class Recipes(unittest.TestCase):
+    def each(self, check):
+        self.assertGreaterEqual(len(RECIPES), 20)
+        for recipe in RECIPES:
+            with self.subTest(recipe=recipe.name):
+                check(recipe, tomllib.loads(recipe.read_text()))
+
+    def test_valid_without_a_warning(self):
+        def check(recipe, _):
+            done = subprocess.run([BIN / "titanctl", "validate", recipe, "--model.hf_assets_path", ASSETS / "tokenizer",
+                                   "--training.dataset_path", ASSETS / "c4_test"], capture_output=True, text=True)
+            said = (done.stdout + done.stderr).strip()
+            self.assertEqual(0, done.returncode, said)
+            self.assertIn("is valid", said)
+            self.assertNotIn("\n", said)  # More lines are warnings.
+
+        self.each(check)
+
+    def test_every_key_has_its_reason(self):
+        def check(recipe, _):
+            keys = [line for line in recipe.read_text().splitlines() if re.match(r"\w+ = ", line)]
+            self.assertEqual([], [line for line in keys if not re.search(r"  # .{5,}\.?$", line)])
+            self.assertTrue(recipe.read_text().startswith("# "), "what the recipe is for")
+
+        self.each(check)
+
+    # Figures in words follow the keys.
+    def test_batch_in_the_comment(self):
+        def check(recipe, config):
+            ranks = config["resources"]["ranks"] // degree(config, "pipeline_parallel", "tensor_parallel", "context_parallel")
+            rows = ranks * config["training"]["local_batch_size"]
+            tokens = rows * config["training"]["seq_len"]
+            self.assertIn("%d rows and %s tokens a step" % (rows, f"{tokens:,}"), recipe.read_text())
+            billions = "%.3g billion tokens." % (config["training"]["steps"] * tokens / 1e9)
+            self.assertIn(billions, recipe.read_text())
+
+        self.each(check)
+
+    def test_first_and_last_rank_fit(self):
+        def check(recipe, config):
+            world = config["resources"]["ranks"]
+            for rank in sorted({0, world - 1}):
+                done = subprocess.run([BIN / "titan-rank", "--config", recipe, "--comm.mode", "fake_backend", "--resources.ranks",
+                                       str(world), "--rank", str(rank), "--json"], capture_output=True, text=True, timeout=120)
+                self.assertEqual(0, done.returncode, done.stderr + done.stdout)
+                result = json.loads(done.stdout)
+                peak = result["bytes"]["peak"]
+                print("%-24s rank %3d of %3d: %6.1f GiB at most" % (recipe.stem, rank, world, peak / 2**30))
+                if config["resources"].get("device") == "cuda":
+                    self.assertLess(peak, DEVICE_BYTES)
+                share = result["parameters"]["shard"] * world / result["parameters"]["model"]
+                self.assertTrue(0.09 < share < 2, share)  # Unequal where layers, experts or heads do not divide.
+                self.assertGreaterEqual(result["bytes"]["standing"], 16 * result["parameters"]["shard"])
+
+        self.each(check)
+
+
+if __name__ == "__main__":
+    unittest.main()
