@@ -21,26 +21,6 @@ struct HookedCall {
 // What a test does to the operations of one rank.
 struct Hook {
   std::function<void(const HookedCall&)> issues;  // Before the operation begins; may throw.
-  // How long the operation is under way at least, from its beginning to the end of its wait.
-  std::function<std::chrono::microseconds(const HookedCall&)> travels;
-};
-
-// An operation that takes its time.
-class TravellingWork : public c10d::Work {
- public:
-  TravellingWork(c10::intrusive_ptr<c10d::Work> inner, std::chrono::microseconds travel)
-      : inner_(std::move(inner)), arrival_(std::chrono::steady_clock::now() + travel) {}
-
-  bool isCompleted() override { return inner_->isCompleted() && std::chrono::steady_clock::now() >= arrival_; }
-  bool wait(std::chrono::milliseconds timeout) override {
-    inner_->wait(timeout);
-    std::this_thread::sleep_until(arrival_);
-    return true;
-  }
-
- private:
-  const c10::intrusive_ptr<c10d::Work> inner_;
-  const std::chrono::steady_clock::time_point arrival_;
 };
 
 // Passes everything on, after the hook has seen it.
@@ -93,9 +73,7 @@ class HookedBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> pass_on(const char* operation, const at::Tensor& tensor, const Issue& issue) {
     const HookedCall call{group_, operation, tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0};
     if (hook_.issues) hook_.issues(call);
-    auto work = issue();
-    if (!hook_.travels) return work;
-    return c10::make_intrusive<TravellingWork>(std::move(work), hook_.travels(call));
+    return issue();
   }
 
   const c10::intrusive_ptr<c10d::Backend> inner_;

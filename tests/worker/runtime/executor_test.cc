@@ -10,35 +10,16 @@
 #include "common/pipeline/generators.h"
 #include "common/pipeline/simulator.h"
 #include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/runtime/rank_time.h"
 
 namespace titan::runtime {
 namespace {
 
 using pipeline::Schedule;
+using testing::raise;
+using testing::RankTime;
 using testing::ThreadRank;
 using Clock = std::chrono::steady_clock;
-
-// Work of one rank as waits, in microseconds since `epoch`. A busy machine ends a wait late; what it was late by (and
-// nothing else: not what the executor waited for) is taken off the waits that follow, here and, since messages carry
-// it, on other ranks. So lateness does not add up along the pipeline.
-struct RankTime {
-  Clock::time_point epoch = Clock::now();
-  double planned = 0;    // When the present work would begin had every wait ended in time.
-  double overslept = 0;  // By how much that is over for this reason.
-
-  double now() const { return std::chrono::duration<double, std::micro>(Clock::now() - epoch).count(); }
-
-  void take(double message_planned, double message_overslept) {
-    planned = std::max(planned, message_planned);
-    overslept = std::max(overslept, message_overslept);
-  }
-  void work(double length) {
-    planned += length;
-    const double end = std::max(planned, now() + length - overslept);
-    std::this_thread::sleep_until(epoch + std::chrono::microseconds(static_cast<int64_t>(end)));
-    overslept = std::min(std::max(0.0, now() - planned), overslept + now() - end);
-  }
-};
 
 // Takes the simulator's costs times `unit`; checks what the executor passes on: an activation says which stage and
 // microbatch it is for.
@@ -127,10 +108,6 @@ std::vector<nn::MicrobatchContext> contexts(int count) {
   std::vector<nn::MicrobatchContext> all(count);
   for (int i = 0; i < count; ++i) all[i].tokens = at::full({}, i, at::kLong);
   return all;
-}
-
-void raise(std::atomic<int64_t>& most, int64_t value) {
-  for (int64_t seen = most; value > seen && !most.compare_exchange_weak(seen, value);) continue;
 }
 
 // The longest time that a rank takes for one run, in units.
