@@ -26,7 +26,7 @@ SEEDED_CHAINS = 3
 COMMON = {"experimental.custom_import": MODELS, "training.seq_len": 64, "training.mixed_precision_param": "float32",
           "lr_scheduler.warmup_steps": 2, "lr_scheduler.total_steps": 100, "activation_checkpoint.mode": "none",
           "metrics.enable_tensorboard": False, "checkpoint.enable": True, "checkpoint.last_save_model_only": False,
-          "optimizer.lr": 5e-3}  # Large enough that weights and optimizer state show in the curve.
+          "optimizer.lr": 3e-3}  # Large enough that weights and optimizer state show in the curve.
 
 
 class Chain:
