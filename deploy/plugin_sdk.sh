@@ -10,14 +10,19 @@ fi
 source=$(cd "$(dirname "$0")/.." && pwd)
 target=$1
 build=${2:-$source/build/release}
-if [ ! -f "$build/plugin/flags" ]; then
-  echo "plugin_sdk.sh: $build holds no configured build with LibTorch (no plugin/flags); run deploy/build.sh first" >&2
+built=$build/plugin/include/plugin_headers.h
+if [ ! -f "$build/plugin/flags" ] || [ ! -f "$built" ]; then
+  echo "plugin_sdk.sh: $build holds no titan-rank that was built with LibTorch (no plugin/flags); run deploy/build.sh first" >&2
+  exit 1
+fi
+if ! grep -q "\"$("$source/deploy/plugin_headers.sh" hash)\"" "$built"; then
+  echo "plugin_sdk.sh: headers have changed since titan-rank was built in $build; run deploy/build.sh first" >&2
   exit 1
 fi
 mkdir -p "$target/include"
 include=$(cd "$target/include" && pwd)
-(cd "$source" && find common worker/checkpoint worker/comm worker/model worker/nn worker/parallel -name '*.h' \
-  -exec cp --parents -t "$include" {} +)
+(cd "$source" && deploy/plugin_headers.sh list | xargs cp --parents -t "$include")
+cp "$built" "$include/"
 cp "$build/plugin/flags" "$target/flags"
 cat > "$target/build" <<'SCRIPT'
 #!/usr/bin/env bash

@@ -4,13 +4,19 @@
 
 #include "common/models/model_spec.h"
 
-// The tables behind the registry: one function and one file per family.
+// All families of models. One line here and the folder of that name in worker/model are what a family is: its flavors
+// (flavors.cc there, compiled without LibTorch for whoever plans), its code and its Hugging Face names.
+#define TITAN_MODEL_FAMILIES(FAMILY) \
+  FAMILY(llama3)                     \
+  FAMILY(llama4)                     \
+  FAMILY(deepseek_v3)                \
+  FAMILY(qwen3)                      \
+  FAMILY(gpt_oss)
+
 namespace titan::models {
 
-std::vector<ModelSpec> llama3_flavors();
-std::vector<ModelSpec> llama4_flavors();
-std::vector<ModelSpec> deepseek_v3_flavors();
-std::vector<ModelSpec> qwen3_flavors();
-std::vector<ModelSpec> gpt_oss_flavors();
+#define TITAN_FLAVORS_OF(family) std::vector<ModelSpec> family##_flavors();
+TITAN_MODEL_FAMILIES(TITAN_FLAVORS_OF)
+#undef TITAN_FLAVORS_OF
 
 }  // namespace titan::models

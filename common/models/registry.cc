@@ -15,10 +15,9 @@ struct Family {
 };
 
 const std::vector<Family>& families() {
-  static const auto& table = *new std::vector<Family>{
-      {"llama3", llama3_flavors()}, {"llama4", llama4_flavors()},   {"deepseek_v3", deepseek_v3_flavors()},
-      {"qwen3", qwen3_flavors()},   {"gpt_oss", gpt_oss_flavors()},
-  };
+#define TITAN_ROW_OF(family) {#family, family##_flavors()},
+  static const auto& table = *new std::vector<Family>{TITAN_MODEL_FAMILIES(TITAN_ROW_OF)};
+#undef TITAN_ROW_OF
   return table;
 }
 

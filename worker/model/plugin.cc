@@ -1,7 +1,10 @@
 #include "worker/model/plugin.h"
 
 #include <dlfcn.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <cstring>
 #include <filesystem>
 #include <mutex>
 #include <set>
@@ -9,7 +12,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/models/consistency.h"
 #include "common/models/registry.h"
+#include "common/status/status.h"
 #include "worker/model/registry.h"
 
 namespace titan::model {
@@ -30,48 +35,112 @@ absl::Status refuse(const std::string& path, const std::string& why) {
   return absl::InvalidArgumentError(absl::StrCat("experimental.custom_import: ", path, ": ", why));
 }
 
+// Empty when both are the same.
+std::string differences(const PluginAbi& theirs, const PluginAbi& mine) {
+  std::vector<std::string> all;
+  const auto compare = [&](const char* what, const char* there, const char* here) {
+    if (std::strcmp(there, here) == 0) return;
+    all.push_back(absl::StrCat(what, " \"", there, "\" where this titan-rank has \"", here, "\""));
+  };
+  compare("Titan", theirs.titan, mine.titan);
+  compare("LibTorch", theirs.torch, mine.torch);
+  compare("compiler", theirs.compiler, mine.compiler);
+  compare("Titan's headers of hash", theirs.headers, mine.headers);
+  return absl::StrJoin(all, ", ");
+}
+
 absl::StatusOr<const Plugin*> open(const std::string& path) {
-  std::error_code error;
-  if (!std::filesystem::is_regular_file(path, error)) {
-    return absl::NotFoundError(absl::StrCat("experimental.custom_import: ", path, ": no such file on this node"));
-  }
   // Never closed: models hold code of it. A symbol that is missing fails here, not in the middle of a step.
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return refuse(path, absl::StrCat("cannot be loaded: ", dlerror()));
   const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(library, "titan_model_plugin"));
-  if (entry == nullptr) return refuse(path, "is no model library: it has no TITAN_MODEL_PLUGIN(...)");
-  const Plugin* plugin = entry();
-  const PluginAbi mine = plugin_abi();
-  if (plugin->abi == mine) return plugin;
-  return refuse(path, absl::StrCat("was compiled for \"", plugin->abi.compiler, "\" with types of layout ",
-                                   absl::Hex(plugin->abi.layout), ", this titan-rank is \"", mine.compiler, "\" with ",
-                                   absl::Hex(mine.layout), "; compile it again with this installation's headers"));
+  const Plugin* plugin = entry == nullptr ? nullptr : entry();
+  if (plugin == nullptr) return refuse(path, "is no model library: it has no TITAN_MODEL_PLUGIN(...)");
+  constexpr const char* kAgain = "; compile it again with this installation's headers (deploy/plugin_sdk.sh)";
+  if (plugin->form != kPluginForm)
+    return refuse(path, absl::StrCat("was compiled for another form of library", kAgain));
+  const std::string differ = differences(plugin->abi, TITAN_PLUGIN_ABI);
+  if (!differ.empty()) return refuse(path, absl::StrCat("was compiled with ", differ, kAgain));
+  return plugin;
 }
 
-absl::Status add(const std::string& path, PluginFamily family) {
+absl::Status check_family(const std::string& path, const PluginFamily& family) {
+  const std::string who = absl::StrCat("family \"", family.name, "\"");
   if (family.name.empty() || family.build == nullptr || family.flavors.empty()) {
-    return refuse(path, absl::StrCat("family \"", family.name, "\" needs a name, a build function and flavors"));
+    return refuse(path, absl::StrCat(who, " needs a name, a build function and flavors"));
   }
-  for (models::ModelSpec& spec : family.flavors) spec.name = family.name;
-  const absl::Status added =
-      add_family({family.name, family.build, family.hf.value_or(HfFamily{}), std::move(family.flavors)});
-  if (added.ok()) return added;
-  return absl::Status(added.code(), absl::StrCat("experimental.custom_import: ", path, ": ", added.message()));
+  std::set<std::string> names;
+  for (const models::ModelSpec& spec : family.flavors) {
+    const std::string which = absl::StrCat(who, ", flavor \"", spec.flavor, "\": ");
+    if (spec.flavor.empty()) return refuse(path, absl::StrCat(which, "needs a name"));
+    if (!names.insert(spec.flavor).second) return refuse(path, absl::StrCat(which, "is there twice"));
+    const std::string wrong = models::inconsistency(spec);
+    if (!wrong.empty()) return refuse(path, absl::StrCat(which, wrong));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const Plugin* plugin, open(path));
+  std::vector<PluginFamily> families;
+  try {
+    families = plugin->families();
+  } catch (const std::exception& error) {
+    return refuse(path, absl::StrCat("its families' function threw: ", error.what()));
+  } catch (...) {
+    return refuse(path, "its families' function threw something that is no exception");
+  }
+  if (families.empty()) return refuse(path, "registers no family");
+  std::set<std::string> names;
+  for (const PluginFamily& family : families) {
+    if (absl::Status bad = check_family(path, family); !bad.ok()) return bad;
+    if (!names.insert(family.name).second) {
+      return refuse(path, absl::StrCat("registers family \"", family.name, "\" twice"));
+    }
+    if (find_family(family.name) != nullptr) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("experimental.custom_import: ", path, ": there is a model \"", family.name, "\" already"));
+    }
+  }
+  return families;
+}
+
+// In a process of its own first: a library's static initialisers run while it is loaded, and what they throw ends the
+// process before anything can catch it.
+absl::Status try_elsewhere(const std::string& path) {
+  const pid_t child = fork();
+  if (child < 0) return absl::OkStatus();  // No trial, then.
+  if (child == 0) {
+    alarm(120);
+    static_cast<void>(read_families(path));
+    _exit(0);
+  }
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!WIFSIGNALED(status)) return absl::OkStatus();
+  return refuse(path, absl::StrCat("loading it ends the process with signal ", WTERMSIG(status), " (",
+                                   strsignal(WTERMSIG(status)),
+                                   "): an object of static storage throws, crashes or hangs when it is made"));
 }
 
 }  // namespace
 
 absl::Status load_plugin(const std::string& path) {
   std::error_code error;
-  const std::string real = std::filesystem::weakly_canonical(path, error).string();
+  const std::string real = std::filesystem::canonical(path, error).string();
+  if (error || !std::filesystem::is_regular_file(real, error)) {
+    return absl::NotFoundError(absl::StrCat("experimental.custom_import: ", path, ": no such file on this node"));
+  }
   const std::lock_guard<std::mutex> lock(loaded().mutex);
   if (loaded().paths.contains(real)) return absl::OkStatus();
-  const absl::StatusOr<const Plugin*> plugin = open(path);
-  if (!plugin.ok()) return plugin.status();
-  std::vector<PluginFamily> families = (*plugin)->families();
-  if (families.empty()) return refuse(path, "registers no family");
+  if (absl::Status bad = try_elsewhere(real); !bad.ok()) return bad;
+  TITAN_ASSIGN_OR_RETURN(std::vector<PluginFamily> families, read_families(real));
   for (PluginFamily& family : families) {
-    if (absl::Status bad = add(path, std::move(family)); !bad.ok()) return bad;
+    for (models::ModelSpec& spec : family.flavors) spec.name = family.name;
+    const absl::Status added =
+        add_family({family.name, family.build, family.hf.value_or(HfFamily{}), std::move(family.flavors)});
+    if (!added.ok()) return refuse(real, std::string(added.message()));
   }
   loaded().paths.insert(real);
   return absl::OkStatus();

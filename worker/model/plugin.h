@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
+#include "plugin_headers.h"  // Written by the build.
 #include "worker/model/decoder/decoder.h"
 #include "worker/model/hf_names.h"
 #include "worker/model/model.h"
@@ -26,39 +27,43 @@ struct PluginFamily {
   std::optional<HfFamily> hf;  // Names of its Hugging Face weights; none: such folders can neither be read nor written.
 };
 
-// C++ has no stable binary interface, so both sides must come from the same headers and compiler.
+// What both sides must have been compiled with, since C++ has no stable binary interface.
 struct PluginAbi {
-  const char* compiler;  // Versions of Titan, LibTorch and the compiler.
-  uint64_t layout;       // Sizes of the types that cross the border: headers that changed within a version.
-
-  bool operator==(const PluginAbi& other) const {
-    return std::string(compiler) == other.compiler && layout == other.layout;
-  }
+  const char* titan;     // Versions.
+  const char* torch;     //
+  const char* compiler;  // And what changes the standard library's types.
+  const char* headers;   // A hash of all that Titan's headers say (deploy/plugin_headers.sh).
 };
 
-constexpr PluginAbi plugin_abi() {
-  uint64_t layout = 0xcbf29ce484222325;
-  for (const size_t size :
-       {sizeof(models::ModelSpec), sizeof(models::MoeSpec), sizeof(BuildOptions), sizeof(ParallelOptions),
-        sizeof(Model), sizeof(DecoderInits), sizeof(DecoderLayer), sizeof(nn::Parameter), sizeof(nn::Block),
-        sizeof(nn::MicrobatchContext), sizeof(nn::Linear), sizeof(nn::GroupedAttention), sizeof(nn::LatentAttention),
-        sizeof(nn::FeedForward), sizeof(nn::MixtureOfExperts), sizeof(nn::MoeOptions), sizeof(HfFamily), sizeof(HfName),
-        sizeof(PluginFamily)}) {
-    layout = (layout ^ size) * 0x100000001b3;
+// Written out in both sides: a library's inline functions are those of the program that loads it.
+#define TITAN_PLUGIN_QUOTE_(x) #x
+#define TITAN_PLUGIN_QUOTE(x) TITAN_PLUGIN_QUOTE_(x)
+#ifdef _GLIBCXX_DEBUG
+#define TITAN_PLUGIN_CONTAINERS ", debug containers"
+#else
+#define TITAN_PLUGIN_CONTAINERS ""
+#endif
+#define TITAN_PLUGIN_ABI                                                                                    \
+  {                                                                                                         \
+    TITAN_VERSION, TORCH_VERSION,                                                                           \
+        __VERSION__                                                                                         \
+        ", C++ " TITAN_PLUGIN_QUOTE(__cplusplus) ", string ABI " TITAN_PLUGIN_QUOTE(_GLIBCXX_USE_CXX11_ABI) \
+            TITAN_PLUGIN_CONTAINERS,                                                                        \
+        TITAN_PLUGIN_HEADERS                                                                                \
   }
-  return {"titan " TITAN_VERSION ", torch " TORCH_VERSION ", " __VERSION__, layout};
-}
 
 // What a library says about itself, at an address that only C rules describe.
 struct Plugin {
+  uint32_t form;  // Of this struct: kPluginForm. First in all forms.
   PluginAbi abi;
   std::vector<PluginFamily> (*families)();
 };
+inline constexpr uint32_t kPluginForm = 0x7174'0002;
 
-#define TITAN_MODEL_PLUGIN(families)                                                                   \
-  extern "C" __attribute__((visibility("default"))) const titan::model::Plugin* titan_model_plugin() { \
-    static const titan::model::Plugin plugin{titan::model::plugin_abi(), families};                    \
-    return &plugin;                                                                                    \
+#define TITAN_MODEL_PLUGIN(families)                                                                           \
+  extern "C" __attribute__((visibility("default"))) const titan::model::Plugin* titan_model_plugin() {         \
+    static constinit const titan::model::Plugin plugin{titan::model::kPluginForm, TITAN_PLUGIN_ABI, families}; \
+    return &plugin;                                                                                            \
   }
 
 }  // namespace titan::model

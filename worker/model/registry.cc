@@ -2,31 +2,22 @@
 
 #include <deque>
 #include <mutex>
+#include <set>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "worker/model/deepseek_v3/deepseek_v3.h"
-#include "worker/model/gpt_oss/gpt_oss.h"
-#include "worker/model/hf_families.h"
-#include "worker/model/llama/llama.h"
-#include "worker/model/llama4/llama4.h"
-#include "worker/model/qwen3/qwen3.h"
+#include "worker/model/families.h"
 
 namespace titan::model {
 namespace {
 
 struct Table {
   std::mutex mutex;
-  // One row per family; a new model adds its folder and a line here.
-  std::deque<Family> families{
-      {"llama3", llama::build, llama3_hf(), {}},
-      {"llama4", llama4::build, llama4_hf(), {}},
-      {"deepseek_v3", deepseek_v3::build, deepseek_v3_hf(), {}},
-      {"qwen3", qwen3::build, qwen3_hf(), {}},
-      {"gpt_oss", gpt_oss::build, gpt_oss_hf(), {}},
-  };
+#define TITAN_ROW_OF(family) {#family, family::build, family::hf(), {}},
+  std::deque<Family> families{TITAN_MODEL_FAMILIES(TITAN_ROW_OF)};
+#undef TITAN_ROW_OF
 };
 
 Table& table() {
@@ -47,6 +38,28 @@ absl::StatusOr<const Family*> known_family(const std::string& name) {
   return absl::UnimplementedError(absl::StrCat("model.name: no model \"", name,
                                                "\"; known: ", absl::StrJoin(family_names(), ", "),
                                                " (a library of one's own: experimental.custom_import)"));
+}
+
+// Pipeline stages, checkpoints and recomputation find blocks and parameters by these names.
+absl::Status check_blocks(const Model& model, const models::ModelSpec& spec) {
+  std::vector<std::string> expected = {"tok_embeddings"}, names;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) expected.push_back(absl::StrCat("layers.", layer));
+  expected.push_back("output");
+  std::set<std::string> parameters;
+  for (const auto& block : model.blocks) {
+    names.push_back(block == nullptr ? "(null)" : block->name());
+    if (block == nullptr) continue;
+    for (const nn::Parameter& parameter : block->parameters()) {
+      if (parameters.insert(parameter.fqn).second) continue;
+      return absl::InvalidArgumentError(
+          absl::StrCat("model ", spec.name, ": two parameters are called ", parameter.fqn));
+    }
+  }
+  if (names == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("model ", spec.name, ", flavor ", spec.flavor, ": its blocks are ",
+                                                 absl::StrJoin(names, ", "),
+                                                 "; they must be tok_embeddings, layers.0 to ", "layers.",
+                                                 spec.n_layers - 1, " (n_layers) and output, in this order"));
 }
 
 }  // namespace
@@ -75,7 +88,10 @@ std::vector<std::string> family_names() {
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {
   const absl::StatusOr<const Family*> family = known_family(spec.name);
   if (!family.ok()) return family.status();
-  return (*family)->build(spec, options);
+  absl::StatusOr<Model> model = (*family)->build(spec, options);
+  if (!model.ok()) return model;
+  if (absl::Status wrong = check_blocks(*model, spec); !wrong.ok()) return wrong;
+  return model;
 }
 
 absl::StatusOr<HfFamily> hf_family(const std::string& name) {

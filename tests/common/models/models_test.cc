@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "common/models/consistency.h"
 #include "common/models/nearest.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
@@ -180,6 +181,36 @@ TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
   EXPECT_EQ(nearest("c4_val", known), "c4_validation");
   EXPECT_EQ(nearest("imagenet", known), "");
   EXPECT_EQ(nearest("", known), "");
+}
+
+TEST(ConsistencyTest, EveryFlavorIsConsistent) {
+  for (const std::string& name : names()) {
+    for (const std::string& flavor : flavors(name)) EXPECT_EQ(inconsistency(spec(name, flavor)), "") << flavor;
+  }
+}
+
+TEST(ConsistencyTest, ContradictionsAreNamed) {
+  const auto wrong = [](const char* name, const char* flavor, const std::function<void(ModelSpec&)>& change) {
+    ModelSpec changed = spec(name, flavor);
+    change(changed);
+    return inconsistency(changed);
+  };
+  EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_kv_heads = 5; }),
+            "n_heads: 32 is no multiple of n_kv_heads, 5");
+  EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_kv_heads = 0; }),
+            "n_heads: 32 is no multiple of n_kv_heads, 0");
+  EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.n_layers = 0; }), "n_layers: 0 is not above 0");
+  EXPECT_EQ(wrong("llama3", "8B", [](ModelSpec& s) { s.head_dim = -1; }), "head_dim: -1 is not above 0");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.head_dim = 128; }),
+            "head_dim: 128 is not qk_nope_head_dim + qk_rope_head_dim, 128 + 64");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->top_k = 300; }),
+            "moe.top_k: 300 is more than moe.num_experts, 256");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->num_expert_groups = 7; }),
+            "moe.num_experts: 256 is no multiple of moe.num_expert_groups, 7");
+  EXPECT_EQ(wrong("deepseek_v3", "671B", [](ModelSpec& s) { s.moe->num_limited_groups = 9; }),
+            "moe.num_limited_groups: 9 is not from 1 to moe.num_expert_groups, 8");
+  EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.moe->score_func = "relu"; }),
+            "moe.score_func: \"relu\" is neither sigmoid nor softmax");
 }
 
 }  // namespace

@@ -2,13 +2,8 @@
 //   --experimental.custom_import .../libsmall_models.so --model.name small_qwen3_moe --model.flavor small
 // Flavor "packed": attention inside documents. Vocabulary and end of document are those of the test tokenizer.
 #include "tests/numerics/small_models/small_specs.h"
-#include "worker/model/deepseek_v3/deepseek_v3.h"
-#include "worker/model/gpt_oss/gpt_oss.h"
-#include "worker/model/hf_families.h"
-#include "worker/model/llama/llama.h"
-#include "worker/model/llama4/llama4.h"
+#include "worker/model/families.h"
 #include "worker/model/plugin.h"
-#include "worker/model/qwen3/qwen3.h"
 
 namespace {
 
@@ -26,20 +21,20 @@ models::ModelSpec flavor(const std::string& family, const char* name) {
 model::PluginFamily family(const std::string& name) {
   model::PluginFamily family{.name = "small_" + name, .flavors = {flavor(name, "small"), flavor(name, "packed")}};
   if (name == "llama3") {
-    family.build = model::llama::build;
-    family.hf = model::llama3_hf();
+    family.build = model::llama3::build;
+    family.hf = model::llama3::hf();
   } else if (name == "qwen3" || name == "qwen3_moe") {
     family.build = model::qwen3::build;
-    family.hf = model::qwen3_hf();
+    family.hf = model::qwen3::hf();
   } else if (name == "deepseek_v3") {
     family.build = model::deepseek_v3::build;
-    family.hf = model::deepseek_v3_hf();
+    family.hf = model::deepseek_v3::hf();
   } else if (name == "gpt_oss") {
     family.build = model::gpt_oss::build;
-    family.hf = model::gpt_oss_hf();
+    family.hf = model::gpt_oss::hf();
   } else {
     family.build = model::llama4::build;
-    family.hf = model::llama4_hf();
+    family.hf = model::llama4::hf();
   }
   family.hf->name = family.name;
   return family;

@@ -1,7 +1,8 @@
-#include "worker/model/deepseek_v3/deepseek_v3.h"
-
 #include "worker/model/decoder/inits.h"
+#include "worker/model/families.h"
 
+// DeepSeek V3 (arXiv 2412.19437): latent attention, YaRN beyond the original context, experts in groups after some
+// dense layers.
 namespace titan::model::deepseek_v3 {
 
 // The final norm has the epsilon of the others, as in the published model; torchtitan leaves it at LibTorch's default,

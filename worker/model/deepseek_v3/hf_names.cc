@@ -1,9 +1,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "worker/model/hf_families.h"
+#include "worker/model/families.h"
 
-namespace titan::model {
+namespace titan::model::deepseek_v3 {
 namespace {
 
 // The second generation's models are flavors of this family: their routers have softmax scores.
@@ -87,6 +87,6 @@ bool ignores(const models::ModelSpec& spec, const std::string& key) {
 
 }  // namespace
 
-HfFamily deepseek_v3_hf() { return {"deepseek_v3", names, config, ignores}; }
+HfFamily hf() { return {"deepseek_v3", names, config, ignores}; }
 
-}  // namespace titan::model
+}  // namespace titan::model::deepseek_v3

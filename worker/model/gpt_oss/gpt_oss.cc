@@ -1,7 +1,7 @@
-#include "worker/model/gpt_oss/gpt_oss.h"
-
 #include "worker/model/decoder/inits.h"
+#include "worker/model/families.h"
 
+// GPT-OSS (arXiv 2508.10925): attention sinks, sliding windows on even layers, biases, clamped experts.
 namespace titan::model::gpt_oss {
 
 // Everything in a layer, biases and sinks too, is drawn with the deviation of its depth.

@@ -1,6 +1,6 @@
-#include "worker/model/hf_families.h"
+#include "worker/model/families.h"
 
-namespace titan::model {
+namespace titan::model::gpt_oss {
 namespace {
 
 HfNames names(const models::ModelSpec&) {
@@ -50,6 +50,6 @@ bool ignores(const models::ModelSpec&, const std::string& key) { return key.find
 
 }  // namespace
 
-HfFamily gpt_oss_hf() { return {"gpt_oss", names, config, ignores}; }
+HfFamily hf() { return {"gpt_oss", names, config, ignores}; }
 
-}  // namespace titan::model
+}  // namespace titan::model::gpt_oss

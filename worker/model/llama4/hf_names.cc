@@ -1,6 +1,6 @@
-#include "worker/model/hf_families.h"
+#include "worker/model/families.h"
 
-namespace titan::model {
+namespace titan::model::llama4 {
 namespace {
 
 // Of a whole release, and of its language model alone.
@@ -60,6 +60,6 @@ bool ignores(const models::ModelSpec&, const std::string& key) {
 
 }  // namespace
 
-HfFamily llama4_hf() { return {"llama4", names, config, ignores}; }
+HfFamily hf() { return {"llama4", names, config, ignores}; }
 
-}  // namespace titan::model
+}  // namespace titan::model::llama4

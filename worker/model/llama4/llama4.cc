@@ -1,7 +1,8 @@
-#include "worker/model/llama4/llama4.h"
-
 #include "worker/model/decoder/inits.h"
+#include "worker/model/families.h"
 
+// Llama 4: Llama's attention, with experts in every or every second layer; the iRoPE flavors keep every fourth layer
+// without positions and let the others attend inside fixed blocks.
 namespace titan::model::llama4 {
 
 absl::StatusOr<Model> build(const models::ModelSpec& spec, const BuildOptions& options) {

@@ -1,6 +1,6 @@
-#include "worker/model/hf_families.h"
+#include "worker/model/families.h"
 
-namespace titan::model {
+namespace titan::model::qwen3 {
 namespace {
 
 HfNames names(const models::ModelSpec& spec) {
@@ -42,6 +42,6 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
 
 }  // namespace
 
-HfFamily qwen3_hf() { return {"qwen3", names, config}; }
+HfFamily hf() { return {"qwen3", names, config}; }
 
-}  // namespace titan::model
+}  // namespace titan::model::qwen3

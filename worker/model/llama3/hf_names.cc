@@ -1,6 +1,6 @@
-#include "worker/model/hf_families.h"
+#include "worker/model/families.h"
 
-namespace titan::model {
+namespace titan::model::llama3 {
 namespace {
 
 HfNames names(const models::ModelSpec& spec) {
@@ -32,6 +32,6 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
 
 }  // namespace
 
-HfFamily llama3_hf() { return {"llama3", names, config}; }
+HfFamily hf() { return {"llama3", names, config}; }
 
-}  // namespace titan::model
+}  // namespace titan::model::llama3
