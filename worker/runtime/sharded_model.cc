@@ -133,14 +133,26 @@ ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan
       .get();
 }
 
-// Experts are a unit of their own when they live on a mesh of their own.
+bool ShardedModel::is_shared(const nn::Parameter& parameter) const {
+  return std::any_of(model_.blocks.begin(), model_.blocks.end(), [&](const auto& block) {
+    const std::vector<nn::Parameter*> shared = block->shared_parameters();
+    return std::find(shared.begin(), shared.end(), &parameter) != shared.end();
+  });
+}
+
+// Experts are a unit of their own when they live on a mesh of their own, and so is every parameter that another block
+// reads too.
 std::vector<ShardUnit*> ShardedModel::make_units(nn::Block& block, Keep keep) {
   const bool expert_mesh = mesh_.mesh().size(mesh::Axis::kExpert) > 1;
   std::vector<nn::Parameter*> dense, experts;
-  for (nn::Parameter& parameter : block.parameters()) {
-    (expert_mesh && parameter.expert ? experts : dense).push_back(&parameter);
-  }
   std::vector<ShardUnit*> units;
+  for (nn::Parameter& parameter : block.parameters()) {
+    if (is_shared(parameter)) {
+      units.push_back(make_unit(block.name(), {{&parameter}}, keep));
+    } else {
+      (expert_mesh && parameter.expert ? experts : dense).push_back(&parameter);
+    }
+  }
   for (std::vector<nn::Parameter*>& parameters : set_heaviest_apart(std::move(dense))) {
     if (!parameters.empty()) units.push_back(make_unit(block.name(), {std::move(parameters)}, keep));
   }
@@ -150,43 +162,70 @@ std::vector<ShardUnit*> ShardedModel::make_units(nn::Block& block, Keep keep) {
   return units;
 }
 
-// A block may read parameters that another declared. Where both are here they share one unit, whose gradients of both
-// are reduced together; else this rank holds a copy of the unit, and the two ranks add their gradients.
+ShardUnit* ShardedModel::unit_of(const nn::Parameter* parameter) const {
+  for (const auto& unit : units_) {
+    if (unit->parameters().front().parameter == parameter) return unit.get();  // Shared: the only one.
+  }
+  return nullptr;
+}
+
+// A block may read parameters that another declared. Where both are here they share a unit, whose gradients of both are
+// reduced together; else this rank holds a copy of the unit, and the two ranks add their gradients.
 void ShardedModel::add_tied_units(std::vector<std::vector<EngineBlock>>& stages, Keep keep) {
   for (auto& stage : stages) {
     for (EngineBlock& entry : stage) {
-      const std::vector<nn::Parameter*> shared = entry.block->shared_parameters();
-      if (shared.empty()) continue;
-      const auto owner = std::find_if(units_.begin(), units_.end(), [&](const auto& unit) {
-        return unit->parameters().front().parameter == shared.front();
-      });
-      if (owner != units_.end()) {
-        (*owner)->share(keep);
-        entry.units.push_back(owner->get());
-        continue;
+      for (nn::Parameter* shared : entry.block->shared_parameters()) {
+        if (ShardUnit* owner = unit_of(shared)) {
+          owner->share(keep);
+          entry.units.push_back(owner);
+          continue;
+        }
+        ShardUnit* copy = make_unit(entry.block->name() + ".tied", {{shared}}, keep);
+        copy->parameters().front().primary = false;
+        tied_units_.push_back(copy);
+        tied_peer_ = options_.pipeline->first_rank;
+        entry.units.push_back(copy);
       }
-      tied_unit_ = make_unit(entry.block->name() + ".tied", {shared}, keep);
-      for (ShardedParameter& placed : tied_unit_->parameters()) placed.primary = false;
-      tied_peer_ = options_.pipeline->first_rank;
-      entry.units.push_back(tied_unit_);
     }
   }
-  if (tied_unit_ != nullptr || !options_.pipeline) return;
-  // The other end: the embedding is here, a block elsewhere reads it.
+  if (!tied_units_.empty() || !options_.pipeline) return;
+  // The other end: the embedding is here, the head elsewhere reads it.
+  for (const nn::Parameter* shared : model_.blocks.back()->shared_parameters()) {
+    ShardUnit* owner = unit_of(shared);
+    if (owner == nullptr || owner->users() > 1) continue;
+    tied_units_.push_back(owner);
+    tied_peer_ = options_.pipeline->last_rank;
+  }
+}
+
+// Over a pipeline only its two ends can share parameters: two ranks add the gradients of both.
+absl::Status ShardedModel::check_shared() const {
   for (const auto& block : model_.blocks) {
     for (const nn::Parameter* shared : block->shared_parameters()) {
-      for (const auto& unit : units_) {
-        if (unit->parameters().front().parameter != shared || unit->users() > 1) continue;
-        tied_unit_ = unit.get();
-        tied_peer_ = options_.pipeline->last_rank;
-      }
+      if (!shared->expert) continue;
+      return absl::UnimplementedError(
+          absl::StrCat("block ", block->name(), " shares ", shared->fqn, " of routed experts"));
     }
   }
+  if (!options_.pipeline) return absl::OkStatus();
+  const auto& first = model_.blocks.front();
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter* shared : block->shared_parameters()) {
+      const bool from_first = std::any_of(first->parameters().begin(), first->parameters().end(),
+                                          [&](const nn::Parameter& parameter) { return &parameter == shared; });
+      if (from_first && block == model_.blocks.back()) continue;
+      return absl::UnimplementedError(absl::StrCat(
+          "parallelism.pipeline_parallel_degree: block ", block->name(), " shares ", shared->fqn,
+          "; over a pipeline only the last block can share parameters, and only those of the first, ", first->name()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model model, const ShardingOptions& options,
                                                                    const comm::DeviceMesh& mesh, comm::Device& device) {
   std::unique_ptr<ShardedModel> sharded(new ShardedModel(std::move(model), options, mesh, device));
+  TITAN_RETURN_IF_ERROR(sharded->check_shared());
   const auto& blocks = sharded->model_.blocks;
   TITAN_ASSIGN_OR_RETURN(const auto stage_blocks, blocks_by_stage(sharded->model_, options.pipeline));
   std::vector<nn::Block*> layers;
@@ -339,17 +378,18 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
 
 // Two ranks, one sum: its bits do not depend on the order.
 void ShardedModel::sum_tied() {
-  if (tied_unit_ == nullptr) return;
   at::NoGradGuard no_grad;
-  const comm::Group& pipeline = mesh_.group(mesh::Axis::kPipeline);
-  at::Tensor mine = tied_unit_->gradient_shard();
-  // A copy on the device that talks: the shard changes below, and may be offloaded.
-  const at::Tensor sent = mine.to(device_.torch_device(), mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
-  at::Tensor theirs = at::empty_like(sent);
-  comm::Pending sending = pipeline.send(sent, tied_peer_);
-  pipeline.recv(theirs, tied_peer_).wait();
-  mine.add_(theirs.to(mine.device()));
-  sending.wait();
+  for (ShardUnit* unit : tied_units_) {
+    const comm::Group& pipeline = mesh_.group(mesh::Axis::kPipeline);
+    at::Tensor mine = unit->gradient_shard();
+    // A copy on the device that talks: the shard changes below, and may be offloaded.
+    const at::Tensor sent = mine.to(device_.torch_device(), mine.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
+    at::Tensor theirs = at::empty_like(sent);
+    comm::Pending sending = pipeline.send(sent, tied_peer_);
+    pipeline.recv(theirs, tied_peer_).wait();
+    mine.add_(theirs.to(mine.device()));
+    sending.wait();
+  }
 }
 
 void ShardedModel::forget_gradients() {

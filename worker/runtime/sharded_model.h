@@ -87,6 +87,9 @@ class ShardedModel {
   struct UnitPlan;
   parallel::ShardUnit* make_unit(const std::string& name, const UnitPlan& plan, parallel::Keep keep);
   std::vector<parallel::ShardUnit*> make_units(nn::Block& block, parallel::Keep keep);
+  bool is_shared(const nn::Parameter& parameter) const;  // Another block reads it too.
+  parallel::ShardUnit* unit_of(const nn::Parameter* parameter) const;
+  absl::Status check_shared() const;
   void add_tied_units(std::vector<std::vector<EngineBlock>>& stages, parallel::Keep keep);
   void make_stages(std::vector<std::vector<EngineBlock>> stages);
   const comm::Group* group_if_any(mesh::Axis axis) const;
@@ -97,7 +100,7 @@ class ShardedModel {
   const ShardingOptions options_;
   const comm::DeviceMesh& mesh_;
   comm::Device& device_;
-  parallel::ShardUnit* tied_unit_ = nullptr;  // A parameter that the pipeline's first and last rank both hold.
+  std::vector<parallel::ShardUnit*> tied_units_;  // Parameters that the pipeline's first and last rank both hold.
   int tied_peer_ = 0;
   std::vector<nn::Block*> local_blocks_;  // Those that live here.
   std::vector<std::unique_ptr<parallel::ShardUnit>> units_;

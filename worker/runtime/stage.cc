@@ -9,6 +9,9 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "worker/runtime/failure.h"
+
 namespace titan::runtime {
 
 using parallel::Keep;
@@ -94,9 +97,22 @@ void Stage::reshard_after_forward(size_t index) {
   }
 }
 
+// Layers give back what they get, and others three dimensions: what comes next was planned for that. A library's model
+// may do otherwise, which is not a broken machine.
+void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const {
+  const bool is_head = options_.last && index + 1 == blocks_.size();
+  const bool same = is_head || input.dim() != 3 || (output.defined() && output.sizes() == input.sizes());
+  if (same && output.defined() && output.dim() == 3 && output.size(0) == input.size(0)) return;
+  throw Failure(rank_protocol::kExitUserError, "MODEL",
+                absl::StrCat("block ", blocks_[index].block->name(), " makes ",
+                             output.defined() ? c10::str(output.sizes()) : "nothing", " of ", c10::str(input.sizes()),
+                             is_head ? "; expected [rows, tokens, vocabulary]" : "; expected [rows, tokens, dim]"));
+}
+
 // The loss belongs to the last block's graph, so that the logits are freed with it.
 at::Tensor Stage::run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context) {
   at::Tensor output = blocks_[index].block->forward(input, context);
+  check_output(index, input, output);
   if (!options_.last || index + 1 < blocks_.size()) return output;
   return options_.loss(output, context.labels);
 }

@@ -83,6 +83,7 @@ class Stage : public StageRunner {
   template <typename Pass>
   at::Tensor through_blocks(at::Tensor activation, const Pass& pass);
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
+  void check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const;
   at::Tensor first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context);
   torch::autograd::Edge second_pass(size_t index, Saved& saved, nn::MicrobatchContext context);
   at::Tensor forward(size_t index, const at::Tensor& input, Microbatch& microbatch);
