@@ -45,7 +45,7 @@ CASES = [
     Case("qwen3", "debugmodel", {**GROUPED, "n_layers": 2, "head_dim": 16, "hidden_dim": 96},
          {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, "ffn_hidden": 96}, [FSDP, TP]),
     Case("qwen3", "debugmodel_moe", {**GROUPED, "n_layers": 2, "head_dim": 16, "moe_inter_dim": 48},
-         {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, **SPEC_EXPERTS}, [EP], EXPERTS),
+         {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, **SPEC_EXPERTS}, [EP, TP], EXPERTS),
     # Without and with q-LoRA; one dense layer, one with experts.
     Case("deepseek_v3", "debugmodel", {**LATENT, "n_layers": 2, "inter_dim": 96, "moe_inter_dim": 48},
          {**LATENT, "n_layers": 2, "n_kv_heads": 4, "head_dim": 24, "ffn_hidden": 96, **SPEC_EXPERTS}, [EP, TP], EXPERTS),
@@ -55,7 +55,8 @@ CASES = [
           "moe.num_expert_groups": 4, "moe.num_limited_groups": 2, **SPEC_EXPERTS}, [FSDP, EP, TP],
          {**EXPERTS, "num_expert_groups": 4, "num_limited_groups": 2}, [GATE, [], ["attention.wkv_b"]]),
     Case("gpt_oss", "debugmodel", {**GROUPED, "n_layers": 2, "head_dim": 16, "moe_inter_dim": 48, "sliding_window_size": 16},
-         {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, "sliding_window": 16, **SPEC_EXPERTS}, [FSDP, EP], EXPERTS),
+         {**GROUPED, "n_layers": 2, "head_dim": 16, "v_head_dim": 16, "sliding_window": 16, **SPEC_EXPERTS},
+         [FSDP, EP, TP], EXPERTS),
 ]
 
 # How torchtitan's operators are called in ours. CPUs have an attention kernel of their own, which stands for the listed ones.
