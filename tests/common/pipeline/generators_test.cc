@@ -133,7 +133,8 @@ TEST(GeneratorsTest, ZeroBubbleSchedulesAreBelow1F1B) {
 }
 
 // What each schedule is chosen for: 1F1B holds as many microbatches as ranks are left, GPipe all, ZB-V as much on every
-// rank as 1F1B on the first (its stages are half as large).
+// rank as 1F1B on the first (its stages are half as large). Interleaved stages are v times smaller, and so many more of
+// them wait; ZB-H1 does with what 1F1B's first rank holds.
 TEST(GeneratorsTest, MemoryPeaks) {
   for (int ranks = 1; ranks <= 8; ++ranks) {
     for (int microbatches = 2 * ranks; microbatches <= 24; ++microbatches) {
@@ -145,9 +146,21 @@ TEST(GeneratorsTest, MemoryPeaks) {
       for (int rank = 0; rank < ranks; ++rank) {
         EXPECT_EQ(gpipe.ranks[rank].peak_activations, microbatches);
         EXPECT_EQ(plain.ranks[rank].peak_activations, std::min(microbatches, ranks - rank));
-        EXPECT_LE(v.ranks[rank].peak_activations, 2 * ranks);
-        EXPECT_LE(dual.ranks[rank].peak_activations, 2 * ranks + 1);
-        EXPECT_LE(split.ranks[rank].peak_activations, 2 * ranks);
+        EXPECT_EQ(v.ranks[rank].peak_activations, 2 * ranks);
+        EXPECT_EQ(dual.ranks[rank].peak_activations, 2 * ranks + 1);
+        EXPECT_EQ(split.ranks[rank].peak_activations, 2 * ranks);
+      }
+    }
+    for (int stages = 2; stages <= 4; ++stages) {
+      for (int microbatches = 2 * ranks; microbatches <= 6 * ranks; microbatches += ranks) {
+        const auto interleaved = *simulate(*generate("Interleaved1F1B", ranks, stages, microbatches));
+        const auto looped = *simulate(*generate("LoopedBFS", ranks, stages, microbatches));
+        const auto split = *simulate(*generate("InterleavedZeroBubble", ranks, stages, microbatches));
+        for (int rank = 0; rank < ranks; ++rank) {
+          EXPECT_EQ(interleaved.ranks[rank].peak_activations, 2 * (ranks - rank - 1) + (stages - 1) * ranks + 1);
+          EXPECT_EQ(looped.ranks[rank].peak_activations, stages * microbatches);
+          EXPECT_EQ(split.ranks[rank].peak_activations, stages * ranks);
+        }
       }
     }
   }

@@ -79,6 +79,35 @@ class LocalMode(unittest.TestCase):
         self.assertEqual(0, code, output)
         self.assertEqual(losses(whole), losses(folder))
 
+    # Pipeline, tensor and context ranks as threads: their curve, held-out loss and checkpoint are one rank's.
+    def test_eight_ranks_train_validate_and_save(self):
+        job = ["--training.seq_len", "64", "--training.local_batch_size", "4", "--training.global_batch_size", "4", "--training.steps",
+               "3", "--lr_scheduler.warmup_steps", "2", "--training.dtype", "float64", "--metrics.log_freq", "1",
+               "--metrics.no_enable_tensorboard", "--validation.freq", "3", "--validation.steps", "1",
+               "--validation.local_batch_size", "4", "--validation.seq_len", "64", "--resources.threads_per_rank", "1"]
+        mesh = ["--parallelism.pipeline_parallel_degree", "2", "--parallelism.tensor_parallel_degree", "2",
+                "--parallelism.context_parallel_degree", "2"]
+        lines = {}
+        for name, ranks, extra in [("one", 1, []), ("eight", 8, mesh)]:
+            words = [RANK, "--config", CONFIG, *job, "--job.dump_folder", self.folder(name), "--comm.mode", "local_tensor",
+                     "--resources.ranks", str(ranks), *extra]
+            done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+            self.assertEqual(0, done.returncode, done.stderr)
+            with open(os.path.join(self.folder(name), "metrics.jsonl")) as file:
+                lines[name] = [json.loads(line) for line in file]
+        self.assertEqual([1, 1, 2, 3, 3], [line["step"] for line in lines["eight"]])  # Step 1 and 3 again, with their validation.
+        for one, eight in zip(lines["one"], lines["eight"], strict=True):
+            for key in ("loss_metrics/global_avg_loss", "grad_norm", "n_tokens_seen", "validation_metrics/loss"):
+                self.assertEqual(key in one, key in eight)
+                if key in one:
+                    self.assertAlmostEqual(1, eight[key] / one[key], delta=1e-10)
+        with open(os.path.join(self.folder("eight"), "checkpoint", "step-3", "manifest.json")) as file:
+            self.assertEqual(3, json.load(file)["step"])
+        words = [RANK, "--config", CONFIG, *job, "--training.steps", "4", "--job.dump_folder", self.folder("eight")]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=90)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(4, len(losses(self.folder("eight"))), "one process goes on from what eight threads saved")
+
     def test_one_rank_that_fails_ends_all_with_its_exit_code(self):
         folder = self.folder("failing")
         os.makedirs(os.path.join(folder, "run", "rank-2.events.jsonl"))  # Its spool cannot be opened.
