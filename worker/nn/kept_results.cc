@@ -92,7 +92,8 @@ std::vector<at::Tensor> kept_or(OpCall call, const at::Tensor& input,
     return results;
   }
   KeptResults::Entry& entry = all->repeat(call);
-  if (entry.call.feeds >= 0 && all->entries_[entry.call.feeds].kept) return {entry.stand_in};
+  // Handed over as well: it becomes part of the graph, which would live as long as this and hold the block's input.
+  if (entry.call.feeds >= 0 && all->entries_[entry.call.feeds].kept) return {std::move(entry.stand_in)};
   return entry.kept ? std::move(entry.results) : compute();
 }
 
