@@ -2,27 +2,31 @@
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 
 namespace titan::testing {
 
-// Live bytes that a thread allocated through LibTorch's CPU allocator, wherever they are freed: measured from outside,
-// so that nothing reports about itself. One thread may have one meter at a time; it must outlive the thread's tensors.
+// Live bytes that a thread, or one that works on with its at::ThreadLocalState, allocated through LibTorch's CPU
+// allocator, wherever they are freed: measured from outside, so that nothing reports about itself. One thread may have
+// one meter at a time; it must outlive the thread's tensors.
 class AllocationMeter {
  public:
   // Counts what the calling thread allocates, as long as this object lives.
   class Scope {
    public:
-    explicit Scope(AllocationMeter& meter) {
+    explicit Scope(AllocationMeter& meter) : guard_(c10::DebugInfoKind::TEST_INFO_2, std::make_shared<Current>(meter)) {
       install();
-      current() = &meter;
     }
-    ~Scope() { current() = nullptr; }
     Scope(const Scope&) = delete;
     Scope& operator=(const Scope&) = delete;
+
+   private:
+    const c10::DebugInfoGuard guard_;
   };
 
   // Returns the live bytes; the peak starts anew from them.
@@ -37,6 +41,11 @@ class AllocationMeter {
   }
 
  private:
+  struct Current final : c10::DebugInfoBase {
+    explicit Current(AllocationMeter& one) : meter(&one) {}
+    AllocationMeter* const meter;
+  };
+
   void add(int64_t bytes) {
     std::lock_guard lock(mutex_);
     live_ += bytes;
@@ -67,9 +76,9 @@ class AllocationMeter {
     c10::Allocator* inner_;
   };
 
-  static AllocationMeter*& current() {
-    thread_local AllocationMeter* meter = nullptr;
-    return meter;
+  static AllocationMeter* current() {
+    auto* info = static_cast<Current*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO_2));
+    return info == nullptr ? nullptr : info->meter;
   }
   static void install() {
     static Allocator* allocator = [] {

@@ -28,39 +28,32 @@ int64_t attention(Inputs qkv, int64_t score_products, int64_t value_products) {
 }  // namespace
 
 struct FlopCallback {
-  static thread_local FlopCounter* current;
-
   static std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
-    if (current != nullptr) count(*current, function.name(), function.inputs());
+    auto* counts = static_cast<FlopCounter::Counts*>(c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::TEST_INFO));
+    if (counts != nullptr) count(*counts, function.name(), function.inputs());
     return nullptr;
   }
 
-  static void count(FlopCounter& counter, const char* name, Inputs inputs) {
+  static void count(FlopCounter::Counts& counts, const char* name, Inputs inputs) {
     const auto is = [name](const char* other) { return std::strcmp(name, other) == 0; };
     if (is("aten::mm") || is("aten::bmm")) {
-      counter.products_ += product(inputs[0], inputs[1]);
+      counts.products += product(inputs[0], inputs[1]);
     } else if (is("aten::addmm") || is("aten::baddbmm")) {
-      counter.products_ += product(inputs[1], inputs[2]);
+      counts.products += product(inputs[1], inputs[2]);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu")) {
-      counter.attentions_ += attention(inputs, 1, 1);
+      counts.attentions += attention(inputs, 1, 1);
     } else if (is("aten::_scaled_dot_product_flash_attention_for_cpu_backward")) {
       // After the gradient: the scores once more and their gradients to q and k; gradients of weights and of v.
-      counter.attentions_ += attention(inputs.slice(1), 3, 2);
+      counts.attentions += attention(inputs.slice(1), 3, 2);
     }
   }
 };
 
-thread_local FlopCounter* FlopCallback::current = nullptr;
-
+// The callback is the process's; what it counts for is the thread's.
 FlopCounter::FlopCounter() {
-  FlopCallback::current = this;
-  handle_ = at::addThreadLocalCallback(
+  static const auto handle = at::addGlobalCallback(
       at::RecordFunctionCallback(&FlopCallback::enter).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-}
-
-FlopCounter::~FlopCounter() {
-  at::removeCallback(handle_);
-  FlopCallback::current = nullptr;
+  (void)handle;
 }
 
 }  // namespace titan::testing
