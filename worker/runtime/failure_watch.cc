@@ -4,6 +4,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/sync/sync.h"
 
@@ -44,6 +45,13 @@ void let_others_read(c10d::Store& store, int others) {
   while (store.add(kReaders, 0) < others && Clock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
+}
+
+// Whether a failure after this rank's connections were broken may come of that: numbers and kernels were cut short.
+// What the first rank ran into as well (a mistake in the configuration, say) is this rank's own.
+bool may_follow(const Failure& own, const std::string& first) {
+  const bool same = absl::StrContains(first, absl::StrCat(": ", own.reason(), ": "));
+  return !same && (own.exit_code() == rank_protocol::kExitInternal || own.reason() == "NONFINITE_LOSS");
 }
 
 }  // namespace
@@ -106,15 +114,15 @@ void FailureWatch::State::watch() {
 // Writes this rank's reason unless another was first.
 void FailureWatch::State::tell(const std::string& reason) {
   try {
-    const c10::intrusive_ptr<c10d::Store> own = setup.store->clone();
+    c10d::Store& store = *setup.store;  // Connected: to a store that is gone a new connection would be tried for long.
     const std::vector<uint8_t> mine(reason.begin(), reason.end());
-    const std::vector<uint8_t> written = own->compareSet(kReason, std::vector<uint8_t>(), mine);
+    const std::vector<uint8_t> written = store.compareSet(kReason, std::vector<uint8_t>(), mine);
     if (written != mine) {
       sync::Lock lock(mutex);
       first = std::string(written.begin(), written.end());
     }
     set(told);
-    if (setup.rank == 0) let_others_read(*own, setup.world - 1);
+    if (setup.rank == 0) let_others_read(store, setup.world - 1);
   } catch (const std::exception&) {
     // The store is gone, and rank 0 with it: there is nobody to tell.
   }
@@ -133,8 +141,9 @@ Failure FailureWatch::failed(const Failure& own) {
   state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
   if (!was_broken) state.setup.break_connections();
   if (state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
+  if (!state.first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
-  if (!state.first || (!by_peer && !was_broken)) return own;
+  if (!by_peer && !(was_broken && may_follow(own, *state.first))) return own;
   return {rank_protocol::kExitPeerLost, "PEER_LOST",
           absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ",
                        *state.first)};

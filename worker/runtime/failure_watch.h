@@ -35,8 +35,8 @@ class FailureWatch {
   FailureWatch& operator=(const FailureWatch&) = delete;
 
   // This rank has failed: tells the others, and returns what it should report. A lost peer is named with the reason of
-  // the first rank to fail, and whatever goes wrong after this rank's connections were broken for another's failure is
-  // that failure's doing. Takes at most a few seconds, also when the store does not answer.
+  // the first rank to fail; so are numbers and kernels that went wrong after this rank's connections were broken for
+  // it. Takes at most a few seconds, also when the store does not answer.
   Failure failed(const Failure& own);
 
  private:

@@ -111,8 +111,8 @@ TEST(FailureWatchTest, TheFirstReasonReachesEveryRank) {
   }
 }
 
-// A rank whose connections were broken for another's failure may trip over anything next: not its own fault.
-TEST(FailureWatchTest, WhatFollowsABrokenConnectionIsNoCause) {
+// A rank whose connections were broken for another's failure computes with what an aborted kernel left.
+TEST(FailureWatchTest, WhatAnAbortCutsShortIsNoCause) {
   Attempt attempt(2);
   attempt.watch(0).failed(kNoMemory);
   ASSERT_TRUE(attempt.is_broken(1, kSoon));
@@ -122,14 +122,19 @@ TEST(FailureWatchTest, WhatFollowsABrokenConnectionIsNoCause) {
             "NONFINITE_LOSS: loss nan; the first to fail was rank 0: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
-// Two that fail by themselves both say so.
+// A mistake that every rank runs into is every rank's, and so is what no abort can bring about.
 TEST(FailureWatchTest, OwnFailuresStayOwn) {
-  Attempt attempt(2);
-  const Failure bad(kExitUserError, "DATA", "no such file");
-  auto other = std::async(std::launch::async, [&] { return attempt.watch(1).failed(bad); });
-  const Failure first = attempt.watch(0).failed(bad);
-  const Failure second = other.get();
-  EXPECT_EQ(first.exit_code() == kExitUserError || second.exit_code() == kExitUserError, true);
+  const Failure nonfinite(kExitUserError, "NONFINITE_LOSS", "loss nan");
+  const Failure data(kExitUserError, "DATA", "no such file");
+  const std::pair<Failure, Failure> pairs[] = {{data, data}, {nonfinite, nonfinite}, {kNoMemory, data}};
+  for (const auto& [first, second] : pairs) {
+    Attempt attempt(2);
+    attempt.watch(0).failed(first);
+    ASSERT_TRUE(attempt.is_broken(1, kSoon));
+    const Failure own = attempt.watch(1).failed(second);
+    EXPECT_EQ(own.reason(), second.reason());
+    EXPECT_STREQ(own.what(), second.what());
+  }
 }
 
 // A rank that does not notice is ended, with the reason.
