@@ -48,11 +48,12 @@ std::string traffic(const ordered_json& result) {
 
 std::string order_of_work(const ordered_json& schedule) {
   if (schedule["ranks"].get<int>() == 1) {
-    return absl::StrFormat("no pipeline; %d microbatches of gradient accumulation a step\n",
-                           schedule["runs"].get<int>());
+    const int runs = schedule["runs"].get<int>();
+    return runs == 1 ? "no pipeline: forward and backward once a step\n"
+                     : absl::StrFormat("no pipeline: forward and backward %d times a step\n", runs);
   }
-  std::string text = absl::StrFormat("schedule, run %d times a step: ", schedule["runs"].get<int>());
-  return text + schedule["text"].get<std::string>();
+  const int runs = schedule["runs"].get<int>();
+  return absl::StrCat(runs == 1 ? "" : absl::StrFormat("%d times a step: ", runs), schedule["text"].get<std::string>());
 }
 
 }  // namespace

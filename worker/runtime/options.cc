@@ -194,6 +194,8 @@ absl::StatusOr<RankJob> read_job(const Options& options) {
     return absl::InvalidArgumentError(
         absl::StrCat("--rank ", job.rank, ": with comm.mode = \"local_tensor\" one process runs all ranks"));
   }
+  if (options.json && job.mode != CommMode::kDryRun)
+    return absl::InvalidArgumentError("--json: only a dry run prints a result: --comm.mode fake_backend");
   if (job.mode != CommMode::kProcesses) return job;
   const bool reachable = job.store_port > 0 || (job.rank == 0 && job.listen_fd.has_value());
   if (job.world > 1 && !reachable) {

@@ -16,7 +16,17 @@ SHORT = ["--training.steps", "1", "--lr_scheduler.warmup_steps", "1", "--trainin
 DEGREE = {"pp": "pipeline_parallel_degree", "dp": "data_parallel_replicate_degree", "fsdp": "data_parallel_shard_degree",
           "cp": "context_parallel_degree", "tp": "tensor_parallel_degree", "ep": "expert_parallel_degree",
           "etp": "expert_tensor_parallel_degree"}
-MOE = ["--model.name", "deepseek_v3", "--debug.moe_force_load_balance"]
+LIBRARY = os.path.join(os.path.dirname(os.environ["TITAN_BIN"]), "tests", "libsmall_models.so")
+
+
+def small(family):
+    """Another family, with few layers and experts (tests/numerics/small_models)."""
+    return ["--experimental.custom_import", LIBRARY, "--model.name", "small_" + family, "--model.flavor", "small",
+            "--debug.moe_force_load_balance"]
+
+
+MOE = small("deepseek_v3")
+SCHEDULE = "--parallelism.pipeline_parallel_schedule"
 
 
 def flags(mesh):
@@ -50,43 +60,84 @@ class DryRun(unittest.TestCase):
                 with open(os.path.join(folder, "run", "rank-%d.ledger.json" % rank)) as file:
                     self.assertEqual(json.load(file)["last_step"], dry(ranks, rank, words)["collectives"], (mesh, rank))
 
-    def test_sharded_and_replicated(self):
-        self.same_traffic({"dp": 2, "fsdp": 2})
-
-    def test_tensor_and_context(self):
-        self.same_traffic({"cp": 2, "tp": 2})
-
-    def test_pipeline(self):
-        self.same_traffic({"pp": 2, "fsdp": 2}, "--training.local_batch_size", "4",
-                          "--parallelism.pipeline_parallel_schedule", "Interleaved1F1B")
-
-    def test_experts(self):
-        self.same_traffic({"fsdp": 4, "ep": 2}, *MOE)
-
-    @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG=1: a minute")
-    def test_other_ways_to_split_and_to_save_memory(self):
-        rows = ["--training.local_batch_size", "4"]
-        schedule = "--parallelism.pipeline_parallel_schedule"
-        for mesh, extra in [
-                ({"tp": 2, "fsdp": 2}, ["--parallelism.enable_async_tensor_parallel"]),
-                ({"tp": 2, "fsdp": 2}, ["--parallelism.no_enable_sequence_parallel"]),
-                ({"tp": 2, "fsdp": 2}, ["--activation_checkpoint.mode", "selective",
-                                        "--activation_checkpoint.selective_ac_option", "op"]),
-                ({"fsdp": 4}, ["--activation_checkpoint.mode", "memory_budget", "--activation_checkpoint.memory_budget", "0.4"]),
-                ({"fsdp": 4}, ["--training.enable_cpu_offload"]),
-                ({"fsdp": 4}, ["--optimizer.early_step_in_backward"]),
-                ({"pp": 2, "tp": 2}, [*rows, schedule, "ZBVZeroBubble"]),
-                ({"pp": 2, "fsdp": 2}, [*rows, schedule, "DualPipeV"]),
-                ({"cp": 2, "fsdp": 2}, ["--parallelism.context_parallel_rotate_method", "alltoall"]),
-                ({"fsdp": 2, "tp": 2, "ep": 4, "etp": 1}, MOE),
-                ({"fsdp": 2, "tp": 2, "ep": 2, "etp": 2}, MOE),
-                ({"fsdp": 2, "cp": 2, "ep": 4}, MOE),
-                ({"pp": 2, "fsdp": 2, "ep": 2}, MOE + rows),
-                ({"fsdp": 2, "tp": 2}, ["--model.name", "llama4", "--debug.moe_force_load_balance"]),
-                ({"fsdp": 2, "tp": 2}, ["--model.name", "gpt_oss", "--debug.moe_force_load_balance"]),
-                ({"fsdp": 2, "pp": 2}, ["--model.name", "qwen3", *rows])]:
+    def same_on_all(self, rows):
+        for mesh, extra in rows:
             with self.subTest(mesh=mesh, extra=extra):
                 self.same_traffic(mesh, *extra)
+
+    def test_ways_to_split(self):
+        batch = ["--training.local_batch_size", "4"]
+        self.same_on_all([({"dp": 2, "fsdp": 2}, []),
+                          ({"cp": 2, "tp": 2}, []),
+                          ({"tp": 2, "fsdp": 2}, ["--parallelism.enable_async_tensor_parallel"]),
+                          ({"tp": 2, "fsdp": 2}, ["--parallelism.no_enable_sequence_parallel"]),
+                          ({"cp": 2, "fsdp": 2}, ["--parallelism.context_parallel_rotate_method", "alltoall"]),
+                          ({"pp": 2, "fsdp": 2}, [*batch, SCHEDULE, "Interleaved1F1B"]),
+                          ({"pp": 2, "tp": 2}, [*batch, SCHEDULE, "ZBVZeroBubble"]),
+                          ({"pp": 2, "fsdp": 2}, [*batch, SCHEDULE, "DualPipeV"]),
+                          ({"pp": 2, "fsdp": 2}, [*batch, "--training.global_batch_size", "16"])])
+
+    def test_ways_to_save_memory(self):
+        mode = "--activation_checkpoint.mode"
+        self.same_on_all([({"tp": 2, "fsdp": 2}, [mode, "full"]),
+                          ({"tp": 2, "fsdp": 2}, [mode, "selective", "--activation_checkpoint.selective_ac_option", "op"]),
+                          ({"fsdp": 2}, [mode, "memory_budget", "--activation_checkpoint.memory_budget", "0.4"]),
+                          ({"fsdp": 2}, ["--training.enable_cpu_offload"]),
+                          ({"fsdp": 2}, ["--optimizer.early_step_in_backward"]),
+                          ({"fsdp": 2}, ["--parallelism.fsdp_reshard_after_forward", "never"]),
+                          ({"fsdp": 2, "ep": 2}, [*MOE, mode, "selective", "--activation_checkpoint.selective_ac_option", "op"])])
+
+    def test_experts_and_families(self):
+        self.same_on_all([({"fsdp": 4, "ep": 2}, MOE),
+                          ({"fsdp": 2, "tp": 2, "ep": 4, "etp": 1}, MOE),
+                          ({"fsdp": 2, "tp": 2, "ep": 2, "etp": 2}, MOE),
+                          ({"fsdp": 2, "cp": 2, "ep": 4}, MOE),
+                          ({"pp": 2, "fsdp": 2, "ep": 2}, MOE + ["--training.local_batch_size", "4"]),
+                          ({"fsdp": 2, "tp": 2}, small("llama4")),
+                          ({"fsdp": 2, "tp": 2}, small("gpt_oss")),
+                          ({"fsdp": 2, "pp": 2}, small("qwen3") + ["--training.local_batch_size", "4"])])
+
+    # What `titanctl schedule show` estimates from a model's dimensions is what the dry run's layers leave behind.
+    def test_activations_are_those_that_titanctl_estimates(self):
+        modes = [["none"], ["full"], ["selective", "--activation_checkpoint.selective_ac_option", "2"],
+                 ["selective", "--activation_checkpoint.selective_ac_option", "op"], ["memory_budget"]]
+        llama, deepseek = ["--model.flavor", "8B"], ["--model.name", "deepseek_v3", "--model.flavor", "236B"]
+        float32 = ["--training.mixed_precision_param", "float32"]
+        jobs = [({"fsdp": 2}, llama + ["--resources.device", "cuda"]), ({"fsdp": 2}, llama), ({"fsdp": 2}, llama + float32),
+                ({"tp": 4, "cp": 2}, llama), ({"tp": 4, "pp": 2}, llama + ["--parallelism.no_enable_sequence_parallel"]),
+                ({"pp": 4}, llama + ["--training.local_batch_size", "4", SCHEDULE, "ZBVZeroBubble"]),
+                ({"fsdp": 8, "ep": 8}, deepseek), ({"fsdp": 4, "tp": 2, "ep": 2, "etp": 2}, deepseek),
+                ({"fsdp": 4, "tp": 2, "ep": 8, "etp": 1}, deepseek), ({"fsdp": 4}, ["--model.name", "llama4", "--model.flavor", "17bx16e"]),
+                ({"fsdp": 4, "ep": 4}, ["--model.name", "gpt_oss", "--model.flavor", "20b"]),
+                ({"fsdp": 4}, ["--model.name", "qwen3", "--model.flavor", "0.6B"])]
+        for index, (mesh, extra) in enumerate(jobs):
+            for mode in modes if index == 0 else [modes[index % len(modes)], modes[(index + 3) % len(modes)]]:
+                words = SHORT + flags(mesh) + extra + ["--training.seq_len", "512", "--activation_checkpoint.mode", *mode]
+                ranks = world(mesh)
+                shown = subprocess.run([os.path.join(os.environ["TITAN_BIN"], "titanctl"), "schedule", "show", CONFIG, "--nproc",
+                                        str(ranks), *words, "-o", "json"], capture_output=True, text=True, timeout=60)
+                self.assertEqual(0, shown.returncode, shown.stderr)
+                estimates = json.loads(shown.stdout)["stage_bytes"]
+                for stage, counted in dry(ranks, ranks - 1, words)["activations"].items():
+                    with self.subTest(mesh=mesh, extra=extra, mode=mode, stage=stage):
+                        ratio = estimates[int(stage)] / counted
+                        print("%-28s %-60s stage %s: estimate / counted %.4f" % (mesh, " ".join(extra[1:] + mode)[:60], stage, ratio))
+                        if mode == ["memory_budget"]:  # What the optimal choice leaves of the budget.
+                            self.assertTrue(0.99 < ratio < 1.25, ratio)
+                        else:
+                            self.assertAlmostEqual(1, ratio, delta=0.01)
+
+    # The printed form of a long pipeline stays readable.
+    def test_text_fits_a_wide_terminal(self):
+        words = [RANK, "--config", os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_405b.toml"), "--rank", "511",
+                 "--comm.mode", "fake_backend", *flags({"pp": 16, "tp": 8}), SCHEDULE, "ZBVZeroBubble",
+                 "--training.local_batch_size", "32"]
+        done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertIn("Dry run of rank 511 of 512 (llama3 405B) at pp=15", done.stdout)
+        self.assertIn("kept of one microbatch until its backward pass:\n  stage 15 ", done.stdout)
+        self.assertIn("ZBVZeroBubble: 16 ranks, 32 stages, 32 microbatches", done.stdout)
+        self.assertLessEqual(max(map(len, done.stdout.splitlines())), 170)
 
     # 405B, rank 0 of 512, in seconds. A rank of the first stage holds its share of that stage.
     def test_a_large_job_needs_no_memory(self):
@@ -110,6 +161,11 @@ class DryRun(unittest.TestCase):
                  "--parallelism.tensor_parallel_degree", "2"]
         done = subprocess.run(words, capture_output=True, text=True, timeout=60)
         self.assertEqual(10, done.returncode, done.stdout)
+
+    def test_a_result_is_asked_of_a_dry_run_only(self):
+        done = subprocess.run([RANK, "--config", CONFIG, "--json"], capture_output=True, text=True, timeout=60)
+        self.assertEqual(10, done.returncode, done.stdout)
+        self.assertIn("--json: only a dry run", done.stderr)
 
 
 if __name__ == "__main__":
