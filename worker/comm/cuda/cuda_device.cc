@@ -7,12 +7,13 @@
 #include <c10/cuda/CUDACachingAllocator.h>
 #include <c10/cuda/CUDAFunctions.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/util/env.h>
 #include <cuda_runtime_api.h>
 
-#include <cstdlib>
 #include <mutex>
 
 #include "worker/comm/cuda/draw.h"
+#include "worker/comm/cuda/lost_peer.h"
 #include "worker/comm/cuda/nccl_backend.h"
 #include "worker/comm/device.h"
 
@@ -23,19 +24,20 @@ namespace {
 void set_library_defaults() {
   // Streams that share one of the device's work queues (8 by default) also share its order: a message that waits for
   // its peer would hold up what the peer waits for. Each axis and each way between two pipeline ranks has a stream.
-  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/0);
+  c10::utils::set_env("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/false);
   // LibTorch refuses products under debug.deterministic unless cuBLAS has one of two workspaces; this one is also
   // LibTorch's own choice on Hopper.
-  setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
+  c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
 }
 
 class CudaDevice final : public Device {
  public:
   explicit CudaDevice(int local_index) : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)) {
     set_library_defaults();
+    report_lost_peers();
     const int count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
     TORCH_CHECK(local_index >= 0 && local_index < count, "there are ", count, " on this node (CUDA_VISIBLE_DEVICES ",
-                std::getenv("CUDA_VISIBLE_DEVICES") == nullptr ? "not set" : std::getenv("CUDA_VISIBLE_DEVICES"),
+                c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
                 "); a node runs at most one rank per device");
     at::globalContext().lazyInitDevice(at::kCUDA);
     c10::cuda::set_device(device_.index());

@@ -3,9 +3,13 @@
 #include <c10/cuda/CUDAGuard.h>
 
 #include <array>
+#include <atomic>
+#include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <vector>
+
+#include "worker/comm/cuda/lost_peer.h"
 
 namespace titan::comm {
 namespace {
@@ -65,6 +69,7 @@ class NcclBackend : public c10d::Backend {
     for_each([timeout](c10d::Backend& group) { group.setTimeout(timeout); });
   }
   void abort() override {
+    expect_broken_groups();
     for_each([](c10d::Backend& group) { group.abort(); });
   }
   void shutdown() override {
@@ -73,26 +78,39 @@ class NcclBackend : public c10d::Backend {
   const std::string getBackendName() const override { return "nccl"; }
 
  private:
+  using Ways = std::array<c10::intrusive_ptr<c10d::Backend>, 2>;
+
+  // Also from another thread than the rank's own, which may be opening its ways.
   template <typename Call>
   void for_each(Call&& call) {
     call(*collectives_);
-    for (const auto& group : ways_) {
+    for (const auto& group : ways()) {
       if (group) call(*group);
     }
+  }
+  Ways ways() {
+    const std::lock_guard lock(mutex_);
+    return ways_;
   }
 
   // For unbatched messages LibTorch keeps a communicator for each pair of ranks. Two such groups, one for messages up
   // and one for messages down, make one for each ordered pair.
   c10d::Backend& way(int source, int destination) {
-    if (!ways_[0]) open_ways();
+    if (!opened_) open_ways();
     return *ways_[source < destination ? 0 : 1];
   }
 
   void open_ways() {
     const char* const names[] = {"messages-up", "messages-down"};
-    for (size_t i = 0; i < ways_.size(); ++i) {
-      ways_[i] = make_group(c10::make_intrusive<c10d::PrefixStore>(names[i], store_), rank_, size_, timeout_);
+    Ways made;
+    for (size_t i = 0; i < made.size(); ++i) {
+      made[i] = make_group(c10::make_intrusive<c10d::PrefixStore>(names[i], store_), rank_, size_, timeout_);
     }
+    {
+      const std::lock_guard lock(mutex_);
+      ways_ = std::move(made);
+    }
+    opened_ = true;
     // Every other edge of the ring first: ranks whose edges do not touch open theirs at the same time.
     for (const int parity : {0, 1}) {
       for (int first = parity; first < size_; first += 2) {
@@ -115,9 +133,11 @@ class NcclBackend : public c10d::Backend {
 
   const at::Device device_;
   const c10::intrusive_ptr<c10d::Store> store_;
-  std::chrono::milliseconds timeout_;
+  std::atomic<std::chrono::milliseconds> timeout_;
   const c10::intrusive_ptr<c10d::Backend> collectives_;
-  std::array<c10::intrusive_ptr<c10d::Backend>, 2> ways_;  // Null until the first message.
+  bool opened_ = false;
+  std::mutex mutex_;
+  Ways ways_;  // Null until the first message; then they stay.
 };
 
 }  // namespace

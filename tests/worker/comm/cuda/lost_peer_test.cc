@@ -1,0 +1,67 @@
+#include "worker/comm/cuda/lost_peer.h"
+
+#include <c10/util/Exception.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <stdexcept>
+#include <thread>
+
+#include "common/rank_protocol/launch.h"
+
+namespace titan::comm {
+namespace {
+
+// As NCCL's watchdog: an exception that leaves a thread.
+template <typename Throw>
+void die_on_a_thread(Throw&& die) {
+  report_lost_peers();
+  report_lost_peers();  // Once more changes nothing.
+  std::thread(std::forward<Throw>(die)).join();
+}
+
+// Nobody is to blame but the peer, and the log has one line for it.
+TEST(LostPeerDeathTest, EndsWithItsExitCode) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
+              ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
+              "^titan-rank: PEER_LOST: NCCL communicator was aborted\n$");
+}
+
+// The device's own trouble reaches the watchdog too.
+TEST(LostPeerDeathTest, OwnDeviceIsNoPeer) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(
+      die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "watchdog: CUDA error: an illegal memory access"); }),
+      ::testing::ExitedWithCode(rank_protocol::kExitInternal), "titan-rank: DEVICE: watchdog: CUDA error");
+}
+
+// A rank that breaks its groups has a better reason than the watchdog.
+TEST(LostPeerDeathTest, OwnReasonComesFirst) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    report_lost_peers();
+    expect_broken_groups();
+    std::atomic<bool> dies{false};
+    std::thread watchdog([&] {
+      dies = true;
+      C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+    });
+    while (!dies) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The watchdog has had its chance.
+    std::_Exit(rank_protocol::kExitUserError);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "^$");
+}
+
+TEST(LostPeerDeathTest, OtherExceptionsEndAsBefore) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(die_on_a_thread([] { throw std::runtime_error("something else"); }), ::testing::KilledBySignal(SIGABRT),
+              "something else");
+}
+
+}  // namespace
+}  // namespace titan::comm
