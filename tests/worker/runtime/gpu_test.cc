@@ -1,6 +1,8 @@
 // The engine on a CUDA device against the same engine on the CPU: in float64, where both must give the same numbers; in
 // float32; and in bfloat16, where they come close.
 
+#include <functional>
+
 #include "tests/worker/comm/device_ranks.h"
 #include "tests/worker/runtime/gpu_world.h"
 
@@ -272,6 +274,60 @@ TEST_F(GpuTest, ManyRanksOnOneDevice) {
       for (int step = 0; step < plan.steps; ++step) {
         EXPECT_NEAR(outcomes[rank].losses[step] / alone.losses[step], 1, 1e-9) << split.name << ", step " << step + 1;
       }
+    }
+  }
+}
+
+// Forward passes on the axes that exchange data inside blocks: ring attention, sharded products and vocabularies,
+// tokens on their way to experts. The loss is one rank's.
+TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
+  struct Split {
+    const char* name;
+    mesh::Degrees degrees;
+    const char* family;
+    std::function<void(model::ParallelOptions&)> change;
+  };
+  const Split splits[] = {{"TP 2", {.dp_shard = 1, .tp = 2}, "llama3", {}},
+                          {"TP 2, overlapped",
+                           {.dp_shard = 1, .tp = 2},
+                           "llama3",
+                           [](model::ParallelOptions& parallel) { parallel.async_tensor_parallel = true; }},
+                          {"CP 2", {.dp_shard = 1, .cp = 2}, "llama3", {}},
+                          {"CP 2, ring",
+                           {.dp_shard = 1, .cp = 2},
+                           "llama3",
+                           [](model::ParallelOptions& parallel) { parallel.rotate_method = "alltoall"; }},
+                          {"EP 2", {.dp_shard = 2, .ep = 2}, "deepseek_v3", {}}};
+  const std::pair<parallel::Precision, double> precisions[] = {
+      {{at::kDouble, at::kDouble, at::kDouble}, 1e-9}, {kSingle, 1e-5}, {kMixed, 5e-3}};
+  for (const Split& split : splits) {
+    for (const auto& [precision, tolerance] : precisions) {
+      TrainingPlan plan = plan_of(split.family, "debugmodel");
+      plan.sharding.precision = precision;
+      const double alone = DeviceTraining(plan, tested_device().value()).evaluate();
+      if (split.change) split.change(plan.parallel);
+      std::vector<double> losses(2);
+      const auto shared = [](const std::shared_ptr<comm::LocalHub>& hub) {
+        return std::make_unique<SharedDevice>(hub);
+      };
+      testing::run_ranks_on(shared, split.degrees, 2, [&](testing::ThreadRank& self) {
+        const comm::DeviceMesh& mesh = *self.mesh;
+        testing::RankModel model = testing::build_rank(plan, self);
+        model.sharded->init_weights(7);
+        const auto [first, count] = testing::rows_of_rank(plan, mesh);
+        nn::MicrobatchContext rows = testing::rows_of_step(plan, 0, first, first + count);
+        rows.tokens = rows.tokens.to(self.device->torch_device());
+        rows.labels = rows.labels.to(self.device->torch_device());
+        const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext),
+                                                .balance = plan.parallel.balance_context,
+                                                .rotate = plan.parallel.rotate_method};
+        at::Tensor loss =
+            model.executor->run(pipeline::forward_only(model.schedule, 1), {parallel::take_share(rows, context)});
+        model.sharded->release();
+        mesh.group(mesh::Axis::kLoss).all_reduce(loss).wait();
+        losses[self.rank] = loss.item<double>();
+      });
+      for (const double loss : losses) EXPECT_NEAR(loss / alone, 1, tolerance) << split.name;
     }
   }
 }
