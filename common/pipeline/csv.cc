@@ -18,8 +18,16 @@ namespace {
 constexpr char kPairEnding[] = "OVERLAP_F_B";
 constexpr char kByteOrderMark[] = "\xEF\xBB\xBF";  // Spreadsheets put one before UTF-8.
 
+// For a terminal: a file that is no schedule at all can hold anything.
+std::string quoted(const std::string& cell) {
+  constexpr std::size_t kMost = 40;
+  std::string text = cell.substr(0, kMost);
+  for (char& c : text) c = absl::ascii_isprint(c) ? c : '?';
+  return absl::StrCat("\"", text, cell.size() > kMost ? "..." : "", "\"");
+}
+
 absl::Status bad_cell(const std::string& cell, const std::string& why) {
-  return absl::InvalidArgumentError(absl::StrCat("\"", cell, "\" ", why));
+  return absl::InvalidArgumentError(absl::StrCat(quoted(cell), " ", why));
 }
 
 // "F", "I", ...; nothing for cells that mean nothing here.

@@ -55,6 +55,8 @@ TEST(CsvTest, NamesTheCellThatMeansNothing) {
   for (const std::string cell : {"F0", "0F0x", "0F99999999999", "-1F0", "0F-1", "0 F0", "0f0", "0F0;0B0", "\"0F0"}) {
     EXPECT_THAT(refusal("0F0,0B0\n" + cell + ",1B0\n"), HasSubstr("row 2, column 1: \"" + cell)) << cell;
   }
+  EXPECT_THAT(refusal("0F0,\x1b[31m" + std::string(500, 'x')),
+              HasSubstr("column 2: \"?[31m" + std::string(35, 'x') + "...\" is"));
   EXPECT_THAT(refusal(std::string("0F0,0B0\n1F0,\0\n", 14)), HasSubstr("row 2, column 2"));
 }
 
