@@ -224,14 +224,23 @@ class PluginTest(unittest.TestCase):
         message = self.refusal_of("shape", code=11)
         self.assertRegex(message, r"MODEL: block layers.0 makes \[\d+, 1, 64\] of \[\d+, \d+, 64\]; expected \[rows, tok")
 
-    def test_weights_without_names_are_not_read(self):
+    def export(self, source, target, library):
+        return subprocess.run([BUILD / "bin/titan-checkpoint", "export", source, target, "--model", "parallel_block", "--flavor",
+                               "tiny", "--library", library], capture_output=True, text=True)
+
+    def test_weights_without_names_are_neither_read_nor_written(self):
         self.train("named", 1, [])
-        exported = self.folder / "hf"
-        subprocess.run([BUILD / "bin/titan-checkpoint", "export", self.folder / "named/checkpoint/step-3", exported,
-                        "--model", "parallel_block", "--flavor", "tiny", "--library", self.library], check=True)
+        step, exported = self.folder / "named/checkpoint/step-3", self.folder / "hf"
+        self.assertEqual(self.export(step, exported, self.library).returncode, 0)
         load = ["--checkpoint.enable", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", str(exported)]
-        self.assertIn("the weights of parallel_block have no Hugging Face names", self.refusal_of("no names", load, code=11))
-        self.assertIn("norm.weight", self.refusal_of("a name", load, code=11))
+        self.assertIn("this model has no Hugging Face names", self.refusal_of("no names", load, code=11))
+        self.assertIn("no use for 1 of its tensors: transformer.ln_f.weight", self.refusal_of("a name", load, code=11))
+        for mistake, expected in {"no names": "the weights of parallel_block have no Hugging Face names",
+                                  "a name": "norm.weight"}.items():
+            with unittest.mock.patch.dict(os.environ, TITAN_TEST_MISTAKE=mistake):
+                done = self.export(step, self.folder / "partly", self.mistaken)
+            self.assertNotEqual(done.returncode, 0, mistake)
+            self.assertIn(expected, done.stderr)
 
 
 if __name__ == "__main__":
