@@ -25,7 +25,7 @@ class FailureWatch {
     // Ends the process: another rank has failed, and this one did not notice for `patience` (it computes, or waits for
     // a device whose work will never end). Does not return.
     std::function<void(const Failure&)> leave;
-    std::chrono::milliseconds patience{10'000};
+    std::chrono::milliseconds patience{5'000};
   };
 
   explicit FailureWatch(Setup setup);

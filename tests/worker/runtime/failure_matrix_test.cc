@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <future>
 #include <map>
 #include <random>
@@ -29,6 +30,7 @@ struct Shape {
   mesh::Degrees degrees;
   int world = 4;
   TrainingPlan plan;
+  std::vector<std::string> kinds;  // Beginnings of what some rank must do in its step for this test to mean something.
 };
 void PrintTo(const Shape& shape, std::ostream* out) { *out << shape.name; }
 
@@ -44,16 +46,20 @@ TrainingPlan small_plan(const std::string& family, const std::string& flavor) {
 
 std::vector<Shape> shapes() {
   std::vector<Shape> all;
-  // The embedding and the head share a matrix: the pipeline's ends add up its gradients.
   all.push_back({"StagesAndTensor", {.pp = 2, .dp_shard = 1, .tp = 2}, 4, small_plan("llama3", "1B")});
   all.back().plan.schedule = "ZBVZeroBubble";
+  all.back().kinds = {"send of ", "recv of ", "all_gather", "reduce_scatter", "all_reduce"};
   all.push_back(
       {"StagesAndExpertsInTurns", {.pp = 2, .dp_shard = 2, .ep = 2}, 4, small_plan("qwen3", "debugmodel_moe")});
   all.back().plan.schedule = "DualPipeV";
   all.back().plan.overlap_pairs = true;
+  all.back().kinds = {"all_to_all", "send of ", "recv of ", "all_gather", "reduce_scatter"};
   all.push_back({"ShardsAndTensorWithEarlySteps", {.dp_shard = 2, .tp = 2}, 4, small_plan("llama3", "8B")});
   all.back().plan.sharding.early_step = true;
-  all.push_back({"StagesAndContext", {.pp = 2, .dp_shard = 1, .cp = 2}, 4, small_plan("llama3", "8B")});
+  all.back().kinds = {"early step", "all_gather", "reduce_scatter", "all_reduce"};
+  // The embedding and the head share a matrix: the pipeline's ends add up its gradients, 3840 bytes of each shard.
+  all.push_back({"StagesAndContext", {.pp = 2, .dp_shard = 1, .cp = 2}, 4, small_plan("llama3", "1B")});
+  all.back().kinds = {"send of 3840 bytes", "send of 1536 bytes", "recv of ", "all_gather", "optimizer"};
   return all;
 }
 
@@ -217,6 +223,9 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
       strike(rank, kind, Manner::kThrows);
       strike(rank, kind, Manner::kVanishes);
     }
+  }
+  for (const std::string& kind : shape.kinds) {
+    EXPECT_TRUE(std::ranges::any_of(seen, [&](const std::string& one) { return one.starts_with(kind); })) << kind;
   }
   const auto anywhere = [&] { return static_cast<int>(random() % shape.world); };
   for (int i = 0; i < 40; ++i) strike(anywhere(), "anything", i % 3 == 0 ? Manner::kVanishes : Manner::kThrows);
