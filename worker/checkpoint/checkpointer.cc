@@ -123,7 +123,8 @@ class Checkpointer::Impl {
         files_(setup_.files != nullptr ? *setup_.files : storage::posix_files()),
         folder_(storage::join_path(setup_.dump_folder, setup_.config.folder)),
         fence_(setup_.dump_folder, files_),
-        exchange_(setup_.store, setup_.rank, setup_.world, {setup_.peer_timeout, setup_.peer_silence}, &stop_),
+        exchange_(setup_.store, setup_.rank, setup_.world,
+                  {setup_.peer_timeout, setup_.peer_silence, setup_.peer_start}, &stop_),
         janitor_(files_, folder_, fence_, setup_.job_uid, setup_.attempt) {
     if (setup_.world > 1) pulse_ = std::make_unique<Pulse>(*setup_.store, setup_.rank, setup_.peer_silence / 15);
   }

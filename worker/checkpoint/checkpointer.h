@@ -78,6 +78,7 @@ struct Setup {
           // error is an event and training goes on (fenced and last saves always return it).
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
+  absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
 };
 
 class Checkpointer {

@@ -28,7 +28,7 @@ absl::Status guarded(Call&& call) {
 
 absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::string>& keys,
                                     const std::vector<int>& ranks) {
-  std::vector<int> lost;
+  std::vector<PulseWatch::Lost> lost;
   TITAN_RETURN_IF_ERROR(guarded([&] {
     std::vector<int> missing;
     for (size_t i = 0; i < keys.size(); ++i) {
@@ -37,9 +37,12 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
     lost = watch.lost(missing);
   }));
   if (lost.empty()) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("rank ", absl::StrJoin(lost, ", rank "),
-                                             lost.size() == 1 ? " has" : " have", " shown no sign of life for ",
-                                             absl::FormatDuration(patience_.silence), " during a checkpoint"));
+  std::vector<std::string> names;
+  for (const PulseWatch::Lost& one : lost) {
+    names.push_back(absl::StrCat("rank ", one.rank, " has shown no sign of life for ",
+                                 absl::FormatDuration(absl::Trunc(one.silence, absl::Milliseconds(1)))));
+  }
+  return absl::UnavailableError(absl::StrCat(absl::StrJoin(names, ", "), ", and a checkpoint needs its part"));
 }
 
 absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks) {
@@ -47,7 +50,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
   const absl::Duration began = system_clock().monotonic();
   const absl::Duration look_every = patience_.silence / 10;
   absl::Duration next_look = began + look_every;
-  PulseWatch watch(*store_, patience_.silence);
+  PulseWatch watch(*store_, patience_.silence, patience_.start);
   while (true) {
     bool there = false;
     TITAN_RETURN_IF_ERROR(guarded([&] { there = store_->check(keys); }));

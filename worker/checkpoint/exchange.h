@@ -16,10 +16,12 @@ namespace titan::checkpoint {
 // it works on a background thread while training goes on. Polls, so that no call blocks other users of the store.
 class Exchange {
  public:
-  // A rank whose pulse stops for `silence` is gone; one that lives has `timeout` for its word.
+  // A rank whose pulse stops for `silence`, or does not begin within `start`, is gone; one that lives has `timeout` for
+  // its word.
   struct Patience {
     absl::Duration timeout = absl::Minutes(30);
     absl::Duration silence = absl::Seconds(15);
+    absl::Duration start = absl::Minutes(5);
   };
 
   Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,

@@ -37,16 +37,16 @@ void Pulse::beat(const std::string& key, absl::Duration every) {
   }
 }
 
-std::vector<int> PulseWatch::lost(const std::vector<int>& ranks) {
-  std::vector<int> silent;
+std::vector<PulseWatch::Lost> PulseWatch::lost(const std::vector<int>& ranks) {
+  std::vector<Lost> silent;
   for (const int rank : ranks) {
     const int64_t beats = store_.add(pulse_key(rank), 0);  // Unlike get() it waits for nothing.
     const absl::Duration now = system_clock().monotonic();
     const auto [heard, first] = heard_.try_emplace(rank, Heard{beats, now});
     if (first || beats != heard->second.beats) {
       heard->second = {beats, now};
-    } else if (beats > 0 && now - heard->second.since > silence_) {
-      silent.push_back(rank);
+    } else if (now - heard->second.since > (beats > 0 ? silence_ : start_)) {
+      silent.push_back({rank, now - heard->second.since});
     }
   }
   return silent;

@@ -31,15 +31,19 @@ class Pulse {
   std::thread thread_;
 };
 
-// Listens to the pulses of ranks while somebody waits for them. A rank that was never heard is not missed: it may not
-// have come so far yet.
+// Listens to the pulses of ranks while somebody waits for them. `silence` is what a rank that was heard may keep;
+// `start` one that never was: it may still be building its model.
 class PulseWatch {
  public:
-  PulseWatch(c10d::Store& store, absl::Duration silence) : store_(store), silence_(silence) {}
+  PulseWatch(c10d::Store& store, absl::Duration silence, absl::Duration start)
+      : store_(store), silence_(silence), start_(start) {}
 
-  // Those of `ranks` that were heard once and have been silent since, for as long as this watch has listened. Throws
-  // what the store throws.
-  std::vector<int> lost(const std::vector<int>& ranks);
+  struct Lost {
+    int rank = 0;
+    absl::Duration silence;  // So far; never from before this watch.
+  };
+  // Those of `ranks` that have been silent for longer than they may. Throws what the store throws.
+  std::vector<Lost> lost(const std::vector<int>& ranks);
 
  private:
   struct Heard {
@@ -48,7 +52,7 @@ class PulseWatch {
   };
 
   c10d::Store& store_;
-  const absl::Duration silence_;
+  const absl::Duration silence_, start_;
   std::map<int, Heard> heard_;
 };
 

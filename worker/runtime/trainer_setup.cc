@@ -8,6 +8,7 @@
 #include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
+#include "common/status/status.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
 #include "worker/runtime/data_setup.h"
@@ -137,6 +138,7 @@ void Trainer::open_outputs() {
   setup.job_uid = context_.job_uid;
   setup.attempt = context_.attempt;
   setup.store = context_.store;
+  setup.peer_start = absl::Seconds(config_.comm.init_timeout_seconds);
   // A seed checkpoint is all that its run is for.
   setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : 0;
   setup.events = [this](const char* kind, nlohmann::json members) {
@@ -178,8 +180,9 @@ void Trainer::load() {
   if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
     // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
     const BatchPlan planned = batch_plan_;
-    batch_plan_ = value(plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size, takes), kExitUserError,
-                        "BATCH_SIZE");
+    absl::StatusOr<BatchPlan> kept = plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size, takes);
+    if (!kept.ok()) kept = annotate(kept.status(), "the checkpoint's global batch is kept");
+    batch_plan_ = value(std::move(kept), kExitUserError, "BATCH_SIZE");
     if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
       context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ", batch_plan_.global_batch,
                                               " rows is kept; the configuration gives ", planned.global_batch));

@@ -510,6 +510,24 @@ TEST_F(CheckpointTest, ALostRankIsNamedNotWaitedForForever) {
   EXPECT_THAT(events[0].members["reason"].get<std::string>(), HasSubstr("rank-1"));
 }
 
+// Nor does a rank that died before it had a pulse.
+TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
+  ASSERT_TRUE(storage::Fence(dump_).raise("job", 1).ok());
+  checkpoint::Setup setup{.dump_folder = dump_};
+  setup.config.enable = true;
+  setup.world = 2;
+  setup.job_uid = "job";
+  setup.store = c10::make_intrusive<c10d::HashStore>();
+  setup.peer_timeout = absl::Seconds(20);
+  setup.peer_silence = absl::Milliseconds(100);
+  setup.peer_start = absl::Milliseconds(300);
+  auto alone = Checkpointer::create(std::move(setup));
+  std::vector<Slice> slices = make_slices(Split::kRows, 0, 2, 1);
+  const absl::Status status = (*alone)->load(slices).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 1 has shown no sign of life for"));
+}
+
 // A process that is killed in the middle of a save must not keep the others for as long as a slow disk may take.
 TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   std::promise<void> writing, dead;

@@ -176,6 +176,16 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
         self.assertIn("rank 1 has shown no sign of life", error["message"])
 
+    def test_a_batch_that_no_pipeline_takes_is_explained(self):
+        self.finish("pieces", 1, ["--training.steps", "5"])  # Two rows a step; saved at step 5.
+        staged = Ranks(self.folder("pieces"), 2, [
+            "--training.steps", "6", "--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "3",
+            "--training.global_batch_size", "-1", "--parallelism.pipeline_parallel_microbatch_size", "3"])
+        self.assertEqual(staged.wait(), [11, 11], "\n".join(staged.outputs))
+        for part in ("the checkpoint's global batch is kept", "1 data-parallel ranks 2 rows", "with 2: ", "with 1: ",
+                     "3 does not divide training.local_batch_size 2"):
+            self.assertIn(part, staged.outputs[0])
+
     def test_load_only_stops_without_a_save_and_says_so(self):
         ranks = Ranks(self.folder("load-only"), 1, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                     "--checkpoint.load_only"])
