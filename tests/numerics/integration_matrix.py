@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy
 
 from meshes import Mesh, pipeline
-from rank_runs import BIN, LOSS, LocalRun, RankRun, Report, read_safetensors, small_model
+from rank_runs import ASSETS, BIN, LOSS, LocalRun, RankRun, Report, read_safetensors, small_model
 
 STEPS, ROWS, LIMIT = 4, 8, 1e-10
 VALIDATION = "validation_metrics/loss"
@@ -125,7 +125,8 @@ def excluded(matrix):
 
 def validated(matrix):
     """"Validation on TP 2, CP 2, PP 2" (8), and beside experts."""
-    flags = {"validation.enable": True, "validation.seq_len": 128, "validation.freq": 2, "validation.steps": 3}
+    flags = {"validation.enable": True, "validation.dataset_path": ASSETS / "c4_validation", "validation.seq_len": 128,
+             "validation.freq": 2, "validation.steps": 3}
     for model, mesh in (("llama3", pipeline("1F1B", pp=2, cp=2, tp=2)), ("deepseek_v3", Mesh(fsdp=2, tp=2, ep=4))):
         rows = mesh.degrees["rep"] * mesh.degrees["fsdp"]
         both = [{**flags, **small_model(model), "validation.local_batch_size": local} for local in (ROWS // rows, ROWS)]
