@@ -20,7 +20,8 @@ Scores scores_of(const models::ModelSpec& spec, const Weights& weights, const st
 }
 
 // The experts of one token, best first, and behind them those that were passed over although their group was open.
-std::vector<int64_t> ranked(const models::MoeSpec& moe, const at::Tensor& choice) {
+// `margin` falls to the distance between the last group that is open and the first that is not.
+std::vector<int64_t> ranked(const models::MoeSpec& moe, const at::Tensor& choice, double* margin) {
   const double* score = choice.const_data_ptr<double>();
   std::vector<int64_t> open(static_cast<size_t>(moe.num_experts));
   std::iota(open.begin(), open.end(), 0);
@@ -34,6 +35,10 @@ std::vector<int64_t> ranked(const models::MoeSpec& moe, const at::Tensor& choice
     }
     std::sort(groups.rbegin(), groups.rend());
     open.clear();
+    const size_t limit = static_cast<size_t>(moe.num_limited_groups);
+    if (margin != nullptr && limit < groups.size()) {
+      *margin = std::min(*margin, groups[limit - 1].first - groups[limit].first);
+    }
     for (int64_t g = 0; g < moe.num_limited_groups; ++g) {
       for (int64_t e = 0; e < size; ++e) open.push_back(groups[static_cast<size_t>(g)].second * size + e);
     }
@@ -75,7 +80,7 @@ at::Tensor reference_experts(const models::ModelSpec& spec, const Weights& weigh
   const Scores scores = scores_of(spec, weights, fqn, x);
   at::Tensor chosen = at::zeros_like(scores.choice);
   for (int64_t row = 0; row < x.size(0); ++row) {
-    const std::vector<int64_t> order = ranked(moe, scores.choice[row]);
+    const std::vector<int64_t> order = ranked(moe, scores.choice[row], margin);
     const size_t k = static_cast<size_t>(moe.top_k);
     for (size_t i = 0; i < k; ++i) chosen[row][order[i]] = 1;
     if (margin == nullptr || k == order.size()) continue;

@@ -20,7 +20,7 @@ struct ReferenceBatch {
 };
 
 // Logits [B, T, V]. `seq_len`: the longest sequence that the model was built for. `margin`: becomes the smallest
-// distance between the choice scores of an expert that a token went to and of the next one, in all layers.
+// distance between the choice scores of an expert (or group) that a token went to and of the next one, in all layers.
 at::Tensor reference_logits(const models::ModelSpec& spec, const Weights& weights, const ReferenceBatch& batch,
                             int64_t seq_len, double* margin = nullptr);
 

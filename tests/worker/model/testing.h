@@ -85,6 +85,17 @@ inline std::vector<SmallModel> small_models() {
   add("qwen3_experts", "qwen3", "debugmodel_moe");
   add("gpt_oss", "gpt_oss", "debugmodel");
   all.back().spec.head_dim = all.back().spec.v_head_dim = 16;  // YaRN's blend must lie inside the pairs.
+  // Packed documents of the families that have no such flavor: a job asks for them (model.attn_mask_type).
+  const auto add_documents = [&](const char* what, const std::string& like) {
+    const auto same = [&](const SmallModel& model) { return model.what == like; };
+    all.push_back(*std::find_if(all.begin(), all.end(), same));
+    all.back().what = all.back().spec.flavor = what;
+    all.back().spec.mask = models::Mask::kBlockCausal;
+  };
+  add_documents("deepseek_documents", "deepseek");
+  add_documents("qwen3_documents", "qwen3");
+  add_documents("qwen3_experts_documents", "qwen3_experts");
+  add_documents("gpt_oss_documents", "gpt_oss");
   return all;
 }
 
