@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 
 #include "common/config/chosen_model.h"
 #include "common/config/pipeline.h"
@@ -54,6 +55,28 @@ class BlockEdges {
   std::map<int, int64_t> bytes_of_stage_;
   int64_t live_ = 0;
   int64_t peak_ = 0;
+};
+
+// Says on stderr how far a long dry run is: of many microbatches, every one is gone through.
+class Progress {
+ public:
+  explicit Progress(int64_t actions) : actions_(actions) {}
+  void next() {
+    const auto now = std::chrono::steady_clock::now();
+    ++begun_;
+    if (now - told_ < std::chrono::seconds(5)) return;
+    told_ = now;
+    const double seconds = std::chrono::duration<double>(now - began_).count();
+    const double share = static_cast<double>(begun_) / static_cast<double>(actions_);
+    std::fprintf(stderr, "dry run: %.0f %% after %.0f s, about %.0f s more\n", 100 * share, seconds,
+                 seconds / share - seconds);
+  }
+
+ private:
+  const int64_t actions_;
+  const std::chrono::steady_clock::time_point began_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point told_ = began_;
+  int64_t begun_ = 0;
 };
 
 // One rank without peers, from its model to the end of one step.
@@ -114,7 +137,12 @@ class DryRun {
     // No token ends a document: attention is over whole rows.
     const at::Tensor rows = at::full({batches_.local_batch, config_.training.seq_len},
                                      options.document_end == 0 ? 1 : 0, at::TensorOptions().dtype(at::kLong));
-    Executor executor(model_->stages(), &mesh_->group(mesh::Axis::kPipeline));
+    const comm::Group& neighbours = mesh_->group(mesh::Axis::kPipeline);
+    int64_t actions = 0;
+    for (const pipeline::Step& step : plan_.schedule.steps[neighbours.rank()])
+      actions += static_cast<int64_t>(step.actions.size());
+    Progress progress(actions * batches_.microbatches);
+    Executor executor(model_->stages(), &neighbours, [&](const pipeline::Action&) { progress.next(); });
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
     const auto tokens = [this] { return batches_.global_batch * config_.training.seq_len; };
     model_->forget_gradients();
