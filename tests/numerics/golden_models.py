@@ -16,6 +16,7 @@ from pathlib import Path
 
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
+LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
 
 
 def compare(folder, seed):
@@ -32,6 +33,10 @@ def compare(folder, seed):
         if check["must_pass"] and "logits" in check:
             print(f"{check['case']}, {check['check']}: logits {check['logits']:.2g}, gradients {check['grad']:.2g} "
                   f"({check['worst'] or 'none'}), {check['routed_elsewhere']} tokens routed elsewhere", flush=True)
+    for case in cases:
+        disturbed = [check for check in checks if check["case"] == case.name and not check["must_pass"]]
+        seen, what = min((max(check["logits"] / LOGITS, check["grad"] / GRADIENTS), check["check"]) for check in disturbed)
+        print(f"{case.name}: all of {len(disturbed)} disturbances seen, least {what}: {seen:.1f} times the limit", flush=True)
     return len(checks), [json.dumps(check) for check in checks if not check["good"]]
 
 

@@ -57,19 +57,24 @@ def record(out, name, seed, gain):
         drawn += 1
         if drawn == 1000:
             raise RuntimeError(f"{name}: no seed from {seed} on keeps the routers {MARGIN} away from another choice")
+    margin = recorder.margin if recorder.choices else None
+    write_case(folder, name, oracle, seed + drawn, margin)
+    save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
+
+
+def write_case(folder, name, oracle, seed, margin):
+    """The model's weights by Hugging Face names, and what it is."""
     path = os.path.join(folder, "model.safetensors")
     save_file({key: value.detach().clone().contiguous() for key, value in oracle.hf_weights().items()}, path, metadata={"format": "pt"})
-    save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
     with open(path, "rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     versions = {package: importlib.metadata.version(package) for package in ("torch", oracle.library)}
-    margin = recorder.margin if recorder.choices else None
     with open(os.path.join(folder, "case.json"), "w") as file:
         json.dump({"case": name, "library": oracle.library, "versions": versions, "family": oracle.family, "flavor": oracle.flavor,
-                   "spec": oracle.spec, "seed": seed + drawn, "margin": margin, "weights_sha256": digest,
-                   "config": oracle.config}, file, indent=1)
-    said = f", routing margin {margin:.2g} with the {drawn + 1}. seed" if margin is not None else ""
-    print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed + drawn}{said}", flush=True)
+                   "spec": oracle.spec, "seed": seed, "margin": margin, "weights_sha256": digest, "config": oracle.config}, file,
+                  indent=1)
+    said = f", smallest routing margin {margin:.2g}" if margin is not None else ""
+    print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{said}", flush=True)
 
 
 def main():

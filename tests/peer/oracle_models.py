@@ -11,7 +11,7 @@ import torchtitan_cpu
 
 import torch
 
-VOCABULARY, ROWS, SEQ_LEN = 512, 4, 40
+VOCABULARY, ROWS, SEQ_LEN = 2048, 4, 40  # The vocabulary of the test tokenizer.
 GROUPED = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, v_head_dim=16, vocab_size=VOCABULARY)
 LATENT = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=4, vocab_size=VOCABULARY, ffn_hidden=96, kv_lora_rank=24,
               qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=24, v_head_dim=12)
@@ -31,6 +31,7 @@ class Oracle:
     flavor: str
     spec: dict
     module: torch.nn.Module
+    arguments: object = None  # torchtitan's.
     adapter: object = None  # torchtitan's names; None: the module's own are Hugging Face's.
     config: dict = None  # transformers' configuration, which Titan's exports must agree with.
 
@@ -80,7 +81,7 @@ def _torchtitan(family, flavor, spec, **changes):
             spec["ffn_hidden"] = shape[0]
         if name.endswith("moe.experts.w1"):
             spec["moe.hidden"] = shape[1]
-    return Oracle("torchtitan", family, flavor, spec, model, train.state_dict_adapter(arguments, None))
+    return Oracle("torchtitan", family, flavor, spec, model, arguments, train.state_dict_adapter(arguments, None))
 
 
 def _moe_arguments(family, flavor, **changes):
@@ -130,6 +131,19 @@ def deepseek_v3_torchtitan():
                                                num_limited_groups=2))
 
 
+def llama4_debug():
+    """torchtitan's debug models as they are, for slow runs."""
+    return _torchtitan("llama4", "debugmodel", {})
+
+
+def deepseek_v3_debug():
+    return _torchtitan("deepseek_v3", "debugmodel", {})
+
+
+def qwen3_debug():
+    return _torchtitan("qwen3", "debugmodel", {})
+
+
 # --- transformers
 
 def _transformers(family, flavor, spec, config_class, **config):
@@ -139,6 +153,8 @@ def _transformers(family, flavor, spec, config_class, **config):
                   num_attention_heads=spec["n_heads"], num_key_value_heads=spec["n_kv_heads"], **config)
     model_class = getattr(transformers, config_class + "ForCausalLM")
     model = model_class(model_class.config_class(**config, attn_implementation="eager"))
+    if any(key.startswith("moe.") for key in spec):
+        spec = {**spec, "moe.load_balance_coeff": 0.0}  # No class of transformers moves such a bias.
     return Oracle("transformers", family, flavor, spec, model.float().eval(), config=config)
 
 
@@ -205,3 +221,4 @@ CASES = {build.__name__: build for build in
          (llama3_torchtitan, llama4_torchtitan, llama4_irope_transformers, llama4_released_transformers, deepseek_v2_torchtitan,
           deepseek_v3_torchtitan, deepseek_v3_transformers, qwen3_torchtitan, qwen3_transformers, qwen3_moe_torchtitan,
           qwen3_moe_transformers, gpt_oss_transformers)}
+DEBUG_CASES = {build.__name__: build for build in (llama4_debug, deepseek_v3_debug, qwen3_debug)}

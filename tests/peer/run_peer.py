@@ -32,18 +32,18 @@ def parse(arguments):
     return parser.parse_args(arguments)
 
 
-def start_ranks(options):
-    """Runs this program once per rank; the rendezvous store lives here, on a port that the system chooses."""
+def start_ranks(nproc, program):
+    """Runs `program` with this one's arguments once per rank; the rendezvous store lives here, on a port that the system chooses.
+    What is wrong as text, or None."""
     store = torch.distributed.TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
     ranks = []
-    for rank in range(options.nproc):
-        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(options.nproc),
+    for rank in range(nproc):
+        environment = dict(os.environ, RANK=str(rank), LOCAL_RANK=str(rank), WORLD_SIZE=str(nproc),
                            MASTER_ADDR="127.0.0.1", MASTER_PORT=str(store.port), TORCHELASTIC_USE_AGENT_STORE="True",
                            TORCHELASTIC_RESTART_COUNT="0")
-        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(__file__), *sys.argv[1:]], env=environment))
+        ranks.append(subprocess.Popen([sys.executable, os.path.abspath(program), *sys.argv[1:]], env=environment))
     codes = [rank.wait() for rank in ranks]
-    if any(codes):
-        sys.exit(f"peer ranks ended with {codes}")
+    return f"peer ranks ended with {codes}" if any(codes) else None
 
 
 def full(tensor):
@@ -68,6 +68,7 @@ class Recorder:
 
         self.trainer = trainer
         processor, clip = trainer.metrics_processor, train.dist_utils.clip_grad_norm_
+        self.detach = lambda: setattr(train.dist_utils, "clip_grad_norm_", clip)  # The only seam that outlives the trainer.
         log = processor.log
         steps = os.path.join(self.out, "steps.jsonl")
 
@@ -181,7 +182,7 @@ def main():
     if "RANK" in os.environ:
         run_rank(options)
     else:
-        start_ranks(options)
+        sys.exit(start_ranks(options.nproc, __file__))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import torch
 
 NORM_SPREAD = 0.3  # One-dimensional weights become 1 + 0.3 * normal: order one, but not all the same.
 BIAS_SPREAD = 0.3
+ROUTER_GAIN = 2  # On top: torchtitan's routers start so small that their noise hardly moves a score.
 EXPERT_BIAS_SPREAD = 0.02  # Moves choices between experts; scores are in [0, 1].
 
 
@@ -16,7 +17,7 @@ def disturb(module, gain, expert_bias=True):
             if parameter.dim() == 1:
                 parameter += NORM_SPREAD * torch.randn_like(parameter)
             elif name.startswith("layers."):
-                parameter *= gain
+                parameter *= gain * (ROUTER_GAIN if ".router." in name else 1)
         for name, buffer in module.named_buffers():
             if expert_bias and name.endswith("expert_bias"):
                 buffer += EXPERT_BIAS_SPREAD * torch.randn_like(buffer)

@@ -1,0 +1,43 @@
+// A model library (docs/howto/add-a-model.md) with the oracles' small models (tests/peer/oracle_models.py), so that
+// titan-rank trains them: each case.json that TITAN_GOLDEN_CASES names (paths joined by ':') is a family of the case's
+// name with the one flavor "golden", built as the family whose numbers it changes.
+#include <cstdlib>
+#include <fstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "common/models/registry.h"
+#include "tests/numerics/spec_changes.h"
+#include "worker/model/plugin.h"
+#include "worker/model/registry.h"
+
+namespace {
+
+using namespace titan;
+
+model::PluginFamily read_case(const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error("cannot open " + path);
+  const nlohmann::json about = nlohmann::json::parse(file);
+  models::ModelSpec spec = models::find(about.at("family"), about.at("flavor")).value();
+  const model::Family& like = *model::find_family(spec.name);
+  testing::change_spec(spec, about.at("spec"));
+  spec.flavor = "golden";
+  model::PluginFamily family{.name = about.at("case"), .flavors = {spec}, .build = like.build, .hf = like.hf};
+  family.hf->name = family.name;
+  return family;
+}
+
+std::vector<model::PluginFamily> families() {
+  const char* const paths = std::getenv("TITAN_GOLDEN_CASES");
+  if (paths == nullptr) throw std::runtime_error("TITAN_GOLDEN_CASES names no cases");
+  std::vector<model::PluginFamily> all;
+  for (const absl::string_view path : absl::StrSplit(paths, ':')) all.push_back(read_case(std::string(path)));
+  return all;
+}
+
+}  // namespace
+
+TITAN_MODEL_PLUGIN(families)
