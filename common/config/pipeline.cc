@@ -1,6 +1,7 @@
 #include "common/config/pipeline.h"
 
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -25,15 +26,28 @@ pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_l
           .n_layers = n_layers};
 }
 
+absl::StatusOr<std::string> read_schedule_file(const std::string& path) {
+  constexpr std::uintmax_t kMost = 64 << 20;
+  std::error_code error;
+  const auto status = std::filesystem::status(path, error);
+  if (std::filesystem::exists(status) && !std::filesystem::is_regular_file(status))
+    return absl::InvalidArgumentError(absl::StrCat(path, " is not a file"));
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return errno_status(errno, absl::StrCat("open ", path));
+  if (const std::uintmax_t size = std::filesystem::file_size(path, error); !error && size > kMost)
+    return absl::InvalidArgumentError(absl::StrCat(path, " has ", size, " bytes: no schedule is as large"));
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
 absl::StatusOr<pipeline::Plan> pipeline_plan(const JobConfig& config, std::int64_t n_layers) {
   pipeline::PlanOptions options = pipeline_options(config, n_layers);
   const std::string& path = config.parallelism.pipeline_parallel_schedule_csv;
   if (options.csv_later) {
-    std::ifstream in(path, std::ios::binary);
-    if (!in) return errno_status(errno, absl::StrCat("parallelism.pipeline_parallel_schedule_csv: open ", path));
-    std::ostringstream text;
-    text << in.rdbuf();
-    options.csv = text.str();
+    absl::StatusOr<std::string> text = read_schedule_file(path);
+    if (!text.ok()) return annotate(text.status(), "parallelism.pipeline_parallel_schedule_csv");
+    options.csv = *std::move(text);
     options.csv_later = false;
   }
   return pipeline::plan(options);

@@ -16,6 +16,9 @@ namespace titan::config {
 // pipeline_parallel_schedule_csv.
 pipeline::PlanOptions pipeline_options(const JobConfig& config, std::int64_t n_layers);
 
+// The text of a schedule's file. Errors: those of opening it; InvalidArgument when it is no file, or too large for one.
+absl::StatusOr<std::string> read_schedule_file(const std::string& path);
+
 // The schedule and the split that the ranks run; reads pipeline_parallel_schedule_csv. Also for one rank: one stage.
 // Errors: InvalidArgument, message beginning with the key; those of opening the file.
 absl::StatusOr<pipeline::Plan> pipeline_plan(const JobConfig& config, std::int64_t n_layers);
