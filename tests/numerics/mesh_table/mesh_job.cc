@@ -1,6 +1,8 @@
 #include "tests/numerics/mesh_table/mesh_job.h"
 
+#include <algorithm>
 #include <stdexcept>
+#include <utility>
 
 #include "common/config/pipeline.h"
 #include "tests/testing/allocation_meter.h"
@@ -10,6 +12,7 @@
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/optim/optimizer.h"
+#include "worker/parallel/expert_balance.h"
 #include "worker/runtime/executor.h"
 #include "worker/runtime/parallel_setup.h"
 
@@ -17,6 +20,8 @@ namespace titan::testing {
 namespace {
 
 using mesh::Axis;
+
+constexpr double kLearningRate = 1e-3;
 
 // A wrong configuration ends the test with its message.
 template <typename T>
@@ -28,10 +33,8 @@ T require(absl::StatusOr<T> result) {
 // Rows [first, first + count) of one step's batch: the same on every mesh. Some labels are ignored, some tokens end
 // documents.
 data::Batch rows_of_step(const MeshJob& job, int step, int64_t first, int64_t count) {
-  const int64_t length = job.config.training.seq_len + 1;
-  at::Tensor tokens = at::arange(job.global_batch * length, at::kLong).view({job.global_batch, length});
-  tokens = (tokens * 7919 + 31 * step + tokens.div(13, "floor")).remainder(job.spec.vocab_size);
-  tokens = tokens.narrow(0, first, count);
+  const at::Tensor tokens = tokens_of_step(job, step).narrow(0, first, count);
+  const int64_t length = tokens.size(1);
   data::Batch batch;
   batch.tokens = tokens.slice(1, 0, length - 1).contiguous();
   batch.labels = tokens.slice(1, 1).clone();
@@ -46,79 +49,162 @@ class RankJob {
     const config::JobConfig& config = job.config;
     const pipeline::Plan plan = require(config::pipeline_plan(config, job.spec.n_layers));
     schedule_ = plan.schedule;
-    model_ = require(runtime::ShardedModel::create(
-        require(runtime::build_model(config, job.spec, config.training.seq_len, mesh_)),
-        require(runtime::sharding_options(config, job.spec, plan, mesh_)), mesh_, *self.device));
+    runtime::ShardingOptions sharding = require(runtime::sharding_options(config, job.spec, plan, mesh_));
+    early_ = sharding.early_step;
+    sharding.ac.planned = [this](const std::string& layer, const auto&, const parallel::KeepChoice& chosen) {
+      record_.planned[layer] = chosen.taken;
+    };
+    model_ = require(
+        runtime::ShardedModel::create(require(runtime::build_model(config, job.spec, config.training.seq_len, mesh_)),
+                                      std::move(sharding), mesh_, *self.device));
     model_->init_weights(7);
-    executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline), [this](const pipeline::Action& action) {
-      if (job_.begins) job_.begins(self_.rank, action, meter_.begin() - at_rest_);
-    });
+    executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline),
+                      [this](const pipeline::Action& action) { begins(action); });
     if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
     optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
     options_ = runtime::microbatch_options(config, job.spec, mesh_, at::kCPU);
+    if (job.spec.moe) balance_.emplace(model_->blocks(), job.spec.moe->load_balance_coeff, mesh_);
+    if (!early_) return;
+    model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+      update_early(unit, first_slot, count);
+    });
   }
 
   RankRecord run() {
-    RankRecord record;
-    record.initial = pieces(/*gradients=*/false);
+    record_.initial = pieces(/*gradients=*/false);
+    if (early_) record_.gradients = pieces(/*gradients=*/true);  // Places for them: the meter forgets what it has seen.
     for (int step = 0; step < job_.steps; ++step) {
-      forward_backward(step, record);
-      if (step == 0) record.gradients = pieces(/*gradients=*/true);
-      finish_step(record);
+      forward_backward(step);
+      if (step == 0 && !early_) record_.gradients = pieces(/*gradients=*/true);
+      finish_step();
     }
-    record.values = pieces(/*gradients=*/false);
+    record_.values = pieces(/*gradients=*/false);
     for (nn::Block* block : model_->blocks()) {
-      for (const nn::Buffer& buffer : block->buffers()) record.buffers[buffer.fqn] = buffer.value.clone();
+      for (const nn::Buffer& buffer : block->buffers()) record_.buffers[buffer.fqn] = buffer.value.clone();
     }
     for (const parallel::ShardedParameter* one : model_->parameters()) {
-      record.parameter_bytes += static_cast<int64_t>(one->value.nbytes());
+      record_.parameter_bytes += static_cast<int64_t>(one->value.nbytes());
     }
     for (const optim::SlotState& state : optimizer_->states()) {
-      record.optimizer_bytes += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
+      record_.optimizer_bytes += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
     }
-    return record;
+    return std::move(record_);
   }
 
  private:
-  void forward_backward(int step, RankRecord& record) {
+  using Microbatches = std::vector<nn::MicrobatchContext>;
+
+  // Of each run of the schedule in one step.
+  std::vector<Microbatches> microbatches_of_step(int step) const {
     const mesh::Mesh& shape = mesh_.mesh();
     const int64_t rows = job_.global_batch / shape.size(Axis::kBatch);
     const int64_t first = rows * shape.index(self_.rank, Axis::kBatch);
-    const int64_t batch_rows = job_.config.training.local_batch_size;
+    const int64_t of_run = job_.config.training.local_batch_size;
+    std::vector<Microbatches> runs;
+    for (int64_t row = first; row < first + rows; row += of_run) {
+      runs.push_back(runtime::make_microbatches(rows_of_step(job_, step, row, of_run), options_));
+    }
+    return runs;
+  }
+
+  void forward_backward(int step) {
     const int64_t tokens = nn::count_valid(rows_of_step(job_, step, 0, job_.global_batch).labels).item<int64_t>();
+    const std::vector<Microbatches> runs = microbatches_of_step(step);
+    record_.held.clear();
+    forget_routing();
+    early_squares_ = 0;
+    if (early_) optimizer_->begin_step();
     const comm::LedgerCounts before = self_.ledger.counts();
     const FlopCounter flops;
     const AllocationMeter::Scope metered(meter_);
     at_rest_ = meter_.begin();
     model_->forget_gradients();
     loss_ = at::zeros({}, at::kDouble);
-    for (int64_t row = 0; row < rows; row += batch_rows) {
-      const auto microbatches = runtime::make_microbatches(rows_of_step(job_, step, first + row, batch_rows), options_);
+    first_microbatch_ = 0;
+    for (const Microbatches& microbatches : runs) {
+      const bool last = &microbatches == &runs.back();
       loss_ += executor_->run(
-          schedule_, microbatches, [tokens] { return tokens; }, /*last=*/row + batch_rows == rows);
+          schedule_, microbatches, [tokens] { return tokens; }, last);
+      note_routing();
+      first_microbatch_ += microbatches.size();
     }
     model_->finish_step();
     if (!runtime::reports_loss(schedule_, mesh_)) loss_.zero_();
     loss_ /= static_cast<double>(tokens);
-    record.traffic = comm::subtract(self_.ledger.counts(), before);
-    record.product_flops = flops.products();
+    record_.traffic = comm::subtract(self_.ledger.counts(), before);
+    record_.product_flops = flops.products();
+    record_.attention_flops = flops.attentions();
   }
 
-  void finish_step(RankRecord& record) {
-    at::Tensor report = at::stack({loss_, optim::sum_of_squares(model_->gradients())});
+  void finish_step() {
+    const at::Tensor squares =
+        early_ ? at::full({}, early_squares_, at::kDouble) : optim::sum_of_squares(model_->gradients());
+    at::Tensor report = at::stack({loss_, squares});
     mesh_.group(Axis::kWorld).all_reduce(report).wait();
-    record.losses.push_back(report[0].item<double>());
-    record.norms.push_back(std::sqrt(report[1].item<double>()));
-    record.routed.clear();
+    record_.losses.push_back(report[0].item<double>());
+    record_.norms.push_back(std::sqrt(report[1].item<double>()));
+    if (balance_) {
+      give_counts_back();
+      balance_->finish_step();
+    }
+    if (early_) return;
+    model_->scale_gradients(optim::clip_coefficient(record_.norms.back(), job_.config.training.max_norm));
+    optimizer_->step(kLearningRate);
+  }
+
+  // One unit in the middle of the backward pass; its gradients are gone afterwards.
+  void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+    std::vector<at::Tensor> gradients;
+    for (const parallel::ShardedParameter& one : unit.parameters()) {
+      if (one.primary) gradients.push_back(one.grad);
+      if (record_.losses.empty()) record_.gradients.at(one.parameter->fqn).value.copy_(one.grad);
+    }
+    early_squares_ += optim::sum_of_squares(gradients).item<double>();
+    optimizer_->step_slots(first_slot, count, kLearningRate);
+  }
+
+  // Told of each piece of work before it runs.
+  void begins(const pipeline::Action& action) {
+    record_.held.push_back(meter_.begin() - at_rest_);
+    note_routing();
+    if (action.work == pipeline::Work::kForward) routing_ = first_microbatch_ + static_cast<size_t>(action.microbatch);
+  }
+
+  template <typename Visit>
+  void for_each_mixture(const Visit& visit) {
     for (nn::Block* block : model_->blocks()) {
       auto* layer = dynamic_cast<model::DecoderLayer*>(block);
-      if (layer == nullptr || !layer->moe) continue;
-      at::Tensor& counts = layer->moe->tokens_per_expert;
-      record.routed[layer->moe->fqn()].assign(counts.data_ptr<int64_t>(), counts.data_ptr<int64_t>() + counts.numel());
-      counts.zero_();
+      if (layer != nullptr && layer->moe) visit(*layer->moe);
     }
-    model_->scale_gradients(optim::clip_coefficient(record.norms.back(), 1.0));
-    optimizer_->step(1e-3);
+  }
+
+  void forget_routing() {
+    record_.routed.clear();
+    for_each_mixture([](nn::MixtureOfExperts& moe) {
+      if (moe.tokens_per_expert.defined()) moe.tokens_per_expert.zero_();
+    });
+  }
+
+  // What was routed since the last call belongs to the last forward pass that began. Counted in plain integers, so that
+  // the meter sees nothing of it.
+  void note_routing() {
+    for_each_mixture([this](nn::MixtureOfExperts& moe) {
+      if (!moe.tokens_per_expert.defined()) return;
+      auto* counts = moe.tokens_per_expert.data_ptr<int64_t>();
+      auto& of_layer = record_.routed[moe.fqn()];
+      of_layer.resize(std::max(of_layer.size(), routing_ + 1), std::vector<int64_t>(moe.num_experts()));
+      for (int64_t i = 0; i < moe.num_experts(); ++i) of_layer[routing_][i] += std::exchange(counts[i], 0);
+    });
+  }
+
+  // What note_routing() took, for those who balance by it.
+  void give_counts_back() {
+    for_each_mixture([this](nn::MixtureOfExperts& moe) {
+      for (const std::vector<int64_t>& of_microbatch : record_.routed[moe.fqn()]) {
+        auto* counts = moe.tokens_per_expert.data_ptr<int64_t>();
+        for (size_t i = 0; i < of_microbatch.size(); ++i) counts[i] += of_microbatch[i];
+      }
+    });
   }
 
   std::map<std::string, Piece> pieces(bool gradients) {
@@ -131,18 +217,30 @@ class RankJob {
 
   const MeshJob& job_;
   ThreadRank& self_;
+  RankRecord record_;
   const comm::DeviceMesh& mesh_;
+  AllocationMeter meter_;  // Outlives all tensors that it counts.
+  int64_t at_rest_ = 0;
   pipeline::Schedule schedule_;
   std::unique_ptr<runtime::ShardedModel> model_;
   std::optional<runtime::Executor> executor_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<parallel::ExpertBalance> balance_;
+  bool early_ = false;  // Units are updated as soon as their gradients are complete.
+  double early_squares_ = 0;
   runtime::MicrobatchOptions options_;
   at::Tensor loss_;
-  AllocationMeter meter_;
-  int64_t at_rest_ = 0;
+  size_t first_microbatch_ = 0;  // Of the present run, in the step.
+  size_t routing_ = 0;           // Whose tokens are being routed.
 };
 
 }  // namespace
+
+at::Tensor tokens_of_step(const MeshJob& job, int step) {
+  const int64_t length = job.config.training.seq_len + 1;
+  const at::Tensor places = at::arange(job.global_batch * length, at::kLong).view({job.global_batch, length});
+  return (places * 7919 + 31 * step + places.div(13, "floor")).remainder(job.spec.vocab_size);
+}
 
 std::vector<RankRecord> run_mesh_job(const MeshJob& job) {
   const mesh::Mesh mesh = require(runtime::make_mesh(job.config.parallelism, job.world));

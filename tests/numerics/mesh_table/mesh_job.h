@@ -1,13 +1,11 @@
 #pragma once
 
-#include <functional>
 #include <map>
 #include <string>
 #include <vector>
 
 #include "common/config/job_config.h"
 #include "common/models/model_spec.h"
-#include "common/pipeline/schedule.h"
 #include "worker/comm/ledger.h"
 
 // A few training steps of a small model on any mesh, ranks as threads of this process, through the same code as
@@ -16,13 +14,11 @@ namespace titan::testing {
 
 struct MeshJob {
   models::ModelSpec spec;
-  config::JobConfig config;  // parallelism, activation_checkpoint, debug, training.{seq_len, dtype, local_batch_size}
+  // Read of it: parallelism, activation_checkpoint, debug, training, optimizer.early_step_in_backward.
+  config::JobConfig config;
   int world = 1;
   int64_t global_batch = 8;
   int steps = 5;
-  // Told of every piece of work of a rank before it begins, with the bytes that the rank allocated since the step
-  // began and still holds. May be empty.
-  std::function<void(int rank, const pipeline::Action&, int64_t live)> begins;
 };
 
 // This rank's piece of a parameter, or of its gradient.
@@ -41,11 +37,20 @@ struct RankRecord {
   // Of the last step's forward and backward passes.
   comm::LedgerCounts traffic;
   int64_t product_flops = 0;
-  // Tokens that this rank routed to each expert of a layer in the last step.
-  std::map<std::string, std::vector<int64_t>> routed;
+  int64_t attention_flops = 0;
+  // Before each piece of work of the last step, in order: bytes that the rank allocated since the step began and still
+  // holds.
+  std::vector<int64_t> held;
+  // Tokens of each microbatch of the last step that this rank routed to each expert of a layer.
+  std::map<std::string, std::vector<std::vector<int64_t>>> routed;
+  // What a memory budget chose to keep of each layer, in the order of the layer's calls.
+  std::map<std::string, std::vector<bool>> planned;
   int64_t parameter_bytes = 0;
   int64_t optimizer_bytes = 0;
 };
+
+// All tokens of one step and, behind each row, the last label: int64 [global_batch, seq_len + 1].
+at::Tensor tokens_of_step(const MeshJob& job, int step);
 
 // One record per rank. Throws what the job's configuration is refused with.
 std::vector<RankRecord> run_mesh_job(const MeshJob& job);

@@ -38,12 +38,11 @@ std::string describe(const Degrees& d) {
 class Table {
  public:
   void add(const std::string& family, const Degrees& degrees, const std::string& note, const std::string& covers,
-           const std::vector<Change>& changes = {}, bool closed_form = true) {
+           const std::vector<Change>& changes = {}) {
     MeshRow row;
     row.name = absl::StrCat(family, " ", describe(degrees), note.empty() ? "" : ", ", note);
     row.covers = covers;
     row.family = family;
-    row.closed_form = closed_form;
     MeshJob& job = row.job;
     job.spec = small_spec(family);
     job.world = degrees.world();
@@ -62,6 +61,9 @@ class Table {
     parallelism.expert_parallel_degree = degrees.ep;
     parallelism.expert_tensor_parallel_degree = degrees.etp;
     for (const Change& change : changes) change(config);
+    row.reference = family;
+    if (config.optimizer.early_step_in_backward) row.reference += ", unclipped";
+    if (config.debug.moe_force_load_balance) row.reference += ", balanced";
     const bool is_known =
         std::any_of(rows_.begin(), rows_.end(), [&](const MeshRow& one) { return one.name == row.name; });
     if (!is_known) rows_.push_back(std::move(row));
@@ -118,6 +120,17 @@ Change module_names() {
         {"tok_embeddings"}, {"layers.0", "layers.1", "layers.2", "layers.3", "layers.4", "layers.5", "norm", "output"}};
   };
 }
+// They clip nothing, so neither does the one rank without them.
+Change early_steps() {
+  return [](config::JobConfig& config) {
+    config.optimizer.early_step_in_backward = true;
+    config.training.max_norm = 1e9;
+  };
+}
+// Experts in turn: pieces of whole rows, a multiple of the experts, give each token the experts that one rank gives it.
+Change force_balance() {
+  return [](config::JobConfig& config) { config.debug.moe_force_load_balance = true; };
+}
 Change offload() {
   return [](config::JobConfig& config) { config.training.enable_cpu_offload = true; };
 }
@@ -140,6 +153,10 @@ void integration_rows(Table& table) {
   table.add(llama, {.pp = 2, .tp = 2}, "1F1B", "PP 2 TP 2", {schedule("1F1B")});
   table.add(llama, {.pp = 2, .shard = 2, .tp = 2}, "1F1B", "PP 2 DP 2 TP 2 (8)", {schedule("1F1B")});
   table.add(llama, {.pp = 4}, "Interleaved1F1B", "PP 4 Interleaved1F1B (4)", {schedule("Interleaved1F1B")});
+  table.add(llama, {.pp = 4}, "Interleaved1F1B, 1 layer a stage", "PP 4 Interleaved1F1B, 1 layer a stage (4)",
+            {schedule("Interleaved1F1B"), layers_per_stage(1)});
+  table.add(llama, {.pp = 2}, "schedule from CSV", "PP 2 CSV", {schedule_file("InterleavedZeroBubble", 2, 2, 8)});
+  table.add(llama, {.tp = 2}, "asynchronous TP", "async TP", {asynchronous()});
   table.add(llama, {.replicate = 4}, "", "DDP 4");
   table.add(llama, {.replicate = 2, .shard = 2}, "", "HSDP 2x2");
   table.add("llama3_packed", {.shard = 4}, "full AC", "Flex with full AC (4)", {recompute("full")});
@@ -149,7 +166,7 @@ void integration_rows(Table& table) {
   table.add(llama, {.pp = 2, .tp = 2}, "ZBVZeroBubble, selective AC op", "",
             {schedule("ZBVZeroBubble"), recompute("selective", "op")});
   table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 2}, "selective AC op", "", {recompute("selective", "op")});
-  table.add(llama, {.shard = 2, .tp = 2}, "memory budget", "", {recompute("memory_budget")}, false);
+  table.add(llama, {.shard = 2, .tp = 2}, "memory budget", "", {recompute("memory_budget")});
   table.add(llama, {.cp = 4}, "allgather", "CP 4 allgather");
   table.add(llama, {.cp = 4}, "alltoall", "CP 4 alltoall", {ring()});
   table.add(llama, {.replicate = 2, .shard = 2, .tp = 2}, "", "HSDP + TP (8)");
@@ -157,7 +174,11 @@ void integration_rows(Table& table) {
   table.add(llama, {.replicate = 2, .cp = 2}, "", "DDP 2 CP 2");
   table.add(llama, {.replicate = 2, .shard = 2, .cp = 2}, "", "HSDP CP 2 (8)");
   table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "", "FSDP 2 TP 2 CP 2 (8)");
-  table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload", "offload + TP 2 CP 2 (8)", {offload()});
+  table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload", "", {offload()});
+  table.add(llama, {.shard = 2, .cp = 2, .tp = 2}, "CPU offload, early steps",
+            "offload, optimizer in backward, TP 2 CP 2 DP 2 (8)", {offload(), early_steps()});
+  table.add(llama, {.replicate = 2, .cp = 2, .tp = 2}, "CPU offload, early steps", "the same with DDP 2 (8)",
+            {offload(), early_steps()});
   table.add(llama, {.shard = 2}, "reshard always", "reshard always (2)", {reshard("always")});
   table.add(llama, {.shard = 2}, "4 microbatches", "gradient accumulation (2)", {accumulate(1)});
   table.add(llama, {.pp = 2, .cp = 2, .tp = 2}, "1F1B", "validation TP 2 CP 2 PP 2 (8)", {schedule("1F1B")});
@@ -233,23 +254,72 @@ void further_rows(Table& table) {
 // Ways to split and to run that no degree says.
 void option_rows(Table& table) {
   const std::string llama = "llama3";
-  table.add(llama, {.tp = 2}, "asynchronous TP", "async TP", {asynchronous()});
   table.add(llama, {.shard = 2, .tp = 4}, "asynchronous TP", "", {asynchronous()});
   table.add(llama, {.pp = 2, .tp = 2}, "asynchronous TP, ZBVZeroBubble", "",
             {schedule("ZBVZeroBubble"), asynchronous()});
   table.add(llama, {.cp = 2, .tp = 2}, "asynchronous TP, full AC", "", {asynchronous(), recompute("full")});
   table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "asynchronous TP", "", {asynchronous()});
   table.add("gpt_oss", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "asynchronous TP", "", {asynchronous()});
-  table.add(llama, {.pp = 2}, "schedule from CSV", "PP 2 CSV", {schedule_file("InterleavedZeroBubble", 2, 2, 8)});
   table.add(llama, {.pp = 2, .shard = 2}, "1F1B, module names", "", {schedule("1F1B"), module_names()});
-  table.add("deepseek_v3", {.cp = 2, .ep = 2}, "memory budget", "", {recompute("memory_budget")}, false);
-  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "memory budget", "", {recompute("memory_budget")},
-            false);
+  table.add("deepseek_v3", {.cp = 2, .ep = 2}, "memory budget", "", {recompute("memory_budget")});
+  table.add("deepseek_v3", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "memory budget", "", {recompute("memory_budget")});
   table.add("qwen3", {.shard = 2, .cp = 2, .tp = 2}, "no sequence parallelism", "Qwen3 FSDP TP CP, no SP",
             {no_sequence_parallel()});
   table.add("qwen3_packed", {.shard = 2, .tp = 2}, "", "");
   table.add("qwen3_packed", {.pp = 2, .cp = 2}, "1F1B, alltoall", "", {schedule("1F1B"), ring()});
   table.add("deepseek_v3_packed", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "", "");
+}
+
+// Weights that are updated in the middle of the backward pass: partial gradients, replicas, tied matrices and several
+// runs of a step must be complete by then.
+void early_rows(Table& table) {
+  const std::string llama = "llama3";
+  table.add(llama, {.shard = 4}, "early steps", "", {early_steps()});
+  table.add(llama, {.replicate = 2, .shard = 2, .tp = 2}, "early steps", "", {early_steps()});
+  table.add(llama, {.tp = 2}, "early steps, no sequence parallelism", "", {early_steps(), no_sequence_parallel()});
+  table.add(llama, {.cp = 4}, "early steps, alltoall, full AC", "", {early_steps(), ring(), recompute("full")});
+  table.add(llama, {.shard = 2, .tp = 2}, "early steps, 4 microbatches", "", {early_steps(), accumulate(1)});
+  table.add(llama, {.replicate = 2, .tp = 2}, "early steps, 2 microbatches, CPU offload", "",
+            {early_steps(), accumulate(2), offload()});
+  table.add(llama, {.shard = 2, .tp = 2}, "early steps, reshard never", "", {early_steps(), reshard("never")});
+  table.add("qwen3", {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
+  table.add("qwen3", {.cp = 2, .tp = 2}, "early steps, selective AC op", "",
+            {early_steps(), recompute("selective", "op")});
+  table.add("qwen3_moe", {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
+  table.add("deepseek_v3", {.replicate = 2, .cp = 2, .tp = 2}, "early steps", "", {early_steps()});
+  table.add("gpt_oss", {.shard = 2, .tp = 2}, "early steps", "", {early_steps()});
+}
+
+// How experts are dealt, beside everything that they meet. DeepSeek's routing is limited to groups of experts in all
+// rows.
+void expert_rows(Table& table) {
+  const std::string deepseek = "deepseek_v3";
+  table.add(deepseek, {.shard = 4, .ep = 4}, "forced balance", "", {force_balance()});
+  table.add(deepseek, {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "forced balance", "", {force_balance()});
+  table.add(deepseek, {.pp = 2, .shard = 2, .tp = 2, .ep = 4, .etp = 1}, "Interleaved1F1B, forced balance", "",
+            {schedule("Interleaved1F1B"), force_balance()});
+  table.add(deepseek, {.replicate = 2, .tp = 2, .ep = 2, .etp = 1}, "", "");
+  table.add(deepseek, {.replicate = 2, .tp = 2, .ep = 1, .etp = 2}, "", "");
+  table.add(deepseek, {.replicate = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
+  table.add("qwen3_moe", {.cp = 2, .tp = 2, .ep = 2, .etp = 2}, "no sequence parallelism", "",
+            {no_sequence_parallel()});
+  table.add("llama4", {.replicate = 2, .shard = 2, .tp = 2, .ep = 2, .etp = 2}, "full AC", "", {recompute("full")});
+  table.add("llama4_irope", {.pp = 2, .cp = 2, .tp = 2, .ep = 4, .etp = 1}, "1F1B", "", {schedule("1F1B")});
+  table.add("gpt_oss", {.pp = 2, .cp = 2, .tp = 2, .ep = 2, .etp = 2}, "ZBVZeroBubble", "",
+            {schedule("ZBVZeroBubble")});
+  table.add("gpt_oss_packed", {.shard = 2, .cp = 2, .ep = 2}, "", "");
+  table.add("qwen3_moe_packed", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
+  table.add(deepseek, {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "2 microbatches", "", {accumulate(2)});
+  for (const char* policy : {"always", "never"}) {
+    const std::string note = std::string("reshard ") + policy;
+    table.add("llama3", {.shard = 2, .tp = 2}, note, "", {reshard(policy)});
+    table.add(deepseek, {.shard = 4, .ep = 2}, note, "", {reshard(policy)});
+    table.add("gpt_oss", {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, note, "", {reshard(policy)});
+  }
+  table.add("qwen3", {.shard = 2, .tp = 2}, "reshard always", "", {reshard("always")});
+  table.add("llama3", {.shard = 2, .cp = 2}, "reshard never", "", {reshard("never")});
+  table.add("llama4", {.pp = 2, .shard = 2, .ep = 2}, "1F1B, reshard always", "",
+            {schedule("1F1B"), reshard("always")});
 }
 
 // Every schedule beside every other axis.
@@ -281,6 +351,8 @@ const std::vector<MeshRow>& mesh_rows() {
     integration_rows(table);
     further_rows(table);
     option_rows(table);
+    early_rows(table);
+    expert_rows(table);
     schedule_rows(table);
     return table.take();
   }());
@@ -293,6 +365,7 @@ MeshJob one_rank(const MeshRow& row) {
   job.config.parallelism = {};
   job.config.activation_checkpoint.mode = "none";
   job.config.training.enable_cpu_offload = false;
+  job.config.optimizer.early_step_in_backward = false;
   job.config.training.local_batch_size = job.global_batch;
   job.config.resources.ranks = 1;
   return job;

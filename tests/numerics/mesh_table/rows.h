@@ -10,12 +10,11 @@ namespace titan::testing {
 
 // One line of the table: a model on a mesh, held against the same model on one rank.
 struct MeshRow {
-  std::string name;    // "llama3 fsdp2 tp2"
-  std::string covers;  // torchtitan's integration test that it stands for; empty: beyond them.
-  std::string family;  // Names the spec; rows of one family share the one-rank run.
-  MeshJob job;         // Without a data type.
-  bool closed_form =
-      true;  // Traffic, FLOPs and bytes are asserted (not where recomputation chooses single operations).
+  std::string name;       // "llama3 fsdp2 tp2"
+  std::string covers;     // torchtitan's integration test that it stands for; empty: beyond them.
+  std::string family;     // Names the spec.
+  std::string reference;  // Rows with the same one share the one-rank run.
+  MeshJob job;            // Without a data type.
 };
 
 // All rows, in the table's order.

@@ -1,0 +1,133 @@
+// What a rank computes in one step: products of matrices, and attention.
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "tests/numerics/mesh_table/closed_form.h"
+
+namespace titan::testing {
+namespace {
+
+using mesh::Axis;
+
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+
+// The parts of a row that a rank of the context axis has: its chunk from the front and its chunk from the back.
+std::vector<Range> segments_of(const RankShare& share, int64_t rank) {
+  const int64_t length = share.job.config.training.seq_len, n = share.context;
+  if (n == 1) return {{0, length}};
+  const bool balanced = share.parallelism.context_parallel_load_balancer == "headtail";
+  const int64_t chunk = length / (balanced ? 2 * n : n);
+  if (!balanced) return {{rank * chunk, (rank + 1) * chunk}};
+  return {{rank * chunk, (rank + 1) * chunk}, {(2 * n - 1 - rank) * chunk, (2 * n - rank) * chunk}};
+}
+
+// Which span every position of a row belongs to: documents end with the end-of-sequence token, chunks have equal sizes.
+std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row, int64_t chunk) {
+  const int64_t length = share.job.config.training.seq_len;
+  const bool documents = share.spec.mask == models::Mask::kBlockCausal;
+  const auto* token = row.const_data_ptr<int64_t>();
+  std::vector<int64_t> spans(length, 0);
+  for (int64_t i = 1; i < length; ++i) {
+    const bool begins = (documents && token[i - 1] == share.spec.eos_id) || (chunk > 0 && i % chunk == 0);
+    spans[i] = spans[i - 1] + (begins ? 1 : 0);
+  }
+  return spans;
+}
+
+// Queries that see a key, times keys that are seen, of one block in one span.
+int64_t scores_of(const std::vector<int64_t>& spans, int64_t span, Range queries, Range keys, int64_t window) {
+  const auto sees = [&](int64_t query, int64_t key) {
+    return spans[query] == span && spans[key] == span && key <= query && (window == 0 || query - key < window);
+  };
+  int64_t seeing = 0, seen = 0;
+  for (int64_t q = queries.begin; q < queries.end; ++q) {
+    bool any = false;
+    for (int64_t k = keys.begin; k < keys.end; ++k) any |= sees(q, k);
+    seeing += any;
+  }
+  for (int64_t k = keys.begin; k < keys.end; ++k) {
+    bool any = false;
+    for (int64_t q = queries.begin; q < queries.end; ++q) any |= sees(q, k);
+    seen += any;
+  }
+  return seeing * seen;
+}
+
+// Scores of one head over all rows that this rank computes in a step.
+int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_t layer) {
+  const int64_t rows = share.rows * share.microbatches, first = rows * share.mesh.index(share.rank, Axis::kBatch);
+  const bool packed = share.spec.mask == models::Mask::kBlockCausal;
+  int64_t sum = 0;
+  for (int64_t row = first; row < first + rows; ++row) {
+    const std::vector<int64_t> spans = spans_of_row(share, tokens[row], share.spec.layer_chunk(layer));
+    int64_t scores = 0;
+    for (int64_t owner = 0; owner < share.context; ++owner) {
+      for (const Range& queries : segments_of(share, share.mesh.index(share.rank, Axis::kContext))) {
+        for (const Range& keys : segments_of(share, owner)) {
+          for (int64_t span = 0; span <= spans.back(); ++span) {
+            scores += scores_of(spans, span, queries, keys, share.spec.layer_window(layer));
+          }
+        }
+      }
+    }
+    if (!packed) return scores * rows;  // All rows are alike.
+    sum += scores;
+  }
+  return sum;
+}
+
+}  // namespace
+
+// A product x [tokens, in] W^T runs once in each forward pass, and twice as much in the backward pass.
+int64_t product_flops_of(const RankShare& share) {
+  int64_t sum = 0;
+  const auto add = [&](const Part& part, int64_t tokens, int64_t passes) {
+    sum += (2 * passes + 4) * share.microbatches * tokens * part.numel();
+  };
+  for (const std::string& name : share.blocks()) {
+    if (name == "tok_embeddings") continue;
+    if (name == "output") {
+      for (const Part& part : share.parts_of(share.spec.tied_embeddings ? "tok_embeddings" : "output")) {
+        if (part.is_matrix()) add(part, share.tokens, 1);
+      }
+      continue;
+    }
+    for (const Part& part : share.parts_of(name)) {
+      if (!part.is_matrix()) continue;
+      const bool routes = absl::StrContains(part.fqn, "router.gate");
+      add(part, routes ? share.routed_tokens : share.tokens, share.product_passes(name, part.fqn));
+    }
+    if (!share.has_experts(name)) continue;
+    const models::MoeSpec& moe = *share.spec.moe;
+    const int64_t hidden = moe.hidden / (share.apart ? 1 : share.tensor);
+    for (int64_t i = 0; i < share.microbatches; ++i) {
+      sum += (2 * share.passes(name) + 4) * share.received(name, i) * 3 * share.spec.dim * hidden;
+    }
+  }
+  return sum;
+}
+
+// Forward the scores and their product with the values; backward the scores once more, their gradients to queries and
+// keys, and gradients of weights and values. The CPU's kernel has one size of heads.
+int64_t attention_flops_of(const RankShare& share) {
+  const at::Tensor tokens = tokens_of_step(share.job, share.job.steps - 1);
+  const int64_t size = std::max(share.spec.head_dim, share.spec.v_head_dim);
+  std::map<std::pair<int64_t, int64_t>, int64_t> known;  // By chunk and window.
+  int64_t sum = 0;
+  for (const std::string& name : share.blocks()) {
+    if (!absl::StartsWith(name, "layers.")) continue;
+    const int64_t layer = RankShare::layer_number(name);
+    const auto [place, is_new] = known.try_emplace({share.spec.layer_chunk(layer), share.spec.layer_window(layer)}, 0);
+    if (is_new) place->second = scores_of_layer(share, tokens, layer);
+    const int64_t scores = place->second;
+    sum += (2 * share.attention_passes(name) + 5) * 2 * scores * size * (share.spec.n_heads / share.tensor);
+  }
+  return sum;
+}
+
+}  // namespace titan::testing

@@ -1,0 +1,113 @@
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/mesh/mesh.h"
+#include "common/pipeline/plan.h"
+#include "tests/numerics/mesh_table/mesh_job.h"
+
+namespace titan::testing {
+
+// One parameter as a rank computes with it: shapes after the tensor and expert axes.
+struct Part {
+  std::string fqn;
+  std::vector<int64_t> shape;
+  bool expert = false;
+  bool partial = false;  // The tensor ranks hold it whole and their gradients are summed.
+
+  int64_t numel() const;
+  bool is_matrix() const { return shape.size() == 2 && !expert; }
+};
+
+// Parameters that travel together.
+struct Unit {
+  std::vector<Part> parts;
+  bool experts = false;  // On the experts' own mesh.
+};
+
+// Something that a layer's forward pass computes and that recomputation may keep, in the order of the layer's
+// equations.
+struct Call {
+  enum class Kind { kProduct, kAttention, kScatter, kExchange };
+  Kind kind = Kind::kProduct;
+  std::string fqn;             // Of a product's weight.
+  int64_t elements = 0;        // Of its results.
+  int64_t integers = 0;        // The same, of eight bytes each.
+  bool feeds_scatter = false;  // A product of which only the scattered sum, the next call, is read.
+  bool scatters = false;       // A product that includes the scattering.
+  bool kept = false;
+};
+
+// What the mesh gives one rank of a job, written from the plan of torchtitan.md and the model's equations: not from
+// what the layers say about themselves. Sizes are those of one microbatch.
+class RankShare {
+ public:
+  // `records`: of all ranks, read for the routing and for what a memory budget chose to keep.
+  RankShare(const MeshJob& job, int rank, const std::vector<RankRecord>& records);
+
+  const MeshJob& job;
+  const models::ModelSpec& spec;
+  const config::Parallelism& parallelism;
+  const std::vector<RankRecord>& records;
+  const mesh::Mesh mesh;
+  const int rank;
+  const pipeline::Plan plan;
+  int64_t tensor, context, expert, pipeline;  // Degrees.
+  bool sequence;                              // Sequence parallel.
+  bool asynchronous;                          // Sub-blocks gather and scatter piece by piece.
+  bool apart;                                 // Tensor ranks route different tokens.
+  int64_t bytes;                              // Of a number.
+  int64_t rows, microbatches, runs;           // Of one microbatch; in a step; runs of the schedule in a step.
+  int64_t tokens;                             // Of one microbatch here.
+  int64_t edge_tokens;                        // The same between sub-blocks.
+  int64_t routed_tokens;                      // That this rank routes.
+
+  // Blocks of this rank's stages, in order.
+  std::vector<std::string> blocks() const;
+  const std::vector<Part>& parts_of(const std::string& block) const;
+  std::vector<Unit> units_of(const std::vector<Part>& parts) const;
+  bool is_tied(const std::string& block) const { return spec.tied_embeddings && block == "tok_embeddings"; }
+  // The pipeline's two ends hold a tied matrix each, and this rank has one of them.
+  bool has_one_tied_end() const;
+
+  int64_t shard_ranks(const Part& part) const;
+  int64_t shard_dim(const Part& part) const;
+  // Elements of one rank's padded piece.
+  int64_t padded(const Part& part) const;
+
+  // How often a block's forward pass runs.
+  int64_t passes(const std::string& block) const { return recomputed_.count(block) > 0 ? 2 : 1; }
+  // Of a layer that is recomputed and may keep something; else none.
+  const std::vector<Call>& calls(const std::string& layer, int64_t microbatch) const;
+  // How often something of a layer runs forward.
+  int64_t product_passes(const std::string& layer, const std::string& fqn) const;
+  int64_t attention_passes(const std::string& layer) const;
+  int64_t exchange_passes(const std::string& layer) const;
+  // `index`: 0 behind the attention, 1 behind the feed-forward.
+  int64_t scatter_passes(const std::string& layer, size_t index) const;
+
+  // Rows that the experts of this rank receive in a microbatch.
+  int64_t received(const std::string& layer, int64_t microbatch) const;
+  bool has_experts(const std::string& layer) const { return spec.layer_has_experts(layer_number(layer)); }
+  static int64_t layer_number(const std::string& layer) { return std::stoll(layer.substr(7)); }
+
+ private:
+  Part cut(const std::string& fqn, std::vector<int64_t> shape, bool is_expert) const;
+  bool is_recomputed(int local_layer) const;
+  std::vector<Call> all_calls(const std::string& layer, int64_t microbatch) const;
+  void choose_every_second(const std::string& layer, std::vector<Call>& calls) const;
+  int64_t passes_of(const std::string& layer, Call::Kind kind, size_t index) const;
+
+  std::vector<Call> choose_calls(const std::string& layer, int64_t microbatch) const;
+
+  std::set<std::string> recomputed_;
+  mutable std::map<std::string, std::vector<Part>> parts_;  // Known ones.
+  mutable std::map<std::pair<std::string, int64_t>, std::vector<Call>> calls_;
+};
+
+}  // namespace titan::testing
