@@ -1,6 +1,7 @@
 """A job's life through a real controller, workers, shims and ranks, as a user sees it through titanctl."""
 
 import json
+import os
 import re
 import sys
 import tempfile
@@ -10,7 +11,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import Cluster, wait_until
-from jobs import committed_steps, losses, tiny, wait_step
+from jobs import committed_steps, losses, metric_lines, tiny, wait_step
 
 
 class Lifecycle(unittest.TestCase):
@@ -123,8 +124,28 @@ class Lifecycle(unittest.TestCase):
         self.assertIn("b.json", end["failure_message"])
         self.assertLessEqual(len(end["attempts"]), 2)
 
+    def page(self):
+        return urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=10).read().decode()
+
+    def test_balance_of_experts_on_the_prometheus_page(self):
+        """Experts on two ranks of two machines: the page shows what the job's own metrics say of the whole step."""
+        library = Path(os.environ["TITAN_BIN"]).parent / "tests/libsmall_models.so"
+        job = self.submit(steps=5000, interval=5000, ranks_per_node=1, extra=[
+            "--experimental.custom_import", library, "--model.name", "small_qwen3_moe", "--model.flavor", "small",
+            "--parallelism.expert_parallel_degree", 2])
+        gauge = re.compile('^titan_job_expert_max_over_mean_ratio{job="projects/default/jobs/%s"} (.+)$' % re.escape(job), re.MULTILINE)
+        wait_until("a figure of the experts", lambda: gauge.search(self.page()))
+        shown = float(gauge.search(self.page()).group(1))
+        lines = [line for line in metric_lines(self.folder / "dump") if "moe/max_over_mean" in line]
+        self.assertIn("%.6f" % shown, ["%.6f" % line["moe/max_over_mean"] for line in lines])
+        tokens = 2 * 256  # Rows of one step, of both ranks.
+        self.assertEqual(2 * tokens, sum(lines[0]["moe/layers.0/tokens_per_expert"]))
+        self.cluster.titanctl("cancel", job)
+        self.cluster.wait(job)
+        self.assertIsNone(gauge.search(self.page()), "a job that is over has no gauges")
+
     def test_prometheus_page(self):
-        page = urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=10).read().decode()
+        page = self.page()
         for name in ("titan_jobs", "titan_nodes", "titan_build_info"):
             self.assertIn(name, page)
 
