@@ -29,6 +29,8 @@ def draw(module, gain):
         for name, parameter in module.named_parameters():
             if name.endswith("sinks"):
                 parameter.normal_(1.5, BIAS_SPREAD)  # Else keys outweigh them so far that their noise is lost.
+            elif name.endswith("router.bias"):
+                parameter.normal_(0, 1)  # What all experts' biases share makes no difference: the rest must.
             elif name.endswith("bias"):
                 parameter.normal_(0, BIAS_SPREAD)
             elif parameter.dim() == 1:
