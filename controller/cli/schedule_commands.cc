@@ -63,11 +63,15 @@ absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request, cons
   return costs;
 }
 
-absl::StatusOr<Subject> subject_of_config(const Source& source) {
-  TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(source));
+absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
+  TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(request.source));
   const config::JobConfig& config = prepared.loaded.config;
   const auto spec = config::chosen_model(config.model);
   TITAN_ASSIGN_OR_RETURN(pipeline::Plan plan, config::pipeline_plan(config, spec.ok() ? spec->n_layers : 0));
+  if (request.by_flops && !spec.ok())
+    return absl::InvalidArgumentError(
+        absl::StrCat("--by-flops: model \"", config.model.name,
+                     "\" is a library's, and only a rank knows its layers; --costs takes measured times"));
   Subject subject;
   if (spec.ok()) {
     const StageFigures figures = stage_figures(config, *spec, plan);
@@ -126,7 +130,7 @@ absl::Status check_flags(const ScheduleRequest& request) {
 }
 
 absl::StatusOr<Subject> make_subject(const ScheduleRequest& request) {
-  if (!request.source.file.empty() || !request.source.overrides.empty()) return subject_of_config(request.source);
+  if (!request.source.file.empty() || !request.source.overrides.empty()) return subject_of_config(request);
   Subject subject;
   if (!request.csv.empty()) {
     TITAN_ASSIGN_OR_RETURN(const std::string text, read_csv(request.csv));

@@ -141,6 +141,11 @@ class Cli(unittest.TestCase):
                            ("--by-flops needs a configuration", ["--by-flops"])]:
             with self.subTest(flags=flags):
                 self.refused(2, why, *show, *flags)
+        with tempfile.NamedTemporaryFile(suffix=".so") as library:  # Whose layers only a rank could look up.
+            job = [*show, TINY, "--model.name", "mine", "--model.flavor", "small", "--experimental.custom_import", library.name]
+            self.assertIn("no bytes are given", (plain := titanctl(*job)).stderr)
+            self.assertEqual(0, plain.returncode)
+            self.refused(2, "--by-flops: model \"mine\" is a library's", *job, "--by-flops")
 
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
