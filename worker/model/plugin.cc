@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <mutex>
@@ -105,20 +106,28 @@ absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path)
   return families;
 }
 
-// In a process of its own first: a library's static initialisers run while it is loaded, and what they throw ends the
-// process before anything can catch it.
+constexpr int kTrialDone = 113;  // The trial's own exit status: any other is the library's.
+
+// In a process of its own first: a library's static initialisers run while it is loaded, and what they throw, or an
+// exit that they call, ends the process before anything can catch it.
 absl::Status try_elsewhere(const std::string& path) {
   const pid_t child = fork();
   if (child < 0) return absl::OkStatus();  // No trial, then.
   if (child == 0) {
     alarm(120);
+    on_exit([](int ends, void*) { _exit(ends); }, nullptr);  // Handlers that titan-rank has are not the child's.
     static_cast<void>(read_families(path));
-    _exit(0);
+    _exit(kTrialDone);
   }
   int status = 0;
-  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended;
+  while ((ended = waitpid(child, &status, 0)) < 0 && errno == EINTR) {
   }
-  if (!WIFSIGNALED(status)) return absl::OkStatus();
+  if (ended < 0 || (WIFEXITED(status) && WEXITSTATUS(status) == kTrialDone)) return absl::OkStatus();
+  if (WIFEXITED(status)) {
+    return refuse(path, absl::StrCat("loading it ends the process with exit status ", WEXITSTATUS(status),
+                                     ": an object of static storage, or its families' function, calls exit"));
+  }
   return refuse(path, absl::StrCat("loading it ends the process with signal ", WTERMSIG(status), " (",
                                    strsignal(WTERMSIG(status)),
                                    "): an object of static storage throws, crashes or hangs when it is made"));

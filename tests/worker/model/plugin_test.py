@@ -112,6 +112,10 @@ class PluginTest(unittest.TestCase):
         self.assertIn("too early", message)
         crash = compile_c(self.folder, "crash", "__attribute__((constructor)) void start() { __builtin_trap(); }")
         self.assertIn("loading it ends the process with signal 4", self.refusal(crash))
+        for status in (0, 7):
+            leaves = compile_c(self.folder, f"leaves_{status}", """#include <stdlib.h>
+                __attribute__((constructor)) void start() { exit(%d); }""" % status)
+            self.assertIn(f"loading it ends the process with exit status {status}: ", self.refusal(leaves))
         self.assertIn("shared library", self.refusal("my_models.module"))
 
     def test_libraries_of_other_builds(self):
