@@ -24,6 +24,11 @@ bool is_config_file(const std::string& word) {
   return absl::EndsWith(word, ".toml") || absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml");
 }
 
+// "--flag" or "-q"; "-1" and "-" are values.
+bool is_flag(const std::string& word) {
+  return absl::StartsWith(word, "--") || (word.size() > 1 && word[0] == '-' && absl::ascii_isalpha(word[1]));
+}
+
 }  // namespace
 
 Arguments split_arguments(int argc, const char* const* argv) {
@@ -40,7 +45,7 @@ Arguments split_arguments(int argc, const char* const* argv) {
     out.overrides.push_back(word);
     if (word.find('=') != std::string::npos || i + 1 >= argc) continue;
     const std::string next = argv[i + 1];
-    const bool value = !absl::StartsWith(next, "--") && (has_file || !is_config_file(next));
+    const bool value = !is_flag(next) && (has_file || !is_config_file(next));
     if (value) out.overrides.push_back(argv[++i]);
   }
   return out;

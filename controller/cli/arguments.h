@@ -6,8 +6,8 @@
 namespace titan::cli {
 
 // The command line in two parts: configuration keys ("--training.steps 10", "--training.steps=10",
-// "--checkpoint.enable") and the rest. A key's value is the next word unless that starts with "--"; keys stand after
-// the file that they change.
+// "--checkpoint.enable") and the rest. A key's value is the next word unless that is a flag ("--wait", "-q"); keys
+// stand after the file that they change.
 struct Arguments {
   std::vector<std::string> words;      // Without the program's name.
   std::vector<std::string> overrides;  // In order, as common/config takes them.

@@ -147,6 +147,11 @@ class Cli(unittest.TestCase):
             self.assertEqual(0, plain.returncode)
             self.refused(2, "--by-flops: model \"mine\" is a library's", *job, "--by-flops")
 
+    def test_a_short_flag_is_no_value_of_a_key(self):
+        done = titanctl("schedule", "show", TINY, "--checkpoint.enable", "-o", "json")
+        self.assertEqual(1, json.loads(done.stdout or "{}").get("stages"), done.stderr)
+        self.refused(2, "training.steps", "validate", TINY, "--training.steps", "-1")
+
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
         self.assertEqual(titanctl("version").stdout.split()[1], json.loads(titanctl("version", "-o", "json").stdout)["version"])
