@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/group.h"
+#include "worker/comm/watchdog.h"
 
 namespace titan::comm {
 namespace {
@@ -68,6 +69,10 @@ absl::StatusOr<std::unique_ptr<Device>> load_cuda_device(int local_index) {
 }
 
 }  // namespace
+
+void hold_watchdogs() {
+  if (auto hold = reinterpret_cast<HoldWatchdogs>(dlsym(RTLD_DEFAULT, kHoldWatchdogsSymbol))) hold();
+}
 
 std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
 

@@ -1,5 +1,8 @@
 #include "worker/comm/device_mesh.h"
 
+#include <functional>
+
+#include "worker/comm/at_once.h"
 #include "worker/comm/store.h"
 #include "worker/comm/translate.h"
 
@@ -68,8 +71,14 @@ void DeviceMesh::set_timeout(std::chrono::milliseconds timeout) const {
   for (const auto& [axis, group] : groups_) group.set_timeout(timeout);
 }
 
+// One after the other they could wait for ever: NCCL's abort waits for the group's kernel, which may wait for room on a
+// device where another group's kernel waits for a rank that is gone.
 void DeviceMesh::abort() const {
-  for (const auto& [axis, group] : groups_) group.abort();
+  std::vector<std::function<void()>> calls;
+  for (const auto& [axis, group] : groups_) {
+    if (group.size() > 1) calls.emplace_back([&group] { group.abort(); });
+  }
+  at_once(calls);
 }
 
 }  // namespace titan::comm

@@ -1,7 +1,9 @@
 #include "worker/runtime/failure_watch.h"
 
+#include <functional>
 #include <optional>
 #include <string>
+#include <system_error>
 #include <thread>
 
 #include "absl/strings/match.h"
@@ -17,15 +19,26 @@ constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
 constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
 constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
+constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
 constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
 
-// Waits for the reason of the first rank to fail.
-std::string read_reason(c10d::Store& store) {
+// False when the process can have no more threads.
+bool run_detached(std::function<void()> call) {
+  try {
+    std::thread(std::move(call)).detach();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+// Waits for the reason of the first rank to fail. Rank 0 is no reader to wait for: the store is its own.
+std::string read_reason(c10d::Store& store, int rank) {
   while (true) {
     try {
       store.wait({kReason}, kOneWait);
       const std::string reason = store.get_to_str(kReason);
-      store.add(kReaders, 1);
+      if (rank != 0) store.add(kReaders, 1);
       return reason;
     } catch (const c10::DistStoreError&) {
       try {
@@ -56,19 +69,22 @@ bool may_follow(const Failure& own, const std::string& first) {
 
 }  // namespace
 
-struct FailureWatch::State {
+struct FailureWatch::State : std::enable_shared_from_this<State> {
   explicit State(Setup all) : setup(std::move(all)) {}
 
   const Setup setup;
   sync::Mutex mutex;
   sync::Condition changed;
   bool over TITAN_GUARDED_BY(mutex) = false;                 // Nobody watches any more.
-  bool broken TITAN_GUARDED_BY(mutex) = false;               // break_connections() has been called.
+  bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called,
+  bool broken TITAN_GUARDED_BY(mutex) = false;               // and has returned:
+  bool cut TITAN_GUARDED_BY(mutex) = false;                  // something was there to break.
   std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
   bool told TITAN_GUARDED_BY(mutex) = false;  // This rank's failure is in the store, or another's was there.
   bool read TITAN_GUARDED_BY(mutex) = false;  // The store may go.
 
   void watch();
+  void start_breaking();
   void tell(const std::string& reason);
   void set(bool& flag);
   void wait_for(const bool& flag, std::chrono::milliseconds limit);
@@ -92,19 +108,35 @@ void FailureWatch::State::wait_for(const bool& flag, std::chrono::milliseconds l
   while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
 }
 
+// Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
+void FailureWatch::State::start_breaking() {
+  breaking = true;
+  const bool started = run_detached([self = shared_from_this()] {
+    bool cut = true;  // Half of it is enough to harm what is in flight.
+    try {
+      cut = self->setup.break_connections();
+    } catch (...) {
+    }
+    sync::Lock lock(self->mutex);
+    self->cut = cut;
+    self->broken = true;
+    self->changed.notify_all();
+  });
+  if (!started) broken = true;
+}
+
 void FailureWatch::State::watch() {
   std::string reason;
   try {
     // A connection of its own: calls to a store wait for each other.
-    reason = read_reason(*setup.store->clone());
+    reason = read_reason(*setup.store->clone(), setup.rank);
   } catch (const std::exception&) {
     return;  // No connection: the rendezvous itself will say why.
   }
   sync::Lock lock(mutex);
   if (over) return;
   first = reason;
-  broken = true;
-  setup.break_connections();
+  start_breaking();
   wait_for(over, setup.patience);
   if (over) return;
   setup.leave(
@@ -132,18 +164,21 @@ void FailureWatch::State::tell(const std::string& reason) {
 
 Failure FailureWatch::failed(const Failure& own) {
   State& state = *state_;
+  if (state.setup.expect_broken) state.setup.expect_broken();
   const std::string reason = absl::StrCat("rank ", state.setup.rank, ": ", own.reason(), ": ", own.what());
-  std::thread([shared = state_, reason] { shared->tell(reason); }).detach();
+  const bool telling = run_detached([shared = state_, reason] { shared->tell(reason); });
   sync::Lock lock(state.mutex);
   state.over = true;  // Whoever would end this process need not.
   state.changed.notify_all();
-  const bool was_broken = std::exchange(state.broken, true);
-  state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
-  if (!was_broken) state.setup.break_connections();
-  if (state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
+  const bool by_other = state.breaking;
+  if (telling) state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
+  if (!by_other) state.start_breaking();
+  state.wait_for(state.broken, kBreakPatience);
+  const bool was_cut = by_other && (state.cut || !state.broken);
+  if (telling && state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
   if (!state.first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
-  if (!by_peer && !(was_broken && may_follow(own, *state.first))) return own;
+  if (!by_peer && !(was_cut && may_follow(own, *state.first))) return own;
   return {rank_protocol::kExitPeerLost, "PEER_LOST",
           absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ",
                        *state.first)};

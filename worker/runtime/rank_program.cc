@@ -12,6 +12,7 @@
 #include "common/config/report.h"
 #include "common/storage/fence.h"
 #include "worker/comm/store.h"
+#include "worker/comm/watchdog.h"
 #include "worker/model/registry.h"
 #include "worker/runtime/failure_watch.h"
 #include "worker/runtime/parallel_setup.h"
@@ -107,8 +108,13 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   setup.rank = context.rank;
   setup.world = context.world;
   setup.store = context.store;
-  setup.break_connections = [&connections] {
-    if (const comm::DeviceMesh* mesh = connections) mesh->abort();
+  setup.expect_broken = comm::hold_watchdogs;
+  // LibTorch can abort NCCL's groups only: Gloo's connections end with the process.
+  setup.break_connections = [&connections, can_abort = context.device->torch_device().is_cuda()] {
+    const comm::DeviceMesh* mesh = connections;
+    if (mesh == nullptr || !can_abort) return false;
+    mesh->abort();
+    return true;
   };
   setup.leave = [&context](const Failure& failure) {
     report_failure(failure, "titan-rank", context.reporter.get());

@@ -42,10 +42,20 @@ TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw std::runtime_error("a bug"); }).exit_code(), kExitInternal);
 }
 
+// Of the test's ranks: what breaks has cut something, as an abort of NCCL's groups does.
+bool cut_something() { return true; }
+
 // The watches of the ranks of one attempt over a real store, and what they did.
 class Attempt {
  public:
-  explicit Attempt(int world, milliseconds patience = milliseconds(60'000)) {
+  struct Setting {
+    milliseconds patience{60'000};
+    std::function<bool()> breaks = cut_something;
+    int absent = 0;  // The last ranks of the world that never come.
+  };
+
+  explicit Attempt(int world) : Attempt(world, Setting()) {}
+  Attempt(int world, const Setting& setting) {
     const int listener = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in address{};
     address.sin_family = AF_INET;
@@ -54,7 +64,7 @@ class Attempt {
     EXPECT_EQ(listen(listener, 16), 0);
     socklen_t length = sizeof(address);
     getsockname(listener, reinterpret_cast<sockaddr*>(&address), &length);
-    for (int rank = 0; rank < world; ++rank) {
+    for (int rank = 0; rank < world - setting.absent; ++rank) {
       ranks_.push_back(std::make_unique<Rank>());
       Rank& own = *ranks_.back();
       comm::StoreOptions options{.port = ntohs(address.sin_port), .server = rank == 0};
@@ -65,9 +75,14 @@ class Attempt {
           FailureWatch::Setup{.rank = rank,
                               .world = world,
                               .store = comm::prefixed(store, "attempt-1"),
-                              .break_connections = [&own] { own.broken.set_value(); },
+                              .expect_broken = [&own] { own.expects_broken = true; },
+                              .break_connections =
+                                  [broken = own.broken, breaks = setting.breaks] {
+                                    broken->set_value();
+                                    return breaks();
+                                  },
                               .leave = [&own](const Failure& failure) { own.left.set_value(failure.what()); },
-                              .patience = patience});
+                              .patience = setting.patience});
     }
   }
 
@@ -76,12 +91,15 @@ class Attempt {
   bool is_broken(int rank, milliseconds within) {
     return ranks_[rank]->broken_seen.wait_for(within) == std::future_status::ready;
   }
+  bool expects_broken(int rank) const { return ranks_[rank]->expects_broken; }
   std::string left_with(int rank) { return ranks_[rank]->left.get_future().get(); }
 
  private:
   struct Rank {
-    std::promise<void> broken;
-    std::future<void> broken_seen = broken.get_future();
+    // Shared with the thread that breaks, which may outlive the rank.
+    std::shared_ptr<std::promise<void>> broken = std::make_shared<std::promise<void>>();
+    std::future<void> broken_seen = broken->get_future();
+    bool expects_broken = false;
     std::promise<std::string> left;
     std::unique_ptr<FailureWatch> watch;
   };
@@ -137,16 +155,61 @@ TEST(FailureWatchTest, OwnFailuresStayOwn) {
   }
 }
 
+// Over Gloo nothing is cut before the other rank leaves: what goes wrong meanwhile has a cause of its own.
+TEST(FailureWatchTest, WithoutAnAbortNothingIsCutShort) {
+  Attempt attempt(2, {.breaks = [] { return false; }});
+  attempt.watch(0).failed(kNoMemory);
+  ASSERT_TRUE(attempt.is_broken(1, kSoon));
+  const Failure own = attempt.watch(1).failed(Failure(kExitUserError, "NONFINITE_LOSS", "loss nan"));
+  EXPECT_EQ(own.exit_code(), kExitUserError);
+  EXPECT_STREQ(own.what(), "loss nan");
+}
+
+// NCCL's abort may hang: the rank that failed reports all the same, and the one that did not notice is ended in time.
+TEST(FailureWatchTest, NobodyWaitsForAnAbortThatHangs) {
+  std::promise<void> end;
+  const auto breaks = [ended = end.get_future().share()] {
+    ended.wait();
+    return true;
+  };
+  Attempt attempt(2, {.patience = milliseconds(50), .breaks = breaks});
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_EQ(attempt.watch(1).failed(kNoMemory).reason(), "OUT_OF_MEMORY");
+  EXPECT_TRUE(attempt.is_broken(1, milliseconds(0)));
+  EXPECT_TRUE(attempt.expects_broken(1)) << "by then, or what breaks could end the process first";
+  EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
+  EXPECT_FALSE(attempt.expects_broken(0)) << "it has no reason of its own";
+  EXPECT_LT(std::chrono::steady_clock::now() - began, kSoon);
+  end.set_value();
+}
+
+// Nor does an abort that fails end anybody, or hide why the rank failed.
+TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
+  Attempt attempt(2, {.breaks = []() -> bool { throw std::runtime_error("no abort"); }});
+  EXPECT_STREQ(attempt.watch(0).failed(kNoMemory).what(), kNoMemory.what());
+  ASSERT_TRUE(attempt.is_broken(1, kSoon));
+  EXPECT_EQ(attempt.watch(1).failed(kLost).exit_code(), kExitPeerLost);
+}
+
+// The store goes with rank 0, which therefore waits a moment for the others to read, and does not take itself for one
+// of them.
+TEST(FailureWatchTest, RankZeroWaitsForEveryOtherReader) {
+  Attempt attempt(3, {.absent = 1});
+  const auto began = std::chrono::steady_clock::now();
+  attempt.watch(0).failed(kNoMemory);
+  EXPECT_GT(std::chrono::steady_clock::now() - began, milliseconds(700)) << "rank 2 has not read";
+}
+
 // A rank that does not notice is ended, with the reason.
 TEST(FailureWatchTest, WhoDoesNotNoticeIsEnded) {
-  Attempt attempt(2, milliseconds(50));
+  Attempt attempt(2, {.patience = milliseconds(50)});
   attempt.watch(1).failed(kNoMemory);
   EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
 }
 
 // Training that has ended well is not disturbed any more.
 TEST(FailureWatchTest, AnEndedWatchDoesNothing) {
-  Attempt attempt(2, milliseconds(1));
+  Attempt attempt(2, {.patience = milliseconds(1)});
   attempt.end_watch(0);
   attempt.watch(1).failed(kNoMemory);
   EXPECT_FALSE(attempt.is_broken(0, milliseconds(200)));

@@ -1,5 +1,5 @@
 // The CUDA half of comm::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
-// CUDA libraries. Exports titan_make_cuda_device (comm/device.h).
+// CUDA libraries. Exports titan_make_cuda_device (comm/device.h) and titan_expect_broken_groups (comm/watchdog.h).
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -36,7 +36,8 @@ class CudaDevice final : public Device {
     set_library_defaults();
     report_lost_peers();
     const int count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
-    TORCH_CHECK(local_index >= 0 && local_index < count, "there are ", count, " on this node (CUDA_VISIBLE_DEVICES ",
+    TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index,
+                " asks for it, but the number of CUDA devices on this node is ", count, " (CUDA_VISIBLE_DEVICES ",
                 c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
                 "); a node runs at most one rank per device");
     at::globalContext().lazyInitDevice(at::kCUDA);
@@ -131,4 +132,8 @@ class CudaDevice final : public Device {
 
 extern "C" __attribute__((visibility("default"))) titan::comm::Device* titan_make_cuda_device(int local_index) {
   return new titan::comm::CudaDevice(local_index);
+}
+
+extern "C" __attribute__((visibility("default"))) void titan_expect_broken_groups() {
+  titan::comm::expect_broken_groups();
 }

@@ -4,11 +4,13 @@
 
 #include <array>
 #include <atomic>
+#include <functional>
 #include <mutex>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <vector>
 
+#include "worker/comm/at_once.h"
 #include "worker/comm/cuda/lost_peer.h"
 
 namespace titan::comm {
@@ -68,9 +70,13 @@ class NcclBackend : public c10d::Backend {
     timeout_ = timeout;
     for_each([timeout](c10d::Backend& group) { group.setTimeout(timeout); });
   }
+  // At the same time, as DeviceMesh::abort(). Once: axes that share connections come here each.
   void abort() override {
     expect_broken_groups();
-    for_each([](c10d::Backend& group) { group.abort(); });
+    if (aborted_.exchange(true)) return;
+    std::vector<std::function<void()>> calls;
+    for_each([&calls](c10d::Backend& group) { calls.emplace_back([&group] { group.abort(); }); });
+    at_once(calls);
   }
   void shutdown() override {
     for_each([](c10d::Backend& group) { group.shutdown(); });
@@ -135,6 +141,7 @@ class NcclBackend : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<std::chrono::milliseconds> timeout_;
   const c10::intrusive_ptr<c10d::Backend> collectives_;
+  std::atomic<bool> aborted_{false};
   bool opened_ = false;
   std::mutex mutex_;
   Ways ways_;  // Null until the first message; then they stay.

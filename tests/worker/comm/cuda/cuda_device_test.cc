@@ -2,11 +2,17 @@
 
 #include <ATen/ATen.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/util/Exception.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
+#include <future>
+#include <thread>
 
+#include "common/rank_protocol/launch.h"
 #include "worker/comm/device.h"
+#include "worker/comm/watchdog.h"
 
 namespace titan::comm {
 namespace {
@@ -32,6 +38,24 @@ TEST(CudaDeviceTest, SetsLibraryDefaults) {
   make_device("cuda", 0).IgnoreError();
   EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+}
+
+// What a rank calls that has failed reaches the library.
+TEST(CudaDeviceDeathTest, AFailedRankLeavesBeforeTheWatchdog) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  const auto leave = [] {
+    make_device("cuda", 0).IgnoreError();
+    hold_watchdogs();
+    std::promise<void> dies;
+    std::thread watchdog([&dies] {
+      dies.set_value();
+      C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+    });
+    dies.get_future().wait();
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The watchdog has had its chance.
+    std::_Exit(rank_protocol::kExitUserError);
+  };
+  EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "");
 }
 
 TEST(CudaDeviceTest, OtherNamesAreRefused) {

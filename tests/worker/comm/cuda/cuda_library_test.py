@@ -51,6 +51,7 @@ class CudaLibraryTest(unittest.TestCase):
     def test_every_symbol_is_bound(self):
         library = ctypes.CDLL(LIBRARY, mode=os.RTLD_NOW)
         self.assertTrue(library.titan_make_cuda_device)
+        self.assertTrue(library.titan_expect_broken_groups)
 
     def test_device_code(self):
         self.assertEqual(device_code(section(LIBRARY, ".nv_fatbin")), {("sm", 80), ("sm", 90), ("ptx", 90)})
