@@ -10,7 +10,14 @@ namespace titan::comm {
 c10::intrusive_ptr<c10d::Backend> make_gloo_backend(const BackendOptions& options) {
   auto gloo_options = c10d::ProcessGroupGloo::Options::create(options.timeout);
   gloo_options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname(options.host));
-  return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size, gloo_options);
+  try {
+    return c10::make_intrusive<c10d::ProcessGroupGloo>(options.store, options.rank, options.size, gloo_options);
+  } catch (const c10::Error& error) {
+    // A peer that is gone by now. LibTorch has made a plain error of what Gloo threw.
+    const std::string text = error.what_without_backtrace();
+    if (text.find("connectFullMesh failed") == std::string::npos) throw;
+    C10_THROW_ERROR(DistBackendError, text);
+  }
 }
 
 }  // namespace titan::comm

@@ -3,6 +3,7 @@
 #include <c10/core/impl/alloc_cpu.h>
 #include <gtest/gtest.h>
 
+#include <latch>
 #include <new>
 
 #include "tests/worker/comm/thread_ranks.h"
@@ -157,6 +158,70 @@ TEST(ErrorKindsTest, NoMemoryInsideACollectiveBetweenThreads) {
   } catch (const c10::DistBackendError& gone) {
     EXPECT_NE(describe(gone).find("rank 1 of the group has failed"), std::string::npos) << describe(gone);
   }
+}
+
+// What is left in the store of a rank that died after it had come: its address, at which nobody answers.
+TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
+  setenv("TORCH_FR_BUFFER_SIZE", "0", 1);  // As in run_ranks().
+  const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto device = make_cpu_device();
+  Ledger ledger;
+  const auto join = [&](int rank, std::chrono::milliseconds timeout) {
+    DeviceMesh(mesh, {Axis::kFsdp}, *device, ledger, {.rank = rank, .store = store, .timeout = timeout});
+  };
+  std::thread peer([&] { join(1, std::chrono::seconds(30)); });
+  join(0, std::chrono::seconds(30));
+  peer.join();
+  try {
+    join(0, std::chrono::milliseconds(500));
+    FAIL() << "rank 1 is gone";
+  } catch (const PeerLost& lost) {
+    EXPECT_NE(std::string(lost.what()).find("connectFullMesh failed"), std::string::npos) << lost.what();
+  }
+}
+
+// A device without peers whose groups' aborts end together or never, and then throw.
+class MeetingDevice : public Device {
+ public:
+  explicit MeetingDevice(std::latch& aborts) : aborts_(aborts) {}
+
+  at::Device torch_device() const override { return fake_->torch_device(); }
+  c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
+    return c10::make_intrusive<MeetingBackend>(options, aborts_);
+  }
+  Collectives collectives() const override { return fake_->collectives(); }
+  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { fake_->resize_storage(storage, bytes); }
+  int64_t peak_memory_bytes() const override { return 0; }
+  int64_t total_memory_bytes() const override { return 0; }
+
+ private:
+  class MeetingBackend : public c10d::Backend {
+   public:
+    MeetingBackend(const BackendOptions& options, std::latch& aborts)
+        : c10d::Backend(options.rank, options.size), aborts_(aborts) {}
+    void abort() override {
+      aborts_.arrive_and_wait();
+      throw std::runtime_error("no abort");
+    }
+
+   private:
+    std::latch& aborts_;
+  };
+
+  const std::unique_ptr<Device> fake_ = make_fake_device();
+  std::latch& aborts_;
+};
+
+TEST(ErrorKindsTest, GroupsAreAbortedAtTheSameTime) {
+  std::latch aborts(2);
+  MeetingDevice device(aborts);
+  Ledger ledger;
+  const mesh::Mesh mesh = mesh::Mesh::create({.tp = 2}, 4).value();
+  const DeviceMesh groups(mesh, {Axis::kFsdp, Axis::kTensor}, device, ledger,
+                          {.rank = 0, .store = c10::make_intrusive<c10d::HashStore>()});
+  groups.abort();
+  EXPECT_TRUE(aborts.try_wait());
 }
 
 TEST(ErrorKindsTest, AGroupWithoutPeersChecksShapesAndCanBeLeft) {
