@@ -1,5 +1,7 @@
 #include "worker/checkpoint/exchange.h"
 
+#include <c10/util/Exception.h>
+
 #include <algorithm>
 #include <exception>
 
@@ -12,15 +14,22 @@
 namespace titan::checkpoint {
 namespace {
 
-// The store's own errors are exceptions: a closed connection, mostly because rank 0 is gone.
+absl::Status store_failed(const char* store, const std::exception& error) {
+  const std::string what = error.what();
+  return absl::UnavailableError(absl::StrCat(store, " failed: ", what.substr(0, what.find('\n'))));
+}
+
+// The store's own errors are exceptions: a closed connection, mostly because rank 0 is gone, or (between threads) the
+// failure of another rank.
 template <typename Call>
 absl::Status guarded(Call&& call) {
   try {
     call();
     return absl::OkStatus();
+  } catch (const c10::DistNetworkError& error) {
+    return store_failed("the job's store on rank 0", error);
   } catch (const std::exception& error) {
-    const std::string what = error.what();
-    return absl::UnavailableError(absl::StrCat("the job's store on rank 0 failed: ", what.substr(0, what.find('\n'))));
+    return store_failed("the job's store", error);
   }
 }
 
