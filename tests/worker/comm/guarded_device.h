@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/comm/device.h"
+#include "tests/worker/comm/interposed_backend.h"
 
 // Collectives as an accelerator's streams allow them at worst. Between its issue and its wait() an operation may run at
 // any time: it may read its inputs at the very end and write its outputs at the very beginning. Here the outputs hold
@@ -80,80 +80,37 @@ class GuardedWork : public c10d::Work {
   bool waited_ = false;
 };
 
-class GuardedBackend : public c10d::Backend {
+class GuardedBackend : public InterposedBackend {
  public:
-  explicit GuardedBackend(c10::intrusive_ptr<c10d::Backend> inner)
-      : c10d::Backend(inner->getRank(), inner->getSize()), inner_(std::move(inner)) {}
-
-  c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
-                                           const c10d::BroadcastOptions& options) override {
-    std::vector<at::Tensor> result{tensors[0].clone()};
-    return guard("broadcast", inner_->broadcast(result, options), {}, tensors, result);
-  }
-  c10::intrusive_ptr<c10d::Work> allreduce(std::vector<at::Tensor>& tensors,
-                                           const c10d::AllreduceOptions& options) override {
-    std::vector<at::Tensor> result{tensors[0].clone()};
-    return guard("all_reduce", inner_->allreduce(result, options), {}, tensors, result);
-  }
-  c10::intrusive_ptr<c10d::Work> _allgather_base(at::Tensor& output, at::Tensor& input,
-                                                 const c10d::AllgatherOptions& options) override {
-    at::Tensor result = at::empty_like(output), given = input.clone();
-    return guard("all_gather", inner_->_allgather_base(result, given, options), {input}, {output}, {result});
-  }
-  c10::intrusive_ptr<c10d::Work> _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                                      const c10d::ReduceScatterOptions& options) override {
-    at::Tensor result = at::empty_like(output), given = input.clone();
-    return guard("reduce_scatter", inner_->_reduce_scatter_base(result, given, options), {input}, {output}, {result});
-  }
-  c10::intrusive_ptr<c10d::Work> alltoall_base(at::Tensor& output, at::Tensor& input,
-                                               std::vector<int64_t>& output_splits, std::vector<int64_t>& input_splits,
-                                               const c10d::AllToAllOptions& options) override {
-    at::Tensor result = at::empty_like(output), given = input.clone();
-    return guard("all_to_all", inner_->alltoall_base(result, given, output_splits, input_splits, options), {input},
-                 {output}, {result});
-  }
-  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
-    std::vector<at::Tensor> given{tensors[0].clone()};
-    return guard("send", inner_->send(given, destination, tag), tensors, {}, {});
-  }
-  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override {
-    std::vector<at::Tensor> result{at::empty_like(tensors[0])};
-    return guard("recv", inner_->recv(result, source, tag), {}, tensors, result);
-  }
-  c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override {
-    return inner_->barrier(options);
-  }
-  void setTimeout(std::chrono::milliseconds timeout) override { inner_->setTimeout(timeout); }
-  void abort() override { inner_->abort(); }
+  using InterposedBackend::InterposedBackend;
   const std::string getBackendName() const override { return "guarded"; }
 
- private:
-  static c10::intrusive_ptr<c10d::Work> guard(std::string what, c10::intrusive_ptr<c10d::Work> inner,
-                                              std::vector<at::Tensor> inputs, std::vector<at::Tensor> outputs,
-                                              std::vector<at::Tensor> results) {
-    return c10::make_intrusive<GuardedWork>(std::move(what), std::move(inner), std::move(inputs), std::move(outputs),
-                                            std::move(results));
+ protected:
+  // On copies: what the caller holds stays as it is until wait().
+  WorkPtr interpose(const InterposedCall& call) override {
+    if (call.inputs.empty() && call.outputs.empty()) return call.issue({}, {});
+    const Tensors results = copies(call.outputs);
+    WorkPtr work = call.issue(copies(call.inputs), results);
+    return c10::make_intrusive<GuardedWork>(call.operation, std::move(work), call.inputs, call.outputs, results);
   }
 
-  const c10::intrusive_ptr<c10d::Backend> inner_;
+ private:
+  static Tensors copies(const Tensors& tensors) {
+    Tensors all;
+    for (const at::Tensor& tensor : tensors) all.push_back(tensor.clone());
+    return all;
+  }
 };
 
 // A device whose groups are guarded. `inner`'s collectives are used as they are, as on an accelerator.
-class GuardedDevice : public comm::Device {
+class GuardedDevice : public ForwardingDevice {
  public:
-  explicit GuardedDevice(std::unique_ptr<comm::Device> inner) : inner_(std::move(inner)) {}
+  using ForwardingDevice::ForwardingDevice;
 
-  at::Device torch_device() const override { return inner_->torch_device(); }
   c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
     return c10::make_intrusive<GuardedBackend>(inner_->make_backend(options));
   }
   comm::Collectives collectives() const override { return comm::Collectives::kNative; }
-  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { inner_->resize_storage(storage, bytes); }
-  int64_t peak_memory_bytes() const override { return inner_->peak_memory_bytes(); }
-  int64_t total_memory_bytes() const override { return inner_->total_memory_bytes(); }
-
- private:
-  const std::unique_ptr<comm::Device> inner_;
 };
 
 }  // namespace titan::testing

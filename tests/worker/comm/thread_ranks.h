@@ -24,41 +24,61 @@ struct ThreadRank {
   std::unique_ptr<comm::DeviceMesh> mesh;
 };
 
-// How the threads of a test reach each other.
-enum class Via {
-  kMemory,  // The in-process backend: no sockets, no threads of its own.
-  kGloo,    // What real CPU ranks use.
+// All of them.
+inline std::set<mesh::Axis> every_axis() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
+
+// The device of one rank; those of a world can meet in the hub.
+using MakeDevice = std::function<std::unique_ptr<comm::Device>(int rank, const std::shared_ptr<comm::LocalHub>&)>;
+
+struct ThreadWorld {
+  mesh::Degrees degrees;
+  int size = 1;
+  std::set<mesh::Axis> axes = every_axis();
+  // In memory by default: no sockets, no threads of its own.
+  MakeDevice make_device = [](int, const std::shared_ptr<comm::LocalHub>& hub) { return comm::make_local_device(hub); };
+  c10::intrusive_ptr<c10d::Store> store;  // Null: the hub's.
+  std::chrono::milliseconds timeout = std::chrono::seconds(30);
 };
 
-// Runs `body` once for each rank of the mesh, all at the same time, and rethrows an exception: the cause rather than
-// the PeerLost that it brings to the other ranks.
-inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<mesh::Axis>& axes,
-                      const std::function<void(ThreadRank&)>& body, Via via = Via::kMemory) {
+// Runs `body` once for each rank of the world, all at the same time; returns what each of them threw. A rank that
+// throws a std::exception tells the hub while it is still there, as the rank program does; anything else ends it
+// without a word.
+inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
+                                                 const std::function<void(ThreadRank&)>& body) {
   // c10d's flight recorder is one map for the process, and part of it is not locked: threads that are ranks corrupt it.
   setenv("TORCH_FR_BUFFER_SIZE", "0", 1);
-  const mesh::Mesh mesh = mesh::Mesh::create(degrees, world).value();
-  auto hub = std::make_shared<comm::LocalHub>();
-  c10::intrusive_ptr<c10d::Store> store = hub->store();
-  if (via == Via::kGloo) store = c10::make_intrusive<c10d::HashStore>();
-  std::vector<std::exception_ptr> failures(world);
+  const mesh::Mesh mesh = mesh::Mesh::create(world.degrees, world.size).value();
+  const auto hub = std::make_shared<comm::LocalHub>();
+  const c10::intrusive_ptr<c10d::Store> store = world.store ? world.store : hub->store();
+  std::vector<std::exception_ptr> failures(world.size);
   std::vector<std::thread> threads;
-  for (int rank = 0; rank < world; ++rank) {
+  for (int rank = 0; rank < world.size; ++rank) {
     threads.emplace_back([&, rank] {
       at::set_num_threads(1);
       try {
         ThreadRank self;
         self.rank = rank;
-        self.device = via == Via::kGloo ? comm::make_cpu_device() : comm::make_local_device(hub);
-        self.mesh = std::make_unique<comm::DeviceMesh>(
-            mesh, axes, *self.device, self.ledger,
-            comm::DeviceMeshOptions{.rank = rank, .store = store, .timeout = std::chrono::seconds(30)});
-        body(self);
+        try {
+          self.device = world.make_device(rank, hub);
+          self.mesh = std::make_unique<comm::DeviceMesh>(
+              mesh, world.axes, *self.device, self.ledger,
+              comm::DeviceMeshOptions{.rank = rank, .store = store, .timeout = world.timeout});
+          body(self);
+        } catch (const std::exception& failure) {
+          hub->fail("rank " + std::to_string(rank) + " failed: " + comm::describe(failure));
+          throw;
+        }
       } catch (...) {
         failures[rank] = std::current_exception();
       }
     });
   }
   for (std::thread& thread : threads) thread.join();
+  return failures;
+}
+
+// Rethrows one, if there is any: the cause rather than the PeerLost that it brings to the other ranks.
+inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
   std::exception_ptr lost;
   for (const std::exception_ptr& failure : failures) {
     if (!failure) continue;
@@ -71,7 +91,21 @@ inline void run_ranks(const mesh::Degrees& degrees, int world, const std::set<me
   if (lost) std::rethrow_exception(lost);
 }
 
-// All of them.
-inline std::set<mesh::Axis> every_axis() { return {mesh::kAllAxes.begin(), mesh::kAllAxes.end()}; }
+// How the threads of a test reach each other.
+enum class Via {
+  kMemory,  // The in-process backend.
+  kGloo,    // What real CPU ranks use.
+};
+
+// run_world() and rethrow_cause().
+inline void run_ranks(const mesh::Degrees& degrees, int size, const std::set<mesh::Axis>& axes,
+                      const std::function<void(ThreadRank&)>& body, Via via = Via::kMemory) {
+  ThreadWorld world{.degrees = degrees, .size = size, .axes = axes};
+  if (via == Via::kGloo) {
+    world.make_device = [](int, const std::shared_ptr<comm::LocalHub>&) { return comm::make_cpu_device(); };
+    world.store = c10::make_intrusive<c10d::HashStore>();
+  }
+  rethrow_cause(run_world(world, body));
+}
 
 }  // namespace titan::testing

@@ -3,7 +3,8 @@
 
 #include <functional>
 
-#include "tests/worker/comm/device_ranks.h"
+#include "tests/worker/comm/interposed_backend.h"
+#include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/runtime/gpu_world.h"
 
 namespace titan::runtime {
@@ -200,25 +201,29 @@ TEST_F(GpuTest, MemoryIsSteady) {
 // gathers into freed storage, prefetch, reduction and the messages of a pipeline run on it with more than one rank.
 // (NCCL takes no two ranks on one device. What exchanges data inside a backward pass is left out: LibTorch runs all
 // backward passes of a device on one thread, which would wait for itself.)
-class SharedDevice final : public comm::Device {
+class SharedDevice final : public testing::ForwardingDevice {
  public:
   explicit SharedDevice(const std::shared_ptr<comm::LocalHub>& hub)
-      : device_(tested_device().value()), meeting_(comm::make_local_device(hub)) {}
+      : ForwardingDevice(tested_device().value()), meeting_(comm::make_local_device(hub)) {}
 
-  at::Device torch_device() const override { return device_->torch_device(); }
   c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
     return meeting_->make_backend(options);
   }
   comm::Collectives collectives() const override { return comm::Collectives::kNative; }
-  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { device_->resize_storage(storage, bytes); }
-  void synchronize() override { device_->synchronize(); }
-  int64_t peak_memory_bytes() const override { return device_->peak_memory_bytes(); }
-  int64_t total_memory_bytes() const override { return device_->total_memory_bytes(); }
-  bool draw(const comm::NormalBox& box, at::Tensor& out) override { return device_->draw(box, out); }
 
  private:
-  const std::unique_ptr<comm::Device> device_, meeting_;
+  const std::unique_ptr<comm::Device> meeting_;
 };
+
+// Runs `body` for every rank of a world on the shared device.
+void run_shared(const mesh::Degrees& degrees, int size, const std::function<void(testing::ThreadRank&)>& body) {
+  const auto shared = [](int, const std::shared_ptr<comm::LocalHub>& hub) {
+    return std::make_unique<SharedDevice>(hub);
+  };
+  testing::rethrow_cause(testing::run_world(
+      {.degrees = degrees, .size = size, .make_device = shared, .store = {}, .timeout = std::chrono::seconds(60)},
+      body));
+}
 
 // What `rank` of a world of threads trains, its rows of every step taken to the device.
 DeviceOutcome train_shared(const TrainingPlan& plan, testing::ThreadRank& self) {
@@ -267,9 +272,8 @@ TEST_F(GpuTest, ManyRanksOnOneDevice) {
     plan.sharding.reshard_after_forward = split.policy;
     plan.sharding.cpu_offload = split.offload;
     std::vector<DeviceOutcome> outcomes(split.world);
-    const auto shared = [](const std::shared_ptr<comm::LocalHub>& hub) { return std::make_unique<SharedDevice>(hub); };
-    testing::run_ranks_on(shared, split.degrees, split.world,
-                          [&](testing::ThreadRank& self) { outcomes[self.rank] = train_shared(plan, self); });
+    run_shared(split.degrees, split.world,
+               [&](testing::ThreadRank& self) { outcomes[self.rank] = train_shared(plan, self); });
     for (int rank = 0; rank < split.world; ++rank) {
       for (int step = 0; step < plan.steps; ++step) {
         EXPECT_NEAR(outcomes[rank].losses[step] / alone.losses[step], 1, 1e-9) << split.name << ", step " << step + 1;
@@ -307,10 +311,7 @@ TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
       const double alone = DeviceTraining(plan, tested_device().value()).evaluate();
       if (split.change) split.change(plan.parallel);
       std::vector<double> losses(2);
-      const auto shared = [](const std::shared_ptr<comm::LocalHub>& hub) {
-        return std::make_unique<SharedDevice>(hub);
-      };
-      testing::run_ranks_on(shared, split.degrees, 2, [&](testing::ThreadRank& self) {
+      run_shared(split.degrees, 2, [&](testing::ThreadRank& self) {
         const comm::DeviceMesh& mesh = *self.mesh;
         testing::RankModel model = testing::build_rank(plan, self);
         model.sharded->init_weights(7);

@@ -2,8 +2,8 @@
 // written to nor given back before wait(), and everything is waited for. Training through tests/worker/comm/
 // guarded_device.h, which fails otherwise, gives the numbers of one rank.
 #include "common/models/registry.h"
-#include "tests/worker/comm/device_ranks.h"
 #include "tests/worker/comm/guarded_device.h"
+#include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/runtime/training_world.h"
 
 namespace titan::runtime {
@@ -12,14 +12,15 @@ namespace {
 using testing::RankOutcome;
 using testing::TrainingPlan;
 
-std::unique_ptr<comm::Device> guarded(const std::shared_ptr<comm::LocalHub>& hub) {
+std::unique_ptr<comm::Device> guarded(int, const std::shared_ptr<comm::LocalHub>& hub) {
   return std::make_unique<testing::GuardedDevice>(comm::make_local_device(hub));
 }
 
 std::vector<RankOutcome> train_guarded(const TrainingPlan& plan, const mesh::Degrees& degrees, int world) {
   std::vector<RankOutcome> outcomes(world);
-  testing::run_ranks_on(guarded, degrees, world,
-                        [&](testing::ThreadRank& self) { outcomes[self.rank] = testing::train_rank(plan, self); });
+  const auto train = [&](testing::ThreadRank& self) { outcomes[self.rank] = testing::train_rank(plan, self); };
+  testing::rethrow_cause(
+      testing::run_world({.degrees = degrees, .size = world, .make_device = guarded, .store = {}}, train));
   return outcomes;
 }
 
