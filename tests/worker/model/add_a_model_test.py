@@ -6,9 +6,9 @@ import os
 import pathlib
 import re
 import shlex
+import shutil
 import subprocess
 import sys
-import tempfile
 import unittest
 import unittest.mock
 
@@ -31,9 +31,9 @@ def files_of_page():
 class AddAModelTest(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
-        cls.scratch = tempfile.TemporaryDirectory()
-        cls.addClassCleanup(cls.scratch.cleanup)
-        cls.folder = pathlib.Path(cls.scratch.name)
+        cls.folder = BUILD / "tests/add_a_model.scratch"  # Not a new name each time: the compiler's cache knows the files.
+        shutil.rmtree(cls.folder, ignore_errors=True)
+        cls.addClassCleanup(shutil.rmtree, cls.folder)
         commands = json.loads((BUILD / "compile_commands.json").read_text())
         cls.commands = {os.path.relpath(one["file"], SOURCE): one for one in commands}
         cls.files = files_of_page()
@@ -61,7 +61,13 @@ class AddAModelTest(unittest.TestCase):
         output = cls.folder / f"{len(list(cls.folder.glob('*.o')))}.o"
         words[words.index("-o") + 1] = str(output)
         words[words.index("-c") + 1] = str(source)
-        subprocess.run([words[0], f"-I{cls.folder}", *words[1:]], check=True, cwd=one["directory"])
+        first = next(i for i, word in enumerate(words) if word.startswith("-I"))  # After the compiler and what launches it.
+        words.insert(first, f"-I{cls.folder}")
+        cache = shutil.which("ccache")
+        if cache and not any(os.path.basename(word) == "ccache" for word in words):
+            words.insert(0, cache)
+        sloppiness = {"CCACHE_SLOPPINESS": "pch_defines,time_macros"}  # As the build's, for the precompiled header.
+        subprocess.run(words, check=True, cwd=one["directory"], env=os.environ | sloppiness)
         return str(output)
 
     @classmethod
