@@ -1,7 +1,6 @@
 """A job's life through a real controller, workers, shims and ranks, as a user sees it through titanctl."""
 
 import json
-import os
 import re
 import sys
 import tempfile
@@ -9,9 +8,11 @@ import unittest
 import urllib.request
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+for folder in ("testing", "numerics"):
+    sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
 from cluster import Cluster, wait_until
 from jobs import committed_steps, losses, metric_lines, tiny, wait_step
+from rank_runs import small_model
 
 
 class Lifecycle(unittest.TestCase):
@@ -129,10 +130,9 @@ class Lifecycle(unittest.TestCase):
 
     def test_balance_of_experts_on_the_prometheus_page(self):
         """Experts on two ranks of two machines: the page shows what the job's own metrics say of the whole step."""
-        library = Path(os.environ["TITAN_BIN"]).parent / "tests/libsmall_models.so"
+        model = [word for key, value in small_model("qwen3_moe").items() for word in ("--" + key, value)]
         job = self.submit(steps=5000, interval=5000, ranks_per_node=1, extra=[
-            "--experimental.custom_import", library, "--model.name", "small_qwen3_moe", "--model.flavor", "small",
-            "--parallelism.expert_parallel_degree", 2])
+            *model, "--parallelism.expert_parallel_degree", 2])
         gauge = re.compile('^titan_job_expert_max_over_mean_ratio{job="projects/default/jobs/%s"} (.+)$' % re.escape(job), re.MULTILINE)
         wait_until("a figure of the experts", lambda: gauge.search(self.page()))
         shown = float(gauge.search(self.page()).group(1))

@@ -15,15 +15,14 @@ from pathlib import Path
 
 from meshes import Mesh
 from random_meshes import DENSE_4D, EXPERTS_4D, ROWS, random_mesh
-from rank_runs import BIN, LocalRun, RankRun, Report
+from rank_runs import LocalRun, RankRun, Report, small_model
 
-MODELS = BIN.parent / "tests" / "libsmall_models.so"
 DENSE = ["llama3", "qwen3"]
 EXPERTS = ["qwen3_moe", "deepseek_v3", "llama4", "llama4_irope", "gpt_oss"]
 STEPS, PAIRS = 2, 3  # Of each run; of each chain.
 LIMIT, EXPERTS_LIMIT, FLOAT64_LIMIT = 1e-4, 1e-3, 1e-10
 SEEDED_CHAINS = 3
-COMMON = {"experimental.custom_import": MODELS, "training.seq_len": 64, "training.mixed_precision_param": "float32",
+COMMON = {"training.seq_len": 64, "training.mixed_precision_param": "float32",
           "lr_scheduler.warmup_steps": 2, "lr_scheduler.total_steps": 100, "activation_checkpoint.mode": "none",
           "metrics.enable_tensorboard": False, "checkpoint.enable": True, "checkpoint.last_save_model_only": False,
           "optimizer.lr": 3e-3}  # Large enough that weights and optimizer state show in the curve.
@@ -49,8 +48,7 @@ class Chain:
 
     def flags(self, steps, seed):
         kind = {"training.dtype": "float64"} if self.precise else {}
-        return {**COMMON, **kind, "model.name": f"small_{self.model}", "model.flavor": "small", "training.steps": steps,
-                "debug.seed": seed}
+        return {**COMMON, **kind, **small_model(self.model), "training.steps": steps, "debug.seed": seed}
 
     def one_rank(self):
         """The curve without interruption."""

@@ -8,6 +8,8 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
+sys.path.insert(0, os.path.join(os.environ["TITAN_SOURCE"], "tests", "numerics"))
+from rank_runs import small_model
 from titan_rank_test import CONFIG, RANK
 
 SHORT = ["--training.steps", "1", "--lr_scheduler.warmup_steps", "1", "--training.seq_len", "64", "--validation.no_enable",
@@ -16,16 +18,19 @@ SHORT = ["--training.steps", "1", "--lr_scheduler.warmup_steps", "1", "--trainin
 DEGREE = {"pp": "pipeline_parallel_degree", "dp": "data_parallel_replicate_degree", "fsdp": "data_parallel_shard_degree",
           "cp": "context_parallel_degree", "tp": "tensor_parallel_degree", "ep": "expert_parallel_degree",
           "etp": "expert_tensor_parallel_degree"}
-LIBRARY = os.path.join(os.path.dirname(os.environ["TITAN_BIN"]), "tests", "libsmall_models.so")
 
 
 def small(family):
-    """Another family, with few layers and experts (tests/numerics/small_models)."""
-    return ["--experimental.custom_import", LIBRARY, "--model.name", "small_" + family, "--model.flavor", "small",
-            "--debug.moe_force_load_balance"]
+    """Words for another family, with few layers and experts."""
+    return [word for key, value in small_model(family).items() for word in ("--" + key, str(value))]
 
 
-MOE = small("deepseek_v3")
+def balanced(family):
+    """A dry run knows no router's choice."""
+    return [*small(family), "--debug.moe_force_load_balance"]
+
+
+MOE = balanced("deepseek_v3")
 SCHEDULE = "--parallelism.pipeline_parallel_schedule"
 
 
@@ -93,9 +98,9 @@ class DryRun(unittest.TestCase):
                           ({"fsdp": 2, "tp": 2, "ep": 2, "etp": 2}, MOE),
                           ({"fsdp": 2, "cp": 2, "ep": 4}, MOE),
                           ({"pp": 2, "fsdp": 2, "ep": 2}, MOE + ["--training.local_batch_size", "4"]),
-                          ({"fsdp": 2, "tp": 2}, small("llama4")),
-                          ({"fsdp": 2, "tp": 2}, small("gpt_oss")),
-                          ({"fsdp": 2, "pp": 2}, small("qwen3") + ["--training.local_batch_size", "4"])])
+                          ({"fsdp": 2, "tp": 2}, balanced("llama4")),
+                          ({"fsdp": 2, "tp": 2}, balanced("gpt_oss")),
+                          ({"fsdp": 2, "pp": 2}, balanced("qwen3") + ["--training.local_batch_size", "4"])])
 
     # What `titanctl schedule show` estimates from a model's dimensions is what the dry run's layers leave behind.
     def test_activations_are_those_that_titanctl_estimates(self):

@@ -8,7 +8,7 @@ import tempfile
 import unittest
 
 sys.path.insert(0, os.path.dirname(__file__))
-from dry_run_test import LIBRARY, flags, world
+from dry_run_test import flags, small, world
 from titan_rank_test import CONFIG, RANK
 
 ROWS, TOKENS, STEPS = 4, 64, 3
@@ -16,7 +16,7 @@ TOP_K = 2  # tests/numerics/small_models/small_specs.h
 JOB = ["--training.steps", str(STEPS), "--lr_scheduler.warmup_steps", "1", "--training.seq_len", str(TOKENS),
        "--training.dtype", "float64", "--training.global_batch_size", str(ROWS), "--validation.no_enable",
        "--checkpoint.no_enable", "--metrics.no_enable_tensorboard", "--metrics.log_freq", "1",
-       "--resources.threads_per_rank", "1", "--experimental.custom_import", LIBRARY, "--model.flavor", "small"]
+       "--resources.threads_per_rank", "1"]
 
 
 class ExpertMetrics(unittest.TestCase):
@@ -25,7 +25,7 @@ class ExpertMetrics(unittest.TestCase):
         batch = ROWS // (mesh.get("dp", 1) * mesh.get("fsdp", 1))
         with tempfile.TemporaryDirectory() as folder:
             done = subprocess.run(
-                [RANK, "--config", CONFIG, *JOB, *flags(mesh), "--model.name", "small_" + family, "--job.dump_folder", folder,
+                [RANK, "--config", CONFIG, *JOB, *flags(mesh), *small(family), "--job.dump_folder", folder,
                  "--training.local_batch_size", str(batch), "--comm.mode", "local_tensor", "--resources.ranks", str(ranks), *extra],
                 capture_output=True, text=True, timeout=90)
             self.assertEqual(0, done.returncode, done.stderr)

@@ -7,20 +7,20 @@ only ranks know the sizes, so that there a rank may refuse what does not fit, by
 """
 
 import argparse
-import json
 import os
 import random
 import re
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
-BIN = Path(os.environ["TITAN_BIN"])
-ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
-SMALL_MODELS = BIN.parent / "tests" / "libsmall_models.so"
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "numerics"))
+from rank_runs import ASSETS, BIN, small_model, to_toml  # noqa: E402
+
 MODELS = [("llama3", "debugmodel"), ("llama4", "debugmodel"), ("llama4", "debugmodel_irope"), ("deepseek_v3", "debugmodel"),
           ("qwen3", "debugmodel"), ("qwen3", "debugmodel_moe"), ("gpt_oss", "debugmodel")]
-SMALL = {("llama4", "debugmodel_irope"): "small_llama4_irope", ("qwen3", "debugmodel_moe"): "small_qwen3_moe"}
+SMALL = {("llama4", "debugmodel_irope"): "llama4_irope", ("qwen3", "debugmodel_moe"): "qwen3_moe"}
 REAL_RANKS = 8
 BAD_CONFIG = 10  # rank_protocol::kExitBadConfig
 SCHEDULES = ["1F1B", "gpipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble", "DualPipeV", "1F2B",
@@ -91,14 +91,6 @@ def random_config(dice):
     return config
 
 
-def to_toml(config):
-    sections = {}
-    for key, value in config.items():
-        section, name = key.split(".")
-        sections.setdefault(section, []).append(f"{name} = {json.dumps(value)}")
-    return "".join(f"[{section}]\n" + "\n".join(lines) + "\n" for section, lines in sections.items())
-
-
 class Fuzz:
     def __init__(self, folder, seed, real):
         self.folder, self.seed, self.real_wanted = folder, seed, real
@@ -145,8 +137,7 @@ class Fuzz:
 
     def train(self, case, config):
         name, flavor = config["model.name"], config["model.flavor"]
-        small = config | {"model.name": SMALL.get((name, flavor), f"small_{name}"), "model.flavor": "small",
-                          "experimental.custom_import": str(SMALL_MODELS), "comm.mode": "local_tensor"}
+        small = config | small_model(SMALL.get((name, flavor), name)) | {"comm.mode": "local_tensor"}
         path = self.folder / f"{case}-small.toml"
         path.write_text(to_toml(small))
         done = self.run(BIN / "titan-rank", "--config", path)
