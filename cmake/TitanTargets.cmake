@@ -75,7 +75,7 @@ function(_titan_test_properties name label timeout serial)
     set(label fast)
   endif()
   if(NOT timeout)
-    set(timeout 60)
+    set(timeout 120)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
     "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1")

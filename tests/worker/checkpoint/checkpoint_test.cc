@@ -530,6 +530,7 @@ TEST_F(CheckpointTest, ARankThatNeverComesIsMissed) {
 
 // A process that is killed in the middle of a save must not keep the others for as long as a slow disk may take.
 TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
+  constexpr absl::Duration kSilence = absl::Seconds(4);  // 15 beats.
   std::promise<void> writing, dead;
   std::atomic<bool> slow{false};
   storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
@@ -542,7 +543,7 @@ TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   });
   Attempt::Options some = options(3);
   some.rank_files = [&](int rank) -> storage::Files* { return rank == 1 ? &disk : nullptr; };
-  some.peer_silence = absl::Milliseconds(600);
+  some.peer_silence = kSilence;
   Attempt job(std::move(some));
   ASSERT_TRUE(job.save(1).ok());
 
@@ -550,7 +551,7 @@ TEST_F(CheckpointTest, ADeadRankIsMissedWithinItsSilence) {
   slow = true;
   std::thread release([&] {
     writing.get_future().wait();
-    absl::SleepFor(absl::Milliseconds(1500));
+    absl::SleepFor(1.25 * kSilence);
     dead.set_value();
   });
   const absl::Status slow_save = job.save(2);

@@ -125,6 +125,9 @@ void train(const TrainingPlan& plan, ThreadRank& self, Doings& doings) {
   (void)testing::evaluate(plan, *self.mesh, model);
 }
 
+// Of ranks of which one hangs: far more than a healthy rank takes to its next operation on a busy machine.
+constexpr std::chrono::seconds kPatience{5};
+
 struct Outcome {
   std::vector<std::exception_ptr> failures;
   std::vector<std::map<std::string, int>> counts;
@@ -144,7 +147,7 @@ Outcome run(const Shape& shape, const Fault& fault) {
     };
   }
   const auto body = [&](ThreadRank& self) {
-    if (fault.manner == Manner::kHangs) self.mesh->set_timeout(std::chrono::milliseconds(500));
+    if (fault.manner == Manner::kHangs) self.mesh->set_timeout(kPatience);
     try {
       train(shape.plan, self, doings[self.rank]);
     } catch (...) {
@@ -168,13 +171,35 @@ int threads_of_this_process() {
   return count;
 }
 
+// A thread that was joined is still listed for a moment: waits until `holds` of the number, for 5 s at most.
+template <typename Predicate>
+int threads_once(const Predicate& holds) {
+  const auto deadline = Clock::now() + std::chrono::seconds(5);
+  int count = threads_of_this_process();
+  while (!holds(count) && Clock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    count = threads_of_this_process();
+  }
+  return count;
+}
+
+// When the number has not changed for 0.2 s.
+int settled_threads() {
+  int before = 0, looks = 0;
+  return threads_once([&](int count) {
+    looks = count == before ? looks + 1 : 0;
+    before = count;
+    return looks == 20;
+  });
+}
+
 constexpr const char* kManners[] = {" throws", " is gone", " hangs"};
 
 void expect_all_end(const Shape& shape, const Fault& fault) {
   SCOPED_TRACE("rank " + std::to_string(fault.rank) + kManners[static_cast<int>(fault.manner)] + " in " + fault.kind +
                ", number " + std::to_string(fault.number));
   const Outcome outcome = run(shape, fault);
-  EXPECT_LT(outcome.seconds, 10);  // The groups' timeout is 30.
+  EXPECT_LT(outcome.seconds, 20);  // The groups' timeout is 30.
   for (int rank = 0; rank < shape.world; ++rank) {
     ASSERT_TRUE(outcome.failures[rank]) << "rank " << rank << " noticed nothing";
     try {
@@ -208,7 +233,7 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   std::mt19937 random(seed);
   const Outcome healthy = run(shape, {});
   for (const auto& failure : healthy.failures) ASSERT_FALSE(failure);
-  const int threads = threads_of_this_process();
+  const int threads = settled_threads();
 
   int cases = 0;
   const auto strike = [&](int rank, const std::string& kind, Manner manner) {
@@ -230,7 +255,7 @@ TEST_P(FailureMatrixTest, EveryRankEndsWhereverOneFails) {
   const auto anywhere = [&] { return static_cast<int>(random() % shape.world); };
   for (int i = 0; i < 40; ++i) strike(anywhere(), "anything", i % 3 == 0 ? Manner::kVanishes : Manner::kThrows);
   for (int i = 0; i < 2; ++i) strike(anywhere(), "anything", Manner::kHangs);
-  EXPECT_EQ(threads_of_this_process(), threads);
+  EXPECT_LE(threads_once([&](int count) { return count <= threads; }), threads);
   std::printf("%d failures of %zu kinds\n", cases, seen.size());
 }
 

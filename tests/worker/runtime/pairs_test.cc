@@ -286,7 +286,7 @@ TEST(PairOverlapTest, HidesTheExchangesBehindTheOtherHalf) {
   ASSERT_GE(pairs, 4);
   const double hidden = pairs * (2 * ExchangingStage::kRounds - 1) * ExchangingStage::kTravel;
   double plain = 1e12, overlapped = 1e12;
-  for (int attempt = 1; attempt <= 5 && std::abs(plain - overlapped - hidden) > 0.05 * hidden; ++attempt) {
+  for (int attempt = 1; attempt <= 10 && std::abs(plain - overlapped - hidden) > 0.05 * hidden; ++attempt) {
     plain = std::min(plain, time_of_run(schedule, /*overlap=*/false, attempt));
     overlapped = std::min(overlapped, time_of_run(schedule, /*overlap=*/true, attempt));
   }

@@ -5,9 +5,9 @@ import json
 import math
 import os
 import re
+import resource
 import signal
 import socket
-import struct
 import subprocess
 import tempfile
 import time
@@ -15,7 +15,6 @@ import unittest
 
 RANK = os.path.join(os.environ["TITAN_BIN"], "titan-rank")
 CONFIG = os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_tiny.toml")
-CHECKPOINT_PHASE = 8  # rank_protocol::Phase::kCheckpoint
 SMALL = [
     "--training.seq_len", "64", "--training.local_batch_size", "1", "--training.steps", "12",
     "--lr_scheduler.warmup_steps", "2", "--metrics.log_freq", "1", "--metrics.no_enable_tensorboard",
@@ -56,7 +55,7 @@ class Ranks:
         if server:
             server.close()
 
-    def wait(self, seconds=60):
+    def wait(self, seconds=120):
         """Exit codes of all ranks; their output is kept in `outputs`."""
         self.outputs = []
         try:
@@ -70,11 +69,7 @@ class Ranks:
         for process in self.processes:
             if process.poll() is None:
                 process.kill()
-
-    def phase(self, rank):
-        """Of common/rank_protocol/beacon.h."""
-        with open(os.path.join(self.folder, "run", "rank-%d.beacon" % rank), "rb") as file:
-            return struct.unpack_from("=QIIqqI", file.read(64))[5]
+                process.wait()
 
     def events(self, rank, kind=None):
         path = os.path.join(self.folder, "run", "rank-%d.events.jsonl" % rank)
@@ -84,7 +79,7 @@ class Ranks:
             lines = [json.loads(line) for line in file if line.endswith("\n")]
         return [line for line in lines if kind in (None, line["kind"])]
 
-    def wait_for_step(self, step, seconds=40):
+    def wait_for_step(self, step, seconds=120):
         deadline = time.monotonic() + seconds
         while time.monotonic() < deadline:
             if any(event["step"] >= step for event in self.events(0, "step")):
@@ -147,8 +142,8 @@ class TitanRankTest(unittest.TestCase):
         ranks.wait_for_step(2)
         began = time.monotonic()
         ranks.processes[1].kill()
-        codes = ranks.wait(20)
-        self.assertLess(time.monotonic() - began, 3.0)
+        codes = ranks.wait()
+        self.assertLess(time.monotonic() - began, 15.0)  # Far below any timeout.
         self.assertEqual(codes, [12, -signal.SIGKILL], ranks.outputs[0])
         error = ranks.events(0, "error")[-1]
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
@@ -158,20 +153,16 @@ class TitanRankTest(unittest.TestCase):
         ranks = Ranks(self.folder("killed-saving"), 2, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                         "--checkpoint.interval", "1", "--checkpoint.async_mode", "disabled",
                                                         "--checkpoint.keep_latest_k", "2"])
+        self.addCleanup(ranks.kill)
         ranks.wait_for_step(2)
-        while True:  # Until rank 1 is caught in a save: rank 0 stays in its own.
-            ranks.processes[1].send_signal(signal.SIGSTOP)
-            until = time.monotonic() + 0.5
-            while ranks.phase(0) == CHECKPOINT_PHASE and time.monotonic() < until:
-                time.sleep(0.01)
-            if ranks.phase(0) == CHECKPOINT_PHASE:
-                break
-            ranks.processes[1].send_signal(signal.SIGCONT)
-            time.sleep(0.02)
+        # The kernel kills rank 1 where its next file outgrows this: amid its part of a checkpoint, which alone is large.
+        victim = ranks.processes[1].pid
+        resource.prlimit(victim, resource.RLIMIT_CORE, (0, 0))
+        resource.prlimit(victim, resource.RLIMIT_FSIZE, (1 << 17, 1 << 17))
+        ranks.processes[1].wait(60)
         began = time.monotonic()
-        ranks.processes[1].kill()
-        self.assertEqual(ranks.wait(60), [12, -signal.SIGKILL], ranks.outputs[0])
-        self.assertLess(time.monotonic() - began, 40)  # The silence that is allowed is 15 s.
+        self.assertEqual(ranks.wait(), [12, -signal.SIGXFSZ], ranks.outputs[0])
+        self.assertLess(time.monotonic() - began, 60)  # The silence that is allowed is 15 s; a rank's part may take 30 min.
         error = ranks.events(0, "error")[-1]
         self.assertEqual((error["class"], error["reason"]), ("peer", "PEER_LOST"))
         self.assertIn("rank 1 has shown no sign of life", error["message"])
@@ -245,7 +236,7 @@ class TitanRankTest(unittest.TestCase):
             "--parallelism.pipeline_parallel_degree", "2"])
         ranks.wait_for_step(2)
         ranks.processes[1].kill()
-        self.assertEqual(ranks.wait(20), [12, -signal.SIGKILL], ranks.outputs[0])
+        self.assertEqual(ranks.wait(), [12, -signal.SIGKILL], ranks.outputs[0])
         self.assertEqual(ranks.events(0, "error")[-1]["reason"], "PEER_LOST")
 
     def test_early_steps_and_offload_change_no_number(self):
@@ -353,7 +344,7 @@ class TitanRankTest(unittest.TestCase):
 
     def test_errors_have_their_own_exit_codes_and_name_the_cause(self):
         def run(words):
-            done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=30)
+            done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=90)
             return done.returncode, done.stderr
 
         code, text = run(["--bogus", "1"])

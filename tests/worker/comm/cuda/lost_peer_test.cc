@@ -2,12 +2,16 @@
 
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <fstream>
 #include <stdexcept>
+#include <string>
 #include <thread>
 
 #include "common/rank_protocol/launch.h"
@@ -21,6 +25,19 @@ void die_on_a_thread(Throw&& die) {
   report_lost_peers();
   report_lost_peers();  // Once more changes nothing.
   std::thread(std::forward<Throw>(die)).join();
+}
+
+// Waits until a thread of this process is in a sleep for a time; false when it is not within 20 s.
+bool falls_asleep(pid_t thread) {
+  const std::string path = "/proc/self/task/" + std::to_string(thread) + "/syscall";
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  while (std::chrono::steady_clock::now() < deadline) {
+    long call = -1;
+    std::ifstream(path) >> call;  // "running" while it is in none.
+    if (call == SYS_clock_nanosleep || call == SYS_nanosleep) return true;
+    std::this_thread::yield();
+  }
+  return false;
 }
 
 // Nobody is to blame but the peer, and the log has one line for it.
@@ -45,13 +62,13 @@ TEST(LostPeerDeathTest, OwnReasonComesFirst) {
   const auto leave = [] {
     report_lost_peers();
     expect_broken_groups();
-    std::atomic<bool> dies{false};
+    std::atomic<pid_t> dying{0};
     std::thread watchdog([&] {
-      dies = true;
+      dying = gettid();
       C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
     });
-    while (!dies) std::this_thread::yield();
-    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // The watchdog has had its chance.
+    while (dying == 0) std::this_thread::yield();
+    if (!falls_asleep(dying)) std::_Exit(rank_protocol::kExitInternal);
     std::_Exit(rank_protocol::kExitUserError);
   };
   EXPECT_EXIT(leave(), ::testing::ExitedWithCode(rank_protocol::kExitUserError), "^$");
