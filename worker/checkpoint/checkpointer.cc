@@ -532,6 +532,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
     if (verdict.ok()) verdict = merge(*shards, manifest);
     if (verdict.ok())
       verdict = storage::atomic_write(files_, storage::join_path(staging, kManifestName), to_text(manifest));
+    verdict = not_a_lost_rank(verdict);
   }
   TITAN_RETURN_IF_ERROR(verdict = conclude(save.topic + "/slices/verdict", verdict));
 
@@ -579,6 +580,7 @@ absl::Status Checkpointer::Impl::write_export(const Save& save, const std::strin
         return storage::atomic_write(files_, storage::join_path(path, kHfIndexName), hf_index(plan, all));
       });
     }
+    verdict = not_a_lost_rank(verdict);
     if (verdict.ok()) {
       emit(event::kCommitted, {{"step", save.step},
                                {"full", false},

@@ -39,6 +39,10 @@ int raise_fence(const RankJob& job) {
   if (absl::IsFailedPrecondition(raised)) {
     throw Failure(rank_protocol::kExitFenced, "FENCED", std::string(raised.message()));
   }
+  // No other rank takes part: a lock that somebody holds is not a lost rank.
+  if (absl::IsUnavailable(raised) || absl::IsDeadlineExceeded(raised)) {
+    throw Failure(rank_protocol::kExitStorage, "FENCE", std::string(raised.message()));
+  }
   check(raised, rank_protocol::kExitStorage, "FENCE");
   return attempt;
 }
