@@ -50,7 +50,8 @@ GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fq
 
 at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const at::Tensor x = through(seams.input, input);
-  const std::vector<at::Tensor> qkv = project(x, {&wq, &wk, &wv});
+  const std::vector<const Linear*> layers = {&wq, &wk, &wv};
+  const std::vector<at::Tensor> qkv = project ? project(x, layers) : project_each(x, layers);
   at::Tensor q = split_heads(qkv[0], options_.head_dim);  // [B, T, H, D]
   at::Tensor k = split_heads(qkv[1], options_.head_dim);
   const at::Tensor v = split_heads(qkv[2], options_.head_dim);

@@ -19,9 +19,9 @@ class SelfAttention {
   virtual ~SelfAttention() = default;
   virtual at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const = 0;  // [B, T, dim], same
 
-  Seams seams;                         // Around the whole sub-block.
-  Projections project = project_each;  // All first projections of the (gathered) input together.
-  AttentionCore core = attend;         // `parallel` replaces it for context parallelism.
+  Seams seams;                  // Around the whole sub-block.
+  Projections project;          // All first projections of the input together, while it is gathered. Empty: one by one.
+  AttentionCore core = attend;  // `parallel` replaces it for context parallelism.
 };
 
 // Queries of far tokens grow, so that attention over a long past stays sharp (arXiv 2501.19399):

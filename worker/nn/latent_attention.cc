@@ -4,12 +4,6 @@
 #include "worker/nn/attention.h"
 
 namespace titan::nn {
-namespace {
-
-// Whether `project` computes all projections at once, because it gathers their input meanwhile.
-bool overlaps(const Projections& project) { return project.target<decltype(&project_each)>() == nullptr; }
-
-}  // namespace
 
 LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn, const LatentAttentionOptions& options,
                                  std::shared_ptr<const Rope> rope)
@@ -35,7 +29,7 @@ at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchCon
   // torchtitan's. Where the gathering of x is overlapped, one call computes both first projections.
   const Linear& into_queries = wq ? *wq : *wq_a;
   at::Tensor q, latent;
-  if (overlaps(project)) {
+  if (project) {
     const std::vector<at::Tensor> both = project(x, {&into_queries, &*wkv_a});
     q = both[0], latent = both[1];
   } else {
