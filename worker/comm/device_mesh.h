@@ -33,7 +33,8 @@ class DeviceMesh {
   const Group& group(mesh::Axis axis) const;
 
   void set_timeout(std::chrono::milliseconds timeout) const;
-  // Breaks all connections, so that the other ranks notice at once.
+  // Breaks the connections, so that the other ranks notice at once. Gloo's cannot be broken: they last as long as the
+  // process.
   void abort() const;
 
  private:
