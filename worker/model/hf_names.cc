@@ -32,20 +32,28 @@ void add_experts(HfNames& names, const std::string& fqn, const std::string& hf) 
 
 nlohmann::json common_config(const models::ModelSpec& spec, const std::string& architecture,
                              const std::string& model_type) {
-  return {{"architectures", {architecture}},
-          {"model_type", model_type},
-          {"hidden_act", "silu"},
-          {"hidden_size", spec.dim},
-          {"num_hidden_layers", spec.n_layers},
-          {"num_attention_heads", spec.n_heads},
-          {"num_key_value_heads", spec.n_kv_heads},
-          {"head_dim", spec.head_dim},
-          {"vocab_size", spec.vocab_size},
-          {"max_position_embeddings", spec.max_seq_len},
-          {"rms_norm_eps", spec.norm_eps},
-          {"rope_theta", spec.rope_theta},
-          {"attention_bias", spec.attention_bias},
-          {"tie_word_embeddings", spec.tied_embeddings}};
+  nlohmann::json config = {{"architectures", {architecture}},
+                           {"model_type", model_type},
+                           {"hidden_act", "silu"},
+                           {"hidden_size", spec.dim},
+                           {"num_hidden_layers", spec.n_layers},
+                           {"num_attention_heads", spec.n_heads},
+                           {"num_key_value_heads", spec.n_kv_heads},
+                           {"head_dim", spec.head_dim},
+                           {"vocab_size", spec.vocab_size},
+                           {"max_position_embeddings", spec.max_seq_len},
+                           {"rms_norm_eps", spec.norm_eps},
+                           {"rope_theta", spec.rope_theta},
+                           {"attention_bias", spec.attention_bias},
+                           {"tie_word_embeddings", spec.tied_embeddings}};
+  if (spec.rope_scaling) {
+    config["rope_scaling"] = {{"rope_type", "llama3"},
+                              {"factor", spec.rope_scaling->factor},
+                              {"low_freq_factor", spec.rope_scaling->low_freq_factor},
+                              {"high_freq_factor", spec.rope_scaling->high_freq_factor},
+                              {"original_max_position_embeddings", spec.rope_scaling->original_seq_len}};
+  }
+  return config;
 }
 
 }  // namespace titan::model

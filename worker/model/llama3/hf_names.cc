@@ -20,13 +20,6 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   nlohmann::json config = common_config(spec, "LlamaForCausalLM", "llama");
   config["intermediate_size"] = spec.ffn_hidden;
   config["mlp_bias"] = false;
-  if (spec.rope_scaling) {
-    config["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", spec.rope_scaling->factor},
-                              {"low_freq_factor", spec.rope_scaling->low_freq_factor},
-                              {"high_freq_factor", spec.rope_scaling->high_freq_factor},
-                              {"original_max_position_embeddings", spec.rope_scaling->original_seq_len}};
-  }
   return config;
 }
 

@@ -44,13 +44,6 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
     config["layer_types"].push_back(spec.layer_chunk(layer) > 0 ? "chunked_attention" : "full_attention");
     if (spec.layer_has_experts(layer)) config["moe_layers"].push_back(layer);
   }
-  if (spec.rope_scaling) {
-    config["rope_scaling"] = {{"rope_type", "llama3"},
-                              {"factor", spec.rope_scaling->factor},
-                              {"low_freq_factor", spec.rope_scaling->low_freq_factor},
-                              {"high_freq_factor", spec.rope_scaling->high_freq_factor},
-                              {"original_max_position_embeddings", spec.rope_scaling->original_seq_len}};
-  }
   return config;
 }
 
