@@ -3,15 +3,14 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/nn/init.h"
-#include "worker/nn/random.h"
 #include "worker/parallel/activation_checkpoint.h"
+#include "worker/runtime/device_draw.h"
 
 namespace titan::runtime {
 
@@ -264,24 +263,11 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
 // Draws this rank's part where it lives: the same bits without a copy over the bus. False: the device cannot.
 static bool draw_on_device(const ShardedParameter& placed, uint64_t seed, comm::Device& device) {
   const nn::Parameter& parameter = *placed.parameter;
-  const bool cut = parameter.init.kind == nn::Init::Kind::kTruncatedNormal;
-  if (!cut && parameter.init.kind != nn::Init::Kind::kNormal) return false;
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const nn::CutNormal normal(parameter.init.std, cut ? parameter.init.lower : -kInfinity,
-                             cut ? parameter.init.upper : kInfinity);
+  const nn::Init::Kind kind = parameter.init.kind;
+  if (kind != nn::Init::Kind::kTruncatedNormal && kind != nn::Init::Kind::kNormal) return false;
   at::Tensor target = placed.value;
   at::Tensor drawn = at::empty(target.sizes(), target.options().dtype(at::kFloat));
-  const comm::NormalBox box{.key = nn::stream_key(seed, parameter.fqn),
-                            .std = normal.std,
-                            .lower = normal.lower,
-                            .upper = normal.upper,
-                            .below = normal.below,
-                            .above = normal.above,
-                            .inside = normal.inside,
-                            .shape = parameter.global_shape,
-                            .offset = placed.global_offset(),
-                            .box = target.sizes().vec()};
-  if (!device.draw(box, drawn)) return false;
+  if (!device.draw(normal_box(parameter, seed, placed.global_offset(), target.sizes().vec()), drawn)) return false;
   target.copy_(drawn);
   return true;
 }

@@ -7,8 +7,8 @@
 #include "tests/worker/runtime/gpu_world.h"
 #include "worker/nn/grouped_product.h"
 #include "worker/nn/init.h"
-#include "worker/nn/random.h"
 #include "worker/nn/rope.h"
+#include "worker/runtime/device_draw.h"
 
 namespace titan::runtime {
 namespace {
@@ -31,7 +31,6 @@ TEST_F(GpuDeviceTest, DrawsTheSameWeights) {
                        {{7, 33, 20}, {2, 5, 0}, {4, 28, 20}},
                        {{3, 4, 5, 6}, {1, 0, 2, 0}, {2, 4, 3, 6}},
                        {{5000, 4096}, {0, 0}, {5000, 4096}}};
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
   for (const bool cut : {true, false}) {
     for (const Box& one : boxes) {
       nn::Init init{nn::Init::Kind::kNormal, 0.02};
@@ -39,19 +38,8 @@ TEST_F(GpuDeviceTest, DrawsTheSameWeights) {
       nn::Parameter parameter{"layers.0.attention.wq.weight", one.shape, init};
       at::Tensor expected = at::empty(one.size);
       nn::fill_box(parameter, 11, one.offset, expected);
-      const nn::CutNormal normal(0.02, cut ? -0.06 : -kInfinity, cut ? 0.06 : kInfinity);
-      const comm::NormalBox box{.key = nn::stream_key(11, parameter.fqn),
-                                .std = normal.std,
-                                .lower = normal.lower,
-                                .upper = normal.upper,
-                                .below = normal.below,
-                                .above = normal.above,
-                                .inside = normal.inside,
-                                .shape = parameter.shape,
-                                .offset = one.offset,
-                                .box = one.size};
       at::Tensor drawn = at::empty(one.size, on_device());
-      ASSERT_TRUE(device_->draw(box, drawn));
+      ASSERT_TRUE(device_->draw(normal_box(parameter, 11, one.offset, one.size), drawn));
       const at::Tensor got = drawn.cpu();
       EXPECT_TRUE(got.equal(expected)) << at::IntArrayRef(one.size) << ", cut " << cut << ": "
                                        << got.ne(expected).sum().item<int64_t>() << " differ, at most by "
