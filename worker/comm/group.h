@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -20,11 +21,20 @@ class PeerLost : public std::runtime_error {
 // An exception's text for users: without LibTorch's C++ stack.
 std::string describe(const std::exception& error);
 
+// One call of a group, for messages: put into words only when it failed, since most never do.
+struct Call {
+  std::shared_ptr<const std::string> name;   // Of the group.
+  std::shared_ptr<const std::string> among;  // " among ranks 2, 3": who may be the one that is gone.
+  const char* operation = "";
+  int peer = -1;  // Global rank; -1: all ranks take part.
+};
+std::string words(const Call& call);
+
 // A collective in flight. Its tensors may be read after wait(); they are kept alive until then.
 class Pending {
  public:
   Pending() = default;
-  Pending(c10::intrusive_ptr<c10d::Work> work, std::string what, std::vector<at::Tensor> keep_alive);
+  Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive);
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
 
@@ -34,7 +44,7 @@ class Pending {
 
  private:
   c10::intrusive_ptr<c10d::Work> work_;
-  std::string what_;
+  Call call_;
   std::vector<at::Tensor> keep_alive_;
 };
 
@@ -45,7 +55,7 @@ class Group {
  public:
   Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend);
 
-  const std::string& name() const { return name_; }
+  const std::string& name() const { return *name_; }
   int rank() const { return rank_; }  // Index inside the group.
   int size() const { return static_cast<int>(ranks_.size()); }
   const std::vector<int>& ranks() const { return ranks_; }  // Global ranks in group order.
@@ -71,8 +81,12 @@ class Group {
   void abort() const;
 
  private:
-  std::string name_;
+  Call call(const char* operation) const { return {name_, among_, operation}; }
+  Call call(const char* operation, int peer) const { return {name_, among_, operation, ranks_.at(peer)}; }
+
+  std::shared_ptr<const std::string> name_;
   std::vector<int> ranks_;
+  std::shared_ptr<const std::string> among_;
   int rank_;
   c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
 };
