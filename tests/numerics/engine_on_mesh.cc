@@ -6,8 +6,8 @@
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/model/model.h"
 #include "worker/nn/loss.h"
-#include "worker/runtime/executor.h"
-#include "worker/runtime/sharded_model.h"
+#include "worker/runtime/engine/executor.h"
+#include "worker/runtime/engine/sharded_model.h"
 
 namespace titan::testing {
 

@@ -110,7 +110,7 @@ class IncludeDirection(unittest.TestCase):
         self.assertTrue(broken_direction("worker/model/qwen3/flavors.cc", "worker/model/families.h"))
         self.assertTrue(broken_direction("worker/nn/linear.cc", "worker/parallel/fsdp.h"))
         self.assertTrue(broken_direction("controller/cli/run.cc", "controller/reconcile/reconciler.h"))
-        self.assertFalse(broken_direction("worker/runtime/trainer.cc", "worker/nn/block.h"))
+        self.assertFalse(broken_direction("worker/runtime/step/trainer.cc", "worker/nn/block.h"))
 
 
 if __name__ == "__main__":

@@ -13,9 +13,9 @@
 #include <limits>
 #include <sstream>
 
-#include "worker/runtime/cpu_memory.h"
-#include "worker/runtime/dry_run.h"
+#include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
+#include "worker/runtime/memory/cpu_memory.h"
 #include "worker/runtime/rank_program.h"
 
 namespace titan::runtime {

@@ -14,8 +14,8 @@
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
 #include "worker/model/registry.h"
-#include "worker/runtime/failure_watch.h"
-#include "worker/runtime/parallel_setup.h"
+#include "worker/runtime/failure/failure_watch.h"
+#include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
 

@@ -3,10 +3,10 @@
 #include <memory>
 
 #include "worker/comm/local_backend.h"
-#include "worker/runtime/failure.h"
+#include "worker/runtime/failure/failure.h"
 #include "worker/runtime/options.h"
-#include "worker/runtime/rank_context.h"
-#include "worker/runtime/trainer.h"
+#include "worker/runtime/step/rank_context.h"
+#include "worker/runtime/step/trainer.h"
 
 namespace titan::runtime {
 

@@ -13,8 +13,8 @@
 #include "worker/optim/grad_norm.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/expert_balance.h"
-#include "worker/runtime/executor.h"
-#include "worker/runtime/parallel_setup.h"
+#include "worker/runtime/engine/executor.h"
+#include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::testing {
 namespace {

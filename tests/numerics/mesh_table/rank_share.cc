@@ -8,7 +8,7 @@
 #include "absl/strings/match.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
-#include "worker/runtime/parallel_setup.h"
+#include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::testing {
 

@@ -1,4 +1,4 @@
-#include "worker/runtime/cpu_memory.h"
+#include "worker/runtime/memory/cpu_memory.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,5 @@
 // The executor alone: stages whose work is a wait of a known length.
-#include "worker/runtime/executor.h"
+#include "worker/runtime/engine/executor.h"
 
 #include <gtest/gtest.h>
 

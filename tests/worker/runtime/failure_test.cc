@@ -1,5 +1,5 @@
 // Whose fault a failure is, and how the ranks of an attempt learn of each other's.
-#include "worker/runtime/failure.h"
+#include "worker/runtime/failure/failure.h"
 
 #include <c10/core/impl/alloc_cpu.h>
 #include <gtest/gtest.h>
@@ -14,7 +14,7 @@
 
 #include "worker/comm/group.h"
 #include "worker/comm/store.h"
-#include "worker/runtime/failure_watch.h"
+#include "worker/runtime/failure/failure_watch.h"
 
 namespace titan::runtime {
 namespace {

@@ -8,7 +8,7 @@
 #include "worker/nn/grouped_product.h"
 #include "worker/nn/init.h"
 #include "worker/nn/rope.h"
-#include "worker/runtime/device_draw.h"
+#include "worker/runtime/engine/device_draw.h"
 
 namespace titan::runtime {
 namespace {

@@ -8,7 +8,7 @@
 #include "worker/comm/fake_backend.h"
 #include "worker/comm/local_store.h"
 #include "worker/nn/meta_kernels.h"
-#include "worker/runtime/meta_memory.h"
+#include "worker/runtime/dry_run/meta_memory.h"
 
 namespace titan::runtime {
 namespace {

@@ -1,5 +1,5 @@
 // The two halves of a pair: what overlap gains, that all ranks keep one order, and how a half that fails ends.
-#include "worker/runtime/pairs.h"
+#include "worker/runtime/engine/pairs.h"
 
 #include <c10/core/impl/FakeGuardImpl.h>
 #include <gtest/gtest.h>

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/worker/runtime/training_world.h"
 #include "worker/model/decoder/decoder.h"
-#include "worker/runtime/stage.h"
+#include "worker/runtime/engine/stage.h"
 
 namespace titan::runtime {
 namespace {

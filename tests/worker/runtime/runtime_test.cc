@@ -10,11 +10,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/worker/comm/thread_ranks.h"
-#include "worker/runtime/batch_plan.h"
-#include "worker/runtime/failure.h"
+#include "worker/runtime/failure/failure.h"
 #include "worker/runtime/options.h"
-#include "worker/runtime/reporter.h"
-#include "worker/runtime/step_report.h"
+#include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/reporter.h"
+#include "worker/runtime/step/step_report.h"
 
 namespace titan::runtime {
 namespace {

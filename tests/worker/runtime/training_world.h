@@ -17,8 +17,8 @@
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/parallel/context.h"
-#include "worker/runtime/executor.h"
-#include "worker/runtime/sharded_model.h"
+#include "worker/runtime/engine/executor.h"
+#include "worker/runtime/engine/sharded_model.h"
 
 namespace titan::testing {
 

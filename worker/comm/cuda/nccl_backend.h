@@ -10,8 +10,8 @@ namespace titan::comm {
 // when its receive has begun. So a communicator that carries messages both ways can stop for ever: two ranks that send
 // to each other first, both with a receive queued behind. Here every ordered pair (sender, receiver) has a communicator
 // of its own: on it the sender only sends and the receiver only receives, in one order (the receiver asks in the order
-// in which the sender sends: runtime/transfers.h), so that a message waits for nothing but earlier messages of its own
-// way.
+// in which the sender sends: runtime/engine/transfers.h), so that a message waits for nothing but earlier messages of
+// its own way.
 //
 // A communicator's first use blocks the host until the other rank comes. Left to the first message that could be
 // circular too (a rank that asks early for a gradient, whose sender waits for the activation), so the first message of

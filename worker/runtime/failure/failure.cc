@@ -1,0 +1,71 @@
+#include "worker/runtime/failure/failure.h"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "worker/comm/group.h"
+
+namespace titan::runtime {
+
+using namespace rank_protocol;  // Exit codes.
+
+const char* Failure::error_class() const {
+  switch (exit_code_) {
+    case kExitUsage:
+    case kExitBadConfig:
+    case kExitUserError:
+      return "user";
+    case kExitPeerLost:
+      return "peer";
+    case kExitFenced:
+      return "fenced";
+    default:
+      return "infra";
+  }
+}
+
+void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
+  if (status.ok()) return;
+  const std::string message(status.message());
+  switch (status.code()) {
+    case absl::StatusCode::kFailedPrecondition:
+      if (absl::StrContains(message, "fenced")) throw Failure(kExitFenced, "FENCED", message);
+      break;
+    case absl::StatusCode::kResourceExhausted:
+      throw Failure(kExitStorage, "DISK_FULL", message);
+    case absl::StatusCode::kUnavailable:
+    case absl::StatusCode::kDeadlineExceeded:
+      throw Failure(kExitPeerLost, "PEER_LOST", message);
+    default:
+      break;
+  }
+  throw Failure(exit_code, reason, message);
+}
+
+Failure current_failure() {
+  try {
+    throw;
+  } catch (const Failure& failure) {
+    return failure;
+  } catch (const comm::PeerLost& lost) {
+    return {kExitPeerLost, "PEER_LOST", lost.what()};
+  } catch (const c10::DistError& error) {
+    return {kExitPeerLost, "PEER_LOST", comm::describe(error)};
+  } catch (const c10::OutOfMemoryError& error) {
+    return {kExitOutOfMemory, "OUT_OF_MEMORY", comm::describe(error)};
+  } catch (const std::bad_alloc&) {
+    return {kExitOutOfMemory, "OUT_OF_MEMORY", "the process ran out of memory"};
+  } catch (const std::exception& error) {
+    const std::string message = comm::describe(error);
+    // LibTorch's CPU allocator reports a failed allocation as a plain error.
+    if (absl::StrContains(message, "can't allocate memory")) return {kExitOutOfMemory, "OUT_OF_MEMORY", message};
+    return Failure(kExitInternal, "INTERNAL", message).with_details(error.what());
+  } catch (...) {
+    return {kExitInternal, "INTERNAL", "an exception of unknown type"};
+  }
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,187 @@
+#include "worker/runtime/failure/failure_watch.h"
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <system_error>
+#include <thread>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/sync/sync.h"
+
+namespace titan::runtime {
+namespace {
+
+using SteadyClock = std::chrono::steady_clock;
+
+constexpr char kReason[] = "failure/reason";
+constexpr char kReaders[] = "failure/readers";
+constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
+constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
+constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
+constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
+
+// False when the process can have no more threads.
+bool run_detached(std::function<void()> call) {
+  try {
+    std::thread(std::move(call)).detach();
+    return true;
+  } catch (const std::system_error&) {
+    return false;
+  }
+}
+
+// Waits for the reason of the first rank to fail. Rank 0 is no reader to wait for: the store is its own.
+std::string read_reason(c10d::Store& store, int rank) {
+  while (true) {
+    try {
+      store.wait({kReason}, kOneWait);
+      const std::string reason = store.get_to_str(kReason);
+      if (rank != 0) store.add(kReaders, 1);
+      return reason;
+    } catch (const c10::DistStoreError&) {
+      try {
+        store.check({kReason});  // Nothing yet, then.
+      } catch (const std::exception&) {
+        return "rank 0: its store is gone";
+      }
+    } catch (const std::exception&) {
+      return "rank 0: its store is gone";
+    }
+  }
+}
+
+// The store ends with rank 0: it stays until the others have read, or a moment, since some of them may be gone.
+void let_others_read(c10d::Store& store, int others) {
+  const auto deadline = SteadyClock::now() + kReaderPatience;
+  while (store.add(kReaders, 0) < others && SteadyClock::now() < deadline) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// Whether a failure after this rank's connections were broken may come of that: numbers and kernels were cut short.
+// What the first rank ran into as well (a mistake in the configuration, say) is this rank's own.
+bool may_follow(const Failure& own, const std::string& first) {
+  const bool same = absl::StrContains(first, absl::StrCat(": ", own.reason(), ": "));
+  return !same && (own.exit_code() == rank_protocol::kExitInternal || own.reason() == "NONFINITE_LOSS");
+}
+
+}  // namespace
+
+struct FailureWatch::State : std::enable_shared_from_this<State> {
+  explicit State(Setup all) : setup(std::move(all)) {}
+
+  const Setup setup;
+  sync::Mutex mutex;
+  sync::Condition changed;
+  bool over TITAN_GUARDED_BY(mutex) = false;                 // Nobody watches any more.
+  bool breaking TITAN_GUARDED_BY(mutex) = false;             // break_connections() has been called,
+  bool broken TITAN_GUARDED_BY(mutex) = false;               // and has returned:
+  bool cut TITAN_GUARDED_BY(mutex) = false;                  // something was there to break.
+  std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
+  bool told TITAN_GUARDED_BY(mutex) = false;  // This rank's failure is in the store, or another's was there.
+  bool read TITAN_GUARDED_BY(mutex) = false;  // The store may go.
+
+  void watch();
+  void start_breaking();
+  void tell(const std::string& reason);
+  void set(bool& flag);
+  void wait_for(const bool& flag, std::chrono::milliseconds limit);
+};
+
+FailureWatch::FailureWatch(Setup setup) : state_(std::make_shared<State>(std::move(setup))) {
+  std::thread([state = state_] { state->watch(); }).detach();
+}
+
+FailureWatch::~FailureWatch() { state_->set(state_->over); }
+
+void FailureWatch::State::set(bool& flag) {
+  sync::Lock lock(mutex);
+  flag = true;
+  changed.notify_all();
+}
+
+// Call with the lock held.
+void FailureWatch::State::wait_for(const bool& flag, std::chrono::milliseconds limit) {
+  const auto deadline = SteadyClock::now() + limit;
+  while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
+}
+
+// Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
+void FailureWatch::State::start_breaking() {
+  breaking = true;
+  const bool started = run_detached([self = shared_from_this()] {
+    bool cut = true;  // Half of it is enough to harm what is in flight.
+    try {
+      cut = self->setup.break_connections();
+    } catch (...) {
+    }
+    sync::Lock lock(self->mutex);
+    self->cut = cut;
+    self->broken = true;
+    self->changed.notify_all();
+  });
+  if (!started) broken = true;
+}
+
+void FailureWatch::State::watch() {
+  std::string reason;
+  try {
+    // A connection of its own: calls to a store wait for each other.
+    reason = read_reason(*setup.store->clone(), setup.rank);
+  } catch (const std::exception&) {
+    return;  // No connection: the rendezvous itself will say why.
+  }
+  sync::Lock lock(mutex);
+  if (over) return;
+  first = reason;
+  start_breaking();
+  wait_for(over, setup.patience);
+  if (over) return;
+  setup.leave(
+      Failure(rank_protocol::kExitPeerLost, "PEER_LOST", absl::StrCat("the attempt has failed, first ", reason)));
+}
+
+// Writes this rank's reason unless another was first.
+void FailureWatch::State::tell(const std::string& reason) {
+  try {
+    c10d::Store& store = *setup.store;  // Connected: to a store that is gone a new connection would be tried for long.
+    const std::vector<uint8_t> mine(reason.begin(), reason.end());
+    const std::vector<uint8_t> written = store.compareSet(kReason, std::vector<uint8_t>(), mine);
+    if (written != mine) {
+      sync::Lock lock(mutex);
+      first = std::string(written.begin(), written.end());
+    }
+    set(told);
+    if (setup.rank == 0) let_others_read(store, setup.world - 1);
+  } catch (const std::exception&) {
+    // The store is gone, and rank 0 with it: there is nobody to tell.
+  }
+  set(told);
+  set(read);
+}
+
+Failure FailureWatch::failed(const Failure& own) {
+  State& state = *state_;
+  if (state.setup.expect_broken) state.setup.expect_broken();
+  const std::string reason = absl::StrCat("rank ", state.setup.rank, ": ", own.reason(), ": ", own.what());
+  const bool telling = run_detached([shared = state_, reason] { shared->tell(reason); });
+  sync::Lock lock(state.mutex);
+  state.over = true;  // Whoever would end this process need not.
+  state.changed.notify_all();
+  const bool by_other = state.breaking;
+  if (telling) state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
+  if (!by_other) state.start_breaking();
+  state.wait_for(state.broken, kBreakPatience);
+  const bool was_cut = by_other && (state.cut || !state.broken);
+  if (telling && state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
+  if (!state.first) return own;
+  const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
+  if (!by_peer && !(was_cut && may_follow(own, *state.first))) return own;
+  return {rank_protocol::kExitPeerLost, "PEER_LOST",
+          absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ",
+                       *state.first)};
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,63 @@
+#include "worker/runtime/step/data_setup.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/data/datasets.h"
+#include "worker/model/registry.h"
+
+namespace titan::runtime {
+namespace {
+
+// A token beyond the embedding would fail in the middle of a step.
+absl::Status check_vocabulary(const config::Model& model, const data::Loader& loader) {
+  TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(model.name, model.flavor));
+  if (loader.max_token_id() < spec.vocab_size) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("model.hf_assets_path: the tokenizer in ", model.hf_assets_path,
+                                                 " has tokens up to ", loader.max_token_id(), ", but ", model.name, " ",
+                                                 model.flavor, " has a vocabulary of ", spec.vocab_size));
+}
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
+                                                   const std::string& dataset,
+                                                   const std::optional<std::string>& dataset_path,
+                                                   const config::DataLoader& settings, data::LoaderOptions options) {
+  absl::StatusOr<std::vector<std::string>> files = data::dataset_files(dataset, dataset_path.value_or(""));
+  if (!files.ok()) return annotate(files.status(), absl::StrCat(section, ".dataset"));
+  options.files = *std::move(files);
+  // Of a finite pass all ranks have to see the same number of batches, which chunks of documents do not give.
+  const bool per_rank = settings.order == "per_rank" && options.loop;
+  options.order = per_rank ? data::Order::kPerRank : data::Order::kGlobal;
+  options.max_bad_lines = settings.max_bad_lines;
+  options.prefetch = settings.prefetch;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data::Loader> loader, data::open_loader(options));
+  TITAN_RETURN_IF_ERROR(check_vocabulary(model, *loader));
+  return loader;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config::JobConfig& config,
+                                                                   const DataShare& share) {
+  const config::Training& training = config.training;
+  return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader,
+              {.tokenizer_folder = config.model.hf_assets_path,
+               .batch = share.local_batch,
+               .seq_len = training.seq_len,
+               .dp_rank = share.dp_rank,
+               .dp_size = share.dp_size,
+               .loop = true});
+}
+
+absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
+                                                                     const DataShare& share) {
+  const config::Validation& validation = config.validation;
+  return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader,
+              {.tokenizer_folder = config.model.hf_assets_path,
+               .batch = share.local_batch,
+               .seq_len = validation.seq_len,
+               .dp_rank = share.dp_rank,
+               .dp_size = share.dp_size,
+               .loop = validation.steps > 0});
+}
+
+}  // namespace titan::runtime

@@ -1,0 +1,121 @@
+#include "worker/runtime/step/parallel_setup.h"
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/mesh.h"
+#include "common/status/status.h"
+#include "worker/parallel/precision.h"
+
+namespace titan::runtime {
+
+using mesh::Axis;
+
+absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world) {
+  return mesh::Mesh::create(config::degrees_of(parallelism), world);
+}
+
+std::set<Axis> axes_of(const mesh::Mesh& mesh) {
+  std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
+                         Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
+  if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
+  return axes;
+}
+
+absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
+                                         int64_t seq_len, const comm::DeviceMesh& mesh) {
+  TITAN_ASSIGN_OR_RETURN(model::Model model,
+                         model::build(spec, {.seq_len = config.training.seq_len, .longest_row = seq_len}));
+  const mesh::Mesh& shape = mesh.mesh();
+  const config::Parallelism& parallelism = config.parallelism;
+  model::ParallelOptions options;
+  options.mesh = &mesh;
+  options.sequence_parallel = parallelism.enable_sequence_parallel;
+  options.loss_parallel = !parallelism.disable_loss_parallel;
+  options.async_tensor_parallel = parallelism.enable_async_tensor_parallel;
+  options.rotate_method = parallelism.context_parallel_rotate_method;
+  options.balance_context = parallelism.context_parallel_load_balancer == "headtail";
+  options.force_load_balance = config.debug.moe_force_load_balance;
+  if (model.parallelize) {
+    TITAN_RETURN_IF_ERROR(model.parallelize(model, options));
+  } else if (shape.size(Axis::kTensor) * shape.size(Axis::kContext) * shape.size(Axis::kExpert) > 1) {
+    return absl::UnimplementedError(absl::StrCat("model.name: ", spec.name,
+                                                 " has no tensor, context or expert parallelism; set their degrees "
+                                                 "in [parallelism] to 1"));
+  }
+  return model;
+}
+
+namespace {
+
+// One rank of each pipeline stage; the pipeline is the outermost axis.
+bool draws(const comm::DeviceMesh& mesh) {
+  const mesh::Mesh& shape = mesh.mesh();
+  return mesh.rank() % (shape.size(Axis::kWorld) / shape.size(Axis::kPipeline)) == 0;
+}
+
+// memory_budget_pareto/layers.3.svg and so on. A picture that cannot be written stops no training.
+auto draw_choices_into(const std::string& dump_folder) {
+  return [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
+             const std::string& block, const std::vector<parallel::KeepChoice>& choices,
+             const parallel::KeepChoice& chosen) {
+    std::error_code ignored;
+    std::filesystem::create_directories(folder, ignored);
+    std::ofstream(folder / (block + ".svg")) << parallel::draw_choices(block, choices, chosen);
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                 const pipeline::Plan& plan, const comm::DeviceMesh& mesh) {
+  ShardingOptions options;
+  const config::Training& training = config.training;
+  TITAN_ASSIGN_OR_RETURN(options.precision, parallel::make_precision(training.dtype, training.mixed_precision_param,
+                                                                     training.mixed_precision_reduce));
+  options.reshard_after_forward = config.parallelism.fsdp_reshard_after_forward;
+  const config::ActivationCheckpoint& ac = config.activation_checkpoint;
+  options.ac.mode = ac.mode;
+  options.ac.selective_ac_option = ac.selective_ac_option;
+  options.ac.per_op_sac_force_recompute_mm_shapes_by_fqns = ac.per_op_sac_force_recompute_mm_shapes_by_fqns;
+  options.ac.memory_budget = ac.memory_budget;
+  if (ac.visualize_memory_budget_pareto && draws(mesh)) options.ac.planned = draw_choices_into(config.job.dump_folder);
+  options.cpu_offload = training.enable_cpu_offload;
+  options.early_step = config.optimizer.early_step_in_backward;
+  if (plan.schedule.ranks == 1) return options;
+  options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
+  options.pipeline->dim = spec.dim;
+  if (config.parallelism.enable_sequence_parallel) {
+    options.pipeline->sequence_ranks = mesh.mesh().size(Axis::kTensor);
+  }
+  return options;
+}
+
+MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
+                                     const comm::DeviceMesh& mesh, at::Device device) {
+  const config::Parallelism& parallelism = config.parallelism;
+  MicrobatchOptions options;
+  options.device = device;
+  if (parallelism.pipeline_parallel_degree > 1) options.rows = parallelism.pipeline_parallel_microbatch_size;
+  if (parallelism.context_parallel_degree > 1) {
+    options.context = {.group = &mesh.group(Axis::kContext),
+                       .balance = parallelism.context_parallel_load_balancer == "headtail",
+                       .rotate = parallelism.context_parallel_rotate_method};
+  }
+  if (spec.mask == models::Mask::kBlockCausal) options.document_end = spec.eos_id;
+  return options;
+}
+
+bool overlaps_pairs(const config::JobConfig& config) {
+  const config::Parallelism& parallelism = config.parallelism;
+  return parallelism.pipeline_parallel_expert_parallel_overlap && parallelism.pipeline_parallel_degree > 1 &&
+         parallelism.expert_parallel_degree > 1 && parallelism.fsdp_reshard_after_forward != "always";
+}
+
+bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh) {
+  const mesh::Coordinate place = mesh.mesh().coordinate(mesh.rank());
+  return place.tp == 0 && place.pp == schedule.rank_of(schedule.stages - 1);
+}
+
+}  // namespace titan::runtime

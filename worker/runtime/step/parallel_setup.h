@@ -1,0 +1,43 @@
+#pragma once
+
+#include <set>
+
+#include "absl/status/statusor.h"
+#include "common/config/job_config.h"
+#include "common/models/model_spec.h"
+#include "common/pipeline/plan.h"
+#include "worker/comm/device_mesh.h"
+#include "worker/model/model.h"
+#include "worker/runtime/engine/sharded_model.h"
+#include "worker/runtime/step/microbatches.h"
+
+// From the configuration's keys to what the parts of a rank want to know about the mesh.
+namespace titan::runtime {
+
+// The degrees of the [parallelism] section, resolved for a world.
+absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
+
+// The axes that ranks of such a mesh talk over.
+std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh);
+
+// Builds the model and splits it over the mesh, all but FSDP and the pipeline. `seq_len`: longest row that it sees.
+// Errors: what the model cannot do.
+absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
+                                         int64_t seq_len, const comm::DeviceMesh& mesh);
+
+// Errors: unknown data types.
+absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                 const pipeline::Plan& plan, const comm::DeviceMesh& mesh);
+
+MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
+                                     const comm::DeviceMesh& mesh, at::Device device);
+
+// Whether a forward and a backward pass that the schedule pairs run side by side: with experts on several ranks, whose
+// exchanges one hides behind the other, and weights that stay gathered.
+bool overlaps_pairs(const config::JobConfig& config);
+
+// Whether this rank's loss and tokens count: the ranks of a tensor group have the same ones, and only the last stage
+// of a pipeline has a loss.
+bool reports_loss(const pipeline::Schedule& schedule, const comm::DeviceMesh& mesh);
+
+}  // namespace titan::runtime

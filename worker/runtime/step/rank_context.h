@@ -1,0 +1,37 @@
+#pragma once
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <string>
+
+#include "common/config/job_config.h"
+#include "worker/comm/device_mesh.h"
+#include "worker/runtime/step/reporter.h"
+
+namespace titan::runtime {
+
+// Everything of one rank; nothing is global, so that several ranks can live in one process.
+struct RankContext {
+  config::JobConfig config;  // Resolved.
+  std::string job_uid;
+  int attempt = 1;
+  int rank = 0;
+  int world = 1;
+  int local_rank = 0;
+  std::string host = "127.0.0.1";  // Where other ranks reach this one.
+  std::string run_folder;
+  bool on_console = true;  // Whether its metrics go to stdout too; of ranks that share it, the first one's do.
+
+  const Clock* clock = nullptr;
+  std::unique_ptr<Reporter> reporter;
+  std::unique_ptr<comm::Device> device;
+  comm::Ledger ledger;
+  c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys; null in a world of one.
+  // Being joined by a thread of its own while the model is built; taken once by the trainer.
+  std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
+  std::unique_ptr<comm::DeviceMesh> mesh;
+  const std::atomic<bool>* stop_signal = nullptr;  // SIGTERM arrived: save and stop at the next step edge. May be null.
+};
+
+}  // namespace titan::runtime

@@ -1,0 +1,256 @@
+#include "worker/runtime/step/trainer.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "worker/checkpoint/policy.h"
+#include "worker/comm/store.h"
+#include "worker/optim/grad_norm.h"
+#include "worker/runtime/failure/failure.h"
+#include "worker/runtime/step/parallel_setup.h"
+
+namespace titan::runtime {
+
+using rank_protocol::Command;
+using rank_protocol::ExitCode;
+using rank_protocol::Phase;
+namespace event = rank_protocol::event;
+
+ExitCode Trainer::run() {
+  if (config_.checkpoint.create_seed_checkpoint) {
+    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
+    save_seed();
+    return finish(/*stopped=*/false);
+  }
+  load();
+  context_.reporter->enter_start_phase(Phase::kData);
+  if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
+  bool stop = false;
+  while (step_ < config_.training.steps && !stop) {
+    run_step();
+    stop = command_ == Command::kStopAndSave;
+  }
+  return finish(stop && step_ < config_.training.steps);
+}
+
+void Trainer::run_step() {
+  const absl::Duration began = context_.clock->monotonic();
+  const comm::LedgerCounts before = context_.ledger.counts();
+  const std::vector<data::Batch> batches = fetch_batches();
+  StepReport report = forward_backward(batches);
+  context_.reporter->enter(Phase::kOptimizer);
+  report.sum_of_squares = config_.optimizer.early_step_in_backward
+                              ? early_squares_
+                              : optim::sum_of_squares(model_->gradients()).item<double>();
+  add_commands(report);
+  const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
+  acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
+
+  const bool updated = update(summary);
+  last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
+  ++step_;
+  tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
+  context_.reporter->finished_step(step_, context_.clock->monotonic() - began);
+  if (step_ == first_step_ + 1) {
+    // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
+    context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
+  }
+  if (updated) log_step(summary);
+  ++schedule_step_;
+
+  if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
+  // What all ranks agreed on replaces what this one was told: a command reaches the nodes at different times.
+  if (summary.stop) command_ = Command::kStopAndSave;
+  save_if_due(summary);
+}
+
+void Trainer::validate() {
+  context_.reporter->enter(Phase::kValidate);
+  validating_ = true;
+  const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  validating_ = false;
+  model_->release();
+  if (result.batches == 0) {
+    if (context_.rank == 0) {
+      context_.reporter->warning(
+          absl::StrCat("step ", step_, ": nothing was validated: the validation dataset does not fill one batch of ",
+                       config_.validation.local_batch_size, " x ", config_.validation.seq_len,
+                       " tokens for every rank; lower validation.seq_len or validation.local_batch_size, or add data"));
+    }
+    return;
+  }
+  metrics_->add_validation_tokens(result.tokens);
+  const NamedMetrics metrics =
+      value(metrics_->log_validation(step_, result.loss), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
+}
+
+std::vector<data::Batch> Trainer::fetch_batches() {
+  context_.reporter->enter(Phase::kData);
+  std::vector<data::Batch> batches;
+  for (int64_t i = 0; i < batch_plan_.microbatches; ++i) {
+    const absl::Duration began = context_.clock->monotonic();
+    batches.push_back(value(loader_->next(), rank_protocol::kExitUserError, "DATA"));
+    metrics_->add_batch(batches.back().tokens.numel(), context_.clock->monotonic() - began);
+  }
+  report_data_warnings();
+  return batches;
+}
+
+StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
+  const at::Device device = context_.device->torch_device();
+  std::vector<std::vector<nn::MicrobatchContext>> runs;
+  int64_t valid_tokens = 0;
+  for (const data::Batch& batch : batches) {
+    runs.push_back(make_microbatches(batch, microbatch_options_));
+    valid_tokens += count_valid(runs.back());
+  }
+
+  // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
+  at::Tensor global_tokens = at::full({1}, valid_tokens, at::kLong).to(device);
+  comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
+  const auto count = [&] {
+    counting.wait();
+    return global_tokens.item<int64_t>();
+  };
+
+  // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
+  // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
+  model_->forget_gradients();
+  early_squares_ = 0;
+  if (config_.optimizer.early_step_in_backward) optimizer_->begin_step();
+  at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  for (size_t i = 0; i < runs.size(); ++i) {
+    run_ = static_cast<int64_t>(i);
+    loss_sum += executor_->run(pipeline_, runs[i], count, /*last=*/i + 1 == runs.size());
+  }
+  model_->finish_step();
+  StepReport report;
+  if (reports_loss(pipeline_, *context_.mesh)) {
+    report.valid_tokens = static_cast<double>(valid_tokens);
+    report.loss_sum = loss_sum.item<double>();
+  }
+  return report;
+}
+
+// The beacon shows how far the step is.
+void Trainer::begins(const pipeline::Action& action) {
+  if (action.microbatch >= 0) context_.reporter->microbatch(run_ * pipeline_.microbatches + action.microbatch);
+  if (validating_) return;
+  context_.reporter->enter(action.work == pipeline::Work::kForward ? Phase::kForward : Phase::kBackward);
+}
+
+// One unit's optimizer step, in the middle of the backward pass: its gradients need no memory afterwards. The norm of
+// all of them comes too late to clip any.
+void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+  std::vector<at::Tensor> gradients;
+  for (const parallel::ShardedParameter& placed : unit.parameters()) {
+    if (placed.primary) gradients.push_back(placed.grad);
+  }
+  early_squares_ += optim::sum_of_squares(gradients).item<double>();
+  optimizer_->step_slots(first_slot, count, config_.optimizer.lr * schedule_->factor(schedule_step_));
+}
+
+void Trainer::add_commands(StepReport& report) {
+  command_ = context_.reporter->command();
+  if (context_.stop_signal != nullptr && context_.stop_signal->load()) command_ = Command::kStopAndSave;
+  report.checkpoint = command_ == Command::kCheckpoint;
+  report.stop = command_ == Command::kStopAndSave;
+}
+
+// False when the step was skipped. Every rank decides alike, from the same numbers.
+bool Trainer::update(const StepSummary& summary) {
+  if (!std::isfinite(summary.avg_loss) || !std::isfinite(summary.grad_norm)) {
+    const std::string message = absl::StrCat("step ", step_ + 1, ": loss ", summary.avg_loss, ", gradient norm ",
+                                             summary.grad_norm, " is not finite");
+    if (config_.training.nonfinite_policy == "fail") {
+      throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
+                    absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
+    }
+    if (balance_) balance_->finish_step(/*move_biases=*/false);
+    context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
+    return false;
+  }
+  if (balance_) balance_->finish_step();
+  if (config_.optimizer.early_step_in_backward) return true;  // Done, unit by unit.
+  const double factor = optim::clip_coefficient(summary.grad_norm, config_.training.max_norm);
+  if (factor < 1) model_->scale_gradients(factor);
+  optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_));
+  return true;
+}
+
+void Trainer::log_step(const StepSummary& summary) {
+  if (!metrics_->should_log(step_)) return;
+  StepMetrics figures;
+  figures.global_avg_loss = summary.avg_loss;
+  figures.global_max_loss = summary.max_loss;
+  figures.grad_norm = summary.grad_norm;
+  figures.n_tokens_seen = tokens_seen_;
+  figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
+  if (balance_) add_expert_figures(figures);
+  const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
+  for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
+  if (context_.rank != 0) return;
+  nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
+  for (const auto& [name, number] : metrics) members["metrics"][name] = number;
+  context_.reporter->event(event::kStep, std::move(members));
+}
+
+// How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
+void Trainer::add_expert_figures(StepMetrics& figures) const {
+  const std::vector<parallel::ExpertLoad> loads = balance_->loads(spec_.n_layers, spec_.moe->num_experts);
+  figures.extra = parallel::balance_figures(loads);
+  for (const parallel::ExpertLoad& load : loads) {
+    figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
+  }
+}
+
+void Trainer::save_if_due(const StepSummary& summary) {
+  if (!checkpointer_ || config_.checkpoint.load_only) {
+    if (context_.rank == 0 && (summary.stop || summary.checkpoint)) {
+      context_.reporter->warning(absl::StrCat(
+          "nothing is saved: ", checkpointer_ ? "checkpoint.load_only forbids it" : "checkpoint.enable is false"));
+    }
+    return;
+  }
+  const checkpoint::StepEdge edge{step_, config_.training.steps, summary.stop || summary.checkpoint};
+  const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
+  if (decision == checkpoint::SaveDecision::kNo) return;
+  save_on_stop_ = summary.stop;
+  context_.reporter->enter(Phase::kCheckpoint);
+  const absl::Status saved = decision == checkpoint::SaveDecision::kLast
+                                 ? checkpointer_->save_last(step_, slices_, train_state())
+                                 : checkpointer_->save(step_, slices_, train_state());
+  check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
+}
+
+void Trainer::acknowledge_commands() {
+  if (command_ != Command::kNone) context_.reporter->acknowledge(command_);
+}
+
+void Trainer::report_data_warnings() {
+  for (const std::string& warning : loader_->take_warnings()) {
+    context_.reporter->warning(absl::StrCat("skipped ", warning));
+  }
+}
+
+ExitCode Trainer::finish(bool stopped) {
+  context_.reporter->enter(Phase::kExit);
+  if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
+  if (stopped && save_on_stop_ && checkpointer_->last_committed_step() != step_) {
+    throw Failure(rank_protocol::kExitStorage, "CHECKPOINT",
+                  absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
+  }
+  context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
+  if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
+  if (context_.rank == 0) {
+    log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
+  }
+  context_.reporter->event(stopped ? event::kStopped : event::kFinished, {{"step", step_}});
+  return stopped ? rank_protocol::kExitStopped : rank_protocol::kExitFinished;
+}
+
+}  // namespace titan::runtime

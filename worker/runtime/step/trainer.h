@@ -1,0 +1,95 @@
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "common/rank_protocol/launch.h"
+#include "worker/checkpoint/checkpointer.h"
+#include "worker/data/loader.h"
+#include "worker/optim/lr_schedule.h"
+#include "worker/parallel/expert_balance.h"
+#include "worker/runtime/engine/executor.h"
+#include "worker/runtime/engine/sharded_model.h"
+#include "worker/runtime/metrics_out/metrics_logger.h"
+#include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/microbatches.h"
+#include "worker/runtime/step/rank_context.h"
+#include "worker/runtime/step/step_report.h"
+#include "worker/runtime/step/validator.h"
+
+namespace titan::runtime {
+
+// One rank's training: builds, loads, runs the steps, saves. Throws Failure (and what current_failure() understands).
+class Trainer {
+ public:
+  // Builds everything that needs no other rank, then joins the mesh. `context` must outlive the trainer.
+  explicit Trainer(RankContext& context);
+  ~Trainer();
+
+  // From the newest usable checkpoint to training.steps, or to a step edge after a stop was asked for.
+  rank_protocol::ExitCode run();
+
+  // For tests and the ledger file.
+  int64_t step() const { return step_; }
+  const comm::LedgerCounts& last_step_traffic() const { return last_step_traffic_; }
+
+ private:
+  // trainer_setup.cc
+  void build();
+  void open_outputs();
+  void load();
+  absl::Status takes_batch(int64_t rows) const;
+  void plan_work();
+  void restore_state(const checkpoint::LoadResult& loaded);
+  void restore_data(const checkpoint::LoadResult& loaded);
+  checkpoint::TrainState train_state() const;
+  void save_seed();
+
+  // trainer.cc
+  void run_step();
+  void validate();
+  std::vector<data::Batch> fetch_batches();
+  StepReport forward_backward(const std::vector<data::Batch>& batches);
+  void begins(const pipeline::Action& action);
+  void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count);
+  void add_commands(StepReport& report);
+  bool update(const StepSummary& summary);
+  void add_expert_figures(StepMetrics& figures) const;
+  void log_step(const StepSummary& summary);
+  void save_if_due(const StepSummary& summary);
+  void acknowledge_commands();
+  rank_protocol::ExitCode finish(bool stopped);
+  void report_data_warnings();
+
+  RankContext& context_;
+  const config::JobConfig& config_;
+  BatchPlan batch_plan_;
+  models::ModelSpec spec_;
+  std::unique_ptr<checkpoint::HfMapper> hf_mapper_;
+  std::unique_ptr<ShardedModel> model_;
+  std::optional<parallel::ExpertBalance> balance_;  // None: the model has no experts.
+  std::unique_ptr<Executor> executor_;
+  pipeline::Schedule pipeline_;  // Of one batch of the loader.
+  int64_t run_ = 0;              // Which batch of the step is under way.
+  bool validating_ = false;
+  double early_squares_ = 0;  // Of the gradients that update_early() has used up.
+  MicrobatchOptions microbatch_options_;
+  std::unique_ptr<optim::Optimizer> optimizer_;
+  std::optional<optim::LrSchedule> schedule_;
+  std::vector<checkpoint::Slice> slices_;
+  std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null when checkpoints are off.
+  std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<Validator> validator_;  // Null when validation is off.
+  std::unique_ptr<MetricsLogger> metrics_;
+
+  int64_t step_ = 0;           // Finished steps.
+  int64_t schedule_step_ = 0;  // The schedule's own count: behind when it was excluded from loading.
+  int64_t first_step_ = 0;     // Where this attempt began.
+  int64_t tokens_seen_ = 0;    // Over all ranks.
+  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported; then what all agreed on.
+  bool save_on_stop_ = false;                                       // The stop came with a save, which must succeed.
+  comm::LedgerCounts last_step_traffic_;
+};
+
+}  // namespace titan::runtime

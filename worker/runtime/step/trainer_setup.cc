@@ -1,0 +1,287 @@
+// How a Trainer comes to its first step: building, outputs, loading.
+
+#include <cstdio>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "common/config/chosen_model.h"
+#include "common/config/mesh.h"
+#include "common/config/pipeline.h"
+#include "common/models/sizes.h"
+#include "common/status/status.h"
+#include "worker/model/hf_mapper.h"
+#include "worker/model/registry.h"
+#include "worker/runtime/failure/failure.h"
+#include "worker/runtime/memory/device_memory.h"
+#include "worker/runtime/step/data_setup.h"
+#include "worker/runtime/step/parallel_setup.h"
+#include "worker/runtime/step/trainer.h"
+
+namespace titan::runtime {
+
+using rank_protocol::kExitBadConfig;
+using rank_protocol::kExitInternal;
+using rank_protocol::kExitStorage;
+using rank_protocol::kExitUserError;
+using rank_protocol::Phase;
+namespace event = rank_protocol::event;
+
+namespace {
+
+MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& spec) {
+  MetricsSetup setup;
+  setup.config = context.config.metrics;
+  setup.dump_folder = context.config.job.dump_folder;
+  setup.job_uid = context.job_uid;
+  setup.attempt = context.attempt;
+  setup.rank = context.rank;
+  setup.metrics_rank = 0;
+  const config::Parallelism& degrees = context.config.parallelism;
+  setup.non_data_parallel_size =
+      degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
+  setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
+  setup.clock = context.clock;
+  setup.memory = make_memory_monitor(*context.device);
+  if (!context.on_console) setup.console = [](const std::string&) {};
+  return setup;
+}
+
+optim::LrScheduleOptions schedule_options(const config::JobConfig& config) {
+  const config::LrScheduler& lr = config.lr_scheduler;
+  return {.warmup_steps = lr.warmup_steps,
+          .total_steps = lr.total_steps.value_or(config.training.steps),
+          .decay_ratio = lr.decay_ratio,
+          .decay_type = lr.decay_type,
+          .min_lr_factor = lr.min_lr_factor};
+}
+
+optim::Options optimizer_options(const config::Optimizer& optimizer) {
+  return {.name = optimizer.name,
+          .implementation = optimizer.implementation,
+          .beta1 = optimizer.beta1,
+          .beta2 = optimizer.beta2,
+          .eps = optimizer.eps,
+          .weight_decay = optimizer.weight_decay};
+}
+
+// Events say it to the node; this says it to whoever reads the log.
+void print_trouble(const std::string& kind, const nlohmann::json& members) {
+  std::string message;
+  if (kind == event::kRejected) message = absl::StrCat("checkpoint ", members.value("path", ""), " is not used");
+  if (kind == event::kCheckpointFailed) message = absl::StrCat("step ", members.value("step", 0), " was not saved");
+  const std::string why = members.value(kind == event::kWarning ? "message" : "reason", "");
+  if (kind == event::kWarning) std::fprintf(stderr, "warning: %s\n", why.c_str());
+  if (!message.empty()) std::fprintf(stderr, "warning: %s: %s\n", message.c_str(), why.c_str());
+}
+
+}  // namespace
+
+Trainer::Trainer(RankContext& context) : context_(context), config_(context.config) {
+  build();
+  open_outputs();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::build() {
+  spec_ = config::with_choices(
+      value(model::find_spec(config_.model.name, config_.model.flavor, config_.experimental.custom_import),
+            kExitBadConfig, "MODEL"),
+      config_.model);
+  const pipeline::Plan plan = value(config::pipeline_plan(config_, spec_.n_layers), kExitBadConfig, "PIPELINE");
+  pipeline_ = plan.schedule;
+  int64_t seq_len = config_.training.seq_len;
+  if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
+  if (auto mapper = model::make_hf_mapper(spec_, config_.training.seq_len); mapper.ok())
+    hf_mapper_ = *std::move(mapper);
+
+  if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
+  const comm::DeviceMesh& mesh = *context_.mesh;
+  model::Model model = value(build_model(config_, spec_, seq_len, mesh), kExitBadConfig, "MODEL");
+  const ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
+  model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
+  if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, mesh);
+  executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
+                                         [this](const pipeline::Action& action) { begins(action); });
+  if (overlaps_pairs(config_)) executor_->overlap_pairs();
+  microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
+  optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
+  if (sharding.early_step) {
+    if (context_.rank == 0) {
+      context_.reporter->warning(
+          "training.max_norm has no effect with optimizer.early_step_in_backward: weights are updated before the norm "
+          "of "
+          "all gradients is known");
+    }
+    model_->update_early([this](const parallel::ShardUnit& unit, size_t first_slot, size_t count) {
+      update_early(unit, first_slot, count);
+    });
+  }
+  schedule_ = value(optim::LrSchedule::create(schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
+  if (context_.rank == 0) {
+    for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
+    log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),
+                          " total parameters"));
+  }
+  slices_ = model_->slices(optimizer_.get());
+}
+
+void Trainer::open_outputs() {
+  metrics_ = value(MetricsLogger::create(metrics_setup(context_, spec_)), kExitStorage, "METRICS_OUTPUT");
+  if (!config_.checkpoint.enable && !config_.checkpoint.create_seed_checkpoint) return;
+  checkpoint::Setup setup;
+  setup.dump_folder = config_.job.dump_folder;
+  setup.config = config_.checkpoint;
+  setup.hf_assets_path = config_.model.hf_assets_path;
+  setup.rank = context_.rank;
+  setup.world = context_.world;
+  setup.job_uid = context_.job_uid;
+  setup.attempt = context_.attempt;
+  setup.store = context_.store;
+  setup.peer_start = absl::Seconds(config_.comm.init_timeout_seconds);
+  // A seed checkpoint is all that its run is for.
+  setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : 0;
+  setup.events = [this](const char* kind, nlohmann::json members) {
+    print_trouble(kind, members);
+    context_.reporter->event(kind, std::move(members));
+  };
+  setup.hf = hf_mapper_.get();
+  checkpointer_ = value(checkpoint::Checkpointer::create(std::move(setup)), kExitBadConfig, "CHECKPOINT");
+}
+
+void Trainer::load() {
+  context_.reporter->enter_start_phase(Phase::kLoad);
+  // Opening data (the tokenizer above all) goes on beside the checkpoint.
+  const int dp_rank = context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
+  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
+  const config::Training& training = config_.training;
+  const TakesBatch takes = [this](int64_t rows) { return takes_batch(rows); };
+  batch_plan_ = value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size, takes), kExitBadConfig,
+                      "BATCH_SIZE");
+  const auto open = [this, dp_rank, dp_size](int64_t local_batch) {
+    return open_training_loader(config_, {dp_rank, dp_size, local_batch});
+  };
+  std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
+      std::async(std::launch::async, open, batch_plan_.local_batch);
+
+  checkpoint::LoadResult loaded;
+  absl::Status load_status;
+  if (checkpointer_) {
+    absl::StatusOr<checkpoint::LoadResult> result = checkpointer_->load(slices_);
+    load_status = result.status();
+    if (result.ok()) loaded = *std::move(result);
+  }
+  loader_ = value(opening.get(), kExitUserError, "DATA");
+  check(load_status, kExitUserError, "CHECKPOINT");
+  if (!loaded.model_loaded) {
+    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
+  }
+  restore_state(loaded);
+  if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
+    // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
+    const BatchPlan planned = batch_plan_;
+    absl::StatusOr<BatchPlan> kept = plan_batch(stored->get<int64_t>(), training.local_batch_size, dp_size, takes);
+    if (!kept.ok()) kept = annotate(kept.status(), "the checkpoint's global batch is kept");
+    batch_plan_ = value(std::move(kept), kExitUserError, "BATCH_SIZE");
+    if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
+      context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ", batch_plan_.global_batch,
+                                              " rows is kept; the configuration gives ", planned.global_batch));
+    }
+    if (batch_plan_.local_batch > training.local_batch_size && context_.rank == 0) {
+      context_.reporter->warning(absl::StrCat("a local batch of ", batch_plan_.local_batch, " rows is used, not ",
+                                              training.local_batch_size,
+                                              ": no smaller one keeps the global batch on this mesh"));
+    }
+    if (batch_plan_.local_batch != planned.local_batch) {
+      loader_ = value(open(batch_plan_.local_batch), kExitUserError, "DATA");
+    }
+  }
+  if (microbatch_options_.document_end && loader_->end_of_document()) {
+    microbatch_options_.document_end = *loader_->end_of_document();  // The model's own is for lack of one.
+  }
+  plan_work();
+  restore_data(loaded);
+  if (config_.validation.enable) {
+    validator_ = std::make_unique<Validator>(
+        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size}), kExitUserError,
+              "VALIDATION_DATA"),
+        config_.validation.steps, microbatch_options_, pipeline_);
+  }
+  context_.reporter->finished_step(step_, absl::ZeroDuration());
+  context_.reporter->event(rank_protocol::event::kLoaded,
+                           {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+}
+
+absl::Status Trainer::takes_batch(int64_t rows) const {
+  if (rows == config_.training.local_batch_size) return absl::OkStatus();  // build() made its plan.
+  config::JobConfig job = config_;
+  job.training.local_batch_size = rows;
+  return config::check_split(job, spec_, context_.mesh->mesh());
+}
+
+// The schedule of the batch that this mesh takes, which need not be the configuration's when the job came from another.
+void Trainer::plan_work() {
+  if (pipeline_.ranks == 1 || batch_plan_.local_batch == config_.training.local_batch_size) return;
+  config::JobConfig job = config_;
+  job.training.local_batch_size = batch_plan_.local_batch;
+  pipeline_ = value(config::pipeline_plan(job, spec_.n_layers), kExitBadConfig, "PIPELINE").schedule;
+}
+
+void Trainer::restore_state(const checkpoint::LoadResult& loaded) {
+  first_step_ = step_ = schedule_step_ = loaded.step;
+  tokens_seen_ = loaded.train_state.value("ntokens_seen", int64_t{0});
+  if (loaded.model_only) return;
+  const auto schedule = loaded.train_state.find("lr_scheduler");
+  schedule_step_ = schedule == loaded.train_state.end() ? 0 : schedule->value("last_epoch", step_);
+}
+
+void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
+  const auto cursor = loaded.train_state.find("dataloader");
+  if (cursor == loaded.train_state.end()) return;
+  const std::string saved_order = cursor->value("order", "global");
+  const std::string& order = config_.training.dataloader.order;
+  if (saved_order != order) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("training.dataloader.order = \"", order, "\" cannot go on from a checkpoint of order \"",
+                               saved_order,
+                               "\"; put \"dataloader\" into checkpoint.exclude_from_loading to start the "
+                               "data anew"));
+  }
+  if (order == "global") {
+    check(loader_->restore(cursor->at("cursor")), kExitUserError, "DATA_CURSOR");
+    return;
+  }
+  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
+  if (cursor->value("dp_size", 0) != dp_size || static_cast<int>(loaded.per_rank.size()) != context_.world) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("a checkpoint with training.dataloader.order = \"per_rank\" of ",
+                               cursor->value("dp_size", 0), " data-parallel ranks cannot go on with ", dp_size,
+                               "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew"));
+  }
+  check(loader_->restore(loaded.per_rank[context_.rank]), kExitUserError, "DATA_CURSOR");
+}
+
+checkpoint::TrainState Trainer::train_state() const {
+  checkpoint::TrainState state;
+  const std::string& order = config_.training.dataloader.order;
+  nlohmann::json dataloader = {{"order", order}, {"dp_size", context_.mesh->mesh().size(mesh::Axis::kBatch)}};
+  if (order == "global") {
+    dataloader["cursor"] = loader_->state();
+  } else {
+    state.per_rank = loader_->state();
+  }
+  state.shared = {{"step", step_},
+                  {"ntokens_seen", tokens_seen_},
+                  {"global_batch", batch_plan_.global_batch},
+                  {"lr_scheduler", {{"last_epoch", schedule_step_}}},
+                  {"dataloader", std::move(dataloader)}};
+  return state;
+}
+
+void Trainer::save_seed() {
+  checkpoint::TrainState state;
+  state.shared = {{"step", 0}};
+  check(checkpointer_->save(0, slices_, std::move(state), checkpoint::Kind::kModel), kExitStorage, "CHECKPOINT");
+}
+
+}  // namespace titan::runtime

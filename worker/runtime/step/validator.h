@@ -1,0 +1,43 @@
+#pragma once
+
+#include <memory>
+
+#include "common/config/job_config.h"
+#include "worker/comm/device_mesh.h"
+#include "worker/data/loader.h"
+#include "worker/runtime/engine/executor.h"
+#include "worker/runtime/step/microbatches.h"
+
+namespace titan::runtime {
+
+struct ValidationResult {
+  double loss = 0;      // Mean over batches of the loss per valid token over all ranks.
+  int64_t batches = 0;  // Per rank; with none there is no loss.
+  int64_t tokens = 0;   // Of this rank.
+};
+
+// The loss on held-out data, over the same batches each time.
+class Validator {
+ public:
+  // `steps` > 0: that many batches of an endless loader; -1: all of a finite one. Batches go through the stages of the
+  // training's schedule.
+  Validator(std::unique_ptr<data::Loader> loader, int64_t steps, const MicrobatchOptions& microbatches,
+            pipeline::Schedule training);
+
+  bool due(int64_t step, int64_t frequency) const { return step == 1 || step % frequency == 0; }
+
+  // With uneven data no rank waits for another: before each batch all ranks agree that everyone has one. Throws Failure
+  // for unusable data.
+  ValidationResult run(Executor& executor, const comm::DeviceMesh& mesh);
+
+ private:
+  at::Tensor evaluate(Executor& executor, const comm::DeviceMesh& mesh, const data::Batch& batch);
+
+  std::unique_ptr<data::Loader> loader_;
+  const int64_t steps_;
+  MicrobatchOptions microbatch_options_;
+  const pipeline::Schedule training_;
+  nlohmann::json start_;
+};
+
+}  // namespace titan::runtime
