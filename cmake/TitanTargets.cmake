@@ -18,7 +18,14 @@ elseif(TITAN_SANITIZER STREQUAL "thread")
   target_link_options(titan_flags INTERFACE -fsanitize=thread)
 endif()
 
+# Unity builds: up to this many files of a target are compiled as one, so that LibTorch's, gRPC's and the standard library's templates
+# are instantiated once for all of them (docs/decisions/build.md). 0: every file alone, as clang-tidy and editors see it.
+set(TITAN_UNITY 12 CACHE STRING "Files compiled together, by target; 0 compiles each alone")
+
 function(_titan_configure target torch)
+  if(TITAN_UNITY GREATER 1)
+    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TITAN_UNITY})
+  endif()
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
     target_precompile_headers(${target} REUSE_FROM titan_torch_pch)

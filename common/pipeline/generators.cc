@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/pipeline/keys.h"
 #include "common/pipeline/rank_order.h"
 #include "common/pipeline/rounds.h"
 #include "common/pipeline/v_schedules.h"
@@ -14,7 +15,6 @@
 namespace titan::pipeline {
 namespace {
 
-constexpr char kScheduleKey[] = "parallelism.pipeline_parallel_schedule: ";
 constexpr std::int64_t kMostWork = std::int64_t{1} << 22;  // Far beyond any job; keeps planning within milliseconds.
 
 // GPipe (arXiv 1811.06965) and its breadth-first form with several stages a rank (arXiv 2211.05953): all microbatches

@@ -5,15 +5,14 @@
 #include "absl/strings/str_join.h"
 #include "common/pipeline/csv.h"
 #include "common/pipeline/generators.h"
+#include "common/pipeline/keys.h"
 #include "common/pipeline/simulator.h"
 
 namespace titan::pipeline {
 namespace {
 
-constexpr char kScheduleKey[] = "parallelism.pipeline_parallel_schedule: ";
 constexpr char kCsvKey[] = "parallelism.pipeline_parallel_schedule_csv: ";
 constexpr char kLayersKey[] = "parallelism.pipeline_parallel_layers_per_stage: ";
-constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
 
 bool reads_csv(const PlanOptions& options) { return options.csv.has_value() || options.csv_later; }
 

@@ -4,11 +4,10 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "common/pipeline/keys.h"
 
 namespace titan::pipeline {
 namespace {
-
-constexpr char kPartsKey[] = "parallelism.module_fqns_per_model_part: ";
 
 std::string layer(std::int64_t index) { return absl::StrCat("layers.", index); }
 

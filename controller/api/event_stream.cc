@@ -8,7 +8,7 @@
 namespace titan::api {
 namespace {
 
-constexpr int kBatch = 200;
+constexpr int kEventBatch = 200;
 constexpr char kAllEvents[] = "event/";
 
 }  // namespace
@@ -59,7 +59,7 @@ void EventStream::read_subject() {
   const bool last = over();
   bool added = false;
   while (!added) {
-    const absl::StatusOr<std::vector<store::Record>> records = store_.scan(prefix_, after_, kBatch);
+    const absl::StatusOr<std::vector<store::Record>> records = store_.scan(prefix_, after_, kEventBatch);
     if (!records.ok()) return end(records.status());
     for (const store::Record& record : *records) {
       after_ = record.key;
@@ -92,7 +92,7 @@ void EventStream::read_everything() {
                      [](const v1::Event& a, const v1::Event& b) { return a.revision() < b.revision(); });
     revision_ = std::max(revision_, revision);
   } else {
-    const absl::StatusOr<std::vector<store::Change>> changes = store_.changes(revision_, kBatch);
+    const absl::StatusOr<std::vector<store::Change>> changes = store_.changes(revision_, kEventBatch);
     if (!changes.ok()) return end(changes.status());
     for (const store::Change& change : *changes) {
       revision_ = change.revision;

@@ -3,7 +3,7 @@
 namespace titan::api {
 namespace {
 
-constexpr int kBatch = 64;
+constexpr int kWatchBatch = 64;
 constexpr int kTicksToBookmark = 50;  // Of 200 ms.
 
 }  // namespace
@@ -70,7 +70,7 @@ void JobWatch::refill() {
   if (cursor_ < 0 && !first()) return;
   bool added = false;
   while (!added) {
-    const absl::StatusOr<reconcile::Published::Batch> batch = published_.changes(cursor_, kBatch);
+    const absl::StatusOr<reconcile::Published::Batch> batch = published_.changes(cursor_, kWatchBatch);
     if (!batch.ok()) return end(batch.status());
     cursor_ = batch->next_cursor;
     revision_ = std::max(revision_, batch->revision);

@@ -13,7 +13,7 @@
 namespace titan::cli {
 namespace {
 
-constexpr int kPage = 1000;
+constexpr int kJobPage = 1000;
 
 std::string why(const v1::Job& job) {
   if (!job.failure_reason().empty()) return job.failure_reason();
@@ -40,7 +40,7 @@ absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions&
   std::vector<v1::Job> jobs;
   do {
     const int missing = options.limit - static_cast<int>(jobs.size());
-    request.set_page_size(options.limit > 0 ? std::min(kPage, missing) : kPage);
+    request.set_page_size(options.limit > 0 ? std::min(kJobPage, missing) : kJobPage);
     const auto page = client.list_jobs(request);
     if (!page.ok()) return page.status();
     jobs.insert(jobs.end(), page->jobs().begin(), page->jobs().end());

@@ -10,7 +10,7 @@
 namespace titan::cli {
 namespace {
 
-constexpr int kPage = 1000;
+constexpr int kNodePage = 1000;
 
 std::string node_id(const v1::Node& node) {
   constexpr std::string_view kPrefix = "nodes/";
@@ -29,7 +29,7 @@ std::string jobs_text(const v1::Node& node) {
 absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;
-  request.set_page_size(kPage);
+  request.set_page_size(kNodePage);
   do {
     const auto page = client.list_nodes(request);
     if (!page.ok()) return page.status();

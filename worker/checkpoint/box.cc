@@ -32,6 +32,8 @@ std::string text(const Box& box) {
 
 }  // namespace
 
+std::string shape_text(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
+
 int64_t Box::elements() const {
   int64_t count = 1;
   for (const int64_t size : shape) count *= size;

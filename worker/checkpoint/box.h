@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -18,6 +19,9 @@ struct Box {
 };
 
 Box whole(const std::vector<int64_t>& shape);
+
+// "[2, 3]", for messages.
+std::string shape_text(const std::vector<int64_t>& shape);
 
 // Nothing when they share no element.
 std::optional<Box> intersect(const Box& a, const Box& b);

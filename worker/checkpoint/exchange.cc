@@ -22,7 +22,7 @@ absl::Status store_failed(const char* store, const std::exception& error) {
 // The store's own errors are exceptions: a closed connection, mostly because rank 0 is gone, or (between threads) the
 // failure of another rank.
 template <typename Call>
-absl::Status guarded(Call&& call) {
+absl::Status ask_store(Call&& call) {
   try {
     call();
     return absl::OkStatus();
@@ -38,7 +38,7 @@ absl::Status guarded(Call&& call) {
 absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::string>& keys,
                                     const std::vector<int>& ranks) {
   std::vector<PulseWatch::Lost> lost;
-  TITAN_RETURN_IF_ERROR(guarded([&] {
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
     std::vector<int> missing;
     for (size_t i = 0; i < keys.size(); ++i) {
       if (!store_->check({keys[i]})) missing.push_back(ranks[i]);
@@ -62,7 +62,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
   PulseWatch watch(*store_, patience_.silence, patience_.start);
   while (true) {
     bool there = false;
-    TITAN_RETURN_IF_ERROR(guarded([&] { there = store_->check(keys); }));
+    TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check(keys); }));
     if (there) return absl::OkStatus();
     if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
     const absl::Duration now = system_clock().monotonic();
@@ -77,7 +77,7 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
   std::string missing;
   for (const std::string& key : keys) {
     bool there = false;
-    TITAN_RETURN_IF_ERROR(guarded([&] { there = store_->check({key}); }));
+    TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check({key}); }));
     if (!there) absl::StrAppend(&missing, missing.empty() ? "" : ", ", key);
   }
   return absl::DeadlineExceededError(
@@ -89,7 +89,7 @@ absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& top
   if (world_ == 1) return reports.push_back(report), reports;
   const auto key = [&](int rank) { return absl::StrCat("checkpoint/", topic, "/rank-", rank); };
   if (!leader()) {
-    TITAN_RETURN_IF_ERROR(guarded([&] { store_->set(key(rank_), report); }));
+    TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(key(rank_), report); }));
     return reports;
   }
   std::vector<std::string> keys;
@@ -100,7 +100,7 @@ absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& top
   }
   TITAN_RETURN_IF_ERROR(await(keys, ranks));
   reports.push_back(report);
-  TITAN_RETURN_IF_ERROR(guarded([&] {
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
     for (const std::string& k : keys) {
       reports.push_back(store_->get_to_str(k));
       store_->deleteKey(k);  // Nobody else reads it, and a long job makes many.
@@ -116,11 +116,11 @@ absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const 
   const std::string key = absl::StrCat("checkpoint/", topic);
   std::string heard = words;
   if (leader()) {
-    TITAN_RETURN_IF_ERROR(guarded([&] { store_->set(key, words); }));
+    TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(key, words); }));
     spoken_.push_back(key);
   } else {
     TITAN_RETURN_IF_ERROR(await({key}, {0}));
-    TITAN_RETURN_IF_ERROR(guarded([&] { heard = store_->get_to_str(key); }));
+    TITAN_RETURN_IF_ERROR(ask_store([&] { heard = store_->get_to_str(key); }));
   }
   return heard;
 }

@@ -16,8 +16,6 @@ namespace {
 
 constexpr char kModelPrefix[] = "model.";
 
-std::string shape_text(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
-
 absl::StatusOr<std::vector<std::string>> files_of_index(const std::string& path, const std::string& text) {
   const nlohmann::json index = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) {

@@ -4,8 +4,8 @@
 #include <set>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_join.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/box.h"
 #include "worker/checkpoint/step_folders.h"
 
 namespace titan::checkpoint {
@@ -93,8 +93,6 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
         "checkpoint.initial_load_in_hf = true"))));
   }
 }
-
-std::string shape_text(const std::vector<int64_t>& shape) { return absl::StrCat("[", absl::StrJoin(shape, ", "), "]"); }
 
 absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& candidate,
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude) {

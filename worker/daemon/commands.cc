@@ -16,7 +16,7 @@ namespace {
 
 using Phase = AttemptRecord::Phase;
 
-constexpr absl::Duration kLookAgain = absl::Milliseconds(5);
+constexpr absl::Duration kOldRanksPause = absl::Milliseconds(5);
 constexpr int64_t kMaxLogBytes = 1 << 20;
 
 AttemptKey key_of(const v1::AttemptId& id) { return {id.job_uid(), id.number()}; }
@@ -133,7 +133,7 @@ void Daemon::prepare_when_older_are_gone(const v1::Prepare& prepare) {
   AttemptRecord record = record_of(prepare);
   const Refusal stale = check_prepare(prepare, record.key);  // A newer attempt may have come while this one waited.
   if (!stale && any_older(record.key)) {
-    loop_.after(kLookAgain, [this, prepare] { prepare_when_older_are_gone(prepare); });
+    loop_.after(kOldRanksPause, [this, prepare] { prepare_when_older_are_gone(prepare); });
     return;
   }
   waiting_.erase(record.key);

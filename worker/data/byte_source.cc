@@ -16,7 +16,7 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kChunk = 256 * 1024;
+constexpr size_t kInflateChunk = 256 * 1024;
 
 class PlainSource final : public ByteSource {
  public:
@@ -45,7 +45,7 @@ class PlainSource final : public ByteSource {
 class CompressedSource : public ByteSource {
  public:
   explicit CompressedSource(std::string path, std::unique_ptr<ByteSource> raw)
-      : path_(std::move(path)), raw_(std::move(raw)), input_(kChunk) {}
+      : path_(std::move(path)), raw_(std::move(raw)), input_(kInflateChunk) {}
 
  protected:
   // More compressed bytes when all of them are used; false at the end of the file.
@@ -151,10 +151,10 @@ absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& 
     return plain;
   }
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, decoder(path, std::move(plain)));
-  std::vector<char> skipped(kChunk);
+  std::vector<char> skipped(kInflateChunk);
   while (offset > 0) {
     TITAN_ASSIGN_OR_RETURN(const size_t got,
-                           source->read(skipped.data(), static_cast<size_t>(std::min<int64_t>(offset, kChunk))));
+                           source->read(skipped.data(), static_cast<size_t>(std::min<int64_t>(offset, kInflateChunk))));
     if (got == 0) break;
     offset -= static_cast<int64_t>(got);
   }

@@ -11,7 +11,7 @@
 namespace titan::data {
 namespace {
 
-constexpr size_t kChunk = 1024 * 1024;
+constexpr size_t kReadChunk = 1024 * 1024;
 
 bool blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
@@ -79,8 +79,8 @@ absl::StatusOr<bool> DocumentReader::fill() {
   buffer_.erase(0, consumed_);
   consumed_ = 0;
   const size_t before = buffer_.size();
-  buffer_.resize(before + kChunk);
-  absl::StatusOr<size_t> got = source_->read(buffer_.data() + before, kChunk);
+  buffer_.resize(before + kReadChunk);
+  absl::StatusOr<size_t> got = source_->read(buffer_.data() + before, kReadChunk);
   buffer_.resize(before + (got.ok() ? *got : 0));
   if (!got.ok()) return got.status();
   return *got > 0;
@@ -150,7 +150,7 @@ void DocumentReader::rewind() {
 
 absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files) {
   int64_t count = 0;
-  std::string buffer(kChunk, '\0');
+  std::string buffer(kReadChunk, '\0');
   for (const std::string& file : files) {
     TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(file, 0));
     bool has_text = false;  // On the current line.

@@ -33,7 +33,7 @@ absl::StatusOr<json> read_json(const std::string& path) {
 }
 
 // Vocabulary, merges and added tokens, whose ids have to fit together.
-class Reader {
+class FileReader {
  public:
   absl::Status model(const json& root) {
     const json* model = member(root, "model");
@@ -216,7 +216,7 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder) {
   const std::string path = absl::StrCat(folder, "/tokenizer.json"),
                     config_path = absl::StrCat(folder, "/tokenizer_config.json");
   TITAN_ASSIGN_OR_RETURN(const json root, read_json(path));
-  Reader reader;
+  FileReader reader;
   try {
     TokenizerFile& file = reader.file();
     for (const absl::Status& status : {reader.model(root), reader.added_tokens(root), read_pipeline(root, file)}) {

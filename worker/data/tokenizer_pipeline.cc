@@ -11,9 +11,9 @@ namespace {
 
 using nlohmann::json;
 
-class Reader {
+class PipelineReader {
  public:
-  explicit Reader(TokenizerFile& file) : file_(file) {}
+  explicit PipelineReader(TokenizerFile& file) : file_(file) {}
 
   absl::Status normalizer(const json& root) {
     const json* normalizer = member(root, "normalizer");
@@ -151,7 +151,7 @@ class Reader {
 }  // namespace
 
 absl::Status read_pipeline(const json& root, TokenizerFile& file) {
-  Reader reader(file);
+  PipelineReader reader(file);
   TITAN_RETURN_IF_ERROR(reader.normalizer(root));
   TITAN_RETURN_IF_ERROR(reader.pre_tokenizer(root));
   return reader.post_processor(root);

@@ -53,13 +53,13 @@ void move_plainly(std::vector<double>& bias, const std::vector<int64_t>& counts,
   for (size_t e = 0; e < counts.size(); ++e) bias[e] += delta[e] - moved / static_cast<double>(counts.size());
 }
 
-const std::set<Axis> kAxes = {Axis::kTensor, Axis::kExpert, Axis::kLoss, Axis::kPipeline};
+const std::set<Axis> kBalanceAxes = {Axis::kTensor, Axis::kExpert, Axis::kLoss, Axis::kPipeline};
 constexpr double kCoefficient = 0.05;  // Large, so that routing changes within a few steps.
 
 // Several steps of two microbatches, each layer run again as in a recomputed block; pp ranks hold one layer each.
 void check(const mesh::Degrees& degrees, int ranks, bool sequence) {
   const nn::MoeOptions options = testing::moe_kinds()[2].options;  // Groups, norm, shared experts.
-  testing::run_ranks(degrees, ranks, kAxes, [&](testing::ThreadRank& self) {
+  testing::run_ranks(degrees, ranks, kBalanceAxes, [&](testing::ThreadRank& self) {
     const mesh::Mesh& mesh = self.mesh->mesh();
     const int stage = mesh.index(self.rank, Axis::kPipeline), stages = mesh.size(Axis::kPipeline);
     const int data_rank = mesh.index(self.rank, Axis::kLoss), data_ranks = mesh.size(Axis::kLoss);
@@ -112,7 +112,7 @@ TEST(ExpertBalanceTest, BiasesMoveAlikeOnEveryMesh) {
 }
 
 TEST(ExpertBalanceTest, WithoutCoefficientOnlyCounts) {
-  testing::run_ranks({}, 1, kAxes, [&](testing::ThreadRank& self) {
+  testing::run_ranks({}, 1, kBalanceAxes, [&](testing::ThreadRank& self) {
     MoeLayer layer(0, testing::moe_kinds()[3].options);
     layer.fill();
     ExpertBalance balance({&layer}, 0, *self.mesh);

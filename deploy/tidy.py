@@ -1,0 +1,130 @@
+"""Runs clang-tidy over the tree: every file alone, with a precompiled <torch/torch.h> of clang's own.
+
+  deploy/tidy.sh [--changed REVISION] [--jobs N] [PATH...]
+
+PATH: files or folders (default: everything); --changed: only what differs from REVISION, headers by the files that include them.
+GCC's precompiled header and unity builds are not for clang-tidy, so a build folder of its own (build/tidy) holds the commands.
+"""
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[1]
+BUILD = SOURCE / "build/tidy"
+# Flags of GCC that clang-tidy has no use for; LibTorch's headers ask for omp.h where OpenMP is on.
+DROPPED = ("-fopenmp", "-g1", "-Werror")
+
+
+def configure():
+    command = ["cmake", "--preset", "release", "-B", str(BUILD), "-DTITAN_UNITY=0", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
+    subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
+    # What files include that the build makes.
+    made = subprocess.run(["ninja", "-C", str(BUILD), "titan_generated_headers"], stdout=subprocess.PIPE, text=True, check=False)
+    if made.returncode != 0:
+        sys.exit(made.stdout)
+
+
+def commands():
+    """{file: arguments without compiler, output and input}"""
+    result = {}
+    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+        path = Path(entry["file"]).resolve()
+        if BUILD in path.parents or SOURCE not in path.parents or path.suffix != ".cc":
+            continue
+        words = shlex.split(entry["command"])
+        words = words[next(i for i, word in enumerate(words) if re.search(r"(c|clang|g)\+\+(-\d+)?$", word)) + 1:]
+        kept, skip = [], False
+        for word in words:
+            if skip or word in ("-c", str(path), *DROPPED):
+                skip = False
+            elif word in ("-o", "-MF", "-MT"):
+                skip = True
+            elif word != "-MD":
+                kept.append(word)
+        result[path] = kept
+    return result
+
+
+def is_torch(arguments):
+    return any("torch/include" in word for word in arguments)
+
+
+def precompiled(arguments):
+    """Clang's precompiled <torch/torch.h>, made again when the flags or the wheel change."""
+    header, stamp = BUILD / "torch.pch", BUILD / "torch.pch.flags"
+    text = " ".join(arguments)
+    if header.exists() and stamp.exists() and stamp.read_text() == text:
+        return header
+    print("precompiling <torch/torch.h> for clang", flush=True)
+    (BUILD / "torch_pch.h").write_text("#include <torch/torch.h>\n")
+    subprocess.run(["clang++", *arguments, "-w", "-x", "c++-header", str(BUILD / "torch_pch.h"), "-o", str(header)], check=True)
+    stamp.write_text(text)
+    return header
+
+
+def common_arguments(lists):
+    """The flags and folders that all LibTorch files share: a precompiled header fits only files of the same ones."""
+    first, *others = lists
+    sets = [set(one) for one in others]
+    return [word for i, word in enumerate(first) if word == "-isystem" or all(word in one for one in sets)]
+
+
+def selected(all_files, paths, changed):
+    if changed:
+        names = subprocess.run(["git", "diff", "--name-only", changed, "--", "*.cc", "*.h"], cwd=SOURCE, check=True,
+                               stdout=subprocess.PIPE, text=True).stdout.split()
+        headers = [name for name in names if name.endswith(".h")]
+        chosen = {SOURCE / name for name in names}
+        for path in all_files:
+            text = path.read_text()
+            if any(f'"{header}"' in text for header in headers):
+                chosen.add(path)
+        return [path for path in all_files if path in chosen]
+    if not paths:
+        return list(all_files)
+    wanted = [Path(path).resolve() for path in paths]
+    return [path for path in all_files if any(path == one or one in path.parents for one in wanted)]
+
+
+def tidy(path, arguments, pch):
+    extra = ["-include-pch", str(pch)] if pch and is_torch(arguments) else []
+    done = subprocess.run(["clang-tidy", "--quiet", str(path), "--", *arguments, *extra], cwd=SOURCE, stdout=subprocess.PIPE,
+                          stderr=subprocess.PIPE, text=True, check=False)
+    return path, done.returncode, done.stdout or (done.stderr if done.returncode else "")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--changed", metavar="REVISION")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count())
+    parser.add_argument("paths", nargs="*")
+    options = parser.parse_args()
+    configure()
+    files = commands()
+    chosen = selected(files, options.paths, options.changed)
+    torch = [arguments for arguments in files.values() if is_torch(arguments)]
+    pch = precompiled(common_arguments(torch)) if any(is_torch(files[path]) for path in chosen) else None
+    began, bad = time.monotonic(), 0
+    with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
+        runs = [pool.submit(tidy, path, files[path], pch) for path in chosen]
+        for number, run in enumerate(concurrent.futures.as_completed(runs), 1):
+            path, code, text = run.result()
+            if code != 0:
+                bad += 1
+                print(text, flush=True)
+            left = (time.monotonic() - began) / number * (len(runs) - number)
+            print(f"[{number}/{len(runs)}] {path.relative_to(SOURCE)}: {'bad' if code else 'clean'}, {left:.0f} s left", flush=True)
+    print(f"{len(runs) - bad} files are clean, {bad} are not")
+    return 1 if bad else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
