@@ -3,8 +3,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/assign.h"
-#include "common/config/suggest.h"
-#include "common/models/nearest.h"
+#include "common/text/nearest.h"
 
 namespace titan::config {
 namespace {
@@ -71,7 +70,7 @@ void Applier::report_unknown(const Setting& setting) {
   if (is_table || (!section.empty() && !catalog_.is_section(section))) {
     const std::string name = is_table ? setting.key : section;
     if (!unknown_sections_.insert(name).second) return;
-    std::string near = models::nearest(name, catalog_.section_names());
+    std::string near = nearest(name, catalog_.section_names());
     // A lone key that exists in one other section is the better hint than a section of a similar name.
     if (near.empty() && !is_table) near = nearest_key(setting.key, catalog_.keys());
     return complain(setting, absl::StrCat("unknown section [", printable(name), "]"),

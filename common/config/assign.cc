@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "common/config/suggest.h"
+#include "common/text/nearest.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -53,7 +53,7 @@ Outcome check_allowed(const Field& field, const std::string& value) {
     if (choice == value) return std::nullopt;
     choices.emplace_back(choice);
   }
-  const std::string near = nearest_value(value, choices);
+  const std::string near = nearest(value, choices);
   return Complaint{absl::StrCat("not one of the allowed values ", absl::StrJoin(choices, ", ")),
                    near.empty() ? "" : absl::StrCat("did you mean ", near, "?")};
 }

@@ -5,7 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/aliases.h"
-#include "common/config/suggest.h"
+#include "common/text/nearest.h"
 
 namespace titan::config {
 namespace {

@@ -8,11 +8,11 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/checker.h"
 #include "common/config/mesh.h"
-#include "common/config/suggest.h"
 #include "common/config/support.h"
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
+#include "common/text/nearest.h"
 
 namespace titan::config {
 namespace {
@@ -96,11 +96,11 @@ void check_recomputed_layers(Checker& check, const models::ModelSpec& spec) {
           absl::StartsWith(part, "layers.") ? layer : layer.substr(layer.find('.', sizeof("layers.")) + 1);
       if (std::find(inner.begin(), inner.end(), name) == inner.end()) inner.push_back(std::move(name));
     }
-    const std::string nearest = nearest_value(part, inner);
+    const std::string near = nearest(part, inner);
     check.fail("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", part,
                absl::StrCat("is in the name of no linear layer of ", spec.name, " ", spec.flavor),
-               nearest.empty() ? absl::StrCat("use part of a name such as ", inner.front())
-                               : absl::StrCat("did you mean \"", nearest, "\"?"));
+               near.empty() ? absl::StrCat("use part of a name such as ", inner.front())
+                            : absl::StrCat("did you mean \"", near, "\"?"));
   }
 }
 

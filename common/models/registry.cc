@@ -4,7 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/models/families.h"
-#include "common/models/nearest.h"
+#include "common/text/nearest.h"
 
 namespace titan::models {
 namespace {

@@ -3,9 +3,9 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "common/text/nearest.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
-#include "controller/cli/suggest.h"
 
 namespace titan::cli {
 

@@ -5,9 +5,9 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/nearest.h"
 #include "controller/cli/arguments.h"
 #include "controller/cli/completion.h"
-#include "controller/cli/suggest.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/verbs.h"
 

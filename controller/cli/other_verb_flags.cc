@@ -3,11 +3,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
+#include "common/text/nearest.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/job_source.h"
 #include "controller/cli/node_commands.h"
 #include "controller/cli/schedule_commands.h"
-#include "controller/cli/suggest.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/verbs.h"
 #include "nlohmann/json.hpp"

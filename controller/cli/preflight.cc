@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/config/pipeline.h"
-#include "common/models/nearest.h"
 #include "common/models/registry.h"
+#include "common/text/nearest.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -30,7 +30,7 @@ std::string nearby_name(const fs::path& path) {
   const fs::path parent = path.parent_path().empty() ? fs::path(".") : path.parent_path();
   std::vector<std::string> names;
   for (const auto& entry : fs::directory_iterator(parent, error)) names.push_back(entry.path().filename().string());
-  const std::string best = models::nearest(path.filename().string(), names);
+  const std::string best = nearest(path.filename().string(), names);
   return best.empty() ? "" : (path.parent_path() / best).string();
 }
 

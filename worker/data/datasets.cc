@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/models/nearest.h"
 #include "common/status/status.h"
+#include "common/text/nearest.h"
 
 namespace titan::data {
 namespace {
@@ -80,7 +80,7 @@ absl::StatusOr<std::vector<std::string>> find_dataset_files(const std::string& p
 absl::StatusOr<std::vector<std::string>> dataset_files(const std::string& dataset, const std::string& dataset_path) {
   const std::vector<std::string> known = dataset_names();
   if (std::find(known.begin(), known.end(), dataset) == known.end()) {
-    const std::string near = models::nearest(dataset, known);
+    const std::string near = nearest(dataset, known);
     return absl::InvalidArgumentError(absl::StrCat("dataset: unknown value \"", dataset, "\"",
                                                    near.empty() ? "" : absl::StrCat("; did you mean \"", near, "\"?"),
                                                    " (known: ", absl::StrJoin(known, ", "), ")"));

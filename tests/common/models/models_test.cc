@@ -2,7 +2,6 @@
 #include <gtest/gtest.h>
 
 #include "common/models/consistency.h"
-#include "common/models/nearest.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
 
@@ -172,15 +171,6 @@ TEST(ModelsTest, UnknownNamesGetTheNearest) {
   EXPECT_THAT(message("llama3", "8b"), AllOf(HasSubstr("model.flavor of llama3"), HasSubstr("did you mean \"8B\"?")));
   EXPECT_THAT(message("llama3", "debug"), HasSubstr("did you mean \"debugmodel\"?"));
   EXPECT_THAT(message("bert", "base"), AllOf(HasSubstr("known: llama3, llama4"), ::testing::Not(HasSubstr("did you"))));
-}
-
-TEST(NearestTest, PrefersTheClosestAndKnowsWhenNothingIs) {
-  const std::vector<std::string> known = {"c4", "c4_test", "c4_validation"};
-  EXPECT_EQ(nearest("c4test", known), "c4_test");
-  EXPECT_EQ(nearest("C4-Validation", known), "c4_validation");
-  EXPECT_EQ(nearest("c4_val", known), "c4_validation");
-  EXPECT_EQ(nearest("imagenet", known), "");
-  EXPECT_EQ(nearest("", known), "");
 }
 
 TEST(ConsistencyTest, EveryFlavorIsConsistent) {
