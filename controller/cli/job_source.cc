@@ -41,9 +41,11 @@ absl::StatusOr<std::string> read_all(const std::string& file) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
+std::string source_name(const Source& source) { return source.file == "-" ? "standard input" : source.file; }
+
 absl::StatusOr<config::Loaded> load(const Source& source, const std::string& text) {
   if (source.file.empty()) return config::load_overrides(source.overrides);
-  const std::string name = source.file == "-" ? "standard input" : source.file;
+  const std::string name = source_name(source);
   config::Format format;
   if (!source.format.empty()) {
     TITAN_ASSIGN_OR_RETURN(format, named_format(source.format));
@@ -53,6 +55,21 @@ absl::StatusOr<config::Loaded> load(const Source& source, const std::string& tex
     TITAN_ASSIGN_OR_RETURN(format, config::format_of(source.file));
   }
   return config::load_text(text, format, name, source.overrides);
+}
+
+// A job of nothing but defaults is a generator that failed or a variable that was not set.
+absl::Status check_not_empty(const Source& source, const std::string& text) {
+  if (source.may_be_empty) return absl::OkStatus();
+  if (source.file.empty()) {
+    return absl::InvalidArgumentError(
+        "a configuration file is required: FILE.toml, .yaml or .json, or - for standard input");
+  }
+  Source alone = source;
+  alone.overrides.clear();
+  TITAN_ASSIGN_OR_RETURN(const config::Loaded file, load(alone, text));
+  if (!file.origins.empty()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      source_name(source), ": sets no key; a job of defaults has to set at least one, such as job.description"));
 }
 
 void make_absolute(std::string& path) { path = fs::absolute(path).lexically_normal().string(); }
@@ -87,6 +104,7 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
     TITAN_ASSIGN_OR_RETURN(prepared.text, read_all(source.file));
   }
   TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
+  TITAN_RETURN_IF_ERROR(check_not_empty(source, prepared.text));
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
   make_paths_absolute(prepared.loaded.config);

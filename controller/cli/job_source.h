@@ -14,6 +14,7 @@ struct Source {
   std::string file;    // Path, "-" for standard input, or empty: only overrides.
   std::string format;  // toml, yaml or json; empty: by the file's ending, for standard input by its looks.
   std::vector<std::string> overrides;  // "--training.steps", "10", ... as load.h takes them.
+  bool may_be_empty = false;           // No file or one without a key gives the defaults; a job is never that.
   bool check_files = true;             // Look at the tokenizer, data set, checkpoint and dump folders as well.
 };
 

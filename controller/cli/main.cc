@@ -49,15 +49,16 @@ class Program {
     app_.formatter(std::make_shared<Help>());
     app_.footer(kRootExamples);
     app_.allow_extras();
+    app_.require_subcommand(0, 1);  // After the verb a word is its argument, also one that is spelt like a verb.
     app_.add_option("--controller", choice_.globals.controller, "HOST:PORT of the controller")->capture_default_str();
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait");
     CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
-    job->fallthrough()->allow_extras()->footer("");
+    job->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_job_verbs(*job, choice_, "Verbs");
     CLI::App* node = app_.add_subcommand("node", "Verbs of nodes")->group("Groups");
-    node->fallthrough()->allow_extras()->footer("");
+    node->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_node_verbs(*node, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);

@@ -54,11 +54,12 @@ int config_help(const std::string& section) {
 
 void add_schedule_verbs(CLI::App& root, Choice& choice) {
   CLI::App* schedule = root.add_subcommand("schedule", "Pipeline schedules")->group("Other");
-  schedule->fallthrough()->allow_extras()->footer("");
+  schedule->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
 
   auto request = std::make_shared<ScheduleRequest>();
   auto nproc = std::make_shared<std::string>();
   request->source.check_files = false;
+  request->source.may_be_empty = true;
   CLI::App& show = add_verb(*schedule, choice, "show",
                             "Draw a pipeline schedule with its bubble and memory; of a configuration, a name or a file",
                             "titanctl schedule show job.toml --nproc 8 --by-flops --svg job.svg\n"
@@ -90,7 +91,7 @@ void add_schedule_verbs(CLI::App& root, Choice& choice) {
 
 void add_config_verbs(CLI::App& root, Choice& choice) {
   CLI::App* config = root.add_subcommand("config", "Show configurations and their keys")->group("Other");
-  config->fallthrough()->allow_extras()->footer("");
+  config->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
 
   struct Dump {
     Source source;
@@ -98,6 +99,7 @@ void add_config_verbs(CLI::App& root, Choice& choice) {
   };
   auto dumped = std::make_shared<Dump>();
   dumped->source.check_files = false;
+  dumped->source.may_be_empty = true;
   CLI::App& dump = add_verb(
       *config, choice, "dump", "The resolved configuration, as TOML unless -o says otherwise",
       "titanctl config dump job.toml --training.steps 10\ntitanctl config dump --changed job.toml", [&choice, dumped] {

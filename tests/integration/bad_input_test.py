@@ -42,6 +42,8 @@ class BadInput(unittest.TestCase):
 
     def test_configurations(self):
         cases = []
+        plain = self.folder / "plain.toml"
+        plain.write_text('[job]\ndescription = "words alone are wrong"\n')
         for i, case in enumerate(TABLE):
             arguments = list(case.get("args", []))
             if case["lines"]:
@@ -49,6 +51,8 @@ class BadInput(unittest.TestCase):
                 path.parent.mkdir()
                 path.write_text("\n".join(case["lines"]) + "\n")
                 arguments.insert(0, path)
+            else:
+                arguments.insert(0, plain)
             said = [case["key"], case["value"], case["suggestion"], *case["expect"]]
             cases.append((case["name"], arguments, [text for text in said if text]))
         self.assertGreaterEqual(len(cases), 40)

@@ -38,6 +38,30 @@ class Cli(unittest.TestCase):
         self.refused(2, "job is required", "describe")
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
 
+    # A word after the verb is its argument, also when it is spelt like a verb.
+    def test_verbs_do_not_win_over_arguments(self):
+        for section in ("checkpoint", "job", "validation"):
+            done = titanctl("config", "help", section)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertTrue(done.stdout.startswith(f"[{section}]"), done.stdout[:80])
+            self.assertNotIn("[training]", done.stdout)
+        self.refused(5, NOBODY, "events", "wait", "--timeout", "0.2")
+        self.refused(5, NOBODY, "cancel", "a", "list", "--timeout", "0.2")
+        self.refused(2, "unexpected 'node' for `titanctl list`", "list", "node")
+
+    # A generator that fails in a pipe, or a variable that is not set, queues no job of defaults.
+    def test_no_configuration_is_no_job(self):
+        for verb in ("submit", "run", "validate"):
+            self.refused(2, "a configuration file is required", verb)
+            self.refused(2, "a configuration file is required", verb, "--training.steps", "3")
+            for text in ("", "# nothing\n", "{}", "[training]\n"):
+                done = titanctl(verb, "-", "--nproc", "2", text=text)
+                self.assertEqual(2, done.returncode, done.stderr)
+                self.assertIn("standard input: sets no key", done.stderr)
+        self.refused(2, "/dev/null", "submit", "/dev/null")
+        done = titanctl("validate", "-", "--training.steps", "7", text="[training]\nsteps = 9\n")  # The key counts though it is overridden.
+        self.assertEqual(0, done.returncode, done.stderr)
+
     def test_no_controller_is_exit_code_5(self):
         for arguments in (["list"], ["describe", "x"], ["node", "list"], ["cancel", "x"], ["submit", TINY], ["logs", "x"]):
             with self.subTest(arguments):
