@@ -8,6 +8,7 @@
 #include "common/config/pipeline.h"
 #include "common/mesh/divisibility.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 
 namespace titan::config {
 namespace {
@@ -17,9 +18,10 @@ bool check_degrees(Checker& check, const mesh::Degrees& degrees) {
   std::int64_t product = 1;
   for (const int degree : {degrees.pp, degrees.dp_replicate, std::max(degrees.dp_shard, 1), degrees.cp, degrees.tp}) {
     if (!__builtin_mul_overflow(product, std::int64_t{degree}, &product)) continue;
-    check.fail("parallelism", "",
-               absl::StrCat("degrees multiply to far more than the job's ", check.config().resources.ranks, " ranks"),
-               "");
+    check.fail(
+        "parallelism", "",
+        absl::StrCat("degrees multiply to far more than the job's ", counted(check.config().resources.ranks, "rank")),
+        "");
     return false;
   }
   return true;

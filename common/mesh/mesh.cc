@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/counted.h"
 
 namespace titan::mesh {
 namespace {
@@ -63,14 +64,14 @@ absl::Status resolve(Degrees& degrees, int world_size) {
     if (others > world_size || world_size % others != 0) {
       return absl::InvalidArgumentError(absl::StrCat(
           "parallelism: ", describe(degrees), ": the degrees but data_parallel_shard_degree multiply to ", others,
-          ", which does not divide the job's ", world_size, " ranks; ", fitting_worlds(others, world_size)));
+          ", which does not divide the job's ", counted(world_size, "rank"), "; ", fitting_worlds(others, world_size)));
     }
     degrees.dp_shard = static_cast<int>(world_size / others);
   }
   if (others * degrees.dp_shard != world_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism: ", describe(degrees), " multiply to ", others * degrees.dp_shard,
-                     " but the job asks for ", world_size, " ranks; ",
+                     " but the job asks for ", counted(world_size, "rank"), "; ",
                      world_size % others == 0 ? std::string("set data_parallel_shard_degree = -1 to take what is left")
                                               : fitting_worlds(others * degrees.dp_shard, world_size)));
   }

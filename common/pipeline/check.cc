@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/pipeline/simulator.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -130,7 +131,7 @@ absl::Status check(const Schedule& schedule, const Where& where) {
   }
   if (static_cast<int>(schedule.steps.size()) != schedule.ranks) {
     return absl::InvalidArgumentError(
-        absl::StrCat("has lists for ", schedule.steps.size(), " ranks instead of ", schedule.ranks));
+        absl::StrCat("has lists for ", counted(schedule.steps.size(), "rank"), " instead of ", schedule.ranks));
   }
   for (int rank = 0; rank < schedule.ranks; ++rank) {
     if (absl::Status bad = RankChecker(schedule, rank, where).check(); !bad.ok()) return bad;

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/pipeline/draw.h"
 #include "common/pipeline/memory.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -119,9 +120,9 @@ std::string draw_text(const Schedule& schedule, const Simulation& simulation, co
 }
 
 std::string title_of(const Schedule& schedule, const Simulation& simulation) {
-  return absl::StrCat(schedule.name, ": ", schedule.ranks, " ranks, ", schedule.stages, " stages, ",
-                      schedule.microbatches, " microbatches; a step takes ", simulation.makespan, ", bubble ",
-                      percent_text(simulation.bubble));
+  return absl::StrCat(schedule.name, ": ", counted(schedule.ranks, "rank"), ", ", counted(schedule.stages, "stage"),
+                      ", ", counted(schedule.microbatches, "microbatch", "microbatches"), "; a step takes ",
+                      simulation.makespan, ", bubble ", percent_text(simulation.bubble));
 }
 
 std::string percent_text(double share) { return absl::StrFormat("%.1f %%", 100 * share + 0.0); }

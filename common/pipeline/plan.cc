@@ -7,6 +7,7 @@
 #include "common/pipeline/generators.h"
 #include "common/pipeline/keys.h"
 #include "common/pipeline/simulator.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -85,14 +86,14 @@ absl::StatusOr<Schedule> schedule_from_csv(const PlanOptions& options, int stage
   const auto wrong = [](const auto&... what) { return absl::InvalidArgumentError(absl::StrCat(kCsvKey, what...)); };
   if (!schedule.ok()) return wrong(std::string(schedule.status().message()));
   if (schedule->ranks != options.pipeline_parallel_degree)
-    return wrong("has rows for ", schedule->ranks, " ranks, but pipeline_parallel_degree is ",
+    return wrong("has rows for ", counted(schedule->ranks, "rank"), ", but pipeline_parallel_degree is ",
                  options.pipeline_parallel_degree);
   if (schedule->microbatches != microbatches)
-    return wrong("is for ", schedule->microbatches, " microbatches, but training.local_batch_size ",
-                 options.local_batch_size, " makes ", microbatches, " of pipeline_parallel_microbatch_size ",
-                 options.pipeline_parallel_microbatch_size);
+    return wrong("is for ", counted(schedule->microbatches, "microbatch", "microbatches"),
+                 ", but training.local_batch_size ", options.local_batch_size, " makes ", microbatches,
+                 " of pipeline_parallel_microbatch_size ", options.pipeline_parallel_microbatch_size);
   if (stages > 0 && schedule->stages != stages)
-    return wrong("is for ", schedule->stages, " stages, but the other keys make ", stages);
+    return wrong("is for ", counted(schedule->stages, "stage"), ", but the other keys make ", stages);
   return schedule;
 }
 

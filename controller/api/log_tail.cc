@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/text/counted.h"
 
 namespace titan::api {
 namespace {
@@ -21,14 +22,15 @@ bool LogTail::open() {
   }
   uid_ = view->record->uid;
   if (request_.attempt() > view->record->attempts || request_.attempt() < 0) {
-    end(rpc::error(absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
-                   absl::StrCat("job ", name, " has ", view->record->attempts, " attempts, not ", request_.attempt())));
+    end(rpc::error(
+        absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
+        absl::StrCat("job ", name, " has ", counted(view->record->attempts, "attempt"), ", not ", request_.attempt())));
     return false;
   }
   for (const int rank : request_.ranks()) {
     if (rank >= 0 && rank < view->record->spec.ranks) continue;
     end(rpc::bad_request("RANK_NOT_FOUND", {{"ranks", absl::StrCat(rank, " is not one of the job's ",
-                                                                   view->record->spec.ranks, " ranks")}}));
+                                                                   counted(view->record->spec.ranks, "rank"))}}));
     return false;
   }
   for (const auto& attempt : view->attempts) {

@@ -18,6 +18,7 @@
 #include "common/pipeline/memory.h"
 #include "common/pipeline/simulator.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/stage_figures.h"
 #include "controller/cli/terminal.h"
@@ -81,8 +82,8 @@ absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
     for (std::size_t stage = 0; stage < plan.split.size(); ++stage) {
       const auto& blocks = plan.split[stage];
       note(absl::StrCat("stage ", stage, ": ", blocks.front(), blocks.size() > 1 ? " to " + blocks.back() : "", " (",
-                        blocks.size(), blocks.size() == 1 ? " block), " : " blocks), ",
-                        pipeline::bytes_text(figures.bytes[stage]), " a microbatch"));
+                        counted(blocks.size(), "block"), "), ", pipeline::bytes_text(figures.bytes[stage]),
+                        " a microbatch"));
     }
     note(figures.explanation);
   } else {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
+#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
@@ -84,9 +85,9 @@ int validate(const Globals& globals, const Source& source) {
   }
   const config::JobConfig& config = prepared->loaded.config;
   note(absl::StrCat(source.file.empty() ? "the configuration" : source.file, " is valid: ", config.model.name, " ",
-                    config.model.flavor, ", ", config.resources.ranks, config.resources.ranks == 1 ? " rank" : " ranks",
+                    config.model.flavor, ", ", counted(config.resources.ranks, "rank"),
                     config::processes(config) < config.resources.ranks ? " in one process, " : ", ",
-                    config.training.steps, " steps of ", config.training.global_batch_size, " x ",
+                    counted(config.training.steps, "step"), " of ", config.training.global_batch_size, " x ",
                     config.training.seq_len, " tokens"));
   return kExitOk;
 }

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
+#include "common/text/counted.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -16,7 +17,7 @@ using job::JobState;
 
 std::string where(const std::vector<job::Placement>& placements) {
   return absl::StrJoin(placements, ", ", [](std::string* out, const job::Placement& placement) {
-    absl::StrAppend(out, placement.num_ranks, placement.num_ranks == 1 ? " rank on " : " ranks on ", placement.node);
+    absl::StrAppend(out, counted(placement.num_ranks, "rank"), " on ", placement.node);
   });
 }
 

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -89,7 +90,8 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
   Change change;
   job::EventRecord event;
   event.reason = "JobQueued";
-  event.message = absl::StrCat(record.spec.ranks, " ", record.spec.device, " ranks, priority ", record.spec.priority);
+  event.message =
+      absl::StrCat(counted(record.spec.ranks, record.spec.device + " rank"), ", priority ", record.spec.priority);
   add_event(change, job, std::move(event));
   change.mutations.push_back(store::put(spec_key(uid), bytes));
   job.idle_since = clock_.monotonic();

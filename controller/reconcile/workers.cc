@@ -8,6 +8,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -62,8 +63,8 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
   TITAN_ASSIGN_OR_RETURN(cluster::Node * node, nodes_.open_session(hello, session, clock_.monotonic(), clock_.now()));
   Change change;
   add_node_event(change, *node, "NodeRegistered",
-                 absl::StrCat(hello.resources().devices(), " ", hello.resources().device(), " devices, ",
-                              hello.resources().cpu_cores(), " cores, version ", hello.version()),
+                 absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
+                              counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
                  "info");
   put_node(change, *node);
   change.then.push_back([this, name = hello.node(), session, hello] { welcome(name, session, hello); });
@@ -371,7 +372,7 @@ void Reconciler::lose_part(LiveJob& job, const std::string& node) {
             {.node = node,
              .attempt = job.attempt->record.number,
              .reason = "NodeLost",
-             .message = absl::StrCat("node ", node, " is lost with ", part.placement.num_ranks, " ranks"),
+             .message = absl::StrCat("node ", node, " is lost with ", counted(part.placement.num_ranks, "rank")),
              .severity = "warning"});
   put_job(change, job);
   conclude(job, std::move(change), clock_.monotonic() - nodes_.find(node)->last_beat);

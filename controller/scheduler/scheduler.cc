@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/counted.h"
 
 namespace titan::scheduler {
 namespace {
@@ -202,11 +203,12 @@ class Planner {
     }
     if (job.ranks_per_node > 0 && wide_enough < job.ranks / job.ranks_per_node) {
       return {"RANKS_PER_NODE_UNSATISFIABLE",
-              absl::StrCat("needs ", job.ranks / job.ranks_per_node, " nodes with ", job.ranks_per_node, " ",
-                           job.device, " devices each; ", wide_enough, " of ", fitting, " nodes have so many")};
+              absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
+                           counted(job.ranks_per_node, job.device + " device"), " each; ", wide_enough, " of ",
+                           counted(fitting, "node"), " have so many")};
     }
-    const std::string counts = absl::StrCat("needs ", job.ranks, " ", job.device, " devices; ", free, " of ", devices,
-                                            " are free on ", fitting, " nodes");
+    const std::string counts = absl::StrCat("needs ", counted(job.ranks, job.device + " device"), "; ", free, " of ",
+                                            devices, free == 1 ? " is" : " are", " free on ", counted(fitting, "node"));
     if (devices >= job.ranks && !head_.empty()) {
       return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", head_, " waits for")};
     }

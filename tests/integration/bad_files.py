@@ -109,5 +109,5 @@ CASES = [
     ("pipeline schedule whose ranks wait for each other", lambda f: _schedule(f, "0F0,0B0,0F1,0B1\n1F0,1F1,1B0,1B1\n"),
      "parallelism.pipeline_parallel_schedule_csv", ["wait for each other forever", "row 2, column 2: 1F1 waits for the output of stage 0"]),
     ("pipeline schedule for another batch", lambda f: _schedule(f, "0F0,0B0\n1F0,1B0\n"),
-     "parallelism.pipeline_parallel_schedule_csv", ["is for 1 microbatches", "makes 2"]),
+     "parallelism.pipeline_parallel_schedule_csv", ["is for 1 microbatch,", "makes 2"]),
 ]

@@ -128,7 +128,7 @@ class Cli(unittest.TestCase):
         self.assertIn("stage 0: tok_embeddings (1 block)", job.stderr)
         self.assertIn("stage 7: output (1 block)", job.stderr)
         one = titanctl("schedule", "show", TINY)  # A job without a pipeline is one stage.
-        self.assertIn("1 ranks, 1 stages, 1 microbatches", one.stdout, one.stderr)
+        self.assertIn("1 rank, 1 stage, 1 microbatch;", one.stdout, one.stderr)
 
     def test_schedule_show_tells_bytes_and_uneven_stages(self):
         job = ["schedule", "show", SOURCE / "configs/llama3_8b.toml", "--parallelism.pipeline_parallel_degree", "4",

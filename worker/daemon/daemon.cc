@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "worker/shim/process.h"
 
 namespace titan::daemon {
@@ -80,9 +81,9 @@ void Daemon::run() {
   watch_signals();
   adopt_all();
   clean_up();
-  log_line(absl::StrCat("node ", options_.node, ": ", resources_.devices, " ", resources_.device, " devices, ",
-                        resources_.cpu_cores, " cores, ", attempts_.size(), " attempts found, controller ",
-                        options_.controller));
+  log_line(absl::StrCat("node ", options_.node, ": ", counted(resources_.devices, resources_.device + " device"), ", ",
+                        counted(resources_.cpu_cores, "core"), ", ", counted(attempts_.size(), "attempt"),
+                        " found, controller ", options_.controller));
   session_ = std::make_unique<Session>(
       loop_, options_.controller,
       Session::Callbacks{[this] { return make_register(); },

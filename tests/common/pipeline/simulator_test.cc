@@ -82,7 +82,7 @@ TEST(SimulatorTest, NamesWhatIsWrong) {
   EXPECT_THAT(broken([](Steps& s) { std::swap(s[0][s[0].size() - 1], s[0][s[0].size() - 2]); }),
               HasSubstr("0R comes before the weight gradient of microbatch 1"));
   EXPECT_THAT(broken([](Steps& s) { s[0][0].actions.clear(); }), HasSubstr("has 0 actions"));
-  EXPECT_THAT(broken([](Steps& s) { s.pop_back(); }), HasSubstr("lists for 1 ranks instead of 2"));
+  EXPECT_THAT(broken([](Steps& s) { s.pop_back(); }), HasSubstr("lists for 1 rank instead of 2"));
 }
 
 // Two ranks that each want the other's later work first.
