@@ -1,9 +1,8 @@
 #include "common/metrics/metrics.h"
 
-#include <cstdlib>
+#include <utility>
 
-#include "absl/strings/str_cat.h"
-#include "prometheus/exposer.h"
+#include "common/status/status.h"
 #include "prometheus/family.h"
 #include "prometheus/registry.h"
 #include "prometheus/text_serializer.h"
@@ -30,24 +29,23 @@ prometheus::Histogram& Metrics::histogram(const std::string& name, const std::st
 }
 
 void Metrics::add(std::shared_ptr<prometheus::Collectable> collectable) {
-  if (exposer_ != nullptr) exposer_->RegisterCollectable(collectable);
+  const sync::Lock lock(mutex_);
   collectables_.push_back(std::move(collectable));
 }
 
 absl::StatusOr<int> Metrics::serve(const std::string& address) {
-  try {
-    exposer_ = std::make_unique<prometheus::Exposer>(address, /*num_threads=*/2);
-  } catch (const std::exception& error) {
-    return absl::UnavailableError(absl::StrCat("cannot serve metrics on ", address, ": ", error.what(),
-                                               "; is the port in use? Choose another with --metrics-port (0: any)"));
-  }
-  for (const auto& collectable : collectables_) exposer_->RegisterCollectable(collectable);
-  return exposer_->GetListeningPorts().front();
+  TITAN_ASSIGN_OR_RETURN(page_, Page::open(address, [this] { return text(); }));
+  return page_->port();
 }
 
 std::string Metrics::text() const {
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables;
+  {
+    const sync::Lock lock(mutex_);
+    collectables = collectables_;
+  }
   std::vector<prometheus::MetricFamily> families;
-  for (const auto& collectable : collectables_) {
+  for (const auto& collectable : collectables) {
     for (prometheus::MetricFamily& family : collectable->Collect()) families.push_back(std::move(family));
   }
   return prometheus::TextSerializer().Serialize(families);

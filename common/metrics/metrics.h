@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/page.h"
+#include "common/sync/sync.h"
 #include "prometheus/collectable.h"
 #include "prometheus/counter.h"
 #include "prometheus/gauge.h"
@@ -16,7 +18,6 @@
 #include "prometheus/metric_family.h"
 
 namespace prometheus {
-class Exposer;
 class Registry;
 }  // namespace prometheus
 
@@ -37,16 +38,19 @@ class Metrics {
   // Metrics that are computed when somebody asks, such as one gauge per active job.
   void add(std::shared_ptr<prometheus::Collectable> collectable);
 
-  // Serves http://address/metrics; "127.0.0.1:0" takes a free port. Returns the port.
+  // Serves http://address/metrics; "127.0.0.1:0" takes a free port. Returns the port. Errors: those of Page::open.
   absl::StatusOr<int> serve(const std::string& address);
+  // Ends the page at once; before anything goes that a collectable reads.
+  void stop_serving() { page_.reset(); }
 
   // What the page would say.
   std::string text() const;
 
  private:
   std::shared_ptr<prometheus::Registry> registry_;
-  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_;
-  std::unique_ptr<prometheus::Exposer> exposer_;
+  mutable sync::Mutex mutex_;
+  std::vector<std::shared_ptr<prometheus::Collectable>> collectables_ TITAN_GUARDED_BY(mutex_);
+  std::unique_ptr<Page> page_;
 };
 
 // From 100 µs to 100 s, three to a decade.

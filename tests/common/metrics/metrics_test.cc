@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -13,14 +14,18 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string get(int port) {
+int connected(int port) {
   const int fd = socket(AF_INET, SOCK_STREAM, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  if (connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) return "";
-  const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+std::string ask(int port, const std::string& request) {
+  const int fd = connected(port);
   if (write(fd, request.data(), request.size()) < 0) return "";
   std::string page;
   char buffer[4096];
@@ -28,6 +33,8 @@ std::string get(int port) {
   close(fd);
   return page;
 }
+
+std::string get(int port) { return ask(port, "GET /metrics HTTP/1.0\r\n\r\n"); }
 
 TEST(MetricsTest, ServesWhatWasCounted) {
   Metrics metrics;
@@ -42,6 +49,37 @@ TEST(MetricsTest, ServesWhatWasCounted) {
   EXPECT_THAT(page, HasSubstr("titan_build_info{version="));
   Metrics second;
   EXPECT_EQ(second.serve(absl::StrCat("127.0.0.1:", *port)).status().code(), absl::StatusCode::kUnavailable);
+}
+
+// Probes and load balancers ask with HEAD; whatever else comes gets an answer and no page.
+TEST(MetricsTest, AnswersWhatIsNoScrape) {
+  Metrics metrics;
+  const absl::StatusOr<int> port = metrics.serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  const std::string head = ask(*port, "HEAD /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+  EXPECT_THAT(head, ::testing::StartsWith("HTTP/1.1 200 OK\r\n"));
+  EXPECT_THAT(head, HasSubstr(absl::StrCat("Content-Length: ", metrics.text().size())));
+  EXPECT_THAT(head, ::testing::EndsWith("\r\n\r\n"));
+  EXPECT_THAT(ask(*port, "GET /metrics?x=1 HTTP/1.1\r\n\r\n"), HasSubstr("titan_build_info"));
+  EXPECT_THAT(ask(*port, "GET / HTTP/1.1\r\n\r\n"), HasSubstr("404 Not Found"));
+  EXPECT_THAT(ask(*port, "POST /metrics HTTP/1.1\r\n\r\n"), HasSubstr("405 Method Not Allowed"));
+  EXPECT_THAT(ask(*port, "hello\r\n\r\n"), HasSubstr("400 Bad Request"));
+  EXPECT_THAT(ask(*port, std::string(8192, 'x')), HasSubstr("431 "));
+  EXPECT_EQ(Metrics().serve("nonsense").status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(Metrics().serve("127.0.0.1:70000").status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A daemon ends by its destructors: they wait for no visitor, and a silent one keeps nobody from the page.
+TEST(MetricsTest, EndsAtOnceWithVisitorsThere) {
+  auto metrics = std::make_unique<Metrics>();
+  const absl::StatusOr<int> port = metrics->serve("127.0.0.1:0");
+  ASSERT_TRUE(port.ok()) << port.status();
+  const int silent = connected(*port);
+  EXPECT_THAT(get(*port), HasSubstr("titan_build_info"));
+  const absl::Time start = absl::Now();
+  metrics.reset();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(1)) << "it waited for the silent visitor";
+  close(silent);
 }
 
 class Live : public prometheus::Collectable {
