@@ -86,10 +86,10 @@ void Attempt::prepare(const std::string& launch_json, const std::string& visible
   spec.ranks = record_.ranks;
   spec.log_max_bytes = host_.log_max_bytes;
   if (record_.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record_.orphan_timeout_seconds;
-  host_.aside([weak = weak_from_this(), loop = host_.loop, record = record_, folder = run_folder_, launch_json, spec,
-               visible_devices] {
+  host_.aside([weak = weak_from_this(), post = host_.loop->poster(), record = record_, folder = run_folder_,
+               launch_json, spec, visible_devices] {
     const Refusal refusal = prepare_files(record, folder, launch_json, spec, visible_devices);
-    loop->post([weak, refusal] {
+    post([weak, refusal] {
       const std::shared_ptr<Attempt> self = weak.lock();
       if (self == nullptr || self->over()) return;
       if (refusal) return self->refuse(refusal);
@@ -119,10 +119,10 @@ void Attempt::start(const std::string& store_host, int store_port) {
   if (starting_) return;
   starting_ = true;
   const json request = {{"command", "start"}, {"id", "start"}, {"store_host", store_host}, {"store_port", store_port}};
-  host_.aside([weak = weak_from_this(), loop = host_.loop, record = record_, folder = run_folder_, request,
+  host_.aside([weak = weak_from_this(), post = host_.loop->poster(), record = record_, folder = run_folder_, request,
                patience = host_.token_patience_seconds] {
     const Refusal refusal = check_token(record, folder, patience);
-    loop->post([weak, refusal, request] {
+    post([weak, refusal, request] {
       const std::shared_ptr<Attempt> self = weak.lock();
       if (self == nullptr || self->over()) return;
       if (refusal) return self->refuse(refusal);

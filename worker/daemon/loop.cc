@@ -11,10 +11,26 @@
 
 namespace titan::daemon {
 
-Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), wake_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
-  watch(wake_.get(), [this] {
+Loop::Mailbox::Mailbox() : wake(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+void Loop::Mailbox::post(Task task) {
+  {
+    sync::Lock lock(mutex);
+    tasks.push_back(std::move(task));
+  }
+  const uint64_t one = 1;
+  (void)!::write(wake.get(), &one, sizeof(one));
+}
+
+std::vector<Loop::Task> Loop::Mailbox::take() {
+  sync::Lock lock(mutex);
+  return std::exchange(tasks, {});
+}
+
+Loop::Loop() : epoll_(::epoll_create1(EPOLL_CLOEXEC)), mailbox_(std::make_shared<Mailbox>()) {
+  watch(mailbox_->wake.get(), [this] {
     uint64_t ignored = 0;
-    (void)!::read(wake_.get(), &ignored, sizeof(ignored));
+    (void)!::read(mailbox_->wake.get(), &ignored, sizeof(ignored));
   });
 }
 
@@ -31,15 +47,6 @@ void Loop::run() {
     run_posted();
     run_timers();
   }
-}
-
-void Loop::post(Task task) {
-  {
-    sync::Lock lock(mutex_);
-    posted_.push_back(std::move(task));
-  }
-  const uint64_t one = 1;
-  (void)!::write(wake_.get(), &one, sizeof(one));
 }
 
 void Loop::watch(int fd, Task on_readable) {
@@ -71,12 +78,7 @@ void Loop::cancel(Timer timer) {
 }
 
 void Loop::run_posted() {
-  std::vector<Task> tasks;
-  {
-    sync::Lock lock(mutex_);
-    tasks.swap(posted_);
-  }
-  for (const Task& task : tasks) task();
+  for (const Task& task : mailbox_->take()) task();
 }
 
 void Loop::run_timers() {
