@@ -155,7 +155,7 @@ void Daemon::on_welcome(const v1::Welcome& welcome) {
   lease_epoch_ = welcome.lease_epoch();
   lease_milliseconds_ = welcome.lease_milliseconds() > 0 ? welcome.lease_milliseconds() : lease_milliseconds_;
   heard_at_ = shim::monotonic_nanos();
-  last_loss_.clear();
+  contact_.found();
   metrics_.sessions.Increment();
   log_line(absl::StrCat("connected to ", options_.controller, ", lease ", lease_milliseconds_, " ms"));
   for (const auto& [key, attempt] : attempts_) attempt->on_session();
@@ -163,8 +163,8 @@ void Daemon::on_welcome(const v1::Welcome& welcome) {
 
 void Daemon::on_lost(const std::string& why) {
   connected_ = false;
-  if (why != last_loss_ && shutdowns_ == 0) log_line(absl::StrCat("no session with the controller: ", why));
-  last_loss_ = why;  // The same reason is said once, however often it is tried.
+  if (shutdowns_ > 0) return;
+  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos()))) log_line(*line);
 }
 
 void Daemon::tick() {

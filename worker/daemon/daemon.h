@@ -11,6 +11,7 @@
 #include "worker/daemon/attempt.h"
 #include "worker/daemon/file_watcher.h"
 #include "worker/daemon/loop.h"
+#include "worker/daemon/lost_contact.h"
 #include "worker/daemon/metrics.h"
 #include "worker/daemon/resources.h"
 #include "worker/daemon/session.h"
@@ -88,7 +89,7 @@ class Daemon {
   std::unique_ptr<Session> session_;
   bool connected_ = false;
   std::string cluster_;
-  std::string last_loss_;
+  LostContact contact_;
   int64_t lease_epoch_ = 0;
   int64_t lease_milliseconds_ = 5000;
   int64_t beat_ = 0;

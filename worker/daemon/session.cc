@@ -32,6 +32,19 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
   return grpc::CreateCustomChannel(controller, grpc::InsecureChannelCredentials(), arguments);
 }
 
+// A channel does not tell why it is not connected; a call on it does.
+std::string why_no_connection(v1::WorkerService::Stub& stub, const std::string& controller) {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + kConnectStep);
+  const auto call = stub.Session(&context);
+  v1::ControllerMessage ignored;
+  while (call->Read(&ignored)) {
+  }
+  const grpc::Status status = call->Finish();
+  const bool silent = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
+  return absl::StrCat("no connection to ", controller, ": ", silent ? "no answer" : status.error_message());
+}
+
 }  // namespace
 
 struct Session::Stream {
@@ -102,8 +115,8 @@ bool Session::connect(grpc::Channel& channel) {
 std::string Session::run_once() {
   // A new channel each time: an old one may hold a connection to a machine that is gone.
   const std::shared_ptr<grpc::Channel> channel = make_channel(controller_);
-  if (!connect(*channel)) return absl::StrCat("no connection to ", controller_);
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
+  if (!connect(*channel)) return why_no_connection(*stub, controller_);
   const auto stream = std::make_shared<Stream>();
   stream->calls = stub->Session(&stream->context);
   {
