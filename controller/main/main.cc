@@ -17,7 +17,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/rpc/address.h"
 #include "common/status/status.h"
+#include "common/version/version.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
 #include "controller/store/sqlite_store.h"
@@ -29,7 +31,7 @@ struct Flags {
   std::string listen = "127.0.0.1:7700";
   std::string state = "titan-controller-state";
   int metrics_port = 7701;
-  std::string metrics_host = "127.0.0.1";
+  std::string metrics_address = "127.0.0.1";
   int lease_ms = 5000;
   std::string port_file;
   bool reflection = true;
@@ -119,44 +121,56 @@ absl::Status run(const Flags& flags) {
                          api::Server::start(*reconciler, *store, {flags.listen, flags.reflection, options.new_id}));
   int metrics_port = -1;
   if (flags.metrics_port >= 0) {
-    TITAN_ASSIGN_OR_RETURN(metrics_port, metrics.serve(absl::StrCat(flags.metrics_host, ":", flags.metrics_port)));
+    TITAN_ASSIGN_OR_RETURN(metrics_port, metrics.serve(absl::StrCat(flags.metrics_address, ":", flags.metrics_port)));
   }
   TITAN_RETURN_IF_ERROR(write_ports(flags.port_file, server->port(), metrics_port));
-  std::cerr << "titan-controller " << TITAN_VERSION << ": listening on port " << server->port() << ", metrics on port "
+  std::cerr << version_line("titan-controller") << ": listening on port " << server->port() << ", metrics on port "
             << metrics_port << ", state in " << flags.state << std::endl;
   notify_ready();
 
   int received = 0;
   sigwait(&signals, &received);
   std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
-  server.reset();  // No more calls,
-  store.reset();   // then everything queued is written; its callbacks still need the reconciler.
-  // Nothing is left to save, and the end of the metrics page would take up to two seconds: its server polls.
-  std::_Exit(0);
+  server.reset();          // No more calls,
+  store.reset();           // then everything queued is written; its callbacks still need the reconciler,
+  metrics.stop_serving();  // and so does the page, which reads from it.
+  return absl::OkStatus();
+}
+
+std::string wrong_address(const std::string& address) {
+  return std::string(rpc::check_address("the address", address, rpc::Port::kMayBeFree).message());
 }
 
 }  // namespace
 }  // namespace titan
 
 int main(int argc, char** argv) {
+  titan::rpc::quiet_grpc_log();
   titan::Flags flags;
   CLI::App app{
       "Queues, places, watches and heals training jobs.\n\n"
       "  titan-controller --state /var/lib/titan\n"
       "  titan-controller --listen 0.0.0.0:7700 --state ./state --metrics-port 7701\n"};
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
+      ->check(CLI::Validator(titan::wrong_address, ""))
       ->capture_default_str();
   app.add_option("--state", flags.state, "Folder of the durable store")->capture_default_str();
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str();
-  app.add_option("--metrics-host", flags.metrics_host, "Where the Prometheus page listens")->capture_default_str();
+  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+      ->capture_default_str();
+  app.add_option("--metrics-host", flags.metrics_address)->group("");  // Its name before 0.2.
   app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
       ->capture_default_str()
       ->check(CLI::Range(200, 3'600'000));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
-  app.set_version_flag("--version", std::string("titan-controller " TITAN_VERSION));
-  CLI11_PARSE(app, argc, argv);
+  app.set_version_flag("--version", titan::version_line("titan-controller"));
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
   const absl::Status status = titan::run(flags);
   if (status.ok()) return 0;
   std::cerr << "titan-controller: " << status.message() << std::endl;

@@ -9,6 +9,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/address.h"
+#include "common/version/version.h"
 #include "worker/daemon/daemon.h"
 
 namespace {
@@ -33,6 +35,10 @@ std::string check_node(const std::string& node) {
   return ok ? "" : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
 }
 
+std::string check_controller(const std::string& address) {
+  return std::string(titan::rpc::check_address("the address", address).message());
+}
+
 std::string host_name() {
   char name[256] = {};
   if (::gethostname(name, sizeof(name) - 1) != 0) return "node";
@@ -48,8 +54,9 @@ std::string beside_this_program(const char* name) {
 
 void declare(CLI::App& app, Flags& flags) {
   Options& options = flags.options;
-  app.add_option("--controller", options.controller, "Address of titan-controller: HOST:PORT")
+  app.add_option("--controller", options.controller, "Address of titan-controller: HOST:PORT or unix:PATH")
       ->envname("TITAN_CONTROLLER")
+      ->check(CLI::Validator(check_controller, ""))
       ->default_val("127.0.0.1:7700");
   app.add_option("--node", options.node, "Id of this node, unique in the cluster")
       ->default_val(host_name())
@@ -59,9 +66,11 @@ void declare(CLI::App& app, Flags& flags) {
       ->default_val("/var/lib/titan/worker");
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
       ->default_val("auto");
-  app.add_option("--metrics-port", flags.metrics_port, "Serve Prometheus metrics on this port; 0: a free one")
-      ->check(CLI::Range(0, 65535));
-  app.add_option("--metrics-address", flags.metrics_address, "Address to serve metrics on")->capture_default_str();
+  app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
+      ->capture_default_str()
+      ->check(CLI::Range(-1, 65535));
+  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+      ->capture_default_str();
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON: {\"metrics\": PORT}");
   app.add_option("--rank-binary", options.rank_binary, "The rank program")
       ->default_val(beside_this_program("titan-rank"));
@@ -81,7 +90,7 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.set_version_flag("--version", std::string("titan-worker ") + TITAN_VERSION);
+  app.set_version_flag("--version", titan::version_line("titan-worker"));
   app.footer(
       "The daemon may be killed and restarted at any time: its ranks train on, and the next daemon with the same "
       "--state takes\n"
@@ -96,6 +105,7 @@ int fail(const absl::Status& status) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  titan::rpc::quiet_grpc_log();
   CLI::App app("The daemon of a node: starts ranks, watches them, and tells titan-controller.", "titan-worker");
   Flags flags;
   declare(app, flags);
@@ -129,7 +139,5 @@ int main(int argc, char** argv) {
     if (!written.ok()) return fail(written);
   }
   (*daemon)->run();
-  daemon->reset();
-  // Nothing is left to save, and the end of the metrics page would take up to two seconds: its server polls.
-  std::_Exit(0);
+  return 0;
 }

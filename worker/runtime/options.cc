@@ -30,6 +30,7 @@ const char kUsage[] =
     "  --listen-fd FD     rank 0 only: listen on this inherited socket instead\n"
     "  --run-dir DIR      for events, beacon and ledger (default: the launch file's folder, or {dump_folder}/run)\n"
     "  --json             a dry run (comm.mode fake_backend) prints its result as JSON\n"
+    "  --version          version and revision\n"
     "  --help             this text\n"
     "\n"
     "By hand, any key of the configuration can be set: --training.steps 20 --checkpoint.enable\n";
@@ -143,6 +144,10 @@ absl::StatusOr<Options> parse_options(const std::vector<std::string>& words) {
     std::string flag = words[i];
     if (flag == "--help" || flag == "-h") {
       options.help = true;
+      return options;
+    }
+    if (flag == "--version") {
+      options.version = true;
       return options;
     }
     if (flag == "--json") {

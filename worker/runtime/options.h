@@ -20,6 +20,7 @@ struct Options {
   std::vector<std::string> overrides;  // --section.key words, stand-alone only.
   bool json = false;                   // A dry run prints its result as JSON.
   bool help = false;
+  bool version = false;
 };
 
 extern const char kUsage[];

@@ -13,6 +13,7 @@
 #include <limits>
 #include <sstream>
 
+#include "common/version/version.h"
 #include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
 #include "worker/runtime/memory/cpu_memory.h"
@@ -97,6 +98,10 @@ int run(const std::vector<std::string>& words) {
   }
   if (options->help) {
     std::fputs(kUsage, stdout);
+    return rank_protocol::kExitFinished;
+  }
+  if (options->version) {
+    std::printf("%s\n", version_line("titan-rank").c_str());
     return rank_protocol::kExitFinished;
   }
   const absl::StatusOr<RankJob> job = read_job(*options);

@@ -582,6 +582,7 @@ TEST_F(DaemonTest, MetricsPage) {
   })) << page;
   EXPECT_THAT(page, HasSubstr("titan_build_info"));
   EXPECT_THAT(page, HasSubstr("titan_worker_devices_used{node=\"n1\"} 2"));
+  EXPECT_EQ(worker.kill(SIGTERM), 0) << "its end runs all destructors and is still an orderly one";
 }
 
 TEST(WorkerFlagsTest, AreCheckedAndNamed) {

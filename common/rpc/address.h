@@ -1,0 +1,17 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+
+namespace titan::rpc {
+
+// Whether gRPC can use `address`: HOST:PORT, [IPV6]:PORT or unix:PATH. `what` names where it comes from ("--listen").
+// Port 0, for a free one, is for those who listen. Errors: InvalidArgument, with the forms.
+enum class Port { kGiven, kMayBeFree };
+absl::Status check_address(absl::string_view what, absl::string_view address, Port port = Port::kGiven);
+
+// Turns gRPC's own lines on stderr off unless GRPC_VERBOSITY asks for them: what went wrong comes back as a status.
+// Before the first use of gRPC and before any other thread.
+void quiet_grpc_log();
+
+}  // namespace titan::rpc

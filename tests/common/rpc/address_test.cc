@@ -1,0 +1,26 @@
+#include "common/rpc/address.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::rpc {
+namespace {
+
+// A mistyped address is refused with the forms that are taken, before anybody waits for a connection.
+TEST(AddressTest, TakesWhatGrpcCanUse) {
+  for (const char* good :
+       {"127.0.0.1:7700", "controller-1.example:1", "[::1]:7700", "localhost:65535", "unix:/tmp/s"}) {
+    EXPECT_EQ(check_address("--controller", good), absl::OkStatus()) << good;
+  }
+  for (const char* bad : {"", "nonsense", "host:", ":7700", "host:0", "host:65536", "host:-1", "host:http", "::1:7700",
+                          "a b:7700", "http://host:7700", "unix:", "[]:7700", "[host]:7700"}) {
+    const absl::Status status = check_address("--controller", bad);
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << bad;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("--controller is '")) << bad;
+    EXPECT_THAT(status.message(), ::testing::HasSubstr("HOST:PORT")) << bad;
+  }
+  EXPECT_EQ(check_address("--listen", "0.0.0.0:0", Port::kMayBeFree), absl::OkStatus());
+}
+
+}  // namespace
+}  // namespace titan::rpc
