@@ -68,7 +68,7 @@ absl::Status DocumentReader::note_bad_line(const std::string& why) {
         warning, "; that is malformed line ", bad_lines_, ", more than training.dataloader.max_bad_lines = ",
         options_.max_bad_lines, " (lines have to be JSON objects with a string \"", options_.text_key, "\")"));
   }
-  warnings_.push_back(absl::StrCat(warning, ", skipped"));
+  if (!read_before_) warnings_.push_back(absl::StrCat(warning, ", skipped"));
   return absl::OkStatus();
 }
 
@@ -146,6 +146,7 @@ void DocumentReader::rewind() {
   source_ = nullptr;
   position_ = {};
   bad_lines_ = 0;
+  read_before_ = true;
 }
 
 absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files) {

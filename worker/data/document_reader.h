@@ -57,7 +57,7 @@ class DocumentReader {
   // Continues at a position that a reader of the same files gave. Errors: InvalidArgument when the files do not reach
   // there.
   absl::Status seek(const DocumentPosition& position, int64_t bad_lines);
-  // Starts again at the first document; malformed lines count from 0 again.
+  // Starts again at the first document; malformed lines count from 0 again and are not described again.
   void rewind();
 
   // Malformed lines of this pass.
@@ -74,6 +74,7 @@ class DocumentReader {
   Options options_;
   DocumentPosition position_;
   int64_t bad_lines_ = 0;
+  bool read_before_ = false;  // Not the first pass.
   std::vector<std::string> warnings_;
   std::unique_ptr<ByteSource> source_;
   std::string buffer_;

@@ -51,8 +51,8 @@ class Loader {
   virtual nlohmann::json state() const = 0;
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 
-  // Malformed lines that were skipped since the last call, for warnings: "data.json:17: not JSON, skipped". Order
-  // kGlobal: the same on every rank.
+  // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that
+  // is so small that it is repeated without end. Order kGlobal: the same on every rank.
   virtual std::vector<std::string> take_warnings() = 0;
 
   // The largest token that can appear: has to be below the model's vocabulary size.

@@ -4,8 +4,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 
 namespace titan::data {
+namespace {
+
+constexpr int64_t kFewRows = 8;
+
+}  // namespace
 
 RowStream::RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
     : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
@@ -34,8 +40,10 @@ absl::StatusOr<bool> RowStream::append_document() {
       return absl::InvalidArgumentError(
           "the dataset has no document with text for this rank: every line is blank or malformed");
     }
+    warn_of_repeats();
     pass_had_tokens_ = false;
     ++pass_;
+    pass_begin_ = first_ + static_cast<int64_t>(tokens_.size());
     reader_.rewind();
     return true;
   }
@@ -46,6 +54,22 @@ absl::StatusOr<bool> RowStream::append_document() {
   segments_.push_back({first_ + static_cast<int64_t>(before),
                        {.document = document->position, .pass = pass_, .bad_lines = reader_.bad_lines()}});
   return true;
+}
+
+// A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
+void RowStream::warn_of_repeats() {
+  const int64_t tokens = first_ + static_cast<int64_t>(tokens_.size()) - pass_begin_;
+  if (pass_begin_ < 0 || warned_of_repeats_ || tokens >= kFewRows * row_tokens_) return;
+  warned_of_repeats_ = true;
+  warnings_.push_back(absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows,
+                                   " rows of ", row_tokens_ - 1, ": training repeats them without end"));
+}
+
+std::vector<std::string> RowStream::take_warnings() {
+  std::vector<std::string> warnings = reader_.take_warnings();
+  warnings.insert(warnings.end(), warnings_.begin(), warnings_.end());
+  warnings_.clear();
+  return warnings;
 }
 
 StreamPosition RowStream::reader_position() const {
@@ -62,11 +86,12 @@ StreamPosition RowStream::position() const {
 
 absl::Status RowStream::seek(const StreamPosition& position) {
   TITAN_RETURN_IF_ERROR(reader_.seek(position.document, position.bad_lines));
-  reader_.take_warnings();
+  take_warnings();
   tokens_.clear();
   segments_.clear();
   first_ = head_ = 0;
   pass_ = position.pass;
+  pass_begin_ = position == StreamPosition{} ? 0 : -1;
   pass_had_tokens_ = position.document.document > 0;
   if (position.token == 0) return absl::OkStatus();
   TITAN_ASSIGN_OR_RETURN(const bool more, append_document());

@@ -38,7 +38,8 @@ class RowStream {
   StreamPosition position() const;
   absl::Status seek(const StreamPosition& position);
 
-  std::vector<std::string> take_warnings() { return reader_.take_warnings(); }
+  // The reader's; once, when a pass over the documents gives so few rows that training would repeat them without end.
+  std::vector<std::string> take_warnings();
 
  private:
   struct Segment {
@@ -47,6 +48,7 @@ class RowStream {
   };
 
   absl::StatusOr<bool> append_document();
+  void warn_of_repeats();
   StreamPosition reader_position() const;
 
   DocumentReader reader_;
@@ -55,6 +57,9 @@ class RowStream {
   bool loop_;
   int64_t pass_ = 0;
   bool pass_had_tokens_ = false;
+  bool warned_of_repeats_ = false;
+  int64_t pass_begin_ = 0;  // The stream's number of this pass's first token; -1: it began before a seek.
+  std::vector<std::string> warnings_;
   std::vector<int32_t> tokens_;   // Read and not yet left behind,
   int64_t first_ = 0;             // the stream's number of tokens_[0],
   int64_t head_ = 0;              // and of the next row's first token.

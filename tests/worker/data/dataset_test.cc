@@ -161,6 +161,10 @@ TEST_F(DatasetTest, MalformedLinesAreNamedAndSkipped) {
                   EndsWith("a.json:4: no \"text\", skipped"), EndsWith("a.json:5: \"text\" is not a string, skipped"),
                   EndsWith("a.json:6: not JSON in UTF-8, skipped"), HasSubstr("a.json:7: not JSON")));
   EXPECT_THAT(reader.take_warnings(), IsEmpty());
+  reader.rewind();
+  EXPECT_THAT(read_all(reader), ElementsAre("one", "two"));
+  EXPECT_EQ(reader.bad_lines(), 6);
+  EXPECT_THAT(reader.take_warnings(), IsEmpty()) << "a second pass meets the same lines";
 }
 
 TEST_F(DatasetTest, TooManyMalformedLinesFail) {

@@ -241,6 +241,25 @@ TEST_F(LoaderTest, WithoutLoopAllRanksEndTogether) {
   EXPECT_EQ(seen, static_cast<int64_t>(rows.size()));
 }
 
+// A wrong path or a harsh filter leaves a few words: the loss falls to nothing, and only this says why.
+TEST_F(LoaderTest, ADatasetOfAFewWordsIsToldOnce) {
+  LoaderOptions options = this->options();
+  options.files = {folder_.write("few.json", line("two words"))};
+  options.seq_len = 4;
+  options.batch = 1;
+  auto loader = open(options);
+  std::vector<std::string> warnings;
+  for (int i = 0; i < 20; ++i) {
+    read(*loader, 1);
+    for (std::string& warning : loader->take_warnings()) warnings.push_back(std::move(warning));
+  }
+  EXPECT_THAT(warnings, ElementsAre(HasSubstr("only 11 tokens, fewer than 8 rows of 4")));
+  options.files = {folder_.write("enough.json", line(std::string(100, 'x')))};
+  loader = open(options);
+  read(*loader, 60);
+  EXPECT_THAT(loader->take_warnings(), IsEmpty());
+}
+
 TEST_F(LoaderTest, MalformedLinesAreReportedWithTheirBatch) {
   LoaderOptions options = this->options();
   options.files = {
