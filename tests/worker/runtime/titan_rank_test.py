@@ -177,6 +177,19 @@ class TitanRankTest(unittest.TestCase):
                      "3 does not divide training.local_batch_size 2"):
             self.assertIn(part, staged.outputs[0])
 
+    def test_what_a_resumed_job_keeps_or_leaves_is_said(self):
+        first = Ranks(self.folder("other"), 1, ["--training.steps", "2"])
+        self.assertEqual(first.wait(), [0], first.outputs[0])
+        self.assertIn("step:  2  loss:", first.outputs[0])
+        self.assertNotIn("\033", first.outputs[0], "colours in a pipe")
+        again = Ranks(self.folder("other"), 1, ["--training.steps", "2", "--training.seq_len", "48", "--training.local_batch_size", "1",
+                                                "--training.global_batch_size", "-1"])
+        self.assertEqual(again.wait(), [0], again.outputs[0])
+        self.assertIn("Nothing to do: step 2 of 2 is done", again.outputs[0])
+        said = "\n".join(event["message"] for event in again.events(0, "warning"))
+        self.assertIn("trained with rows of 64 tokens; training goes on with training.seq_len = 48", said)
+        self.assertIn("global batch of 2 rows is kept; the configuration gives 1", said)
+
     def test_load_only_stops_without_a_save_and_says_so(self):
         ranks = Ranks(self.folder("load-only"), 1, ["--training.steps", "100000", "--lr_scheduler.total_steps", "100000",
                                                     "--checkpoint.load_only"])

@@ -26,6 +26,10 @@ ExitCode Trainer::run() {
   context_.reporter->enter_start_phase(Phase::kData);
   if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
   bool stop = false;
+  if (step_ >= config_.training.steps) {
+    log_line(absl::StrCat("Nothing to do: step ", step_, " of ", config_.training.steps, " is done in ",
+                          config_.job.dump_folder));
+  }
   while (step_ < config_.training.steps && !stop) {
     run_step();
     stop = command_ == Command::kStopAndSave;
@@ -232,8 +236,9 @@ void Trainer::acknowledge_commands() {
 }
 
 void Trainer::report_data_warnings() {
+  const bool same_everywhere = config_.training.dataloader.order == "global";
   for (const std::string& warning : loader_->take_warnings()) {
-    context_.reporter->warning(absl::StrCat("skipped ", warning));
+    if (!same_everywhere || context_.rank == 0) context_.reporter->warning(warning);
   }
 }
 

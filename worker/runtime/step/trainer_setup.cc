@@ -1,6 +1,9 @@
 // How a Trainer comes to its first step: building, outputs, loading.
 
+#include <unistd.h>
+
 #include <cstdio>
+#include <cstdlib>
 #include <future>
 
 #include "absl/strings/str_cat.h"
@@ -28,9 +31,16 @@ namespace event = rank_protocol::event;
 
 namespace {
 
+// A log file or a pipe would keep the escape codes.
+bool console_takes_colour() {
+  const char* no_color = std::getenv("NO_COLOR");
+  return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
+}
+
 MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& spec) {
   MetricsSetup setup;
   setup.config = context.config.metrics;
+  if (!console_takes_colour()) setup.config.disable_color_printing = true;
   setup.dump_folder = context.config.job.dump_folder;
   setup.job_uid = context.job_uid;
   setup.attempt = context.attempt;
@@ -177,6 +187,11 @@ void Trainer::load() {
     model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
   }
   restore_state(loaded);
+  const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
+  if (seq_len != training.seq_len && context_.rank == 0) {
+    context_.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", seq_len,
+                                            " tokens; training goes on with training.seq_len = ", training.seq_len));
+  }
   if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
     // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
     const BatchPlan planned = batch_plan_;
@@ -273,6 +288,7 @@ checkpoint::TrainState Trainer::train_state() const {
   state.shared = {{"step", step_},
                   {"ntokens_seen", tokens_seen_},
                   {"global_batch", batch_plan_.global_batch},
+                  {"seq_len", config_.training.seq_len},
                   {"lr_scheduler", {{"last_epoch", schedule_step_}}},
                   {"dataloader", std::move(dataloader)}};
   return state;
