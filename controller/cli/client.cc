@@ -9,9 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/rpc/address.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
 #include "controller/cli/terminal.h"
-#include "google/rpc/error_details.pb.h"
-#include "google/rpc/status.pb.h"
 
 namespace titan::cli {
 namespace {
@@ -35,21 +36,15 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
 }  // namespace
 
 absl::Status to_status(const grpc::Status& status) {
-  if (status.ok()) return absl::OkStatus();
-  std::string message = status.error_message();
-  google::rpc::Status details;
-  if (details.ParseFromString(status.error_details())) {
-    for (const google::protobuf::Any& any : details.details()) {
-      google::rpc::BadRequest bad;
-      if (!any.Is<google::rpc::BadRequest>() || !any.UnpackTo(&bad)) continue;
-      for (const auto& violation : bad.field_violations()) {
-        if (absl::StrContains(message, violation.description())) continue;
-        absl::StrAppend(&message, "\n  ", violation.field(), violation.field().empty() ? "" : ": ",
-                        violation.description());
-      }
-    }
+  const absl::Status plain = rpc::from_grpc(status);
+  std::string message(plain.message());
+  for (const rpc::FieldViolation& violation : rpc::field_violations(plain)) {
+    if (absl::StrContains(message, violation.description)) continue;
+    absl::StrAppend(&message, "\n  ", violation.field, violation.field.empty() ? "" : ": ", violation.description);
   }
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), message);
+  absl::Status out(plain.code(), message);
+  plain.ForEachPayload([&out](absl::string_view url, const absl::Cord& value) { out.SetPayload(url, value); });
+  return out;
 }
 
 Client::Client(std::string address, absl::Duration timeout)
@@ -61,6 +56,7 @@ Client::Client(std::string address, absl::Duration timeout)
 
 template <typename Response>
 absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
+  TITAN_RETURN_IF_ERROR(check());
   const absl::Time start = absl::Now();
   const absl::Time deadline = start + timeout_;
   bool said = false;
@@ -79,10 +75,9 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
     }
     const absl::Time now = absl::Now();
     if (now + pause >= deadline) {
-      return absl::UnavailableError(
-          absl::StrCat("no controller at ", address_, " (", status.error_message(),
-                       ")\n  start one with titan-controller, or name it with --controller or "
-                       "TITAN_CONTROLLER"));
+      return rpc::error(absl::StatusCode::kUnavailable, kNoController,
+                        absl::StrCat("no controller at ", address_, " (", status.error_message(), ")"),
+                        {{"address", address_}});
     }
     if (!said && now - start > kSayWaiting) {
       note(absl::StrCat("waiting for the controller at ", address_, " ..."));
@@ -153,6 +148,8 @@ absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
   return call<v1::Node>(
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->UncordonNode(&context, request, &node); });
 }
+
+absl::Status Client::check() const { return rpc::check_address("--controller (or TITAN_CONTROLLER)", address_); }
 
 absl::Status Client::wait_until_reachable() {
   if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout_))) return absl::OkStatus();

@@ -14,6 +14,9 @@
 
 namespace titan::cli {
 
+// Reason of the error of a call that found nobody.
+inline constexpr char kNoController[] = "NO_CONTROLLER";
+
 // The controller's services over one channel. Every call has a deadline; a call that finds nobody is repeated until
 // then (each request is idempotent: CreateJob and CancelJob by their request_id, the others by nature).
 class Client {
@@ -35,6 +38,9 @@ class Client {
   v1::JobService::Stub& jobs() { return *jobs_; }
   const std::string& address() const { return address_; }
   absl::Duration timeout() const { return timeout_; }
+
+  // Whether the address has a form that can be connected to. Errors: InvalidArgument. Every call checks it.
+  absl::Status check() const;
 
   // Waits for a usable connection, at most `timeout`. Errors: Unavailable.
   absl::Status wait_until_reachable();

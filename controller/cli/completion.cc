@@ -103,8 +103,8 @@ std::vector<std::string> complete(const CLI::App& root, const std::vector<std::s
   std::vector<std::string> candidates;
   if (typed.rfind("-", 0) == 0) {
     candidates = options_of(app);
-    const bool takes_keys = app->get_name() == "submit" || app->get_name() == "run" || app->get_name() == "validate" ||
-                            app->get_name() == "dump" || app->get_name() == "show";
+    const bool takes_keys = app->get_name() == "submit" || app->get_name() == "resubmit" || app->get_name() == "run" ||
+                            app->get_name() == "validate" || app->get_name() == "dump" || app->get_name() == "show";
     if (takes_keys) append_keys(config::to_json(config::JobConfig{}), "--", candidates);
   } else {
     for (const CLI::App* sub : app->get_subcommands([](const CLI::App*) { return true; })) {

@@ -13,6 +13,7 @@ enum ExitCode : int {
   kExitTimeout = 4,      // --timeout ran out.
   kExitUnavailable = 5,  // The controller cannot be reached.
   kExitInterrupted = 130,
+  kExitPipeClosed = 141,  // The reader of stdout is gone; said by nothing else, as other tools do it.
 };
 
 // The exit code for an error, by its status code alone.

@@ -12,6 +12,7 @@ namespace titan::cli {
 
 struct SubmitOptions {
   Source source;
+  std::string earlier;  // `resubmit`: the job whose spec is taken instead of a file's; source has the overrides.
   bool dry_run = false;
   bool wait = false;
   bool quiet = false;
@@ -29,7 +30,16 @@ struct ListOptions {
 int list(const Globals& globals, const ListOptions& options);
 
 int describe(const Globals& globals, const std::string& job);
-int cancel(const Globals& globals, const std::vector<std::string>& jobs, bool now, bool wait);
+
+struct CancelOptions {
+  std::vector<std::string> jobs;
+  bool all = false;  // Every job that is not over, instead of names.
+  bool yes = false;  // Asks nobody.
+  bool now = false;
+  bool wait = false;
+};
+int cancel(const Globals& globals, const CancelOptions& options);
+
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
 
 // `until`: empty for the end of the job, a state, "step=N" or "committed=N".

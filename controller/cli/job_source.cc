@@ -1,5 +1,6 @@
 #include "controller/cli/job_source.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
@@ -19,6 +20,8 @@ namespace titan::cli {
 namespace {
 
 namespace fs = std::filesystem;
+
+constexpr char kJobId[] = "--scheduling.job_id";
 
 absl::StatusOr<config::Format> named_format(const std::string& name) {
   if (name == "toml") return config::Format::kToml;
@@ -96,6 +99,10 @@ void make_paths_absolute(config::JobConfig& config) {
   if (!config.experimental.custom_import.empty()) make_absolute(config.experimental.custom_import);
 }
 
+void note_overrides(std::string& text, const std::vector<std::string>& overrides) {
+  if (!overrides.empty()) absl::StrAppend(&text, "\n# command line: ", absl::StrJoin(overrides, " "), "\n");
+}
+
 }  // namespace
 
 absl::StatusOr<Prepared> prepare(const Source& source) {
@@ -110,10 +117,21 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   make_paths_absolute(prepared.loaded.config);
   if (source.check_files) TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
   config::resolve(prepared.loaded.config);
-  if (!source.overrides.empty()) {
-    absl::StrAppend(&prepared.text, "\n# command line: ", absl::StrJoin(source.overrides, " "), "\n");
-  }
+  note_overrides(prepared.text, source.overrides);
   return prepared;
+}
+
+absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector<std::string>& overrides) {
+  Prepared prepared{.text = earlier.config_source()};
+  TITAN_ASSIGN_OR_RETURN(prepared.loaded,
+                         config::load_text(earlier.config_json(), config::Format::kJson, "the earlier job", overrides));
+  config::JobConfig& config = prepared.loaded.config;
+  if (std::find(overrides.begin(), overrides.end(), kJobId) == overrides.end()) config.scheduling.job_id.clear();
+  TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
+  make_paths_absolute(config);
+  config::resolve(config);
+  note_overrides(prepared.text, overrides);
+  return to_spec(prepared);
 }
 
 v1::JobSpec to_spec(const Prepared& prepared) {

@@ -29,4 +29,7 @@ absl::StatusOr<Prepared> prepare(const Source& source);
 
 v1::JobSpec to_spec(const Prepared& prepared);
 
+// The spec of an earlier job for a new one, with `overrides`; its id is not taken over. Errors: those of prepare().
+absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector<std::string>& overrides);
+
 }  // namespace titan::cli

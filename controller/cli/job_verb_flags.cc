@@ -45,6 +45,13 @@ CLI::App& add_source_verb(CLI::App& parent, Choice& choice, const std::string& n
   return verb;
 }
 
+void add_submit_flags(CLI::App& verb, SubmitOptions& options) {
+  verb.add_option("--job-id", options.job_id, "Id of the job (default: the controller chooses)");
+  verb.add_flag("--dry-run", options.dry_run, "The controller checks everything and queues nothing");
+  verb.add_flag("--wait", options.wait, "Wait for the job's end; the exit code tells how it went");
+  verb.add_flag("-q,--quiet", options.quiet, "Only the job's id");
+}
+
 void add_submit(CLI::App& parent, Choice& choice) {
   auto flags = std::make_shared<SourceFlags>();
   auto options = std::make_shared<SubmitOptions>();
@@ -56,10 +63,23 @@ void add_submit(CLI::App& parent, Choice& choice) {
                                      options->source = flags->resolved(choice);
                                      return submit(choice.globals, *options);
                                    });
-  verb.add_option("--job-id", options->job_id, "Id of the job (default: the controller chooses)");
-  verb.add_flag("--dry-run", options->dry_run, "The controller checks everything and queues nothing");
-  verb.add_flag("--wait", options->wait, "Wait for the job's end; the exit code tells how it went");
-  verb.add_flag("-q,--quiet", options->quiet, "Only the job's id");
+  add_submit_flags(verb, *options);
+}
+
+void add_resubmit(CLI::App& parent, Choice& choice) {
+  auto options = std::make_shared<SubmitOptions>();
+  CLI::App& verb =
+      add_verb(parent, choice, "resubmit",
+               "Queue the configuration of an earlier job again; it goes on from its newest checkpoint",
+               "titanctl resubmit my-job\ntitanctl resubmit my-job --training.steps 2000 --wait", [&choice, options] {
+                 choice.takes_overrides = true;
+                 options->source.overrides = choice.overrides;
+                 return submit(choice.globals, *options);
+               });
+  verb.add_option("job", options->earlier, "Job")->required();
+  verb.add_option("--section.key", "Any configuration key, after the job: --training.steps 100")
+      ->group("Configuration keys");
+  add_submit_flags(verb, *options);
 }
 
 void add_run(CLI::App& parent, Choice& choice) {
@@ -80,7 +100,8 @@ void add_run(CLI::App& parent, Choice& choice) {
 void add_validate(CLI::App& parent, Choice& choice) {
   auto flags = std::make_shared<SourceFlags>();
   add_source_verb(parent, choice, "validate", "Check a configuration; needs no controller",
-                  "titanctl validate configs/llama3_8b.toml --nproc 64\ntitanctl validate job.toml -o json   # the "
+                  "titanctl validate configs/llama3_8b.toml --nproc 64 --no-file-checks\ntitanctl validate job.toml -o "
+                  "json   # the "
                   "resolved configuration",
                   *flags, [&choice, flags] { return validate(choice.globals, flags->resolved(choice)); });
 }
@@ -126,16 +147,13 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
 }
 
 void add_acting_verbs(CLI::App& parent, Choice& choice) {
-  struct Cancel {
-    std::vector<std::string> jobs;
-    bool now = false, wait = false;
-  };
-  auto cancelled = std::make_shared<Cancel>();
+  auto cancelled = std::make_shared<CancelOptions>();
   CLI::App& cancel_verb = add_verb(parent, choice, "cancel", "Stop jobs for good; they save at a step edge first",
-                                   "titanctl cancel my-job --wait\ntitanctl cancel my-job --now", [&choice, cancelled] {
-                                     return cancel(choice.globals, cancelled->jobs, cancelled->now, cancelled->wait);
-                                   });
-  cancel_verb.add_option("job", cancelled->jobs, "Jobs")->required();
+                                   "titanctl cancel my-job --wait\ntitanctl cancel --all --yes --now",
+                                   [&choice, cancelled] { return cancel(choice.globals, *cancelled); });
+  cancel_verb.add_option("job", cancelled->jobs, "Jobs");
+  cancel_verb.add_flag("--all", cancelled->all, "Every job that is queued or running");
+  cancel_verb.add_flag("--yes", cancelled->yes, "With --all: do not ask");
   cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
   cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
 
@@ -166,6 +184,7 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
 
 void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group) {
   add_submit(parent, choice);
+  add_resubmit(parent, choice);
   add_run(parent, choice);
   add_validate(parent, choice);
   add_reading_verbs(parent, choice);

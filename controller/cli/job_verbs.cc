@@ -1,12 +1,19 @@
+#include <unistd.h>
+
 #include <algorithm>
+#include <deque>
+#include <iostream>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/status/status.h"
+#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"
+#include "controller/cli/job_text.h"
+#include "controller/cli/log_printer.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
@@ -14,20 +21,7 @@ namespace titan::cli {
 namespace {
 
 constexpr int kJobPage = 1000;
-
-std::string why(const v1::Job& job) {
-  if (!job.failure_reason().empty()) return job.failure_reason();
-  if (!job.pending_reason().empty()) return job.pending_reason();
-  return job.title();
-}
-
-std::string step_text(const v1::Progress& progress) {
-  return absl::StrCat(progress.step(), "/", progress.total_steps());
-}
-
-std::string loss_text(const v1::Progress& progress) {
-  return progress.step() == 0 ? "-" : absl::StrFormat("%.4f", progress.loss());
-}
+constexpr size_t kTroublesShown = 5;
 
 absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions& options) {
   v1::ListJobsRequest request;
@@ -49,69 +43,53 @@ absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions&
   return jobs;
 }
 
-std::string placement_text(const v1::Attempt& attempt) {
-  return absl::StrJoin(attempt.placements(), ", ", [](std::string* out, const v1::Placement& place) {
-    absl::StrAppend(out, place.node(), " (rank", place.num_ranks() == 1 ? " " : "s ", place.first_rank());
-    if (place.num_ranks() > 1) absl::StrAppend(out, "-", place.first_rank() + place.num_ranks() - 1);
-    absl::StrAppend(out, ")");
+// The newest warnings and errors of a job; none when they cannot be read.
+std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
+  std::deque<v1::Event> newest;
+  Stopper stopper;
+  (void)stream_events(client, {.job = job}, stopper, [&newest](const v1::Event& event) {
+    if (event.severity() != "warning" && event.severity() != "error") return true;
+    newest.push_back(event);
+    if (newest.size() > kTroublesShown) newest.pop_front();
+    return true;
   });
+  return {newest.begin(), newest.end()};
 }
 
-void append_attempt(std::string& out, const v1::Attempt& attempt) {
-  absl::StrAppend(&out, "  ", attempt.number(), "  ", time_text(attempt.start_time()), "  from step ",
-                  attempt.resumed_step(), " to ", attempt.last_step(), "  on ", placement_text(attempt), "\n");
-  if (!attempt.end_cause().empty()) {
-    absl::StrAppend(&out, "     ended ", time_text(attempt.end_time()), ": ", attempt.end_cause(),
-                    attempt.end_message().empty() ? "" : ": ", attempt.end_message(), "\n");
+absl::StatusOr<std::vector<std::string>> jobs_not_over(Client& client) {
+  ListOptions options;
+  for (int i = v1::Job::QUEUED; i < v1::Job::State_ARRAYSIZE; ++i) {
+    const auto state = static_cast<v1::Job::State>(i);
+    if (!is_final(state)) options.states.push_back(state_name(state));
   }
-  for (const v1::RankExit& exit : attempt.exits()) {
-    if (exit.exit_code() == 0 && exit.signal() == 0) continue;
-    absl::StrAppend(
-        &out, "     rank ", exit.rank(), " on ", exit.node(), ": ",
-        exit.signal() != 0 ? absl::StrCat("signal ", exit.signal()) : absl::StrCat("exit code ", exit.exit_code()),
-        exit.message().empty() ? "" : ": ", exit.message(), "\n");
-  }
-  if (!attempt.phase_seconds().empty()) {
-    std::vector<std::string> phases;
-    for (const auto& [phase, seconds] : attempt.phase_seconds())
-      phases.push_back(absl::StrFormat("%s %.2f s", phase, seconds));
-    std::sort(phases.begin(), phases.end());
-    absl::StrAppend(&out, "     recovery: ", absl::StrJoin(phases, ", "), "\n");
-  }
+  TITAN_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, list_all(client, options));
+  std::vector<std::string> names;
+  for (const v1::Job& job : jobs) names.push_back(job.name());
+  return names;
 }
 
-std::string describe_text(const v1::Job& job) {
-  const v1::Progress& progress = job.progress();
-  std::string out;
-  const auto row = [&out](std::string_view name, const std::string& value) {
-    if (!value.empty()) absl::StrAppendFormat(&out, "%-14s%s\n", name, value);
-  };
-  row("job", job.name());
-  row("uid", job.uid());
-  row("title", job.title());
-  row("state", state_name(job.state()));
-  if (!job.pending_reason().empty()) row("waits", job.pending_reason() + ": " + job.pending_message());
-  if (!job.failure_reason().empty()) row("failed", job.failure_reason() + ": " + job.failure_message());
-  row("dump folder", job.spec().dump_folder());
-  row("ranks",
-      absl::StrCat(
-          job.spec().ranks(), " x ", job.spec().device(),
-          job.spec().ranks_per_node() > 0 ? absl::StrCat(", ", job.spec().ranks_per_node(), " per node") : ""));
-  row("priority", absl::StrCat(job.spec().priority()));
-  row("created", time_text(job.create_time()));
-  row("started", time_text(job.start_time()));
-  row("ended", time_text(job.end_time()));
-  row("step", step_text(progress));
-  if (progress.step() > 0) {
-    row("loss", loss_text(progress));
-    row("grad norm", absl::StrFormat("%.4f", progress.grad_norm()));
-    row("tokens/s", absl::StrFormat("%.0f", progress.tokens_per_second()));
-    row("mfu", absl::StrFormat("%.2f %%", progress.mfu_percent()));
+// For `cancel --all`: a person at a terminal is asked, a script has to say --yes.
+absl::Status confirm_cancel(const std::vector<std::string>& jobs, bool yes) {
+  if (yes || jobs.empty()) return absl::OkStatus();
+  const std::string what = absl::StrCat(
+      counted(jobs.size(), "job"), " (",
+      absl::StrJoin(jobs, ", ", [](std::string* out, const std::string& job) { out->append(short_name(job)); }), ")");
+  if (isatty(STDIN_FILENO) == 0 || isatty(STDERR_FILENO) == 0) {
+    return absl::InvalidArgumentError(absl::StrCat("--all would cancel ", what, "; --yes confirms it"));
   }
-  row("checkpoint", progress.committed_step() > 0 ? absl::StrCat("step ", progress.committed_step()) : "none yet");
-  if (job.attempts_size() > 0) absl::StrAppend(&out, "attempts\n");
-  for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
-  return out;
+  std::cerr << "cancel " << what << "? [y/N] " << std::flush;
+  std::string answer;
+  std::getline(std::cin, answer);
+  if (answer == "y" || answer == "Y" || answer == "yes") return absl::OkStatus();
+  return absl::CancelledError("nothing was cancelled");
+}
+
+// Watches until the job is over. Errors: those of watch_job.
+absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, const std::string& name) {
+  Stopper stopper;
+  const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
+  return watch_job(client, name, absl::Now() + globals.whole_wait(), stopper,
+                   [](const v1::Job& seen) { return is_final(seen.state()); });
 }
 
 }  // namespace
@@ -130,12 +108,7 @@ int list(const Globals& globals, const ListOptions& options) {
     note("no jobs; `titanctl submit FILE` queues one");
     return kExitOk;
   }
-  Table table({"JOB", "STATE", "STEP", "LOSS", "RANKS", "ATTEMPTS", "AGE", "WHY / TITLE"});
-  for (const v1::Job& job : *jobs) {
-    table.add({short_name(job.name()), state_name(job.state()), step_text(job.progress()), loss_text(job.progress()),
-               absl::StrCat(job.spec().ranks()), absl::StrCat(job.attempts_size()), age(job.create_time()), why(job)});
-  }
-  print(table.text());
+  print(list_text(*jobs));
   return kExitOk;
 }
 
@@ -144,7 +117,7 @@ int describe(const Globals& globals, const std::string& name) {
   const auto job = client.get_job(name);
   if (!job.ok()) return report(job.status());
   if (globals.format == Format::kTable) {
-    print(describe_text(*job));
+    print(describe_text(*job, latest_troubles(client, job->name())));
     note(absl::StrCat("`titanctl events ", short_name(job->name()), "` tells what happened, `titanctl logs ",
                       short_name(job->name()), "` what it printed"));
   } else {
@@ -153,27 +126,51 @@ int describe(const Globals& globals, const std::string& name) {
   return kExitOk;
 }
 
-int cancel(const Globals& globals, const std::vector<std::string>& jobs, bool now, bool wait_for_end) {
-  if (wait_for_end) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
-  for (const std::string& name : jobs) {
-    auto job = client.cancel_job(name, now);
-    if (!job.ok()) return report(job.status());
-    if (wait_for_end) {
-      Stopper stopper;
-      const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
-      job = watch_job(client, job->name(), absl::Now() + globals.whole_wait(), stopper,
-                      [](const v1::Job& seen) { return is_final(seen.state()); });
-      if (absl::IsCancelled(job.status())) return kExitInterrupted;
-      if (!job.ok()) return report(job.status());
-    }
-    if (globals.format != Format::kTable) print(job_json(*job), globals.format);
-    note(absl::StrCat("job ", short_name(job->name()), " ", state_name(job->state()),
-                      is_final(job->state()) ? ""
-                      : now                  ? "; its ranks are being killed"
-                                             : "; it saves at the next step edge first"));
+int cancel(const Globals& globals, const CancelOptions& options) {
+  if (options.jobs.empty() != options.all) {
+    return report(absl::InvalidArgumentError(options.all ? "--all takes no job names" : "job is required, or --all"));
   }
-  return kExitOk;
+  if (options.wait) Interrupt::block_signals();
+  Client client(globals.controller, globals.timeout);
+  std::vector<std::string> names = options.jobs;
+  if (options.all) {
+    const auto found = jobs_not_over(client);
+    if (!found.ok()) return report(found.status());
+    names = *found;
+    if (const absl::Status confirmed = confirm_cancel(names, options.yes); !confirmed.ok()) return report(confirmed);
+    if (names.empty()) note("no job is queued or running");
+  }
+  // All are asked before one is waited for, and one that cannot be cancelled keeps no other from it.
+  int code = kExitOk;
+  std::vector<v1::Job> asked;
+  for (const std::string& name : names) {
+    const auto job = client.cancel_job(name, options.now);
+    if (job.ok()) {
+      asked.push_back(*job);
+      continue;
+    }
+    const int failed = report(job.status());
+    if (code == kExitOk) code = failed;
+    if (absl::IsUnavailable(job.status())) break;
+  }
+  for (v1::Job& job : asked) {
+    if (options.wait) {
+      const auto ended = watch_to_end(globals, client, job.name());
+      if (absl::IsCancelled(ended.status())) return kExitInterrupted;
+      if (!ended.ok()) {
+        const int failed = report(ended.status());
+        if (code == kExitOk) code = failed;
+        continue;
+      }
+      job = *ended;
+    }
+    if (globals.format != Format::kTable) print(job_json(job), globals.format);
+    note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
+                      is_final(job.state()) ? ""
+                      : options.now         ? "; its ranks are being killed"
+                                            : "; it saves at the next step edge first"));
+  }
+  return code;
 }
 
 int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {

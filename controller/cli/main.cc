@@ -1,11 +1,17 @@
+#include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/rpc/address.h"
+#include "common/status/status.h"
 #include "common/text/nearest.h"
+#include "common/version/version.h"
 #include "controller/cli/arguments.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/terminal.h"
@@ -22,7 +28,8 @@ constexpr char kRootExamples[] =
 
 constexpr char kExitCodes[] =
     "Exit codes: 0 done, 1 failed or refused, 2 usage or bad configuration, 3 not found, 4 timeout, 5 no controller,\n"
-    "            130 interrupted.\n"
+    "            130 interrupted, 141 the output's reader is gone. With -o json and yaml an error is a JSON object on "
+    "stderr.\n"
     "TITAN_CONTROLLER names the controller, NO_COLOR turns colours off.\n";
 
 // Examples before the flags; the exit codes after them.
@@ -52,6 +59,8 @@ class Program {
     app_.require_subcommand(0, 1);  // After the verb a word is its argument, also one that is spelt like a verb.
     app_.add_option("--controller", choice_.globals.controller, "HOST:PORT of the controller")->capture_default_str();
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
+    app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
+    app_.set_version_flag("--version", version_line("titanctl"));
     app_.add_option("--timeout", timeout_,
                     "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait");
     CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
@@ -65,6 +74,30 @@ class Program {
   }
 
   int run() {
+    choose_error_form();
+    const int code = act();
+    const int error = output_error();
+    if (error == 0) return code;
+    if (error == EPIPE) return code == kExitOk ? kExitPipeClosed : code;  // Its reader has seen enough.
+    report(errno_status(error, "cannot write the output"));
+    return code == kExitOk ? kExitFailed : code;
+  }
+
+ private:
+  // Errors of the command line itself come before it is understood.
+  void choose_error_form() {
+    const std::vector<std::string>& words = arguments_.words;
+    for (size_t i = 0; i < words.size(); ++i) {
+      std::string form;
+      if ((words[i] == "-o" || words[i] == "--output") && i + 1 < words.size()) form = words[i + 1];
+      for (const char* prefix : {"-o=", "--output=", "-o"}) {
+        if (form.empty() && absl::StartsWith(words[i], prefix)) form = words[i].substr(std::strlen(prefix));
+      }
+      if (form == "json" || form == "yaml") set_machine_readable(true);
+    }
+  }
+
+  int act() {
     if (!arguments_.words.empty() && arguments_.words[0] == "__complete") return complete_words();
     if (arguments_.words.empty()) {
       print(app_.help());
@@ -76,6 +109,9 @@ class Program {
     } catch (const CLI::CallForHelp&) {
       print(app_.help());
       return kExitOk;
+    } catch (const CLI::CallForVersion& version) {
+      print(std::string(version.what()) + "\n");
+      return kExitOk;
     } catch (const CLI::ParseError& error) {
       return usage(error.what());
     }
@@ -83,6 +119,8 @@ class Program {
     const auto format = parse_format(output_);
     if (!format.ok()) return usage(std::string(format.status().message()));
     choice_.globals.format = *format;
+    set_machine_readable(*format != Format::kTable);
+    set_utc(utc_);
     if (!timeout_.empty() && !read_timeout())
       return usage("--timeout is '" + timeout_ + "': it must be a number of seconds above 0");
     if (!choice_.action) {
@@ -92,7 +130,6 @@ class Program {
     return choice_.action();
   }
 
- private:
   void add_flat_aliases() {
     const auto before = app_.get_subcommands([](const CLI::App*) { return true; });
     std::vector<std::string> groups;
@@ -126,8 +163,8 @@ class Program {
       if (!verbs.empty()) return absl::StrCat("unknown verb '", word, "' for `", where, "`", did_you_mean(word, verbs));
       return absl::StrCat("unexpected '", word, "' for `", where, "`");
     }
-    const bool reads_keys = app.get_name() == "submit" || app.get_name() == "run" || app.get_name() == "validate" ||
-                            app.get_name() == "dump" || app.get_name() == "show";
+    const bool reads_keys = app.get_name() == "submit" || app.get_name() == "resubmit" || app.get_name() == "run" ||
+                            app.get_name() == "validate" || app.get_name() == "dump" || app.get_name() == "show";
     if (!arguments_.overrides.empty() && !reads_keys) {
       return absl::StrCat("`", where, "` reads no configuration, so it takes no ", arguments_.overrides[0]);
     }
@@ -158,9 +195,8 @@ class Program {
   }
 
   int usage(const std::string& what) {
-    complain(what);
-    note("  `titanctl --help` shows the verbs, `titanctl VERB --help` the flags of one");
-    return kExitUsage;
+    return report(absl::InvalidArgumentError(what),
+                  "`titanctl --help` shows the verbs, `titanctl VERB --help` the flags of one");
   }
 
   int complete_words() {
@@ -173,6 +209,7 @@ class Program {
   Choice choice_;
   CLI::App app_;
   std::string output_ = "table";
+  bool utc_ = false;
   std::string timeout_;
 };
 
@@ -181,5 +218,6 @@ class Program {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);  // A closed pipe ends the output, which print() reports.
+  titan::rpc::quiet_grpc_log();
   return titan::cli::Program(titan::cli::split_arguments(argc, argv)).run();
 }

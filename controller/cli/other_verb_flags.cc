@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/text/nearest.h"
+#include "common/version/version.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/job_source.h"
 #include "controller/cli/node_commands.h"
@@ -17,9 +18,9 @@ namespace {
 
 int show_version(const Globals& globals) {
   if (globals.format == Format::kTable) {
-    print("titanctl " TITAN_VERSION "\n");
+    print(version_line("titanctl") + "\n");
   } else {
-    print(nlohmann::ordered_json{{"version", TITAN_VERSION}}, globals.format);
+    print(nlohmann::ordered_json{{"version", version()}, {"revision", revision()}}, globals.format);
   }
   return kExitOk;
 }

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 
 #include "absl/strings/str_format.h"
@@ -15,6 +16,9 @@ namespace titan::cli {
 namespace {
 
 using nlohmann::ordered_json;
+
+int output_error_ = 0;
+bool utc_ = false;
 
 void emit(YAML::Emitter& out, const ordered_json& value) {
   switch (value.type()) {
@@ -71,8 +75,12 @@ void print(const ordered_json& document, Format format) {
 }
 
 bool print(const std::string& text) {
-  return std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) == text.size() && std::fflush(stdout) == 0) return true;
+  if (output_error_ == 0) output_error_ = errno;
+  return false;
 }
+
+int output_error() { return output_error_; }
 
 bool print_foreign(const std::string& text) {
   static const bool plain = !wants_colour(STDOUT_FILENO);
@@ -114,14 +122,19 @@ std::string duration_text(double seconds) {
   return absl::StrFormat("%dd%02dh", whole / 86400, whole % 86400 / 3600);
 }
 
-std::string age(const google::protobuf::Timestamp& time) {
+std::string age(const google::protobuf::Timestamp& time, const google::protobuf::Timestamp& end) {
   if (time.seconds() == 0) return "-";
-  return duration_text(absl::ToDoubleSeconds(absl::Now() - absl::FromUnixSeconds(time.seconds())));
+  const absl::Time until = end.seconds() == 0 ? absl::Now() : absl::FromUnixSeconds(end.seconds());
+  return duration_text(absl::ToDoubleSeconds(until - absl::FromUnixSeconds(time.seconds())));
 }
 
 std::string time_text(const google::protobuf::Timestamp& time) {
   if (time.seconds() == 0) return "-";
-  return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixSeconds(time.seconds()), absl::UTCTimeZone());
+  const absl::Time at = absl::FromUnixSeconds(time.seconds());
+  return utc_ ? absl::FormatTime("%Y-%m-%d %H:%M:%SZ", at, absl::UTCTimeZone())
+              : absl::FormatTime("%Y-%m-%d %H:%M:%S%Ez", at, absl::LocalTimeZone());
 }
+
+void set_utc(bool utc) { utc_ = utc; }
 
 }  // namespace titan::cli

@@ -34,11 +34,16 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+// Whether all that was printed has arrived: EPIPE once the reader is gone, ENOSPC and others from the disk, 0 when it
+// has.
+int output_error();
+
 // "12s", "3m20s", "2h05m", "4d".
 std::string duration_text(double seconds);
-// Since `time`; "-" when it is not set.
-std::string age(const google::protobuf::Timestamp& time);
-// "2026-11-21 03:41:44", UTC; "-" when it is not set.
+// From `time` until now, or until `end` when that is set; "-" when `time` is not.
+std::string age(const google::protobuf::Timestamp& time, const google::protobuf::Timestamp& end = {});
+// "2026-11-21 04:41:44+01:00", local time; "2026-11-21 03:41:44Z" after set_utc(true). "-" when it is not set.
 std::string time_text(const google::protobuf::Timestamp& time);
+void set_utc(bool utc);
 
 }  // namespace titan::cli

@@ -62,14 +62,19 @@ class Checker {
         {origin == loaded_.origins.end() ? config::Origin{} : origin->second, key, value, message, suggestion});
   }
 
-  // The path of a missing file or folder, with a neighbour that it may have meant.
+  // A missing file or folder, with what it may have meant: only a path that is there is worth suggesting.
   void missing(const std::string& key, const std::string& value, const std::string& what) {
     // The first part of the path that does not exist is the one that is misspelt.
-    fs::path wrong = fs::path(value).lexically_normal();
+    const fs::path given = fs::path(value).lexically_normal();
+    fs::path wrong = given;
     std::error_code error;
     while (wrong.has_parent_path() && wrong.parent_path() != wrong && !fs::exists(wrong.parent_path(), error))
       wrong = wrong.parent_path();
-    bad(key, value, what, meant(nearby_name(wrong)));
+    if (std::string better = nearby_name(wrong); !better.empty()) {
+      if (wrong != given) better = (better / given.lexically_relative(wrong)).string();
+      if (fs::exists(better, error)) return bad(key, value, what, meant(better));
+    }
+    bad(key, value, what, "where only the nodes have it, --no-file-checks leaves this check out");
   }
 
   void check_dump_folder() {

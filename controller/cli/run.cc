@@ -1,44 +1,24 @@
 #include "controller/cli/run.h"
 
-#include <stdlib.h>
-
 #include <algorithm>
-#include <filesystem>
 #include <string>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/config/validate.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
 #include "controller/cli/local_cluster.h"
 #include "controller/cli/log_printer.h"
+#include "controller/cli/run_folder.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
 namespace titan::cli {
 namespace {
 
-namespace fs = std::filesystem;
-
 constexpr absl::Duration kKillTimeout = absl::Seconds(2);
-
-// In the user's cache folder and not in the dump folder, which may be a network file system: SQLite needs a local one.
-absl::StatusOr<std::string> make_private_folder() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  fs::path base = cache != nullptr && *cache != '\0' ? fs::path(cache)
-                  : home != nullptr && *home != '\0' ? fs::path(home) / ".cache"
-                                                     : fs::temp_directory_path();
-  base /= "titan";
-  std::error_code error;
-  fs::create_directories(base, error);
-  std::string pattern = (base / "run-XXXXXX").string();
-  if (error || mkdtemp(pattern.data()) == nullptr) {
-    return absl::InternalError("cannot make a folder under " + base.string() + "; XDG_CACHE_HOME names another place");
-  }
-  return pattern;
-}
 
 // What went on besides the log: restarts, refused checkpoints, errors.
 void tell_warnings(Client& client, const std::string& job, Stopper& stopper) {
@@ -60,15 +40,17 @@ class Run {
     config.resources.ranks_per_node = config.resources.ranks;  // There is one node.
     devices_ = config::processes(config);
     Interrupt::block_signals();
-    const auto folder = make_private_folder();
+    clean_run_folders(run_base(), absl::Now());
+    const auto folder = RunFolder::make(run_base());
     if (!folder.ok()) return report(folder.status());
+    folder_ = folder->get();
+    if (options_.keep_state) folder_->keep();
     const Interrupt interrupt([this](int count) { interrupted(count); });
-    const int code = run_in(*folder, to_spec(*prepared));
+    const int code = run_in(folder_->path(), to_spec(*prepared));
     if (code == kExitOk && !options_.keep_state) {
-      std::error_code ignored;
-      fs::remove_all(*folder, ignored);
+      folder_->remove();
     } else {
-      note("logs of the ranks and of the private daemons: " + *folder);
+      note("logs of the private daemons: " + folder_->path());
     }
     return interrupt.count() > 0 ? static_cast<int>(kExitInterrupted) : code;
   }
@@ -105,9 +87,15 @@ class Run {
     if (!logs.ok() && !absl::IsCancelled(logs)) warn("the log ends here: " + std::string(logs.message()));
     const auto ended = watch_job(client, job.name(), absl::InfiniteFuture(), stopper_,
                                  [](const v1::Job& seen) { return is_final(seen.state()); });
-    if (ended.ok()) return report_end(*ended);
+    if (ended.ok()) return report_end(*ended, where_to_look());
     if (!failure().empty()) complain(failure());
     return kExitFailed;
+  }
+
+  // The private controller is gone when somebody reads this.
+  std::string where_to_look() const {
+    const std::string logs = folder_->rank_logs();
+    return logs.empty() ? "" : absl::StrCat("what the ranks printed: ", logs, "/rank-*.log");
   }
 
   void set_job(Client& client, const std::string& name) {
@@ -153,6 +141,7 @@ class Run {
 
   const Globals& globals_;
   const RunOptions& options_;
+  RunFolder* folder_ = nullptr;
   int devices_ = 1;  // Of the private node.
   Stopper stopper_;  // The log and the watch of the job.
   Stopper events_;

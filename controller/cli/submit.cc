@@ -4,8 +4,10 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
+#include "common/status/status.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
@@ -16,6 +18,8 @@
 
 namespace titan::cli {
 namespace {
+
+constexpr absl::Duration kSchedulerPatience = absl::Seconds(2);
 
 int wait_for_end(const Globals& globals, Client& client, const std::string& name, Stopper& stopper) {
   v1::Job::State last = v1::Job::STATE_UNSPECIFIED;
@@ -39,19 +43,44 @@ int wait_for_end(const Globals& globals, Client& client, const std::string& name
   return report(ended.status());
 }
 
+// What becomes of a job right after it was queued: it starts, or the scheduler says what it waits for.
+void tell_start(Client& client, const v1::Job& queued) {
+  Stopper stopper;
+  const auto seen = watch_job(client, queued.name(), absl::Now() + kSchedulerPatience, stopper, [](const v1::Job& now) {
+    return now.state() != v1::Job::QUEUED || !now.pending_message().empty();
+  });
+  const v1::Job& job = seen.ok() ? *seen : queued;
+  const std::string name = short_name(job.name());
+  note(absl::StrCat("job ", name, " ", state_name(job.state()),
+                    job.pending_message().empty() ? "" : ": " + job.pending_message(), "; `titanctl logs -f ", name,
+                    "` follows it"));
+}
+
+absl::StatusOr<v1::JobSpec> spec_of_source(const Source& source) {
+  TITAN_ASSIGN_OR_RETURN(const Prepared prepared, prepare(source));
+  return to_spec(prepared);
+}
+
+absl::StatusOr<v1::JobSpec> spec_of_job(Client& client, const std::string& name,
+                                        const std::vector<std::string>& overrides) {
+  TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.get_job(name));
+  return respec(job.spec(), overrides);
+}
+
 }  // namespace
 
 int submit(const Globals& globals, const SubmitOptions& options) {
   set_quiet(options.quiet);
   Source source = options.source;
   if (!options.job_id.empty()) source.overrides.insert(source.overrides.end(), {"--scheduling.job_id", options.job_id});
-  const auto prepared = prepare(source);
-  if (!prepared.ok()) return report(prepared.status());
-
+  absl::StatusOr<v1::JobSpec> spec = options.earlier.empty() ? spec_of_source(source) : v1::JobSpec();
+  if (!spec.ok()) return report(spec.status());
   if (options.wait) Interrupt::block_signals();  // Before the channel's threads start.
   Client client(globals.controller, globals.timeout);
+  if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides);
+  if (!spec.ok()) return report(spec.status());
   v1::CreateJobRequest request;
-  *request.mutable_spec() = to_spec(*prepared);
+  *request.mutable_spec() = *spec;
   request.set_request_id(make_request_id());
   request.set_validate_only(options.dry_run);
   const auto job = client.create_job(request);
@@ -69,7 +98,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
     print(job_json(*job), globals.format);
   }
   if (!options.wait) {
-    note(absl::StrCat("job ", name, " ", state_name(job->state()), "; `titanctl logs -f ", name, "` follows it"));
+    if (globals.format == Format::kTable && !options.quiet) tell_start(client, *job);
     return kExitOk;
   }
   Stopper stopper;

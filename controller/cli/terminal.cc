@@ -5,15 +5,43 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "controller/cli/client.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::cli {
 namespace {
 
 bool quiet_ = false;
+bool machine_ = false;
 
 void line(std::string_view text) {
   std::fwrite(text.data(), 1, text.size(), stderr);
   if (text.empty() || text.back() != '\n') std::fputc('\n', stderr);
+}
+
+void json_line(const char* kind, nlohmann::ordered_json members) {
+  line(nlohmann::ordered_json{{kind, std::move(members)}}.dump(-1, ' ', false,
+                                                               nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void json_error(const absl::Status& status, std::string_view remedy) {
+  const std::string code = absl::StatusCodeToString(status.code());
+  const std::string reason = rpc::reason(status);
+  nlohmann::ordered_json error = {{"code", code},
+                                  {"reason", reason.empty() ? code : reason},
+                                  {"message", std::string(status.message())},
+                                  {"remedy", std::string(remedy)},
+                                  {"metadata", nlohmann::ordered_json::object()},
+                                  {"violations", nlohmann::ordered_json::array()}};
+  for (const auto& [key, value] : rpc::metadata(status)) error["metadata"][key] = value;
+  for (const rpc::FieldViolation& violation : rpc::field_violations(status)) {
+    error["violations"].push_back({{"field", violation.field}, {"description", violation.description}});
+  }
+  json_line("error", std::move(error));
 }
 
 }  // namespace
@@ -57,22 +85,34 @@ std::optional<std::size_t> terminal_width() {
 }
 
 void note(std::string_view text) {
-  if (!quiet_) line(text);
+  if (!quiet_ && !machine_) line(text);
 }
 
 void warn(std::string_view text) {
+  if (machine_) return json_line("warning", {{"message", std::string(text)}});
   line("titanctl: " + paint(STDERR_FILENO, Paint::kYellow, "warning") + ": " + std::string(text));
 }
 
-void complain(std::string_view text) { line(paint(STDERR_FILENO, Paint::kRed, "titanctl") + ": " + std::string(text)); }
+void complain(std::string_view text) { report(absl::AbortedError({text.data(), text.size()})); }
 
 ExitCode report(const absl::Status& status) {
-  complain(std::string(status.message()));
-  const ExitCode code = exit_code(status);
-  if (code == kExitNotFound) line("  `titanctl list` shows the jobs, `titanctl node list` the nodes");
-  return code;
+  if (absl::IsNotFound(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
+  if (rpc::reason(status) == kNoController)
+    return report(status, "start one with titan-controller, or name it with --controller or TITAN_CONTROLLER");
+  return report(status, "");
+}
+
+ExitCode report(const absl::Status& status, std::string_view remedy) {
+  if (machine_) {
+    json_error(status, remedy);
+  } else {
+    line(absl::StrCat(paint(STDERR_FILENO, Paint::kRed, "titanctl"), ": ", status.message()));
+    if (!remedy.empty()) line(absl::StrCat("  ", absl::string_view(remedy.data(), remedy.size())));
+  }
+  return exit_code(status);
 }
 
 void set_quiet(bool quiet) { quiet_ = quiet; }
+void set_machine_readable(bool machine) { machine_ = machine; }
 
 }  // namespace titan::cli

@@ -28,8 +28,14 @@ void complain(std::string_view text);  // "titanctl: ...", for errors.
 
 // Reports an error with a hint that fits its code, and gives the exit code for it.
 ExitCode report(const absl::Status& status);
+// The same with a hint of the caller's own.
+ExitCode report(const absl::Status& status, std::string_view remedy);
 
 // Turns `note` off: submit -q.
 void set_quiet(bool quiet);
+
+// With -o json and yaml: an error is one JSON object on a line of its own, {"error": {"code", "reason", "message",
+// "remedy", "metadata", "violations"}}, a warning {"warning": {"message"}}, and notes are left out.
+void set_machine_readable(bool machine);
 
 }  // namespace titan::cli

@@ -5,6 +5,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <string_view>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -37,7 +38,8 @@ class Stopper {
 };
 
 // Calls `seen` with the job as it is and after each change until `seen` returns true, and gives that job back. A
-// controller that goes away is waited for. Errors: Cancelled (by the stopper), DeadlineExceeded, NotFound.
+// controller that goes away is waited for. Errors: Cancelled (by the stopper), DeadlineExceeded (says where the job
+// is), NotFound.
 absl::StatusOr<v1::Job> watch_job(Client& client, const std::string& name, absl::Time deadline, Stopper& stopper,
                                   const std::function<bool(const v1::Job&)>& seen);
 
@@ -49,8 +51,12 @@ absl::Status follow_stream(
     const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
     const std::function<bool(const Message&)>& read, bool reconnect = true);
 
-// 0 for SUCCEEDED, else 1; tells the end on stderr.
+// 0 for SUCCEEDED, else 1; tells the end on stderr, for a job that did not succeed with where to look.
 int report_end(const v1::Job& job);
+int report_end(const v1::Job& job, std::string_view remedy);
+
+// Why a job that succeeded did not train: its folder held its last step already. "" for others.
+std::string nothing_to_do(const v1::Job& job);
 
 }  // namespace titan::cli
 

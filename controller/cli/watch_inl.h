@@ -16,6 +16,7 @@ absl::Status follow_stream(
     const Client& client, absl::Time deadline, Stopper& stopper,
     const std::function<std::unique_ptr<grpc::ClientReader<Message>>(grpc::ClientContext&)>& open,
     const std::function<bool(const Message&)>& read, bool reconnect) {
+  if (absl::Status bad = client.check(); !bad.ok()) return bad;
   absl::Time lost = absl::InfinitePast();
   bool said = false;
   while (!stopper.cancelled()) {

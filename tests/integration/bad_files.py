@@ -65,6 +65,11 @@ def _bpe(size):
 CASES = [
     ("tokenizer folder missing", lambda f: ["--model.hf_assets_path", _empty(f, "tokenizer").parent / "tokenzier"],
      "model.hf_assets_path", ["tokenzier", "no such folder", "did you mean", "tokenizer?"]),
+    ("tokenizer folder of another machine", lambda f: ["--model.hf_assets_path", _empty(f, "tests").parent / "assets/hf/Llama"],
+     "model.hf_assets_path", ["no such folder", "where only the nodes have it, --no-file-checks leaves this check out"]),
+    ("a folder in the middle of a path misspelt",
+     lambda f: ["--model.hf_assets_path", _empty(f, "assets/tokenizer").parent.parent / "asets/tokenizer"],
+     "model.hf_assets_path", ["no such folder", "did you mean", "assets/tokenizer?"]),
     ("tokenizer.json missing", lambda f: ["--model.hf_assets_path", _empty(f, "tok")], "model.hf_assets_path", ["no tokenizer.json"]),
     ("tokenizer.json is not JSON", lambda f: _tokenizer(f, "<html>"), "model.hf_assets_path", ["not a Hugging Face tokenizer"]),
     ("tokenizer.json without a model", lambda f: _tokenizer(f, {"version": "1.0"}), "model.hf_assets_path",

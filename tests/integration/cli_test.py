@@ -4,9 +4,11 @@ import json
 import os
 import re
 import subprocess
-import tempfile
 import sys
+import tempfile
+import time
 import unittest
+import urllib.request
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
@@ -37,6 +39,8 @@ class Cli(unittest.TestCase):
         self.refused(2, "takes no --training.steps", "list", "--training.steps", "3")
         self.refused(2, "job is required", "describe")
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
+        self.refused(2, "job is required, or --all", "cancel")
+        self.refused(2, "--all takes no job names", "cancel", "a", "--all")
 
     # A word after the verb is its argument, also when it is spelt like a verb.
     def test_verbs_do_not_win_over_arguments(self):
@@ -61,6 +65,68 @@ class Cli(unittest.TestCase):
         self.refused(2, "/dev/null", "submit", "/dev/null")
         done = titanctl("validate", "-", "--training.steps", "7", text="[training]\nsteps = 9\n")  # The key counts though it is overridden.
         self.assertEqual(0, done.returncode, done.stderr)
+
+    # Output that did not arrive is not a success: a full disk is said, a closed pipe ends quietly as for other tools.
+    def test_output_that_is_lost(self):
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([BIN / "titanctl", "version"], stdout=full, stderr=subprocess.PIPE, text=True, timeout=30)
+        self.assertEqual(1, done.returncode)
+        self.assertIn("cannot write the output: No space left on device", done.stderr)
+        reader, writer = os.pipe()
+        os.close(reader)
+        with open(writer, "w") as closed:
+            done = subprocess.run([BIN / "titanctl", "schema"], stdout=closed, stderr=subprocess.PIPE, text=True, timeout=30)
+        self.assertEqual((141, ""), (done.returncode, done.stderr))
+
+    def test_addresses_are_checked_before_anything_is_tried(self):
+        for address in ("nonsense", "host:", "host:70000", "http://host:7700"):
+            self.refused(2, f"--controller (or TITAN_CONTROLLER) is '{address}': it must be HOST:PORT", "list", "--controller", address)
+        self.refused(2, "it must be HOST:PORT", "events", "--controller", "nonsense")
+        done = titanctl("validate", TINY, "--controller", "nonsense")
+        self.assertEqual(0, done.returncode, done.stderr)  # Which asks no controller.
+        for program, flag in (("titan-controller", "--listen"), ("titan-worker", "--controller")):
+            done = subprocess.run([BIN / program, flag, "garbage"], capture_output=True, text=True, timeout=30)
+            self.assertEqual(2, done.returncode, done.stderr)
+            self.assertIn("is 'garbage': it must be HOST:PORT", done.stdout + done.stderr)
+
+    # gRPC's own lines are for whoever asks for them.
+    def test_only_titan_speaks(self):
+        with tempfile.TemporaryDirectory() as folder:
+            done = subprocess.run([BIN / "titan-controller", "--listen", "192.0.2.1:1", "--metrics-port", "-1", "--state", folder],
+                                  capture_output=True, text=True, timeout=30)
+        self.assertEqual(1, done.returncode)
+        self.assertEqual([], [line for line in done.stderr.splitlines() if not line.startswith("titan-controller: ")], done.stderr)
+
+    # It ends by returning from main with its page open: no destructor is left out and none takes long.
+    def test_the_controller_ends_in_order(self):
+        with tempfile.TemporaryDirectory() as folder:
+            ports = Path(folder) / "ports"
+            process = subprocess.Popen([BIN / "titan-controller", "--listen", "127.0.0.1:0", "--metrics-host", "127.0.0.1", "--metrics-port",
+                                        "0", "--state", folder, "--port-file", ports], stderr=subprocess.PIPE, text=True)
+            self.addCleanup(process.kill)
+            deadline = time.monotonic() + 60
+            while not ports.exists() and process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.01)
+            port = json.loads(ports.read_text())["metrics"]
+            page = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", method="HEAD")
+            with urllib.request.urlopen(page, timeout=30) as answer:
+                self.assertEqual((200, b""), (answer.status, answer.read()))
+            process.terminate()
+            _, said = process.communicate(timeout=30)
+        self.assertEqual(0, process.returncode, said)
+
+    # Errors for programs: what -o asks for holds for them too.
+    def test_errors_are_json_with_json_output(self):
+        for code, name, arguments in ((5, "UNAVAILABLE", ["list", "--timeout", "0.2"]), (2, "INVALID_ARGUMENT", ["describe"]),
+                                      (2, "INVALID_ARGUMENT", ["validate", "nosuch.toml"]), (2, "INVALID_ARGUMENT", ["lits"])):
+            for form in (["-o", "json"], ["--output=yaml"]):
+                done = titanctl(*arguments, *form)
+                error = json.loads(done.stderr)["error"]
+                self.assertEqual((code, name, ""), (done.returncode, error["code"], done.stdout))
+                if code == 5:
+                    self.assertEqual("NO_CONTROLLER", error["reason"])
+                    self.assertIn("--controller", error["remedy"])
+                self.assertEqual({"code", "reason", "message", "remedy", "metadata", "violations"}, set(error))
 
     def test_no_controller_is_exit_code_5(self):
         for arguments in (["list"], ["describe", "x"], ["node", "list"], ["cancel", "x"], ["submit", TINY], ["logs", "x"]):
@@ -176,6 +242,12 @@ class Cli(unittest.TestCase):
         self.assertEqual(1, json.loads(done.stdout or "{}").get("stages"), done.stderr)
         self.refused(2, "training.steps", "validate", TINY, "--training.steps", "-1")
 
+    def test_every_program_tells_its_version(self):
+        for program in ("titanctl", "titan-controller", "titan-worker", "titan-rank"):
+            done = subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+( \([0-9a-f]{{12}}\))?\n$")
+
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])
         self.assertEqual(titanctl("version").stdout.split()[1], json.loads(titanctl("version", "-o", "json").stdout)["version"])
@@ -206,7 +278,6 @@ class Cli(unittest.TestCase):
         self.assertEqual("uncordon", subprocess.run(["bash", "-c", script], capture_output=True, text=True).stdout.strip())
 
     def test_starts_in_milliseconds(self):
-        import time
         start = time.monotonic()
         titanctl("version")
         self.assertLess(time.monotonic() - start, 0.5)  # 10 ms on the reference machine.

@@ -40,11 +40,14 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual([5, 10], committed_steps(self.folder / "dump"))
 
         table = self.cluster.titanctl("list").stdout
-        self.assertRegex(table, r"first +SUCCEEDED +10/10 +\d")
+        self.assertRegex(table, r"first +SUCCEEDED +10/10 +\d\S+ +2 +1 +\S+s +- +\S+s +\S+s ago ")
         self.assertIn("first", [j["id"] for j in self.cluster.ask("list", "--state", "succeeded")["jobs"]])
         self.assertNotIn("first", [j["id"] for j in self.cluster.ask("list", "--state", "running,queued")["jobs"]])
         self.assertIn("attempts", self.cluster.titanctl("job", "describe", "first").stdout)
         self.assertIn('state: "SUCCEEDED"', self.cluster.titanctl("describe", "first", "-o", "yaml").stdout)
+
+        self.assertRegex(self.cluster.titanctl("events", "first").stdout, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[+-]\d\d:\d\d  ")
+        self.assertRegex(self.cluster.titanctl("events", "first", "--utc").stdout, r"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ  ")
 
         log = self.cluster.titanctl("logs", "first", "--rank", 0).stdout
         self.assertIsNone(re.search("\033", log), "colours off a terminal")
@@ -60,15 +63,38 @@ class Lifecycle(unittest.TestCase):
         revisions = [event["revision"] for event in self.cluster.events("first")]
         self.assertEqual(sorted(revisions), revisions)
 
+        # The same again: a new job, whose folder holds its last step already.
+        more = self.cluster.ask("resubmit", "first", "--training.steps", 20, "--dry-run")
+        self.assertEqual((20, str(self.folder / "dump")), (more["spec"]["config"]["training"]["steps"], more["spec"]["dump_folder"]))
+        again = self.cluster.titanctl("resubmit", "first", "--job-id", "again", "--wait")
+        self.assertEqual("again\n", again.stdout)
+        self.assertIn(f"nothing to do: step 10 of 10 is done in {self.folder / 'dump'}", again.stderr)
+
     def test_not_found_and_timeout(self):
         for verb in (["describe"], ["logs"], ["cancel"], ["checkpoint"], ["wait"], ["events"], ["node", "describe"]):
             done = self.cluster.titanctl(*verb, "nosuch", check=False)
             self.assertEqual(3, done.returncode, f"{verb}: {done.stderr}")
             self.assertIn("nosuch", done.stderr)
+        error = json.loads(self.cluster.titanctl("describe", "nosuch", "-o", "json", check=False).stderr)["error"]
+        self.assertEqual(("NOT_FOUND", "JOB_NOT_FOUND"), (error["code"], error["reason"]))
+        self.assertIn("nosuch", error["metadata"]["job"])
         job = self.submit(steps=500)
-        self.assertEqual(4, self.cluster.titanctl("wait", job, "--timeout", 0.2, check=False).returncode)
-        self.cluster.titanctl("cancel", job, "--now", "--wait")
+        late = self.cluster.titanctl("wait", job, "--timeout", 0.2, check=False)
+        self.assertEqual(4, late.returncode)
+        self.assertRegex(late.stderr, rf"job {job} is still [A-Z]+ at step \d+/500 after 0s")
+        some = self.cluster.titanctl("cancel", "nosuch", job, "--now", "--wait", check=False)  # One mistake does not save the others.
+        self.assertEqual(3, some.returncode)
+        self.assertIn(f"job {job} CANCELLED", some.stderr)
         self.assertEqual(1, self.cluster.titanctl("wait", job, check=False).returncode)
+
+    def test_cancel_all_has_to_be_confirmed(self):
+        jobs = [self.submit(name, ranks=64) for name in ("one", "two")]  # Which wait for devices.
+        done = self.cluster.titanctl("cancel", "--all", check=False)
+        self.assertEqual(2, done.returncode)
+        self.assertIn("--all would cancel 2 jobs", done.stderr)
+        self.assertEqual({"QUEUED"}, {self.cluster.job(job)["state"] for job in jobs})
+        self.cluster.titanctl("cancel", "--all", "--yes")
+        self.assertEqual({"CANCELLED"}, {self.cluster.job(job)["state"] for job in jobs})
 
     def test_on_demand_checkpoint_and_cancel(self):
         job = self.submit(steps=500, interval=500)
@@ -91,6 +117,9 @@ class Lifecycle(unittest.TestCase):
             self.assertEqual(("QUEUED", "INSUFFICIENT_DEVICES"), (waiting["state"], waiting["pending_reason"]))
             self.assertIn("64", waiting["pending_message"])
             self.cluster.titanctl("cancel", job)
+            told = self.cluster.titanctl("submit", *tiny(self.folder / "told", ranks=64), "--job-id", "told")
+            self.assertIn("QUEUED: needs 64 cpu devices", told.stderr)  # And not only that it waits.
+            self.cluster.titanctl("cancel", "told")
         else:
             self.fail(done.stderr)
 

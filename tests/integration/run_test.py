@@ -1,6 +1,7 @@
 """`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -98,6 +99,10 @@ class Run(unittest.TestCase):
         _, err = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode, err)
         self.assertIn("a.json", err)
+        # Whoever looks further finds the log, and is not sent to a controller that is gone.
+        self.assertNotIn("titanctl describe", err)
+        logs = re.search(r"what the ranks printed: (\S+)/rank-\*\.log", err)
+        self.assertIn("a.json", (Path(logs.group(1)) / "rank-0.log").read_text())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,134 @@
+#include "controller/cli/job_text.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "controller/cli/client.h"
+#include "controller/cli/output.h"
+#include "controller/cli/pace.h"
+#include "controller/cli/watch.h"
+
+namespace titan::cli {
+namespace {
+
+std::string span(const std::optional<absl::Duration>& duration, const char* mark = "") {
+  return duration ? mark + duration_text(absl::ToDoubleSeconds(*duration)) : "-";
+}
+
+std::string why(const v1::Job& job, const Pace& pace) {
+  if (pace.stalled) return "no step for " + span(pace.since_step);
+  if (!job.failure_reason().empty()) return job.failure_reason();
+  if (!job.pending_reason().empty()) return job.pending_reason();
+  return job.title();
+}
+
+std::string step_text(const v1::Progress& progress) {
+  return absl::StrCat(progress.step(), "/", progress.total_steps());
+}
+
+std::string loss_text(const v1::Progress& progress) {
+  return progress.step() == 0 ? "-" : absl::StrFormat("%.4f", progress.loss());
+}
+
+std::string placement_text(const v1::Attempt& attempt) {
+  return absl::StrJoin(attempt.placements(), ", ", [](std::string* out, const v1::Placement& place) {
+    absl::StrAppend(out, place.node(), " (rank", place.num_ranks() == 1 ? " " : "s ", place.first_rank());
+    if (place.num_ranks() > 1) absl::StrAppend(out, "-", place.first_rank() + place.num_ranks() - 1);
+    absl::StrAppend(out, ")");
+  });
+}
+
+void append_attempt(std::string& out, const v1::Attempt& attempt) {
+  absl::StrAppend(&out, "  ", attempt.number(), "  ", time_text(attempt.start_time()), "  from step ",
+                  attempt.resumed_step(), " to ", attempt.last_step(), "  on ", placement_text(attempt), "\n");
+  if (!attempt.end_cause().empty()) {
+    absl::StrAppend(&out, "     ended ", time_text(attempt.end_time()), ": ", attempt.end_cause(),
+                    attempt.end_message().empty() ? "" : ": ", attempt.end_message(), "\n");
+  }
+  for (const v1::RankExit& exit : attempt.exits()) {
+    if (exit.exit_code() == 0 && exit.signal() == 0) continue;
+    absl::StrAppend(
+        &out, "     rank ", exit.rank(), " on ", exit.node(), ": ",
+        exit.signal() != 0 ? absl::StrCat("signal ", exit.signal()) : absl::StrCat("exit code ", exit.exit_code()),
+        exit.message().empty() ? "" : ": ", exit.message(), "\n");
+  }
+  if (!attempt.phase_seconds().empty()) {
+    std::vector<std::string> phases;
+    for (const auto& [phase, seconds] : attempt.phase_seconds())
+      phases.push_back(absl::StrFormat("%s %.2f s", phase, seconds));
+    std::sort(phases.begin(), phases.end());
+    absl::StrAppend(&out, "     recovery: ", absl::StrJoin(phases, ", "), "\n");
+  }
+}
+
+std::string last_step_text(const Pace& pace) {
+  if (!pace.since_step) return "";
+  std::string out = absl::StrCat(", reported ", span(pace.since_step), " ago");
+  if (pace.stalled) {
+    absl::StrAppend(&out, "; that is long for steps of ",
+                    absl::FormatDuration(absl::Trunc(*pace.step, absl::Milliseconds(1))));
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string list_text(const std::vector<v1::Job>& jobs) {
+  Table table({"JOB", "STATE", "STEP", "LOSS", "RANKS", "ATTEMPTS", "TIME", "LEFT", "AGE", "FINISHED", "WHY / TITLE"});
+  for (const v1::Job& job : jobs) {
+    const Pace pace = pace_of(job, absl::Now());
+    table.add({short_name(job.name()), state_name(job.state()), step_text(job.progress()), loss_text(job.progress()),
+               absl::StrCat(job.spec().ranks()), absl::StrCat(job.attempts_size()), span(pace.elapsed),
+               span(pace.left, "~"), age(job.create_time(), job.end_time()),
+               job.has_end_time() ? age(job.end_time()) + " ago" : "-", why(job, pace)});
+  }
+  return table.text();
+}
+
+std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles) {
+  const v1::Progress& progress = job.progress();
+  const Pace pace = pace_of(job, absl::Now());
+  std::string out;
+  const auto row = [&out](std::string_view name, const std::string& value) {
+    if (!value.empty()) absl::StrAppendFormat(&out, "%-14s%s\n", name, value);
+  };
+  row("job", job.name());
+  row("uid", job.uid());
+  row("title", job.title());
+  row("state", state_name(job.state()));
+  if (!job.pending_reason().empty()) row("waits", job.pending_reason() + ": " + job.pending_message());
+  if (!job.failure_reason().empty()) row("failed", job.failure_reason() + ": " + job.failure_message());
+  row("dump folder", job.spec().dump_folder());
+  row("ranks",
+      absl::StrCat(
+          job.spec().ranks(), " x ", job.spec().device(),
+          job.spec().ranks_per_node() > 0 ? absl::StrCat(", ", job.spec().ranks_per_node(), " per node") : ""));
+  row("priority", absl::StrCat(job.spec().priority()));
+  row("created", time_text(job.create_time()));
+  row("started", time_text(job.start_time()));
+  row("ended", time_text(job.end_time()));
+  if (pace.elapsed) row("elapsed", span(pace.elapsed));
+  if (pace.left) row("left", "about " + span(pace.left));
+  row("step", step_text(progress) + last_step_text(pace));
+  row("", nothing_to_do(job));
+  if (progress.step() > 0) {
+    row("loss", loss_text(progress));
+    row("grad norm", absl::StrFormat("%.4f", progress.grad_norm()));
+    row("tokens/s", absl::StrFormat("%.0f", progress.tokens_per_second()));
+    row("mfu", absl::StrFormat("%.2f %%", progress.mfu_percent()));
+  }
+  row("checkpoint", progress.committed_step() > 0 ? absl::StrCat("step ", progress.committed_step()) : "none yet");
+  if (job.attempts_size() > 0) absl::StrAppend(&out, "attempts\n");
+  for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
+  if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");
+  for (const v1::Event& event : troubles) {
+    absl::StrAppend(&out, "  ", time_text(event.time()), "  ", event.reason(), ": ", event.message(), "\n");
+  }
+  return out;
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,49 @@
+#include "controller/cli/pace.h"
+
+#include <algorithm>
+
+#include "google/protobuf/timestamp.pb.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+constexpr absl::Duration kLeastStall = absl::Seconds(60);
+constexpr int kReportsMissing = 5;
+
+absl::Time time_of(const google::protobuf::Timestamp& stamp) {
+  return absl::FromUnixSeconds(stamp.seconds()) + absl::Nanoseconds(stamp.nanos());
+}
+
+double number_at(const nlohmann::json& config, const char* section, const char* key) {
+  if (!config.is_object() || !config.contains(section) || !config[section].is_object()) return 0;
+  const auto found = config[section].find(key);
+  return found != config[section].end() && found->is_number() ? found->get<double>() : 0;
+}
+
+bool trains(v1::Job::State state) { return state == v1::Job::RUNNING || state == v1::Job::CHECKPOINTING; }
+
+}  // namespace
+
+Pace pace_of(const v1::Job& job, absl::Time now) {
+  Pace pace;
+  if (!job.attempts().empty() && job.attempts(0).has_start_time()) {
+    pace.elapsed = (job.has_end_time() ? time_of(job.end_time()) : now) - time_of(job.attempts(0).start_time());
+  }
+  const v1::Progress& progress = job.progress();
+  if (!trains(job.state()) || !progress.has_update_time()) return pace;
+  pace.since_step = std::max(absl::ZeroDuration(), now - time_of(progress.update_time()));
+
+  const auto config = nlohmann::json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
+  const double tokens = number_at(config, "training", "global_batch_size") * number_at(config, "training", "seq_len");
+  const double per_second = progress.tokens_per_second() * job.spec().ranks();  // The figure is a device's.
+  if (tokens <= 0 || !(per_second > 0)) return pace;
+  pace.step = absl::Seconds(tokens / per_second);
+  const int64_t steps = std::max<int64_t>(0, progress.total_steps() - progress.step());
+  pace.left = std::max(absl::ZeroDuration(), *pace.step * steps - *pace.since_step);
+  const double reported_each = std::max(1.0, number_at(config, "metrics", "log_freq"));
+  pace.stalled = *pace.since_step > std::max(kLeastStall, *pace.step * (reported_each * kReportsMissing));
+  return pace;
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,104 @@
+#include "controller/cli/pace.h"
+
+#include "controller/cli/job_text.h"
+#include "controller/cli/watch.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
+
+void set(google::protobuf::Timestamp* stamp, absl::Time time) { stamp->set_seconds(absl::ToUnixSeconds(time)); }
+
+// 2 ranks, 8 rows of 100 tokens a step, 200 tokens a second and device: 2 s a step, reported every 10 steps.
+v1::Job running(int64_t step, absl::Duration since_start, absl::Duration since_report) {
+  v1::Job job;
+  job.set_name("projects/default/jobs/a");
+  job.set_state(v1::Job::RUNNING);
+  job.mutable_spec()->set_ranks(2);
+  job.mutable_spec()->set_dump_folder("/d");
+  job.mutable_spec()->set_config_json(
+      R"({"training": {"global_batch_size": 8, "seq_len": 100}, "metrics": {"log_freq": 10}})");
+  set(job.mutable_create_time(), kStart - absl::Minutes(1));
+  set(job.add_attempts()->mutable_start_time(), kStart);
+  v1::Progress& progress = *job.mutable_progress();
+  progress.set_step(step);
+  progress.set_total_steps(100);
+  progress.set_tokens_per_second(200);
+  set(progress.mutable_update_time(), kStart + since_start - since_report);
+  return job;
+}
+
+// Who waits for a job sees how long it has run, how long it will, and when it has stopped to advance.
+TEST(PaceTest, OfARunningJob) {
+  const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  const Pace pace = pace_of(job, kStart + absl::Seconds(100));
+  EXPECT_EQ(pace.elapsed, absl::Seconds(100));
+  EXPECT_EQ(pace.step, absl::Seconds(2));
+  EXPECT_EQ(pace.since_step, absl::Seconds(10));
+  EXPECT_EQ(pace.left, absl::Seconds(110)) << "60 steps of 2 s, 10 s of which have gone";
+  EXPECT_FALSE(pace.stalled);
+}
+
+TEST(PaceTest, AStallIsFarMoreThanTheTimeBetweenReports) {
+  const absl::Time now = kStart + absl::Seconds(300);
+  EXPECT_FALSE(pace_of(running(40, absl::Seconds(300), absl::Seconds(99)), now).stalled);
+  EXPECT_TRUE(pace_of(running(40, absl::Seconds(300), absl::Seconds(101)), now).stalled);
+  v1::Job quick = running(40, absl::Seconds(300), absl::Seconds(59));
+  quick.mutable_progress()->set_tokens_per_second(1e6);
+  EXPECT_FALSE(pace_of(quick, now).stalled) << "a checkpoint or a validation may take longer than many quick steps";
+}
+
+TEST(PaceTest, WhatIsNotKnownIsNotSaid) {
+  const absl::Time now = kStart + absl::Seconds(300);
+  EXPECT_FALSE(pace_of(v1::Job(), now).elapsed.has_value());
+  v1::Job job = running(0, absl::Seconds(300), absl::Seconds(5));
+  job.mutable_progress()->set_tokens_per_second(0);
+  EXPECT_FALSE(pace_of(job, now).left.has_value());
+  job.mutable_spec()->set_config_json("not JSON");
+  EXPECT_FALSE(pace_of(job, now).left.has_value());
+  job.set_state(v1::Job::QUEUED);
+  EXPECT_FALSE(pace_of(job, now).since_step.has_value());
+}
+
+// The age of a job that is over does not grow, and its time is that of its attempts.
+TEST(PaceTest, OfAJobThatIsOver) {
+  v1::Job job = running(100, absl::Seconds(200), absl::ZeroDuration());
+  job.set_state(v1::Job::SUCCEEDED);
+  set(job.mutable_end_time(), kStart + absl::Seconds(200));
+  const Pace pace = pace_of(job, kStart + absl::Hours(1000));
+  EXPECT_EQ(pace.elapsed, absl::Seconds(200));
+  EXPECT_FALSE(pace.left.has_value());
+  EXPECT_FALSE(pace.since_step.has_value());
+  const std::string table = list_text({job});
+  EXPECT_THAT(table, HasSubstr("3m20s  -     4m20s")) << table;  // TIME, LEFT, AGE; it ended years ago.
+  EXPECT_EQ(nothing_to_do(job), "");
+}
+
+// A finished job that is submitted again, or with fewer steps, says why it ends at once.
+TEST(PaceTest, NothingToDoIsSaid) {
+  v1::Job job = running(0, absl::Seconds(5), absl::ZeroDuration());
+  job.set_state(v1::Job::SUCCEEDED);
+  job.mutable_attempts(0)->set_resumed_step(120);
+  EXPECT_THAT(nothing_to_do(job), HasSubstr("nothing to do: step 120 of 100 is done in /d"));
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("nothing to do"));
+  job.mutable_attempts(0)->set_resumed_step(99);
+  EXPECT_EQ(nothing_to_do(job), "");
+}
+
+TEST(PaceTest, DescribeEndsWithWhatWentWrong) {
+  const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  v1::Event event;
+  event.set_reason("RankWarning");
+  event.set_message("the checkpoint's global batch of 8 rows is kept");
+  EXPECT_THAT(describe_text(job, {event}), HasSubstr("warnings\n  -  RankWarning: the checkpoint's global batch"));
+  EXPECT_THAT(describe_text(job, {}), Not(HasSubstr("warnings")));
+}
+
+}  // namespace
+}  // namespace titan::cli

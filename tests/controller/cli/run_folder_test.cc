@@ -1,0 +1,89 @@
+#include "controller/cli/run_folder.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/time/clock.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+class RunFolderTest : public ::testing::Test {
+ protected:
+  RunFolderTest() {
+    std::string pattern = (fs::temp_directory_path() / "run_folder_test-XXXXXX").string();
+    base_ = mkdtemp(pattern.data());
+  }
+  ~RunFolderTest() override { fs::remove_all(base_); }
+
+  // A folder whose last word was written so long ago.
+  std::string old(const std::string& name, absl::Duration ago, const std::string& file = "worker.log") {
+    const std::string folder = base_ + "/" + name;
+    fs::create_directories(folder);
+    std::ofstream(folder + "/" + file) << "x";
+    age(folder, ago);
+    return folder;
+  }
+  static void age(const std::string& folder, absl::Duration ago) {
+    const timespec then = absl::ToTimespec(absl::Now() - ago);
+    const timespec times[] = {then, then};
+    for (const auto& entry : fs::directory_iterator(folder)) utimensat(AT_FDCWD, entry.path().c_str(), times, 0);
+    utimensat(AT_FDCWD, folder.c_str(), times, 0);
+  }
+
+  std::string base_;
+};
+
+// Failed runs leave their logs, but not for ever; what is in use, wanted, or somebody else's stays.
+TEST_F(RunFolderTest, OldOnesAreCleaned) {
+  const auto live = RunFolder::make(base_);
+  ASSERT_TRUE(live.ok()) << live.status();
+  age((*live)->path(), absl::Hours(100));
+  for (int i = 1; i <= 7; ++i) old("run-" + std::to_string(i), absl::Hours(30 + i));
+  const std::string kept = old("run-kept", absl::Hours(90), "keep");
+  const std::string foreign = old("notes", absl::Hours(90));
+  clean_run_folders(base_, absl::Now());
+  EXPECT_TRUE(fs::exists((*live)->path())) << "a run of four days is still a run";
+  for (int i = 1; i <= 5; ++i) EXPECT_TRUE(fs::exists(base_ + "/run-" + std::to_string(i))) << "the newest few stay";
+  for (int i = 6; i <= 7; ++i) EXPECT_FALSE(fs::exists(base_ + "/run-" + std::to_string(i)));
+  EXPECT_TRUE(fs::exists(kept));
+  EXPECT_TRUE(fs::exists(foreign));
+}
+
+TEST_F(RunFolderTest, YoungOnesStay) {
+  for (int i = 1; i <= 9; ++i) old("run-" + std::to_string(i), absl::Hours(1));
+  clean_run_folders(base_, absl::Now());
+  EXPECT_EQ(std::distance(fs::directory_iterator(base_), fs::directory_iterator()), 9);
+  clean_run_folders(base_ + "/nowhere", absl::Now());  // A first run.
+}
+
+TEST_F(RunFolderTest, FindsTheLogsOfTheLastAttempt) {
+  const auto folder = RunFolder::make(base_);
+  ASSERT_TRUE(folder.ok()) << folder.status();
+  EXPECT_EQ((*folder)->rank_logs(), "");
+  for (const char* attempt : {"1", "2"}) {
+    const std::string run = (*folder)->path() + "/worker/runs/uid/" + attempt;
+    fs::create_directories(run);
+    std::ofstream(run + "/rank-0.log") << "x";
+  }
+  age((*folder)->path() + "/worker/runs/uid/1", absl::Hours(1));
+  EXPECT_EQ((*folder)->rank_logs(), (*folder)->path() + "/worker/runs/uid/2");
+}
+
+TEST_F(RunFolderTest, ABaseThatCannotBeMadeIsNamed) {
+  std::ofstream(base_ + "/file") << "x";
+  const auto folder = RunFolder::make(base_ + "/file/titan");
+  EXPECT_EQ(folder.status().code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(folder.status().message(), ::testing::HasSubstr("XDG_CACHE_HOME"));
+}
+
+}  // namespace
+}  // namespace titan::cli
