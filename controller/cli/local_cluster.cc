@@ -146,7 +146,7 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(Options option
                                       "--address",
                                       "127.0.0.1",
                                       "--metrics-port",
-                                      "0",
+                                      "-1",
                                       "--stop-ranks-on-exit",
                                       "--state",
                                       options.folder + "/worker"};
