@@ -99,6 +99,12 @@ void Applier::apply_nodes(const Setting& nodes) {
   loaded_->origins["resources.ranks_per_node"] = nodes.origin;
 }
 
+void Applier::free_placement() {
+  if (seen_.contains("resources.ranks_per_node")) return;
+  loaded_->config.resources.ranks_per_node = Resources{}.ranks_per_node;
+  loaded_->origins.erase("resources.ranks_per_node");
+}
+
 void Applier::complain(const Setting& setting, std::string message, std::string suggestion) {
   problems_.push_back(
       {setting.origin, printable(setting.key), display(setting.value), std::move(message), std::move(suggestion)});

@@ -24,6 +24,8 @@ class Applier {
   void apply(const std::vector<Setting>& settings, Repeats repeats);
   // --nodes M, after everything else: ranks_per_node = ranks / M.
   void apply_nodes(const Setting& nodes);
+  // --nproc N without --nodes: another number of ranks is placed by the scheduler, unless the last source says how.
+  void free_placement();
 
   const Catalog& catalog() const { return catalog_; }
   std::vector<Problem>& problems() { return problems_; }

@@ -53,7 +53,11 @@ absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
   Overrides overrides = parse_overrides(words, applier.catalog(), applier.problems());
   applier.apply(overrides.settings, Applier::Repeats::kLastWins);
-  if (overrides.nodes) applier.apply_nodes(*overrides.nodes);
+  if (overrides.nodes) {
+    applier.apply_nodes(*overrides.nodes);
+  } else if (overrides.nproc) {
+    applier.free_placement();
+  }
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
   if (!problems.empty()) return to_status(problems);
   Loaded loaded = applier.take();

@@ -78,7 +78,10 @@ class Parser {
       }
       value = words_[next_++];
     }
-    if (key == "nproc") return add("resources.ranks", raw_word(*value));
+    if (key == "nproc") {
+      overrides_.nproc = true;
+      return add("resources.ranks", raw_word(*value));
+    }
     if (key == "nodes") {
       overrides_.nodes = Setting{"--nodes", raw_word(*value), {kSource, 0}};
       return;

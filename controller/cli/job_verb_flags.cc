@@ -17,7 +17,7 @@ struct SourceFlags {
   void add_to(CLI::App& verb) {
     verb.add_option("file", source.file, "Configuration: .toml, .yaml or .json; - reads standard input");
     verb.add_option("--format", source.format, "Of standard input: toml, yaml or json (default: told by its looks)");
-    verb.add_option("--nproc", ranks, "Ranks: --resources.ranks");
+    verb.add_option("--nproc", ranks, "Ranks: --resources.ranks; placed freely unless --nodes says how");
     verb.add_option("--nodes", nodes, "Spread the ranks over this many nodes: --resources.ranks_per_node");
     verb.add_flag("--no-file-checks", no_file_checks,
                   "Do not look at tokenizer, data and checkpoint folders from here");

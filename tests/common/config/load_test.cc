@@ -172,6 +172,21 @@ TEST(LoadTest, CommandLineForms) {
   EXPECT_EQ(toml("", {"--restart.no_progress_limit", "5"}).config.restart.no_progress_limit, 5);  // Not a negation.
 }
 
+// A file's placement is meant for the file's number of ranks: another number is placed freely unless something says
+// how.
+TEST(LoadTest, AnotherNumberOfRanksIsNotBoundToTheFilesPlacement) {
+  const std::string file = "[resources]\nranks = 8\nranks_per_node = 4\n";
+  const auto per_node = [&](const std::vector<std::string>& words) {
+    return toml(file, words).config.resources.ranks_per_node;
+  };
+  EXPECT_EQ(per_node({"--nproc", "2"}), 0);
+  EXPECT_EQ(toml(file, {"--nproc", "2"}).origins.count("resources.ranks_per_node"), 0u);
+  EXPECT_EQ(per_node({"--nproc", "16", "--resources.ranks_per_node", "4"}), 4);
+  EXPECT_EQ(per_node({"--nproc", "16", "--nodes", "2"}), 8);
+  EXPECT_EQ(per_node({"--resources.ranks", "4"}), 4);
+  EXPECT_EQ(per_node({}), 4);
+}
+
 TEST(LoadTest, OlderSpellingsMeanTheirSuccessors) {
   const Loaded loaded = toml(R"(
 [training]
