@@ -14,6 +14,7 @@ namespace {
 using rank_protocol::ExitCode;
 
 constexpr int kSigKill = 9;
+constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or is another one.
 
 // Exits that say what went wrong come before exits that are consequences.
 int rank_of_blame(const RankExit& exit) {
@@ -56,13 +57,14 @@ Cause cause_of(const RankExit& exit) {
     case 6:
       return Cause::kRankKilled;
     default:
-      return Cause::kRankFailed;
+      return exit.exit_code == kNotLoaded ? Cause::kLaunchFailed : Cause::kRankFailed;
   }
 }
 
 std::string how_it_left(const RankExit& exit) {
   if (exit.out_of_memory) return "was killed for memory";
   if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal);
+  if (exit.exit_code == kNotLoaded) return "could not be started";
   return absl::StrCat("left with exit code ", exit.exit_code);
 }
 
@@ -88,6 +90,7 @@ const RankExit* find_root(const EndFacts& facts) {
 
 AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
   AttemptEnd end{cause_of(exit), "", absl::StrCat("rank ", exit.rank, " on ", exit.node, " ", how_it_left(exit))};
+  end.never_ran = end.cause == Cause::kLaunchFailed;
   std::string words =
       exit.signal == kSigKill ? "" : exit.message;  // A log line that happened to be the last explains no SIGKILL.
   for (const ErrorReport& error : facts.errors) {
@@ -193,6 +196,8 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   };
   const std::string reason = end.reason.empty() ? std::string(name(end.cause)) : end.reason;
   if (end.cause == Cause::kBadConfig) return fail(reason, end.message);
+  // A job that has trained meets a machine whose installation is being changed: that one is worth another attempt.
+  if (end.never_ran && history.best_step <= 0 && history.best_commit <= 0) return fail(reason, end.message);
   if (end.cause == Cause::kUserError) {
     if (history.user_error == reason && history.user_error_step == step) {
       return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));

@@ -56,8 +56,9 @@ struct EndFacts {
 
 struct AttemptEnd {
   Cause cause = Cause::kRankFailed;
-  std::string reason;   // Finer than the cause where something named it: NONFINITE_LOSS, DUMP_FOLDER_NOT_SHARED, ...
-  std::string message;  // One line: which rank or node, and its own last words.
+  std::string reason;      // Finer than the cause where something named it: NONFINITE_LOSS, DUMP_FOLDER_NOT_SHARED, ...
+  std::string message;     // One line: which rank or node, and its own last words.
+  bool never_ran = false;  // The rank program itself cannot be loaded: an installation to mend, no chance to repeat.
 };
 
 // The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,

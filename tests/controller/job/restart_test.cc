@@ -57,6 +57,17 @@ TEST(ClassifyTest, MemoryIsNamed) {
   EXPECT_EQ(classify({.exits = {left(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
 }
 
+// A rank without its libraries (the loader's exit code) is no bug of the rank: the message names what is missing, and
+// peers that waited for it are no root.
+TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
+  RankExit exit = left(1, 127, 30);
+  exit.message = "titan-rank: error while loading shared libraries: libtorch_cpu.so: cannot open shared object file";
+  const AttemptEnd end = classify({.exits = {left(0, rank_protocol::kExitPeerLost, 20), exit}, .num_ranks = 2});
+  EXPECT_EQ(end.cause, Cause::kLaunchFailed);
+  EXPECT_EQ(end.message, "rank 1 on n1 could not be started: " + exit.message);
+  EXPECT_TRUE(end.never_ran);
+}
+
 TEST(ClassifyTest, CleanEnds) {
   EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .num_ranks = 2}).cause, Cause::kFinished);
   EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .num_ranks = 2}).cause, Cause::kStopped);
@@ -111,6 +122,18 @@ TEST_F(DecideTest, TheSameUserErrorAtTheSameStepTwiceFails) {
   EXPECT_FALSE(verdict.restart);
   EXPECT_EQ(verdict.failure_reason, "USER_ERROR");
   EXPECT_EQ(verdict.failure_message, "why (the same error at step 9 twice)");
+}
+
+// One attempt tells that an installation is broken; a job that has trained may wait for one that is being mended.
+TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
+  const AttemptEnd end{Cause::kLaunchFailed, "", "no libtorch_cpu.so", /*never_ran=*/true};
+  const Verdict verdict = decide(policy_, history_, end, 0, 0);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "LAUNCH_FAILED");
+  EXPECT_EQ(verdict.failure_message, "no libtorch_cpu.so");
+  EXPECT_TRUE(next(Cause::kLaunchFailed).restart);  // A node that could not prepare is another matter.
+  note_progress(history_, 5, 0);
+  EXPECT_TRUE(decide(policy_, history_, end, 5, 0).restart);
 }
 
 TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBadConfig).restart); }
