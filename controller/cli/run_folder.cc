@@ -47,15 +47,28 @@ bool in_use(const std::string& folder) {
   return held;
 }
 
+// Where a user's private folders go, best first. A user without a home (a service's, nobody) has the system's folder
+// for temporary files, in which other users have theirs.
+std::vector<fs::path> private_places() {
+  const char* cache = std::getenv("XDG_CACHE_HOME");
+  if (cache != nullptr && *cache != '\0') return {fs::path(cache) / "titan"};
+  std::vector<fs::path> places;
+  const char* home = std::getenv("HOME");
+  if (home != nullptr && *home != '\0') places.push_back(fs::path(home) / ".cache/titan");
+  places.push_back(fs::temp_directory_path() / absl::StrCat("titan-", getuid()));
+  return places;
+}
+
 }  // namespace
 
 std::string run_base() {
-  const char* cache = std::getenv("XDG_CACHE_HOME");
-  const char* home = std::getenv("HOME");
-  const fs::path base = cache != nullptr && *cache != '\0' ? fs::path(cache)
-                        : home != nullptr && *home != '\0' ? fs::path(home) / ".cache"
-                                                           : fs::temp_directory_path();
-  return (base / "titan").string();
+  const std::vector<fs::path> places = private_places();
+  for (const fs::path& place : places) {
+    std::error_code error;
+    fs::create_directories(place, error);
+    if (!error && access(place.c_str(), W_OK | X_OK) == 0) return place.string();
+  }
+  return places.back().string();
 }
 
 absl::StatusOr<std::unique_ptr<RunFolder>> RunFolder::make(const std::string& base) {

@@ -32,8 +32,8 @@ class RunFolder {
   const int lock_;
 };
 
-// $XDG_CACHE_HOME/titan, else ~/.cache/titan: not the dump folder, which may be a network file system, while SQLite
-// needs a local one.
+// $XDG_CACHE_HOME/titan, else ~/.cache/titan, else, for a user without a home, titan-UID in the folder for temporary
+// files; made when missing. Not the dump folder, which may be a network file system, while SQLite needs a local one.
 std::string run_base();
 
 // Removes folders of runs that ended more than a day before `now`, but not the newest few, none that is in use and none
