@@ -10,16 +10,19 @@ namespace {
 namespace fs = std::filesystem;
 
 void resolve_dataset(const fs::path& assets, const std::string& dataset, std::optional<std::string>& path) {
-  const bool ours = dataset == "c4_test" || dataset == "c4_validation";
-  if (ours && !path.has_value()) path = (assets / dataset).string();
+  if (comes_with_titan(dataset) && !path.has_value()) path = (assets / dataset).string();
 }
 
 }  // namespace
+
+bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
 
 std::string assets_folder() {
   if (const char* named = std::getenv("TITAN_ASSETS"); named != nullptr && *named != '\0') return named;
   std::error_code error;
   const fs::path program = fs::read_symlink("/proc/self/exe", error);
+  const fs::path installed = (program.parent_path() / "../share/titan/assets").lexically_normal();
+  if (fs::is_directory(installed, error)) return installed.string();
   for (fs::path folder = program.parent_path(); folder.has_relative_path(); folder = folder.parent_path()) {
     const fs::path assets = folder / ".deps/assets";
     if (fs::is_directory(assets, error)) return assets.string();

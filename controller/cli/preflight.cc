@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/config/assets.h"
 #include "common/config/pipeline.h"
 #include "common/models/registry.h"
 #include "common/text/nearest.h"
@@ -44,6 +45,7 @@ class Checker {
     check_dump_folder();
     check_schedule();
     check_library();
+    check_assets();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset_path);
     if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
@@ -115,6 +117,30 @@ class Checker {
     std::error_code error;
     if (path.empty() || fs::is_regular_file(path, error)) return;
     missing("experimental.custom_import", path, "no such file");
+  }
+
+  // What is left at its default comes with the installation of each node; this one's stands for theirs.
+  void check_assets() {
+    const std::string& tokenizer = config_.model.hf_assets_path;
+    if (tokenizer == config::Model{}.hf_assets_path)
+      check_asset("model.hf_assets_path", tokenizer, "tokenizer/tokenizer.json");
+    check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
+    if (!config_.validation.enable) return;
+    check_own_text("validation.dataset", config_.validation.dataset, config_.validation.dataset_path);
+  }
+
+  void check_own_text(const std::string& key, const std::string& dataset, const std::optional<std::string>& path) {
+    if (config::comes_with_titan(dataset) && !path.has_value()) check_asset(key, dataset, dataset);
+  }
+
+  void check_asset(const std::string& key, const std::string& value, const std::string& name) {
+    const std::string folder = config::assets_folder();
+    std::error_code error;
+    if (!folder.empty() && fs::exists(fs::path(folder) / name, error)) return;
+    bad(key, value,
+        folder.empty() ? "comes with an installation of Titan, and this one has no share/titan/assets"
+                       : absl::StrCat("comes with an installation of Titan, but ", folder, " has no ", name),
+        "TITAN_ASSETS names another folder (deploy/make_assets.sh makes one); --no-file-checks leaves it to the nodes");
   }
 
   void check_tokenizer() {

@@ -9,6 +9,7 @@ import tempfile
 import time
 import unittest
 import urllib.request
+import unittest.mock
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
@@ -140,6 +141,15 @@ class Cli(unittest.TestCase):
         flat, grouped = titanctl("validate", TINY, "-o", "json"), titanctl("job", "validate", TINY, "-o", "json")
         self.assertEqual(flat.stdout, grouped.stdout)
         self.assertEqual("llama3", json.loads(flat.stdout)["model"]["name"])
+
+    # Only the ranks noticed it, after the job had waited for its nodes.
+    def test_text_that_is_not_installed_is_noticed_at_once(self):
+        with tempfile.TemporaryDirectory() as empty, unittest.mock.patch.dict(os.environ, TITAN_ASSETS=empty):
+            for key in ("model.hf_assets_path", "training.dataset", "validation.dataset"):
+                self.refused(2, f"{key} = ", "submit", TINY)
+            self.assertEqual(0, titanctl("validate", TINY, "--no-file-checks").returncode)
+            mine = ["--training.dataset_path", SOURCE / "configs", "--validation.no_enable", "--model.hf_assets_path", empty]
+            self.assertNotIn("comes with", titanctl("validate", TINY, *mine).stderr)
 
     def test_all_recipes_are_valid(self):
         for config in sorted((SOURCE / "configs").glob("*.toml")):
