@@ -16,20 +16,13 @@ build_targets() {
   if [ ! -f build/release/build.ninja ]; then
     cmake --preset release >"$log" 2>&1 || { tail -n 40 "$log" >&2; return 1; }
   fi
-  # Progress: one line that moves on a terminal, one line in twenty files elsewhere; everything is in the log.
+  # One line that moves on a terminal, one line in twenty files elsewhere; everything is in the log.
   local every=20
   [ -t 1 ] && every=1
+  ninja -C build/release -n "$@" >build/release/build.plan 2>&1 || true  # What is wrong with the targets is told below.
   # In a condition, so that `set -e` of the caller does not end the script before the errors are shown.
-  if ! NINJA_STATUS='[%f/%t] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
-    awk -v every="$every" '
-      /^\[[0-9]+\/[0-9]+\]/ {
-        split(substr($1, 2, length($1) - 2), at, "/")
-        if (every == 1) printf "\r  built %d of %d   ", at[1], at[2]
-        else if (at[1] % every == 0 || at[1] == at[2]) printf "  built %d of %d\n", at[1], at[2]
-        fflush()
-        seen = 1
-      }
-      END { if (seen && every == 1) printf "\n" }'; then
+  if ! NINJA_STATUS='[%f/%t %e] ' ninja -C build/release -j "$(build_jobs)" "$@" 2>&1 | tee "$log" |
+    awk -v every="$every" -v plan=build/release/build.plan -f deploy/build_progress.awk; then
     grep -E -A 20 'FAILED|error:' "$log" | head -n 80 >&2
     echo "the build failed; its whole log is $log" >&2
     return 1
