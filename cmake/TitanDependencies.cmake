@@ -31,8 +31,8 @@ if(TITAN_TORCH)
   # By path, so that nothing of the wheel beyond the CPU half is linked; the wheel ships its own OpenMP runtime.
   file(GLOB _torch_gomp ${_torch}/lib/libgomp*.so*)
   target_link_libraries(titan_torch INTERFACE ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} Threads::Threads)
-  # titan-rank is started from the build tree or installed beside the wheel: the run path names the wheel's folder.
-  target_link_options(titan_torch INTERFACE -Wl,-rpath,${_torch}/lib -Wl,--no-as-needed)
+  # In the build tree CMake makes the wheel's folder the run path; what is installed has its own (TitanInstall.cmake).
+  target_link_options(titan_torch INTERFACE -Wl,--no-as-needed)
   target_compile_options(titan_torch INTERFACE -fopenmp)
 
   add_library(titan_torch_pch STATIC ${PROJECT_SOURCE_DIR}/cmake/torch_pch.cc)

@@ -40,11 +40,12 @@ class CpuDevice : public Device {
   }
 };
 
-// Beside the program, or in the bin folder next to its own, or wherever the loader looks.
+// Beside the program, in the bin folder next to its own (tests), where an installation has it, or wherever the loader
+// looks.
 std::string cuda_library() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* folder : {".", "../bin"}) {
+  for (const char* folder : {".", "../bin", "../lib/titan"}) {
     const std::filesystem::path path = program.parent_path() / folder / kCudaLibrary;
     if (!error && std::filesystem::exists(path, error)) return path.string();
   }

@@ -1,0 +1,40 @@
+# cmake --install build/release --prefix P: what travels, and where to. Nothing that is installed names the build folder,
+# and only the units name P: programs find each other, LibTorch and their text from where they lie.
+#
+#   bin/                    the programs
+#   lib/titan/              LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
+#   share/titan/            configs, and the text and tokenizer that they train on (assets)
+#   share/doc/titan/        the pages of docs/
+#   lib/systemd/system/     units that start the programs of P
+#
+# Components: titan; libtorch (460 MB); cuda (5 GB: the rest of lib/titan/{torch,nvidia}, for nodes with GPUs).
+# deploy/install.sh builds and installs them.
+
+install(TARGETS titanctl titan-controller titan-worker titan-shim RUNTIME DESTINATION bin COMPONENT titan)
+install(DIRECTORY configs DESTINATION share/titan COMPONENT titan FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan FILES_MATCHING PATTERN "*.md")
+foreach(folder c4_test c4_validation tokenizer)
+  install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan)
+endforeach()
+install(CODE "set(units ${PROJECT_SOURCE_DIR}/deploy/systemd)" COMPONENT titan)
+install(SCRIPT cmake/install_units.cmake COMPONENT titan)
+
+if(TITAN_TORCH)
+  set(_torch_to lib/titan/torch/lib)
+  set(_cuda_from nvidia/cu13/lib)
+  install(TARGETS titan-rank titan-checkpoint RUNTIME DESTINATION bin COMPONENT titan)
+  set_target_properties(titan-rank titan-checkpoint PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
+  # LibTorch's CPU half, and the two CUDA libraries that this asks for.
+  install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT libtorch)
+  install(FILES ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcudart.so.13 ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcupti.so.13
+    DESTINATION lib/titan/${_cuda_from} COMPONENT libtorch)
+endif()
+
+if(TARGET titan_cuda)
+  install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan OPTIONAL)
+  set_target_properties(titan_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib:$ORIGIN/nvidia/cu13/lib:$ORIGIN/nvidia/nccl/lib")
+  # Most of it is loaded by name while training: there is no telling it apart.
+  install(DIRECTORY ${TITAN_SITE_PACKAGES}/torch/lib/ DESTINATION ${_torch_to} COMPONENT cuda
+    FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python.so" EXCLUDE PATTERN "libshm*" EXCLUDE)
+  install(DIRECTORY ${TITAN_SITE_PACKAGES}/nvidia DESTINATION lib/titan COMPONENT cuda FILES_MATCHING PATTERN "*.so*")
+endif()

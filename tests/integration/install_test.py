@@ -1,0 +1,138 @@
+"""What `cmake --install` makes works by itself: for a user who is not root and has no home, from wherever it was moved to, without
+the build tree and its wheel; and what is missing from it is named at once."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+BUILD = Path(os.environ["TITAN_BIN"]).parent
+DEPS = os.path.realpath(os.environ["TITAN_DEPS"])
+PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint")
+NOBODY = 65534
+
+
+def install(prefix, component, mode="COPY"):
+    subprocess.run(["cmake", "--install", BUILD, "--prefix", prefix, "--component", component], check=True, stdout=subprocess.DEVNULL,
+                   umask=0o022, env={**os.environ, "CMAKE_INSTALL_MODE": mode})
+
+
+def link_hard(path):
+    """In place of a link to the wheel, which may lie where only its owner may go: the file itself, or a copy of it."""
+    target = os.path.realpath(path)
+    path.unlink()
+    try:
+        os.link(target, path)
+    except OSError:
+        shutil.copy(target, path)
+
+
+def dynamic(program):
+    return subprocess.run(["readelf", "-d", program], check=True, capture_output=True, text=True).stdout
+
+
+class Install(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.folder.chmod(0o755)
+        cls.prefix = cls.folder / "prefix"
+        install(cls.prefix, "titan")
+        install(cls.prefix, "libtorch", "ABS_SYMLINK")
+        for library in (cls.prefix / "lib/titan").rglob("*.so*"):
+            if library.is_symlink():
+                link_hard(library)
+
+    def titanctl(self, program, *arguments, cwd, environment=()):
+        """With no environment but a place for temporary files and what is given, and as nobody where that is possible."""
+        drop = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"] if os.getuid() == 0 else []
+        return subprocess.run([*drop, "env", "-i", "PATH=/usr/bin:/bin", f"TMPDIR={cwd}", *environment, program, *map(str, arguments)], cwd=cwd,
+                              capture_output=True, text=True, timeout=150)
+
+    def work_folder(self):
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        if os.getuid() == 0:
+            os.chown(folder, NOBODY, NOBODY)
+        return folder
+
+    def hide(self, path):
+        """Until the test ends."""
+        path.rename(self.folder / "hidden")
+        self.addCleanup((self.folder / "hidden").rename, path)
+
+    def tiny(self, cwd):
+        recipe = self.prefix / "share/titan/configs/llama3_tiny.toml"
+        return self.titanctl(self.prefix / "bin/titanctl", "run", recipe, "--nproc", 1, cwd=cwd, environment=["HOME=/nonexistent"])
+
+    # Not the build tree and not the wheel: what is found, is found from where the program lies.
+    def test_no_path_of_the_build_is_left(self):
+        for name in PROGRAMS:
+            with self.subTest(name):
+                paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic(self.prefix / "bin" / name))
+                self.assertEqual([], [p for line in paths for p in line.split(":") if not p.startswith("$ORIGIN/")])
+        said = subprocess.run(["ldd", self.prefix / "bin/titan-rank"], check=True, capture_output=True, text=True).stdout
+        found = dict(re.findall(r"(\S+) => (\S+)", said))
+        for library in ("libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13"):
+            self.assertTrue(os.path.normpath(found[library]).startswith(f"{self.prefix}/lib/titan/"), f"{library}: {said}")
+        self.assertNotIn(DEPS, said)
+
+    @unittest.skipUnless((BUILD / "bin/libtitan_cuda.so").exists(), "built without CUDA")
+    def test_the_library_for_gpus_finds_what_it_is_linked_with(self):
+        install(self.prefix, "cuda", "ABS_SYMLINK")
+        library = self.prefix / "lib/titan/libtitan_cuda.so"
+        self.assertNotIn(DEPS, dynamic(library))
+        said = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
+        self.assertEqual([], [line for line in said.splitlines() if "not found" in line])
+
+    # The whole of a job: daemons, shim, rank, text and tokenizer; called by a link, in a tree that was moved.
+    def test_trains_for_a_user_without_a_home(self):
+        moved = self.folder / "moved"
+        self.prefix.rename(moved)
+        self.addCleanup(moved.rename, self.prefix)
+        folder = self.work_folder()
+        (folder / "titanctl").symlink_to(moved / "bin/titanctl")
+        done = self.titanctl("./titanctl", "run", moved / "share/titan/configs/llama3_tiny.toml", "--nproc", 1, "--training.steps", 2,
+                             "--metrics.log_freq", 1, "--validation.no_enable", cwd=folder)
+        self.assertEqual(0, done.returncode, done.stderr + done.stdout)
+        self.assertEqual(2, len(re.findall(r"loss:", done.stdout)))
+        self.assertTrue((folder / "outputs/llama3_tiny/checkpoint/step-2/manifest.json").is_file())
+
+    # Trying again brings no library: one attempt, and the file that is missing.
+    def test_a_missing_library_is_named_by_one_attempt(self):
+        self.hide(self.prefix / "lib/titan/torch/lib/libtorch_cpu.so")
+        done = self.tiny(self.work_folder())
+        self.assertEqual(1, done.returncode, done.stderr)
+        self.assertIn("LAUNCH_FAILED", done.stderr)
+        self.assertIn("libtorch_cpu.so", done.stderr)
+        self.assertEqual(1, done.stderr.count("AttemptEnded"), done.stderr)
+
+    def test_missing_text_is_noticed_before_anything_starts(self):
+        self.hide(self.prefix / "share/titan/assets")
+        done = self.tiny(self.work_folder())
+        self.assertEqual(2, done.returncode, done.stderr)
+        for key in ("model.hf_assets_path", "training.dataset", "validation.dataset"):
+            self.assertRegex(done.stderr, rf"{key} = .*share/titan/assets")
+
+    # systemd finds the programs where they were put, and they know the flags that they are given.
+    def test_units_start_what_is_installed(self):
+        units = sorted((self.prefix / "lib/systemd/system").glob("*.service"))
+        self.assertEqual(["titan-controller.service", "titan-worker.service"], [unit.name for unit in units])
+        for unit in units:
+            with self.subTest(unit.name):
+                command = re.search(r"^ExecStart=(.*)$", unit.read_text(), re.MULTILINE)[1].split()
+                self.assertEqual(str(self.prefix / "bin" / unit.stem), command[0])
+                flags = [word for word in command if word.startswith("--")]
+                known = subprocess.run([command[0], "--help"], check=True, capture_output=True, text=True).stdout
+                self.assertEqual([], [flag for flag in flags if f"{flag} " not in known])
+                page = re.search(r"^Documentation=file://(.*)$", unit.read_text(), re.MULTILINE)[1]
+                self.assertTrue(Path(page).is_file(), page)
+        if shutil.which("systemd-analyze"):
+            done = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", *units], capture_output=True, text=True)
+            self.assertEqual("", "".join(line for line in done.stderr.splitlines(True) if "titan" in line))
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
