@@ -8,8 +8,8 @@ import sys
 import tempfile
 import time
 import unittest
-import urllib.request
 import unittest.mock
+import urllib.request
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))

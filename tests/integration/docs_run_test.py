@@ -1,0 +1,123 @@
+"""Every command of README.md and docs/howto runs as it is written: each page's ```sh blocks in one shell, as somebody would who pastes
+them in order, daemons included, with a tenth of the training steps. What is not for this machine stands in ```text blocks."""
+
+import ctypes
+import fcntl
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+import uuid
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+import processes
+from cluster import MARK, wait_until
+
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+BIN = Path(os.environ["TITAN_BIN"])
+PAGES = [SOURCE / "README.md", *sorted((SOURCE / "docs/howto").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+BY_HAND = re.compile(r"^deploy/(quickstart|install|test)\.sh\b.*\n", re.MULTILINE)  # They install packages, build, and run this test.
+DEFAULT_STEPS = 60  # Of configs/llama3_tiny.toml.
+STRICT = """set -E -e -u -o pipefail
+trap 'echo "failed with exit code $?: $BASH_COMMAND" >&2' ERR
+"""
+
+
+def own_network():
+    """Pages name the default port, which something else may use here: a network with nothing but loopback, where that is allowed."""
+    new_network = 0x40000000
+    if ctypes.CDLL(None).unshare(new_network) != 0:
+        return
+    with socket.socket() as anything:
+        get_flags, set_flags, up = 0x8913, 0x8914, 1
+        name, flags = struct.unpack("16sh14x", fcntl.ioctl(anything, get_flags, struct.pack("16sh14x", b"lo", 0)))
+        fcntl.ioctl(anything, set_flags, struct.pack("16sh14x", name, flags | up))
+
+
+def shorter(steps):
+    return max(2, int(steps) // 10)
+
+
+def commands(page):
+    """The page as one script."""
+    text = "\n".join(block for kind, block in FENCE.findall(page.read_text()) if kind == "sh")
+    text = BY_HAND.sub("", text)
+    text = re.sub(r"--training\.steps (\d+)", lambda found: f"--training.steps {shorter(found[1])}", text)
+    # Right after the configuration: what the page says itself comes later and wins.
+    return re.sub(r"(titanctl (?:run|submit) \S+\.toml)", rf"\1 --training.steps {shorter(DEFAULT_STEPS)}", text)
+
+
+class DocsRun(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        own_network()
+
+    def clone(self):
+        """A folder like a fresh clone that was built, without its outputs."""
+        folder = Path(self.enterContext(tempfile.TemporaryDirectory(ignore_cleanup_errors=True)))
+        sources = [path for path in SOURCE.iterdir() if path.name not in ("build", "outputs") and not path.name.startswith(".")]
+        subprocess.run(["cp", "-rs", *sources, folder], check=True)  # Folders of its own, with links to the files.
+        (folder / "build").mkdir()
+        (folder / "build/release").symlink_to(BIN.parent)
+        (folder / ".home").mkdir()
+        return folder
+
+    def end_all(self, mark):
+        for _ in range(2):  # Twice: a process may have started another one in between.
+            for process in processes.all_with(MARK, mark):
+                process.kill()
+        wait_until("end of the page's processes", lambda: not processes.all_with(MARK, mark))
+
+    def run_page(self, page, script):
+        mark = uuid.uuid4().hex
+        folder = self.clone()
+        self.addCleanup(self.end_all, mark)  # Comes before the folder goes.
+        environment = {"PATH": f"{BIN}:{os.environ['PATH']}", "HOME": str(folder / ".home"), "LANG": "C.UTF-8", MARK: mark}
+        (folder / ".script").write_text(STRICT + script)
+        with open(folder / ".output", "w+") as output:  # A file: daemons in the background would keep a pipe open.
+            done = subprocess.run(["bash", ".script"], cwd=folder, env=environment, stdin=subprocess.DEVNULL, stdout=output,
+                                  stderr=output, timeout=400)
+            output.seek(0)
+            said = output.read()
+        self.assertEqual(0, done.returncode, f"{page.name}: {said[-3000:]}")
+        return said
+
+    def test_commands_run(self):
+        ran = 0
+        for page in PAGES:
+            script = commands(page)
+            if not script.strip():
+                continue
+            with self.subTest(page.name):
+                start = time.monotonic()
+                said = self.run_page(page, script)
+                print(f"{page.name}: {time.monotonic() - start:.1f} s", flush=True)
+                # A job that had nothing to do would pass for one that trained.
+                self.assertGreaterEqual(said.count(" loss:"), len(re.findall(r"titanctl (?:run|logs)", script)), said[-3000:])
+                ran += 1
+            self.doCleanups()
+        self.assertGreater(ran, 7)
+
+    # Whoever writes a block says whether it is for pasting.
+    def test_every_block_has_a_language(self):
+        for page in PAGES:
+            fences = re.findall(r"^```(\w*)$", page.read_text(), re.MULTILINE)
+            self.assertEqual([], [kind for kind in fences[::2] if kind not in ("sh", "text", "cpp")],
+                             f"{page.name}: write ```sh for commands that run here as they stand, ```text for others")
+
+    # Pages name files that exist.
+    def test_links_lead_somewhere(self):
+        for page in [SOURCE / "README.md", *(SOURCE / "docs").rglob("*.md")]:
+            for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+                self.assertTrue((page.parent / target).exists(), f"{page.relative_to(SOURCE)}: {target}")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
