@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/box.h"
+#include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
 
 namespace titan::checkpoint {
@@ -153,8 +154,6 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
 }
 
 }  // namespace
-
-bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
 
 nlohmann::json to_json(const Candidate& candidate) {
   return {{"from", static_cast<int>(candidate.from)},

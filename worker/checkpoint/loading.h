@@ -1,7 +1,7 @@
 #pragma once
 
 // What a load tries, in which order, and how one rank reads its part into host memory. Agreement between the ranks is
-// checkpointer.cc's.
+// loader.h's.
 
 #include <ATen/ATen.h>
 
@@ -56,7 +56,5 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
 // Drops what `exclude` names from a saved train state: "lr_scheduler" and "dataloader" are members, "train_state" is
 // the rest.
 nlohmann::json without_excluded(nlohmann::json train_state, const std::vector<std::string>& exclude);
-
-bool is_model(const Slice& slice);  // Key "model.*".
 
 }  // namespace titan::checkpoint

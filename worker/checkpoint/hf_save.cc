@@ -1,0 +1,129 @@
+#include "worker/checkpoint/hf_save.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/clock/clock.h"
+#include "common/rank_protocol/launch.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/hf_config.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/saver.h"
+#include "worker/checkpoint/verdict.h"
+
+namespace titan::checkpoint {
+namespace {
+
+namespace event = rank_protocol::event;
+using nlohmann::json;
+
+class HfSave {
+ public:
+  HfSave(Session& session, const Save& save, std::string staging)
+      : session_(session), save_(save), staging_(std::move(staging)) {}
+
+  absl::Status run() {
+    TITAN_RETURN_IF_ERROR(write_slices());
+    absl::StatusOr<std::vector<std::string>> reports = write_files();
+    absl::Status verdict = reports.status();
+    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(publish(*reports));
+    return session_.conclude(save_.topic + "/files/verdict", verdict);
+  }
+
+ private:
+  // All slices, with a manifest that nobody else looks for.
+  absl::Status write_slices() {
+    const Setup& setup = session_.setup;
+    absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
+    if (const absl::Status made = session_.files.make_folders(staging_); made.ok()) {
+      shard = caught([&] {
+        return write_shard(session_.files, staging_, {setup.attempt, setup.rank}, save_.parts, &session_.stop);
+      });
+    } else {
+      shard = made;
+    }
+    absl::StatusOr<std::vector<std::string>> reports =
+        session_.exchange.gather(save_.topic + "/slices", shard_report(shard).dump());
+    absl::Status verdict = reports.status();
+    if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(write_manifest(*reports));
+    return session_.conclude(save_.topic + "/slices/verdict", verdict);
+  }
+
+  absl::Status write_manifest(const std::vector<std::string>& reports) {
+    const Setup& setup = session_.setup;
+    Manifest manifest{
+        .step = save_.step, .full = false, .attempt = setup.attempt, .job_uid = setup.job_uid, .world = setup.world};
+    TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
+    TITAN_RETURN_IF_ERROR(merge(shards, manifest));
+    return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));
+  }
+
+  // Each rank makes its share of the files.
+  absl::StatusOr<std::vector<std::string>> write_files() {
+    const Setup& setup = session_.setup;
+    json written = json::object();
+    const auto make_files = [&]() -> absl::Status {
+      TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(session_.files, staging_));
+      TITAN_ASSIGN_OR_RETURN(plan_, plan_export(reader->manifest(), *setup.hf, options_));
+      for (size_t i = static_cast<size_t>(setup.rank); i < plan_.size(); i += static_cast<size_t>(setup.world)) {
+        TITAN_ASSIGN_OR_RETURN(const HfWritten one,
+                               write_export_file(session_.files, *reader, *setup.hf, plan_[i], options_, staging_,
+                                                 plan_[i].name, &session_.stop));
+        written[absl::StrCat(i)] = {{"keys", one.keys}, {"bytes", one.bytes}};
+      }
+      return absl::OkStatus();
+    };
+    json report = to_json(not_a_lost_rank(caught(make_files)));
+    report["written"] = written;
+    return session_.exchange.gather(save_.topic + "/files", report.dump());
+  }
+
+  // Rank 0 moves the files into place, the index last.
+  absl::Status publish(const std::vector<std::string>& reports) {
+    const Setup& setup = session_.setup;
+    storage::Files& files = session_.files;
+    std::vector<HfWritten> all(plan_.size());
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      const json from = json::parse(reports[rank], nullptr, false);
+      const absl::Status status = status_from_json(from);
+      if (!status.ok()) return setup.world > 1 ? annotate(status, absl::StrCat("rank ", rank)) : status;
+      for (const auto& [index, file] : from.at("written").items()) {
+        all.at(std::stoul(index)) = {file.at("keys").get<std::vector<std::string>>(), file.at("bytes").get<int64_t>()};
+      }
+    }
+    const std::string path = step_path(session_.folder, save_.step);
+    TITAN_RETURN_IF_ERROR(files.make_folders(path));
+    TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
+    TITAN_RETURN_IF_ERROR(session_.fence.publish(setup.job_uid, setup.attempt, [&]() -> absl::Status {
+      for (const HfFile& file : plan_) {
+        TITAN_RETURN_IF_ERROR(
+            files.rename(storage::join_path(staging_, file.name), storage::join_path(path, file.name)));
+      }
+      TITAN_RETURN_IF_ERROR(write_hf_config(files, path, *setup.hf, setup.hf_assets_path));
+      return storage::atomic_write(files, storage::join_path(path, kHfIndexName), hf_index(plan_, all));
+    }));
+    session_.emit(event::kCommitted, {{"step", save_.step},
+                                      {"full", false},
+                                      {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save_.begin)}});
+    return absl::OkStatus();
+  }
+
+  Session& session_;
+  const Save& save_;
+  const std::string staging_;
+  const HfExport options_{.dtype = export_type(session_.setup.config)};
+  std::vector<HfFile> plan_;  // The same on every rank that could read the slices.
+};
+
+}  // namespace
+
+absl::Status save_as_hugging_face(Session& session, const Save& save) {
+  const Setup& setup = session.setup;
+  if (setup.hf == nullptr)
+    return absl::FailedPreconditionError("checkpoint.last_save_in_hf: this model has no Hugging Face names");
+  const std::string staging =
+      storage::join_path(session.folder, absl::StrCat(".export-a", setup.attempt, "-", "step-", save.step));
+  const absl::Status status = HfSave(session, save, staging).run();
+  if (session.leader()) session.files.remove_folder(staging).IgnoreError();
+  return status;
+}
+
+}  // namespace titan::checkpoint

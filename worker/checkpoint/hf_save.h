@@ -1,0 +1,16 @@
+#pragma once
+
+// The last save as Hugging Face files, made by all ranks together.
+
+#include "absl/status/status.h"
+#include "worker/checkpoint/session.h"
+#include "worker/checkpoint/staging.h"
+
+namespace titan::checkpoint {
+
+// Collective. The model goes to a private folder as an ordinary step first, since a Hugging Face tensor needs all
+// ranks' slices; then the files are shared out, and rank 0 moves them into place. FailedPrecondition: the model has no
+// Hugging Face names.
+absl::Status save_as_hugging_face(Session& session, const Save& save);
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,139 @@
+#include "worker/checkpoint/loader.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/verdict.h"
+
+namespace titan::checkpoint {
+namespace {
+
+namespace event = rank_protocol::event;
+using nlohmann::json;
+
+}  // namespace
+
+void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
+  session_.emit(event::kRejected,
+                {{"step", candidate.step}, {"path", candidate.path}, {"reason", std::string(why.message())}});
+}
+
+// Rank 0's.
+std::vector<Candidate> Loader::plan() {
+  const Setup& setup = session_.setup;
+  if (setup.config.enable && !setup.config.load_only) {
+    const absl::Status swept = session_.janitor.clean_leftovers();
+    if (storage::is_fenced(swept)) return {{.from = Candidate::From::kError, .error = swept}};
+    if (!swept.ok()) {
+      session_.emit(event::kWarning,
+                    {{"message", absl::StrCat("leftovers of earlier attempts stay: ", std::string(swept.message()))}});
+    }
+  }
+  return plan_load(session_.files, setup, session_.folder);
+}
+
+// Rank 0 looks for the next candidate that is worth everybody's time; the others hear of it.
+absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate) {
+  const std::string topic = session_.next_topic("propose");
+  std::string words;
+  if (session_.leader()) {
+    for (; next < plan.size(); ++next) {
+      candidate = plan[next];
+      if (candidate.from != Candidate::From::kStep) break;
+      const absl::StatusOr<bool> usable = inspect(session_.files, session_.setup, candidate);
+      if (usable.ok() && *usable) break;
+      if (usable.ok()) continue;
+      if (candidate.required) {
+        const std::string key = candidate.source == Source::kCheckpoint
+                                    ? absl::StrCat("checkpoint.load_step = ", candidate.step)
+                                    : "initial weights";
+        candidate = {.from = Candidate::From::kError, .error = annotate(usable.status(), key)};
+        break;
+      }
+      reject(candidate, usable.status());
+    }
+    ++next;
+    words = to_json(candidate).dump();
+  }
+  TITAN_ASSIGN_OR_RETURN(words, session_.exchange.broadcast(topic, words));
+  TITAN_ASSIGN_OR_RETURN(candidate, candidate_from_json(json::parse(words, nullptr, false)));
+  return absl::OkStatus();
+}
+
+// Ok when every rank has its part; else the most telling reason, the same on every rank.
+absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
+                           const absl::StatusOr<StagedLoad>& staged) {
+  json report = to_json(not_a_lost_rank(staged.status()));
+  report["unclaimed"] = staged.ok() ? staged->unclaimed : std::vector<std::string>{};
+  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> reports, session_.exchange.gather(topic, report.dump()));
+  absl::Status verdict;
+  if (session_.leader()) {
+    std::vector<std::string> unclaimed;
+    for (size_t rank = 0; rank < reports.size(); ++rank) {
+      const json from = json::parse(reports[rank], nullptr, false);
+      absl::Status status = status_from_json(from);
+      if (!status.ok() && session_.setup.world > 1) status = annotate(status, absl::StrCat("rank ", rank));
+      // A tensor that does not fit outweighs what may be a bad disk: no older step would fit either.
+      if (!status.ok() && (verdict.ok() || absl::IsFailedPrecondition(status))) verdict = status;
+      std::vector<std::string> theirs = from.value("unclaimed", std::vector<std::string>{});
+      if (rank == 0) {
+        unclaimed = std::move(theirs);
+      } else {
+        std::erase_if(unclaimed,
+                      [&](const std::string& key) { return !std::binary_search(theirs.begin(), theirs.end(), key); });
+      }
+    }
+    if (verdict.ok() && !unclaimed.empty()) {
+      verdict = absl::FailedPreconditionError(
+          absl::StrCat(candidate.path, " does not fit this model: it has ", unclaimed.front(),
+                       unclaimed.size() > 1 ? absl::StrCat(" and ", unclaimed.size() - 1, " more tensors") : "",
+                       " that this model lacks"));
+    }
+  }
+  return session_.conclude(topic + "/verdict", verdict);
+}
+
+// Writes the live tensors: all ranks agreed.
+LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    if (staged.tensors[i].defined() && slices[i].local.numel() > 0) slices[i].local.copy_(staged.tensors[i]);
+  }
+  LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
+  const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
+  result.model_loaded =
+      candidate.source != Source::kFresh &&
+      (candidate.model_only || std::find(excluded.begin(), excluded.end(), "model") == excluded.end());
+  if (!candidate.model_only) {
+    result.step = staged.step;
+    result.train_state = std::move(staged.train_state);
+    result.per_rank = std::move(staged.per_rank);
+    if (candidate.source == Source::kCheckpoint) session_.janitor.note_loaded(staged.step);
+  }
+  return result;
+}
+
+absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices) {
+  const Setup& setup = session_.setup;
+  std::vector<Candidate> plan;
+  if (session_.leader()) plan = this->plan();
+  size_t next = 0;
+  while (true) {
+    Candidate candidate;
+    TITAN_RETURN_IF_ERROR(propose(plan, next, candidate));
+    if (candidate.from == Candidate::From::kError) return candidate.error;
+    absl::StatusOr<StagedLoad> staged = caught(
+        [&] { return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf); });
+    const absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
+    if (verdict.ok()) return take(candidate, *staged, slices);
+    // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
+    if (candidate.required || absl::IsFailedPrecondition(verdict) || lost_a_rank(verdict)) return verdict;
+    if (session_.leader()) reject(candidate, verdict);
+  }
+}
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,29 @@
+#pragma once
+
+// How the ranks agree on what is loaded. What is tried, and how one rank reads its part, is loading.h's.
+
+#include <string>
+#include <vector>
+
+#include "worker/checkpoint/loading.h"
+#include "worker/checkpoint/session.h"
+
+namespace titan::checkpoint {
+
+class Loader {
+ public:
+  explicit Loader(Session& session) : session_(session) {}
+
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);  // See Checkpointer::load.
+
+ private:
+  std::vector<Candidate> plan();
+  absl::Status propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate);
+  absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
+  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices);
+  void reject(const Candidate& candidate, const absl::Status& why) const;
+
+  Session& session_;
+};
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,51 @@
+#pragma once
+
+// How the ranks save a step: all write their shards, report, and rank 0 publishes the manifest under the fence.
+
+#include <atomic>
+#include <cstdint>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "worker/checkpoint/session.h"
+#include "worker/checkpoint/staging.h"
+
+namespace titan::checkpoint {
+
+class Saver {
+ public:
+  explicit Saver(Session& session) : session_(session) {}
+  // Gives up a save in flight that waits for other ranks.
+  ~Saver();
+
+  // See Checkpointer.
+  absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind);
+  absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
+  absl::Status wait();
+  bool in_flight() const { return running_; }
+  int64_t last_committed() const { return last_committed_; }
+
+ private:
+  absl::Status settle(const Save& save, absl::Status status);
+  absl::Status run(const Save& save);
+  absl::Status publish(const Save& save, const std::vector<std::string>& reports, bool& discard);
+  void keep_house(const Manifest& manifest);
+  absl::StatusOr<bool> already_full(const Save& save);
+
+  Session& session_;
+  std::vector<Staged> buffers_;  // Reused by asynchronous saves, so that a long job's memory stays flat.
+  std::thread writer_;
+  std::atomic<bool> running_{false};
+  std::atomic<int64_t> last_committed_{-1};
+  absl::Status written_;  // By writer_, read after join.
+  absl::Status fenced_;   // Sticky.
+  int64_t failures_ = 0;  // In a row.
+};
+
+// A rank's word to rank 0 about the shard that it wrote or could not write.
+nlohmann::json shard_report(const absl::StatusOr<ShardReport>& shard);
+// All ranks' words; the first error among them, naming the rank.
+absl::StatusOr<std::vector<ShardReport>> parse_reports(const std::vector<std::string>& reports);
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,26 @@
+#include "worker/checkpoint/session.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/verdict.h"
+
+namespace titan::checkpoint {
+
+Session::Session(Setup given)
+    : setup(std::move(given)),
+      files(setup.files != nullptr ? *setup.files : storage::posix_files()),
+      folder(storage::join_path(setup.dump_folder, setup.config.folder)),
+      fence(setup.dump_folder, files),
+      exchange(setup.store, setup.rank, setup.world, {setup.peer_timeout, setup.peer_silence, setup.peer_start}, &stop),
+      janitor(files, folder, fence, setup.job_uid, setup.attempt) {
+  if (setup.world > 1) pulse_ = std::make_unique<Pulse>(*setup.store, setup.rank, setup.peer_silence / 15);
+}
+
+std::string Session::next_topic(const char* what) { return absl::StrCat(what, "/", ++operations_); }
+
+absl::Status Session::conclude(const std::string& topic, const absl::Status& leaders) {
+  TITAN_ASSIGN_OR_RETURN(const std::string words, exchange.broadcast(topic, leader() ? to_json(leaders).dump() : ""));
+  return status_from_json(nlohmann::json::parse(words, nullptr, false));
+}
+
+}  // namespace titan::checkpoint

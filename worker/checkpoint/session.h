@@ -1,0 +1,44 @@
+#pragma once
+
+// What saving and loading share: the job's setup, its folder and fence, and the way to the other ranks.
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "common/storage/fence.h"
+#include "worker/checkpoint/checkpointer.h"
+#include "worker/checkpoint/exchange.h"
+#include "worker/checkpoint/pulse.h"
+#include "worker/checkpoint/step_folders.h"
+
+namespace titan::checkpoint {
+
+class Session {
+ public:
+  // Throws what the pulse's own connection to the store throws.
+  explicit Session(Setup setup);
+
+  bool leader() const { return setup.rank == 0; }
+  void emit(const char* kind, nlohmann::json members) const {
+    if (setup.events) setup.events(kind, std::move(members));
+  }
+  // A name for one exchange, the same on every rank because all of them make the same calls.
+  std::string next_topic(const char* what);
+  // Rank 0's status becomes everybody's.
+  absl::Status conclude(const std::string& topic, const absl::Status& leaders);
+
+  const Setup setup;
+  storage::Files& files;
+  const std::string folder;  // Of all steps.
+  const storage::Fence fence;
+  std::atomic<bool> stop{false};  // Ends every wait for another rank.
+  Exchange exchange;
+  Janitor janitor;  // Rank 0 only; on the thread that saves.
+
+ private:
+  int64_t operations_ = 0;
+  std::unique_ptr<Pulse> pulse_;
+};
+
+}  // namespace titan::checkpoint

@@ -1,0 +1,40 @@
+#include "worker/checkpoint/staging.h"
+
+#include <ATen/ATen.h>
+
+#include "absl/strings/match.h"
+
+namespace titan::checkpoint {
+
+bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
+
+void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, bool copy,
+           std::vector<Staged>& parts) {
+  const at::NoGradGuard no_grad;
+  std::vector<Staged> old = std::move(parts);
+  parts.clear();
+  for (const Slice& slice : slices) {
+    if (!slice.primary || slice.local.numel() == 0 || (kind == Kind::kModel && !is_model(slice))) continue;
+    const at::ScalarType own = slice.local.scalar_type();
+    const at::ScalarType dtype = at::isFloatingType(own) ? cast.value_or(own) : own;
+    at::Tensor data = slice.local.detach();
+    if (copy || !data.is_cpu() || data.scalar_type() != dtype || !data.is_contiguous()) {
+      at::Tensor buffer;
+      if (parts.size() < old.size()) buffer = old[parts.size()].data;
+      if (!buffer.defined() || buffer.sizes() != data.sizes() || buffer.scalar_type() != dtype) {
+        buffer = at::empty(data.sizes(), at::TensorOptions().dtype(dtype));
+      }
+      buffer.copy_(data);
+      data = buffer;
+    }
+    parts.push_back({slice.key, slice.shape, slice.offset, std::move(data)});
+  }
+}
+
+at::ScalarType export_type(const config::Checkpoint& config) {
+  if (config.export_dtype == "float16") return at::kHalf;
+  if (config.export_dtype == "bfloat16") return at::kBFloat16;
+  return at::kFloat;
+}
+
+}  // namespace titan::checkpoint

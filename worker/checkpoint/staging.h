@@ -1,0 +1,34 @@
+#pragma once
+
+// One save's content at the moment of the save, so that training may go on while it is written.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "worker/checkpoint/checkpointer.h"
+#include "worker/checkpoint/shard.h"
+
+namespace titan::checkpoint {
+
+struct Save {
+  std::string topic;  // Of its exchanges with the other ranks.
+  int64_t step = 0;
+  Kind kind = Kind::kFull;
+  TrainState state;
+  std::vector<Staged> parts;
+  absl::Duration begin;  // Monotonic.
+};
+
+bool is_model(const Slice& slice);  // Key "model.*".
+
+// This rank's part of a save, on the CPU: `parts` is replaced, its buffers are used again where they fit. `cast`: the
+// type of floating-point tensors. Without `copy` the parts may be the live tensors themselves.
+void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, bool copy,
+           std::vector<Staged>& parts);
+
+// checkpoint.export_dtype.
+at::ScalarType export_type(const config::Checkpoint& config);
+
+}  // namespace titan::checkpoint
