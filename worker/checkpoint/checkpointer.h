@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/config/job_config.h"
+#include "common/models/model_spec.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/hf_mapper.h"
@@ -67,6 +69,8 @@ struct Setup {
   std::string hf_assets_path;
   int rank = 0;
   int world = 1;
+  std::optional<models::ModelSpec> model;  // What the slices belong to; none: steps do not say it and none is checked.
+  nlohmann::json job_config;               // Resolved, for the manifest.
   std::string job_uid;
   int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.
   c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
@@ -94,8 +98,8 @@ class Checkpointer {
   // Collective. Precedence: newest full step of the folder that every rank can read and verify; else its step-0 seed;
   // else initial_load_path; else Hugging Face weights under initial_load_in_hf; else fresh. load_step names one step
   // instead. Live tensors are written only after all ranks agreed, so a rejected step leaves nothing behind. Errors:
-  // NotFound (named step or path), FailedPrecondition (does not fit this model, unless another reason), DataLoss (named
-  // step is corrupt), Unavailable (a rank is gone).
+  // NotFound (named step or path), FailedPrecondition (does not fit this model, unless another reason; "MODEL_MISMATCH:
+  // ..." when it says that it is another model's), DataLoss (named step is corrupt), Unavailable (a rank is gone).
   absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);
 
   // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when

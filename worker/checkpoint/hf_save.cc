@@ -48,9 +48,7 @@ class HfSave {
   }
 
   absl::Status write_manifest(const std::vector<std::string>& reports) {
-    const Setup& setup = session_.setup;
-    Manifest manifest{
-        .step = save_.step, .full = false, .attempt = setup.attempt, .job_uid = setup.job_uid, .world = setup.world};
+    Manifest manifest = session_.manifest(save_.step, Kind::kModel);
     TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
     TITAN_RETURN_IF_ERROR(merge(shards, manifest));
     return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));

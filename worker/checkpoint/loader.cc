@@ -15,6 +15,12 @@ namespace {
 namespace event = rank_protocol::event;
 using nlohmann::json;
 
+// The key that named it.
+std::string where(const Candidate& candidate) {
+  if (candidate.source != Source::kCheckpoint) return "initial weights";
+  return candidate.required ? absl::StrCat("checkpoint.load_step = ", candidate.step) : "job.dump_folder";
+}
+
 }  // namespace
 
 void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
@@ -43,15 +49,14 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
   if (session_.leader()) {
     for (; next < plan.size(); ++next) {
       candidate = plan[next];
-      if (candidate.from != Candidate::From::kStep) break;
+      if (candidate.from == Candidate::From::kFresh || candidate.from == Candidate::From::kError) break;
       const absl::StatusOr<bool> usable = inspect(session_.files, session_.setup, candidate);
+      for (const std::string& warning : candidate.warnings) session_.emit(event::kWarning, {{"message", warning}});
       if (usable.ok() && *usable) break;
       if (usable.ok()) continue;
-      if (candidate.required) {
-        const std::string key = candidate.source == Source::kCheckpoint
-                                    ? absl::StrCat("checkpoint.load_step = ", candidate.step)
-                                    : "initial weights";
-        candidate = {.from = Candidate::From::kError, .error = annotate(usable.status(), key)};
+      // Older steps would not fit this model either.
+      if (candidate.required || absl::IsFailedPrecondition(usable.status())) {
+        candidate = {.from = Candidate::From::kError, .error = annotate(usable.status(), where(candidate))};
         break;
       }
       reject(candidate, usable.status());

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/box.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
 
@@ -93,6 +94,11 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
         "; it must be a step-N folder with a manifest.json, a folder of such, or Hugging Face weights with "
         "checkpoint.initial_load_in_hf = true"))));
   }
+}
+
+bool takes_tensors(const Candidate& candidate, const std::vector<std::string>& exclude) {
+  const bool model = !contains(exclude, "model");
+  return candidate.model_only ? model : model || !contains(exclude, "optimizer");
 }
 
 absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& candidate,
@@ -194,6 +200,11 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
 }
 
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
+  if (candidate.from == From::kHuggingFace) {
+    if (setup.hf == nullptr) return true;  // stage_load() says so.
+    TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf));
+    return true;
+  }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
   const Manifest& manifest = reader->manifest();
   if (candidate.step >= 0 && manifest.step != candidate.step) {
@@ -209,6 +220,13 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
         absl::StrCat(candidate.path,
                      " is a model-only export, not a resume point; to start from its weights name it in "
                      "checkpoint.initial_load_path"));
+  }
+  if (setup.model && takes_tensors(candidate, setup.config.exclude_from_loading)) {
+    const bool own = candidate.source == Source::kCheckpoint;
+    TITAN_ASSIGN_OR_RETURN(candidate.warnings,
+                           check_model(manifest, *setup.model, own ? Use::kResume : Use::kInitial, candidate.path,
+                                       own ? "set model.name and model.flavor to the step's, or another job.dump_folder"
+                                           : "set model.name and model.flavor to the step's, or load another one"));
   }
   return true;
 }

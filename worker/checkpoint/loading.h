@@ -22,12 +22,13 @@ struct Candidate {
   From from = From::kFresh;
   Source source = Source::kFresh;
   std::string path;
-  int64_t step = -1;          // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
-  bool model_only = false;    // Take the model's tensors alone.
-  bool required = false;      // Unusable: an error. Otherwise it is rejected and the next one is proposed.
-  bool this_job = false;      // Skipped unless this job wrote it after it started from the same load_step.
-  uint32_t manifest_crc = 0;  // Filled by inspect(): every rank must see this manifest.
-  absl::Status error;         // kError: what load() returns.
+  int64_t step = -1;        // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
+  bool model_only = false;  // Take the model's tensors alone.
+  bool required = false;    // Unusable: an error. Otherwise it is rejected and the next one is proposed.
+  bool this_job = false;    // Skipped unless this job wrote it after it started from the same load_step.
+  std::vector<std::string> warnings;  // Filled by inspect(), for whoever reads the log.
+  uint32_t manifest_crc = 0;          // Filled by inspect(): every rank must see this manifest.
+  absl::Status error;                 // kError: what load() returns.
 };
 nlohmann::json to_json(const Candidate& candidate);
 absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
@@ -35,8 +36,8 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
 // In order of precedence, ending with kFresh or kError. Looks at names only.
 std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder);
 
-// Rank 0, before it proposes a kStep: reads the manifest and fills in step and manifest_crc. False: to be skipped in
-// silence (a model-only export is no resume point).
+// Rank 0, before it proposes a kStep or kHuggingFace: looks whether it is this model's, reads a step's manifest and
+// fills in step and manifest_crc. False: to be skipped in silence (a model-only export is no resume point).
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);
 
 // What a rank read: one tensor per slice, undefined where nothing is loaded.

@@ -135,6 +135,10 @@ absl::StatusOr<Manifest> parse_body(const json& body) {
   if (kind != "full" && kind != "model") return absl::DataLossError(absl::StrCat("unknown kind \"", kind, "\""));
   manifest.full = kind == "full";
   manifest.load_step = body.at("load_step");
+  manifest.titan_version = body.value("titan_version", "");
+  manifest.model = body.value("model", json());
+  if (!manifest.model.is_null() && !manifest.model.is_object()) return absl::DataLossError("\"model\" is no object");
+  manifest.config = body.value("config", json());
   manifest.train_state = body.at("train_state");
   manifest.per_rank = body.at("per_rank").get<std::vector<json>>();
   for (const json& file : body.at("files")) {
@@ -170,6 +174,9 @@ std::string to_text(const Manifest& manifest) {
                                  {"job_uid", manifest.job_uid},
                                  {"world", manifest.world},
                                  {"load_step", manifest.load_step},
+                                 {"titan_version", manifest.titan_version},
+                                 {"model", manifest.model},
+                                 {"config", manifest.config},
                                  {"train_state", manifest.train_state},
                                  {"per_rank", manifest.per_rank},
                                  {"files", json::array()}};

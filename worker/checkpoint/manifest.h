@@ -50,6 +50,9 @@ struct Manifest {
   int world = 1;
   int64_t load_step =
       -1;  // The writer's checkpoint.load_step: its later attempts go on from here, not from there again.
+  std::string titan_version;  // Of the writer; empty: older than this member.
+  nlohmann::json model;       // models::to_json of what the step holds; null: written before steps said so.
+  nlohmann::json config;      // The writer's resolved configuration; null likewise.
   nlohmann::json train_state = nlohmann::json::object();
   std::vector<nlohmann::json> per_rank;
   std::vector<FileRecord> files;

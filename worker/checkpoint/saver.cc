@@ -138,13 +138,8 @@ absl::Status Saver::publish(const Save& save, const std::vector<std::string>& re
   discard = true;
   TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
   const Setup& setup = session_.setup;
-  Manifest manifest{.step = save.step,
-                    .full = save.kind == Kind::kFull,
-                    .attempt = setup.attempt,
-                    .job_uid = setup.job_uid,
-                    .world = setup.world,
-                    .load_step = setup.config.load_step,
-                    .train_state = save.state.shared};
+  Manifest manifest = session_.manifest(save.step, save.kind);
+  manifest.train_state = save.state.shared;
   TITAN_RETURN_IF_ERROR(merge(shards, manifest));
   storage::Files& files = session_.files;
   const std::string text = to_text(manifest);

@@ -1,6 +1,7 @@
 #include "worker/checkpoint/session.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/models/identity.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/verdict.h"
 
@@ -17,6 +18,18 @@ Session::Session(Setup given)
 }
 
 std::string Session::next_topic(const char* what) { return absl::StrCat(what, "/", ++operations_); }
+
+Manifest Session::manifest(int64_t step, Kind kind) const {
+  return {.step = step,
+          .full = kind == Kind::kFull,
+          .attempt = setup.attempt,
+          .job_uid = setup.job_uid,
+          .world = setup.world,
+          .load_step = setup.config.load_step,
+          .titan_version = TITAN_VERSION,
+          .model = setup.model ? models::to_json(*setup.model) : nlohmann::json(),
+          .config = setup.job_config};
+}
 
 absl::Status Session::conclude(const std::string& topic, const absl::Status& leaders) {
   TITAN_ASSIGN_OR_RETURN(const std::string words, exchange.broadcast(topic, leader() ? to_json(leaders).dump() : ""));

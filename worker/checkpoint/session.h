@@ -25,6 +25,8 @@ class Session {
   }
   // A name for one exchange, the same on every rank because all of them make the same calls.
   std::string next_topic(const char* what);
+  // What every manifest of this job says about where it comes from.
+  Manifest manifest(int64_t step, Kind kind) const;
   // Rank 0's status becomes everybody's.
   absl::Status conclude(const std::string& topic, const absl::Status& leaders);
 

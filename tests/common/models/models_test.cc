@@ -1,7 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_replace.h"
 #include "common/models/consistency.h"
+#include "common/models/identity.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
 
@@ -201,6 +206,54 @@ TEST(ConsistencyTest, ContradictionsAreNamed) {
             "moe.num_limited_groups: 9 is not from 1 to moe.num_expert_groups, 8");
   EXPECT_EQ(wrong("qwen3", "30B-A3B", [](ModelSpec& s) { s.moe->score_func = "relu"; }),
             "moe.score_func: \"relu\" is neither sigmoid nor softmax");
+}
+
+// Every number that a manifest keeps tells its model from another one, but for those that training may choose anew.
+TEST(IdentityTest, EveryNumberCounts) {
+  const std::set<std::string> of_training = {"flavor", "max_seq_len", "mask",
+                                             "eos_id", "depth_init",  "moe.load_balance_coeff"};
+  const std::set<std::string> positions = {"rope_theta", "rope_scaling", "yarn"};
+  ModelSpec all = spec("deepseek_v3", "671B");
+  all.rope_scaling = LlamaRopeScaling{};
+  const nlohmann::json stored = to_json(all).flatten();
+  EXPECT_EQ(stored.size(), 59u) << "a new member of a spec belongs into to_json() and into this count";
+  for (const auto& [pointer, value] : stored.items()) {
+    nlohmann::json other = stored;
+    if (value.is_string()) other[pointer] = value.get<std::string>() + "!";
+    if (value.is_boolean()) other[pointer] = !value.get<bool>();
+    if (value.is_number()) other[pointer] = value.get<double>() + 1;
+    const std::string name = absl::StrReplaceAll(pointer.substr(1), {{"/", "."}});
+    const std::vector<Difference> found = differences(other.unflatten(), all);
+    ASSERT_EQ(found.size(), of_training.contains(name) ? 0u : 1u) << name;
+    if (found.empty()) continue;
+    EXPECT_EQ(found[0].name, name);
+    EXPECT_EQ(found[0].positions, positions.contains(name.substr(0, name.find('.')))) << name;
+    EXPECT_EQ(found[0].here, value.dump());
+  }
+}
+
+TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {
+  EXPECT_TRUE(differences(to_json(spec("llama3", "8B")), spec("llama3", "8B_flex")).empty());
+  EXPECT_FALSE(differences(to_json(spec("llama3", "debugmodel")), spec("llama3", "8B")).empty());
+  // With experts and without; what one of them lacks altogether is one difference.
+  const auto found = differences(to_json(spec("qwen3", "8B")), spec("qwen3", "30B-A3B"));
+  EXPECT_TRUE(std::any_of(found.begin(), found.end(), [](const Difference& one) { return one.name == "moe"; }));
+  EXPECT_EQ(label(to_json(spec("qwen3", "8B"))), "qwen3 8B");
+}
+
+// A member that is added to a spec later must not make every older checkpoint another model's.
+TEST(IdentityTest, AMemberThatTheWriterDidNotKnowHasItsDefault) {
+  nlohmann::json stored = to_json(spec("llama3", "8B"));
+  stored.erase("swiglu_limit");
+  stored["of_a_later_version"] = 1;
+  EXPECT_TRUE(differences(stored, spec("llama3", "8B")).empty());
+  stored.erase("qk_norm");
+  ModelSpec other = spec("llama3", "8B");
+  other.qk_norm = true;
+  EXPECT_EQ(differences(stored, other).size(), 1u);
+  nlohmann::json experts = to_json(spec("qwen3", "30B-A3B"));
+  experts["moe"].erase("gate_bias");
+  EXPECT_TRUE(differences(experts, spec("qwen3", "30B-A3B")).empty());
 }
 
 }  // namespace

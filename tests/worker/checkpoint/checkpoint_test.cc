@@ -19,6 +19,7 @@ namespace titan::checkpoint::testing {
 namespace {
 
 using storage::posix_files;
+using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 namespace event = rank_protocol::event;
@@ -437,6 +438,97 @@ TEST_F(CheckpointTest, AModelThatDoesNotFitIsAnError) {
   EXPECT_THAT(std::string(more.message()), HasSubstr("it has no model.layers.9.weight"));
   const absl::Status fewer = attempt_with(4, [](std::vector<Slice>& slices) { slices.erase(slices.begin() + 1); });
   EXPECT_THAT(std::string(fewer.message()), HasSubstr("that this model lacks"));
+}
+
+models::ModelSpec named_model() {
+  models::ModelSpec spec;
+  spec.name = "llama3";
+  spec.flavor = "small";
+  spec.dim = 256;
+  return spec;
+}
+
+// Shapes that happen to fit are not the same model: what the manifest says decides, and no older step is tried.
+TEST_F(CheckpointTest, AStepOfAnotherModelIsRefusedByName) {
+  Attempt::Options some = options(2);
+  some.model = named_model();
+  {
+    Attempt job(some);
+    ASSERT_TRUE(job.save(5).ok());
+    ASSERT_TRUE(job.save(10).ok());
+  }
+  const auto reader = StepReader::open(posix_files(), step_path(dump_ + "/checkpoint", 10));
+  EXPECT_EQ((*reader)->manifest().titan_version, TITAN_VERSION);
+  EXPECT_EQ((*reader)->manifest().config["training"]["seq_len"], 64);
+
+  const auto load_as = [&](auto change, std::vector<std::string> exclude = {}) {
+    ++some.attempt;
+    Attempt::Options other = some;
+    change(*other.model);
+    other.config.exclude_from_loading = std::move(exclude);
+    return Attempt(std::move(other)).load().status();
+  };
+  const absl::Status theta = load_as([](auto& spec) { spec.rope_theta = 500000; });
+  EXPECT_EQ(theta.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(
+      std::string(theta.message()),
+      AllOf(HasSubstr("MODEL_MISMATCH: "),
+            HasSubstr("step-10 holds llama3 small (rope_theta 10000.0), this is llama3 small (rope_theta 500000.0)")));
+  EXPECT_EQ(load_as([](auto& spec) { spec.dim = 512; }).code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(load_as([](auto& spec) { spec.name = "qwen3"; }).code(), absl::StatusCode::kFailedPrecondition);
+  // What training chooses is no other model, and data that is taken over alone has none.
+  EXPECT_TRUE(load_as([](auto& spec) {
+                spec.flavor = "small_flex";
+                spec.max_seq_len = 77;
+                spec.mask = models::Mask::kBlockCausal;
+              }).ok());
+}
+
+// Nothing of the model is taken over: it may be another one.
+TEST_F(CheckpointTest, TrainStateAloneIsOfNoModel) {
+  Attempt::Options some = options(1);
+  some.model = named_model();
+  ASSERT_TRUE(Attempt(some).save(5).ok());
+  some.attempt = 2;
+  some.model->dim = 512;
+  some.config.exclude_from_loading = {"model", "optimizer"};
+  Attempt job(some);
+  std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
+  const auto loaded = job.rank(0).load(slices);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->step, 5);
+  EXPECT_EQ(Attempt::untouched(slices), "");
+}
+
+// To go on with longer texts one changes the positions of weights that come from elsewhere; a running job's never.
+TEST_F(CheckpointTest, InitialWeightsMayMeetOtherPositions) {
+  Attempt::Options elsewhere = options(1);
+  elsewhere.dump = dump_ + "/pretrained";
+  elsewhere.model = named_model();
+  ASSERT_TRUE(Attempt(elsewhere).save(20).ok());
+  Attempt::Options some = options(2);
+  some.model = named_model();
+  some.model->rope_theta = 500000;
+  some.config.initial_load_path = elsewhere.dump + "/checkpoint";
+  Attempt job(some);
+  const auto loaded = job.load(20);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  ASSERT_EQ(job.events(event::kWarning).size(), 1u);
+  EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(),
+              HasSubstr("rope_theta was 10000.0 there and is 500000.0 here"));
+  some.attempt = 2;
+  some.model->norm_eps = 1e-6;
+  const absl::Status refused = Attempt(some).load().status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("norm_eps"));
+}
+
+// Steps of a Titan that did not say which model they hold are judged by their shapes, as ever.
+TEST_F(CheckpointTest, AnUnnamedStepIsLoaded) {
+  ASSERT_TRUE(Attempt(options(1)).save(5).ok());
+  Attempt::Options some = options(2, 2);
+  some.model = named_model();
+  EXPECT_EQ(Attempt(some).load()->step, 5);
 }
 
 TEST_F(CheckpointTest, AFencedAttemptChangesNothing) {

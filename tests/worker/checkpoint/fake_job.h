@@ -8,6 +8,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -122,6 +123,7 @@ class Attempt {
     storage::Files* files = nullptr;
     std::function<storage::Files*(int rank)> rank_files;
     const HfMapper* hf = nullptr;
+    std::optional<models::ModelSpec> model;
     std::string hf_assets_path;
     int64_t failed_saves_allowed = 0;
     absl::Duration peer_silence = absl::Seconds(15);
@@ -141,6 +143,8 @@ class Attempt {
       setup.attempt = options_.attempt;
       setup.store = store_;
       setup.hf = options_.hf;
+      setup.model = options_.model;
+      setup.job_config = {{"training", {{"seq_len", 64}}}};
       setup.files = options_.rank_files ? options_.rank_files(rank) : options_.files;
       setup.failed_saves_allowed = options_.failed_saves_allowed;
       setup.peer_timeout = absl::Seconds(20);

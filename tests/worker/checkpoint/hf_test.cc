@@ -167,6 +167,32 @@ TEST_F(HfTest, WhatDoesNotFitIsNamed) {
   EXPECT_EQ(load_with(5, [](auto&) {}).code(), absl::StatusCode::kNotFound);
 }
 
+// The weights' own config.json has the last word on whose they are; without one the shapes decide.
+TEST_F(HfTest, AConfigOfAnotherModelIsRefused) {
+  const std::string folder = export_step(1), config = folder + "/config.json";
+  const auto load_with = [&](int attempt, const std::string& text) {
+    EXPECT_TRUE(storage::atomic_write(posix_files(), config, text).ok());
+    Attempt::Options load = options("import", 2);
+    load.attempt = attempt;
+    load.config.initial_load_in_hf = true;
+    load.config.initial_load_path = folder;
+    return Attempt(std::move(load)).load(7).status();
+  };
+  EXPECT_TRUE(load_with(1, R"({"model_type": "fake", "a key of tomorrow": 1})").ok());
+  const absl::Status other = load_with(2, R"({"model_type": "other"})");
+  EXPECT_EQ(other.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(other.message()),
+              ::testing::AllOf(HasSubstr("MODEL_MISMATCH: "),
+                               HasSubstr("config.json says model_type \"other\", this model has \"fake\"")));
+  EXPECT_THAT(std::string(load_with(3, "{").message()), HasSubstr("config.json: not a JSON object"));
+  ASSERT_TRUE(posix_files().remove(config).ok());
+  Attempt::Options load = options("import", 2);
+  load.attempt = 4;
+  load.config.initial_load_in_hf = true;
+  load.config.initial_load_path = folder;
+  EXPECT_TRUE(Attempt(std::move(load)).load(7).ok());
+}
+
 TEST_F(HfTest, AnExportBesideAFullStepLeavesItAResumePoint) {
   Attempt::Options both = options("both", 2);
   both.config.last_save_in_hf = true;

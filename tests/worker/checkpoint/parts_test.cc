@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "absl/strings/str_cat.h"
+#include "common/storage/crc32c.h"
 #include "common/storage/file.h"
 #include "worker/checkpoint/box.h"
 #include "worker/checkpoint/manifest.h"
@@ -133,6 +135,9 @@ TEST(SafetensorsTest, BadFilesAreNamed) {
 
 Manifest sample() {
   Manifest manifest{.step = 5, .full = true, .attempt = 2, .job_uid = "uid", .world = 2};
+  manifest.titan_version = "1.2";
+  manifest.model = {{"name", "llama3"}, {"rope_theta", 0.1}};
+  manifest.config = {{"training", {{"steps", 7}}}};
   manifest.train_state = {{"step", 5}, {"loss", 0.1}};
   manifest.per_rank = {nullptr, {{"row", 3}}};
   manifest.files = {{"a2-00000.safetensors", 200, 128, 7}, {"a2-00001.safetensors", 160, 128, 9}};
@@ -148,6 +153,22 @@ TEST(ManifestTest, ReadsBackAndKnowsItsTensors) {
   ASSERT_NE(read->find("model.x"), nullptr);
   EXPECT_EQ(read->find("model.x")->pieces[1].chunk_crcs[0], 0xffffffffu);
   EXPECT_EQ(read->find("model.w"), nullptr);
+}
+
+// Steps that were written before they named their model and version are as good as ever.
+TEST(ManifestTest, AnOlderOneLacksItsModel) {
+  nlohmann::json body = nlohmann::json::parse(to_text(sample()));
+  for (const char* member : {"crc32c", "titan_version", "model", "config"}) body.erase(member);
+  const std::string rest = body.dump().substr(1);
+  char crc[9];
+  const std::string covered = rest;
+  std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(covered.data(), covered.size()));
+  const auto read = manifest_from_text(absl::StrCat("{\"crc32c\":\"", crc, "\",", rest));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(read->model.is_null());
+  EXPECT_TRUE(read->config.is_null());
+  EXPECT_EQ(read->titan_version, "");
+  EXPECT_EQ(read->step, 5);
 }
 
 // Any single bit, any cut, any appended byte.

@@ -1,12 +1,16 @@
 // Hugging Face names of every flavor. hf_names_oracle_test.py holds them against transformers and torchtitan.
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <map>
 #include <set>
 
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
+#include "common/storage/file.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/model/hf_mapper.h"
 
 namespace titan::model {
@@ -126,6 +130,132 @@ TEST(HfNamesTest, TheLengthOfTrainingDecidesAboutYarn) {
   EXPECT_FALSE((*make_hf_mapper(spec, 4096))->config().contains("rope_scaling"));
   EXPECT_EQ((*make_hf_mapper(spec, 8192))->config()["rope_scaling"]["factor"], 40);
   EXPECT_EQ((*make_hf_mapper(spec))->config()["max_position_embeddings"], 163840);
+}
+
+// What the releases' config.json say, in the parts that count, and in the spellings of several versions of
+// transformers: each must pass for the flavor that it belongs to, and one wrong number must not.
+struct Release {
+  const char* family;
+  const char* flavor;
+  const char* config;
+  const char* change;  // A JSON pointer in it, and a value that no such model has.
+  const char* to;
+  const char* complaint;
+  int warnings = 0;
+};
+
+constexpr Release kReleases[] = {
+    {"llama3", "8B",
+     R"({"architectures": ["LlamaForCausalLM"], "attention_bias": false, "eos_token_id": [128001, 128008, 128009],
+         "hidden_act": "silu", "hidden_size": 4096, "intermediate_size": 14336, "max_position_embeddings": 131072,
+         "mlp_bias": false, "model_type": "llama", "num_attention_heads": 32, "num_hidden_layers": 32,
+         "num_key_value_heads": 8, "pretraining_tp": 1, "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 8.0,
+         "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_type": "llama3"},
+         "rope_theta": 500000.0, "tie_word_embeddings": false, "torch_dtype": "bfloat16", "vocab_size": 128256})",
+     "/rope_theta", "10000.0", "rope_theta 10000.0, this model has 500000.0"},
+    // Llama 3, which torchtitan's flavors load although they stretch positions as 3.1 does.
+    {"llama3", "8B",
+     R"({"model_type": "llama", "hidden_size": 4096, "max_position_embeddings": 8192, "rope_scaling": null,
+         "rope_theta": 500000.0, "vocab_size": 128256})",
+     "/num_hidden_layers", "40", "num_hidden_layers 40, this model has 32", 1},
+    // As transformers 5 writes it.
+    {"llama3", "1B",
+     R"({"model_type": "llama", "hidden_size": 2048, "head_dim": 64, "rope_parameters": {"factor": 32.0,
+         "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 8192, "rope_theta": 500000.0,
+         "rope_type": "llama3"}, "tie_word_embeddings": true, "vocab_size": 128256})",
+     "/rope_parameters/rope_theta", "10000.0", "rope_theta 10000.0, this model has 500000.0"},
+    {"llama4", "17bx16e_released",
+     R"({"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", "tie_word_embeddings": false,
+         "text_config": {"attention_bias": false, "attention_chunk_size": 8192, "attn_scale": 0.1,
+         "attn_temperature_tuning": 4, "floor_scale": 8192, "head_dim": 128, "hidden_act": "silu", "hidden_size": 5120,
+         "interleave_moe_layer_step": 1, "intermediate_size": 8192, "intermediate_size_mlp": 16384,
+         "max_position_embeddings": 10485760, "model_type": "llama4_text", "no_rope_layers": [], "num_attention_heads": 40,
+         "num_experts_per_tok": 1, "num_hidden_layers": 48, "num_key_value_heads": 8, "num_local_experts": 16,
+         "rms_norm_eps": 1e-05, "rope_scaling": {"factor": 16.0, "high_freq_factor": 1.0, "low_freq_factor": 1.0,
+         "original_max_position_embeddings": 8192, "rope_type": "llama3"}, "rope_theta": 500000.0, "use_qk_norm": true,
+         "vocab_size": 202048}, "vision_config": {"hidden_size": 1408}})",
+     "/text_config/use_qk_norm", "false", "use_qk_norm false, this model has true"},
+    {"deepseek_v3", "671B",
+     R"({"attention_bias": false, "aux_loss_alpha": 0.001, "ep_size": 1, "first_k_dense_replace": 3, "hidden_act": "silu",
+         "hidden_size": 7168, "intermediate_size": 18432, "kv_lora_rank": 512, "max_position_embeddings": 163840,
+         "model_type": "deepseek_v3", "moe_intermediate_size": 2048, "moe_layer_freq": 1, "n_group": 8,
+         "n_routed_experts": 256, "n_shared_experts": 1, "norm_topk_prob": true, "num_attention_heads": 128,
+         "num_experts_per_tok": 8, "num_hidden_layers": 61, "num_key_value_heads": 128, "num_nextn_predict_layers": 1,
+         "q_lora_rank": 1536, "qk_nope_head_dim": 128, "qk_rope_head_dim": 64, "rms_norm_eps": 1e-06,
+         "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 1.0, "mscale_all_dim": 1.0,
+         "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 2.5,
+         "scoring_func": "sigmoid", "tie_word_embeddings": false, "topk_group": 4, "topk_method": "noaux_tc",
+         "v_head_dim": 128, "vocab_size": 129280})",
+     "/routed_scaling_factor", "1.0", "routed_scaling_factor 1.0, this model has 2.5", 2},
+    {"deepseek_v3", "16B",
+     R"({"hidden_size": 2048, "intermediate_size": 10944, "model_type": "deepseek_v2", "moe_intermediate_size": 1408,
+         "n_group": 1, "n_routed_experts": 64, "n_shared_experts": 2, "norm_topk_prob": false, "num_experts_per_tok": 6,
+         "num_hidden_layers": 27, "num_key_value_heads": 16, "q_lora_rank": null, "rms_norm_eps": 1e-06,
+         "rope_scaling": {"beta_fast": 32, "beta_slow": 1, "factor": 40, "mscale": 0.707, "mscale_all_dim": 0.707,
+         "original_max_position_embeddings": 4096, "type": "yarn"}, "rope_theta": 10000, "routed_scaling_factor": 1.0,
+         "scoring_func": "softmax", "topk_group": 1, "topk_method": "greedy", "vocab_size": 102400})",
+     "/num_experts_per_tok", "8", "num_experts_per_tok 8, this model has 6", 2},
+    {"qwen3", "0.6B",
+     R"({"attention_bias": false, "head_dim": 128, "hidden_act": "silu", "hidden_size": 1024, "intermediate_size": 3072,
+         "max_position_embeddings": 40960, "max_window_layers": 28, "model_type": "qwen3", "num_attention_heads": 16,
+         "num_hidden_layers": 28, "num_key_value_heads": 8, "rms_norm_eps": 1e-06, "rope_scaling": null,
+         "rope_theta": 1000000, "sliding_window": null, "tie_word_embeddings": true, "use_sliding_window": false,
+         "vocab_size": 151936})",
+     "/tie_word_embeddings", "false", "tie_word_embeddings false, this model has true"},
+    {"qwen3", "30B-A3B",
+     R"({"decoder_sparse_step": 1, "head_dim": 128, "hidden_size": 2048, "intermediate_size": 6144, "mlp_only_layers": [],
+         "model_type": "qwen3_moe", "moe_intermediate_size": 768, "norm_topk_prob": true, "num_attention_heads": 32,
+         "num_experts": 128, "num_experts_per_tok": 8, "num_hidden_layers": 48, "num_key_value_heads": 4,
+         "rms_norm_eps": 1e-06, "rope_theta": 1000000.0, "tie_word_embeddings": false, "vocab_size": 151936})",
+     "/model_type", "\"qwen3\"", "model_type \"qwen3\", this model has \"qwen3_moe\""},
+    {"gpt_oss", "20b",
+     R"({"attention_bias": true, "experts_per_token": 4, "head_dim": 64, "hidden_act": "silu", "hidden_size": 2880,
+         "initial_context_length": 4096, "intermediate_size": 2880, "model_type": "gpt_oss", "num_attention_heads": 64,
+         "num_experts_per_tok": 4, "num_hidden_layers": 24, "num_key_value_heads": 8, "num_local_experts": 32,
+         "quantization_config": {"quant_method": "mxfp4"}, "rms_norm_eps": 1e-05, "rope_scaling": {"beta_fast": 32.0,
+         "beta_slow": 1.0, "factor": 32.0, "original_max_position_embeddings": 4096, "rope_type": "yarn",
+         "truncate": false}, "rope_theta": 150000, "sliding_window": 128, "swiglu_limit": 7.0,
+         "tie_word_embeddings": false, "vocab_size": 201088})",
+     "/sliding_window", "4096", "sliding_window 4096, this model has 128"}};
+
+TEST(HfNamesTest, ReleasedConfigsPassAndOthersAreNamed) {
+  const std::string folder = ::testing::TempDir() + "configs." + std::to_string(::getpid());
+  storage::Files& files = storage::posix_files();
+  ASSERT_TRUE(files.make_folders(folder).ok());
+  for (const Release& release : kReleases) {
+    SCOPED_TRACE(std::string(release.family) + " " + release.flavor);
+    const auto mapper = make_hf_mapper(*models::find(release.family, release.flavor), 4096).value();
+    const auto check = [&](const nlohmann::json& config) {
+      EXPECT_TRUE(storage::atomic_write(files, folder + "/config.json", config.dump()).ok());
+      return checkpoint::check_hf_config(files, folder, *mapper);
+    };
+    nlohmann::json config = nlohmann::json::parse(release.config);
+    const auto passed = check(config);
+    ASSERT_TRUE(passed.ok()) << passed.status();
+    EXPECT_EQ(passed->size(), release.warnings) << ::testing::PrintToString(*passed);
+    config[nlohmann::json::json_pointer(release.change)] = nlohmann::json::parse(release.to);
+    const absl::Status refused = check(config).status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr(release.complaint));
+  }
+  ASSERT_TRUE(files.remove_folder(folder).ok());
+}
+
+// What an export writes is what an import of it expects.
+TEST(HfNamesTest, ExportedConfigsPass) {
+  const std::string folder = ::testing::TempDir() + "exported." + std::to_string(::getpid());
+  storage::Files& files = storage::posix_files();
+  for (const std::string& name : models::names()) {
+    for (const std::string& flavor : {models::flavors(name).front(), models::flavors(name).back()}) {
+      const auto mapper = mapper_of(name, flavor);
+      ASSERT_TRUE(files.make_folders(folder).ok());
+      ASSERT_TRUE(storage::atomic_write(files, folder + "/config.json", mapper->config().dump()).ok());
+      const auto passed = checkpoint::check_hf_config(files, folder, *mapper);
+      ASSERT_TRUE(passed.ok()) << passed.status();
+      EXPECT_TRUE(passed->empty()) << passed->front();
+    }
+  }
+  ASSERT_TRUE(files.remove_folder(folder).ok());
 }
 
 }  // namespace

@@ -6,6 +6,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "worker/checkpoint/model_check.h"
 #include "worker/comm/group.h"
 
 namespace titan::runtime {
@@ -33,6 +35,9 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
   switch (status.code()) {
     case absl::StatusCode::kFailedPrecondition:
       if (absl::StrContains(message, "fenced")) throw Failure(kExitFenced, "FENCED", message);
+      if (absl::StrContains(message, checkpoint::kModelMismatch)) {
+        throw Failure(exit_code, "MODEL_MISMATCH", absl::StrReplaceAll(message, {{checkpoint::kModelMismatch, ""}}));
+      }
       break;
     case absl::StatusCode::kResourceExhausted:
       throw Failure(kExitStorage, "DISK_FULL", message);

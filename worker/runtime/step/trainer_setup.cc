@@ -8,10 +8,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/chosen_model.h"
+#include "common/config/json.h"
 #include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
 #include "common/status/status.h"
+#include "nlohmann/json.hpp"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
 #include "worker/runtime/failure/failure.h"
@@ -145,6 +147,8 @@ void Trainer::open_outputs() {
   setup.hf_assets_path = config_.model.hf_assets_path;
   setup.rank = context_.rank;
   setup.world = context_.world;
+  setup.model = spec_;
+  setup.job_config = config::to_json(config_);
   setup.job_uid = context_.job_uid;
   setup.attempt = context_.attempt;
   setup.store = context_.store;
