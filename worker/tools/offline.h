@@ -6,7 +6,6 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/models/model_spec.h"
 #include "common/storage/file.h"
 
 namespace titan::tools {
@@ -17,18 +16,28 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
 // Reads every byte of the steps. DataLoss when anything is damaged, after listing all of it.
 absl::Status verify(storage::Files& files, const std::string& path, std::ostream& out);
 
-// The model of a step as a Hugging Face folder that did not exist before.
+// Which model a command line names. Empty: it does not say.
+struct ModelChoice {
+  std::string name;
+  std::string flavor;
+  std::string library;  // That brings it.
+};
+
+// The model of a step as a Hugging Face folder that did not exist before, and appears whole or not at all. The step's
+// manifest says which model it is; a choice may repeat it, and must be made for a step of a Titan that did not write it
+// down. Errors: InvalidArgument (a choice is needed), FailedPrecondition naming the numbers or tensors that do not fit
+// (nothing is written).
 struct ExportOptions {
   std::string dtype = "float32";
   int64_t max_file_bytes = int64_t{2} << 30;
   std::string tokenizer;  // Folder of the tokenizer that the model was trained with; empty: config.json names no ids.
 };
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
-                         const models::ModelSpec& spec, const ExportOptions& options, std::ostream& out);
+                         const ModelChoice& choice, const ExportOptions& options, std::ostream& out);
 
-// A Hugging Face folder as a model-only step: name it in checkpoint.initial_load_path, or make it
-// {dump}/{folder}/step-0.
+// A Hugging Face folder as a model-only step that did not exist before: name it in checkpoint.initial_load_path, or
+// make it {dump}/{folder}/step-0. It appears whole or not at all. A config.json beside the weights must be the model's.
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
-                            const models::ModelSpec& spec, std::ostream& out);
+                            const ModelChoice& choice, std::ostream& out);
 
 }  // namespace titan::tools

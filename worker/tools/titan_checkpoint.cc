@@ -4,23 +4,18 @@
 #include <iostream>
 
 #include "common/status/status.h"
-#include "worker/model/registry.h"
 #include "worker/tools/offline.h"
 
 namespace {
 
 using titan::storage::posix_files;
 
-struct ModelFlags {
-  std::string name = "llama3";
-  std::string flavor = "debugmodel";
-  std::string library;
-  void add(CLI::App& command) {
-    command.add_option("--model", name, "Model family, as model.name of the job")->capture_default_str();
-    command.add_option("--flavor", flavor, "Its size, as model.flavor of the job")->capture_default_str();
-    command.add_option("--library", library, "Library that brings it, as experimental.custom_import of the job");
-  }
-};
+void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool required) {
+  const std::string known = required ? "" : "; the step says it, unless an older Titan wrote it";
+  command.add_option("--model", model.name, "Model family, as model.name of the job" + known)->required(required);
+  command.add_option("--flavor", model.flavor, "Its size, as model.flavor of the job" + known)->required(required);
+  command.add_option("--library", model.library, "Library that brings it, as experimental.custom_import of the job");
+}
 
 // 0 done, 1 failed or damaged, 2 usage, 3 not found.
 int finish(const absl::Status& status) {
@@ -36,15 +31,15 @@ int main(int argc, char** argv) {
       "Looks into, checks and converts Titan checkpoints. No job needs to run; one that runs is not disturbed.\n\n"
       "  titan-checkpoint inspect outputs/checkpoint\n"
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
-      "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --flavor 8B --dtype bfloat16\n"
-      "  titan-checkpoint import hf-weights seeds/step-0 --flavor 8B\n",
+      "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
+      "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
   app.set_version_flag("--version", TITAN_VERSION);
 
   std::string path, target, output = "text";
   bool tensors = false;
-  ModelFlags model;
+  titan::tools::ModelChoice model;
   titan::tools::ExportOptions options;
 
   CLI::App* inspect = app.add_subcommand("inspect", "Lists steps, their kind, size and train state");
@@ -67,12 +62,12 @@ int main(int argc, char** argv) {
       ->capture_default_str();
   out->add_option("--tokenizer", options.tokenizer, "Folder of the model's tokenizer, whose ids config.json then names")
       ->check(CLI::ExistingDirectory);
-  model.add(*out);
+  add_model_flags(*out, model, /*required=*/false);
 
   CLI::App* in = app.add_subcommand("import", "Writes a Hugging Face folder's weights as a model-only step");
   in->add_option("source", path, "Folder with *.safetensors")->required();
   in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
-  model.add(*in);
+  add_model_flags(*in, model, /*required=*/true);
 
   try {
     app.parse(argc, argv);
@@ -82,9 +77,6 @@ int main(int argc, char** argv) {
 
   if (*inspect) return finish(titan::tools::inspect(posix_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(posix_files(), path, std::cout));
-  const absl::StatusOr<titan::models::ModelSpec> spec =
-      titan::model::find_spec(model.name, model.flavor, model.library);
-  if (!spec.ok()) return finish(spec.status());
-  if (*out) return finish(titan::tools::export_step(posix_files(), path, target, *spec, options, std::cout));
-  return finish(titan::tools::import_weights(posix_files(), path, target, *spec, std::cout));
+  if (*out) return finish(titan::tools::export_step(posix_files(), path, target, model, options, std::cout));
+  return finish(titan::tools::import_weights(posix_files(), path, target, model, std::cout));
 }

@@ -53,7 +53,7 @@ def shards(step):
 
 
 def check_import(model, folder, step):
-    run("import", folder, step, "--flavor", "debugmodel")
+    run("import", folder, step, "--model", "llama3", "--flavor", "debugmodel")
     tensors = shards(step)
     state = model.state_dict()
     assert len(tensors) == len(state), (len(tensors), len(state))
@@ -88,7 +88,7 @@ def main():
 
         # Out again: bit for bit, and transformers opens the folder by itself.
         out = f"{root}/out"
-        run("export", f"{root}/b/step-0", out, "--flavor", "debugmodel", "--max-file-bytes", "4000000")
+        run("export", f"{root}/b/step-0", out, "--max-file-bytes", "4000000")
         again = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
         for key, value in model.state_dict().items():
             assert torch.equal(again.state_dict()[key], value), key
@@ -105,8 +105,8 @@ def main():
 
         # Mistakes are named, with their exit codes.
         assert "exists already" in run("export", f"{root}/b/step-0", out, expect=1)
-        assert "debugmodel" in run("import", single, f"{root}/d", "--flavor", "debugmodle", expect=2)
-        assert "does not fit" in run("import", single, f"{root}/e", "--flavor", "8B", expect=1)
+        assert "debugmodel" in run("import", single, f"{root}/d", "--model", "llama3", "--flavor", "debugmodle", expect=2)
+        assert "does not fit" in run("import", single, f"{root}/e", "--model", "llama3", "--flavor", "8B", expect=1)
         assert "manifest.json" in run("inspect", f"{root}/nowhere", expect=3)
         run("export", expect=2)
         (shard,) = [name for name in os.listdir(f"{root}/a/step-0") if name.startswith("a1-00003")]
