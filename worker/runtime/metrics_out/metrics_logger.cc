@@ -28,8 +28,11 @@ class JsonLines {
         job_uid_(setup.job_uid),
         attempt_(setup.attempt) {}
 
-  absl::Status append(int64_t step, const NamedMetrics& metrics, const NamedLists& lists) {
-    nlohmann::ordered_json line = {{"step", step}, {"attempt", attempt_}};
+  absl::Status append(int64_t step, absl::Time now, const NamedMetrics& metrics, const NamedLists& lists) {
+    nlohmann::ordered_json line = {{"step", step},
+                                   {"attempt", attempt_},
+                                   {"time", absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", now, absl::UTCTimeZone())},
+                                   {"job", job_uid_}};
     for (const auto& [name, value] : metrics) {
       if (is_count(name)) {
         line[name] = static_cast<int64_t>(value);
@@ -200,7 +203,7 @@ class Logger : public MetricsLogger {
   // The fence first: an attempt that may not publish writes nowhere.
   absl::Status write(int64_t step, const NamedMetrics& line, const NamedMetrics& board) {
     if (lines_ != nullptr) {
-      absl::Status status = lines_->append(step, line, last_lists_);
+      absl::Status status = lines_->append(step, clock_.now(), line, last_lists_);
       if (storage::is_fenced(status)) return status;
       if (!status.ok())
         warnings_.push_back(

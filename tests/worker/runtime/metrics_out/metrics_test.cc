@@ -18,6 +18,7 @@ namespace {
 
 using storage::posix_files;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
 
 class FixedMemory : public MemoryMonitor {
  public:
@@ -115,6 +116,12 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   const nlohmann::json line = lines()[0];
   EXPECT_EQ(line["step"], 5);
   EXPECT_EQ(line["attempt"], 1);
+  // Rows of several jobs and days may stand in one file.
+  EXPECT_EQ(line["job"], "job");
+  EXPECT_THAT(line["time"].get<std::string>(), MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}\\.[0-9]{3}Z"));
+  absl::Time time;
+  ASSERT_TRUE(absl::ParseTime(absl::RFC3339_full, line["time"].get<std::string>(), &time, nullptr));
+  EXPECT_LE(absl::AbsDuration(time - clock_.now()), absl::Milliseconds(1));
   EXPECT_EQ(line["loss_metrics/global_avg_loss"].get<double>(), 7.123456789012345) << "full precision";
   EXPECT_DOUBLE_EQ(line["throughput(tps)"], 1000);  // 4000 tokens / (2 s * 2)
   EXPECT_DOUBLE_EQ(line["tflops"], 1);
@@ -128,7 +135,7 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(line["lr"], 8e-4);
   EXPECT_EQ(line["extra/x"], 3);
   EXPECT_EQ(line["counts"], (std::vector<int64_t>{4, 0}));
-  EXPECT_EQ(line.size(), 21u);
+  EXPECT_EQ(line.size(), 23u);
   EXPECT_EQ(console_, std::vector<std::string>{"step:  5  loss:  7.12346  grad_norm:  0.1000  memory:  2.12GiB(17.50%) "
                                                " tps: 1,000  tflops: 1.00  mfu: 0.10%"});
 
