@@ -1,5 +1,6 @@
 """`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
 
+import json
 import os
 import re
 import signal
@@ -44,6 +45,12 @@ class Run(unittest.TestCase):
         self.assertEqual(10, len(losses(self.dump)))
         self.assertEqual([], self.left())
         self.assertEqual([], list((self.folder / "cache/titan").iterdir()))
+        # What it trained with lies beside it, and is a configuration like any other.
+        saved = self.dump / "config.json"
+        dumped = subprocess.run([BIN / "titanctl", "config", "dump", saved, "-o", "json"], capture_output=True, text=True, check=True)
+        self.assertEqual(json.loads(saved.read_text()), json.loads(dumped.stdout))
+        again = subprocess.run([BIN / "titanctl", "validate", saved], capture_output=True, text=True)
+        self.assertEqual(0, again.returncode, again.stderr)
 
     # Four ranks as threads take one device of the private node.
     def test_a_mesh_in_one_process(self):

@@ -9,8 +9,10 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/json.h"
 #include "common/config/report.h"
 #include "common/storage/fence.h"
+#include "nlohmann/json.hpp"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
 #include "worker/model/registry.h"
@@ -95,6 +97,18 @@ nlohmann::json to_json(const comm::LedgerCounts& counts) {
   return json;
 }
 
+// {dump}/config.json: what the newest attempt trains with, for whoever finds the folder. titanctl takes it as it is. A
+// disk that has no room for it costs this file, not the job.
+void save_config(const RankContext& context) {
+  const std::string& folder = context.config.job.dump_folder;
+  const absl::Status saved = storage::Fence(folder).publish(context.job_uid, context.attempt, [&] {
+    return storage::atomic_write(storage::posix_files(), storage::join_path(folder, "config.json"),
+                                 config::to_json(context.config).dump(2) + "\n");
+  });
+  if (storage::is_fenced(saved)) check(saved, rank_protocol::kExitFenced, "FENCED");
+  if (!saved.ok()) context.reporter->warning(absl::StrCat("config.json is not saved: ", std::string(saved.message())));
+}
+
 // Calls and bytes of all collectives, and of the last step alone, for whoever compares them with the closed form.
 void write_ledger(const RankContext& context, const Trainer& trainer) {
   std::ofstream file(absl::StrCat(context.run_folder, "/rank-", context.rank, ".ledger.json"));
@@ -149,7 +163,10 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
   rendezvous(job, hub, context);
   if (context.store && !hub) watch = watch_others(context, connections);
-  if (job.rank == 0) check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
+  if (job.rank == 0) {
+    save_config(context);
+    check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
+  }
   context.reporter->enter_start_phase(Phase::kBuild);
   trainer = std::make_unique<Trainer>(context);
   connections = context.mesh.get();
