@@ -111,8 +111,7 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
   result.model_loaded =
-      candidate.source != Source::kFresh &&
-      (candidate.model_only || std::find(excluded.begin(), excluded.end(), "model") == excluded.end());
+      candidate.source != Source::kFresh && std::find(excluded.begin(), excluded.end(), "model") == excluded.end();
   if (!candidate.model_only) {
     result.step = staged.step;
     result.train_state = std::move(staged.train_state);

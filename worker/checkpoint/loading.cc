@@ -114,7 +114,7 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     at::Tensor& out = staged.tensors.emplace_back();
     claimed.insert(slice.key);
     if (candidate.model_only && !is_model(slice)) continue;
-    if (!candidate.model_only && contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
+    if (contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
     const TensorRecord* record = manifest.find(slice.key);
     if (record == nullptr) {
       return absl::FailedPreconditionError(
@@ -129,7 +129,7 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     out = at::empty(box.shape, at::TensorOptions().dtype(record->dtype));
     TITAN_RETURN_IF_ERROR(reader->read(*record, box, out));
   }
-  if (candidate.model_only || !contains(exclude, "model")) {
+  if (!contains(exclude, "model")) {
     for (const TensorRecord& tensor : manifest.tensors) {
       if (absl::StartsWith(tensor.key, "model.") && !claimed.contains(tensor.key))
         staged.unclaimed.push_back(tensor.key);
@@ -143,7 +143,9 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
 }
 
 absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candidate& candidate,
-                                              const std::vector<Slice>& slices, const HfMapper* hf) {
+                                              const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
+                                              const HfMapper* hf) {
+  if (contains(exclude, "model")) return StagedLoad{.tensors = std::vector<at::Tensor>(slices.size())};
   if (hf == nullptr) {
     return absl::FailedPreconditionError("checkpoint.initial_load_in_hf: this model has no Hugging Face names");
   }
@@ -201,7 +203,7 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
 
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {
   if (candidate.from == From::kHuggingFace) {
-    if (setup.hf == nullptr) return true;  // stage_load() says so.
+    if (setup.hf == nullptr || !takes_tensors(candidate, setup.config.exclude_from_loading)) return true;
     TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf));
     return true;
   }
@@ -238,7 +240,7 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
     case From::kStep:
       return stage_step(files, candidate, slices, exclude);
     case From::kHuggingFace:
-      return stage_hugging_face(files, candidate, slices, hf);
+      return stage_hugging_face(files, candidate, slices, exclude, hf);
     case From::kFresh:
       return StagedLoad{.tensors = std::vector<at::Tensor>(slices.size())};
     case From::kError:

@@ -434,6 +434,22 @@ TEST_F(CheckpointTest, AModelThatDoesNotFitIsAnError) {
   EXPECT_EQ(wider.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(wider.message()), HasSubstr("wq.weight is [16, 16] there and [16, 17] here"));
   const absl::Status more =
+// Also when nothing but a model could come along.
+TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
+  Attempt::Options elsewhere = options(1);
+  elsewhere.dump = dump_ + "/pretrained";
+  ASSERT_TRUE(Attempt(elsewhere).save(20).ok());
+  Attempt::Options picky = options(1);
+  picky.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
+  picky.config.exclude_from_loading = {"model"};
+  Attempt job(picky);
+  std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
+  const auto loaded = job.rank(0).load(slices);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(loaded->model_loaded);
+  EXPECT_EQ(Attempt::untouched(slices), "");
+}
+
       attempt_with(3, [](std::vector<Slice>& slices) { slices[1].key = "model.layers.9.weight"; });
   EXPECT_THAT(std::string(more.message()), HasSubstr("it has no model.layers.9.weight"));
   const absl::Status fewer = attempt_with(4, [](std::vector<Slice>& slices) { slices.erase(slices.begin() + 1); });
