@@ -179,6 +179,14 @@ std::vector<Field> fields_of(Checkpoint& c) {
       Field("create_seed_checkpoint", c.create_seed_checkpoint,
             "Save the initial weights as step 0 and exit; needs one rank"),
       Field("load_only", c.load_only, "Load checkpoints but save none"),
+      Field("max_failed_saves", c.max_failed_saves,
+            "Saves in a row that may fail before the attempt ends; 0: training goes on however many do")
+          .at_least(0),
+      Field("last_save_retry_seconds", c.last_save_retry_seconds,
+            "How long a save whose failure would end the attempt is tried again when storage fails: the one at "
+            "training.steps, on a stop request (no longer than its grace), and the last that max_failed_saves allows")
+          .in("seconds")
+          .at_least(0),
   };
 }
 

@@ -140,6 +140,8 @@ struct Checkpoint {
   bool enable_first_step_checkpoint = false;
   bool create_seed_checkpoint = false;
   bool load_only = false;
+  int max_failed_saves = 3;
+  double last_save_retry_seconds = 1800;
 };
 
 struct ActivationCheckpoint {

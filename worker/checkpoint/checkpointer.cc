@@ -94,6 +94,11 @@ absl::Status Checkpointer::save_last(int64_t step, const std::vector<Slice>& sli
   return impl_->saver.save_last(step, slices, std::move(state));
 }
 
+absl::Status Checkpointer::save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                                            absl::Duration patience) {
+  return impl_->saver.save_before_stop(step, slices, std::move(state), patience);
+}
+
 absl::Status Checkpointer::wait() { return impl_->saver.wait(); }
 bool Checkpointer::save_in_flight() const { return impl_->saver.in_flight(); }
 int64_t Checkpointer::last_committed_step() const { return impl_->saver.last_committed(); }

@@ -77,9 +77,12 @@ struct Setup {
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
   storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
-  int64_t failed_saves_allowed =
-      0;  // Consecutive failed saves after which save() and wait() return the error; 0: every
-          // error is an event and training goes on (fenced and last saves always return it).
+  // Consecutive failed saves after which save() and wait() return the error; 0: every error is an event and training
+  // goes on (fenced and last saves always return it).
+  int64_t failed_saves_allowed = 0;
+  // Before the first new try of a save whose failure would end the attempt; it doubles up to a minute.
+  absl::Duration retry_pause = absl::Seconds(1);
+  std::function<void()> still_trying;               // A sign of life of whoever waits before a new try; may be empty.
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
@@ -110,9 +113,15 @@ class Checkpointer {
   // kExitFenced.
   absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind = Kind::kFull);
 
-  // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. Returns
-  // any error.
+  // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. When
+  // storage fails (disk full, I/O error, ...) all ranks try again together, each time with a warning, for
+  // last_save_retry_seconds. Returns any error.
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
+
+  // Collective, synchronous: a full step before the ranks leave, tried again like the last one, but for no longer than
+  // `patience` (rank 0's counts). Returns any error.
+  absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                                absl::Duration patience);
 
   // Waits until no save is in flight; the status of the last one under the rules of save().
   absl::Status wait();

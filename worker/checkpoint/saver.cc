@@ -1,5 +1,9 @@
 #include "worker/checkpoint/saver.h"
 
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/rank_protocol/launch.h"
@@ -12,6 +16,18 @@ namespace {
 
 namespace event = rank_protocol::event;
 using nlohmann::json;
+
+// Whether a later try may fare better: a full or broken disk may be mended. Neither a fence nor a rank that is gone nor
+// a mistake is.
+bool may_pass(const absl::Status& status) {
+  return !lost_a_rank(status) && !absl::IsFailedPrecondition(status) && !absl::IsInvalidArgument(status) &&
+         !absl::IsUnimplemented(status);
+}
+
+std::string rounded(absl::Duration duration) {
+  const absl::Duration unit = duration < absl::Seconds(1) ? absl::Milliseconds(1) : absl::Seconds(1);
+  return absl::FormatDuration(absl::Ceil(duration, unit));
+}
 
 }  // namespace
 
@@ -26,24 +42,38 @@ absl::Status Saver::wait() {
   return written_;
 }
 
+Save Saver::make_save(const char* topic, int64_t step, Kind kind, TrainState state) {
+  return {.topic = session_.next_topic(topic),
+          .step = step,
+          .kind = kind,
+          .state = std::move(state),
+          .begin = system_clock().monotonic()};
+}
+
 absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind) {
   TITAN_RETURN_IF_ERROR(wait());
   if (kind == Kind::kFull && last_committed_ == step) return absl::OkStatus();  // The same state: already safe.
-  Save save{.topic = session_.next_topic("save"),
-            .step = step,
-            .kind = kind,
-            .state = std::move(state),
-            .begin = system_clock().monotonic()};
-  if (session_.setup.config.async_mode == "disabled") {
-    stage(slices, kind, std::nullopt, /*copy=*/false, save.parts);
-    return settle(save, run(save));
+  Save save = make_save("save", step, kind, std::move(state));
+  const std::string& mode = session_.setup.config.async_mode;
+  if (mode == "disabled") {
+    stage(slices, kind, std::nullopt, Copy::kWhereNeeded, save.parts);
+    return write(save);
   }
-  stage(slices, kind, std::nullopt, /*copy=*/true, buffers_);
+  const bool pinned = mode == "async_with_pinned_mem";
+  stage(slices, kind, std::nullopt, pinned ? Copy::kPinned : Copy::kAlways, buffers_);
   save.parts = buffers_;
-  if (session_.leader()) session_.emit(event::kStaged, {{"step", step}});
+  if (session_.leader()) {
+    const bool of_use = slices.empty() || !slices.front().local.is_cpu();
+    if (pinned && !of_use && !std::exchange(told_of_pinned_, true)) {
+      session_.emit(event::kWarning, {{"message",
+                                       "checkpoint.async_mode = \"async_with_pinned_mem\" is \"async\" here: "
+                                       "there is no GPU memory to copy from"}});
+    }
+    session_.emit(event::kStaged, {{"step", step}});
+  }
   running_ = true;
   writer_ = std::thread([this, save = std::move(save)] {
-    written_ = settle(save, run(save));
+    written_ = write(save);
     running_ = false;
   });
   return absl::OkStatus();
@@ -52,17 +82,71 @@ absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainSt
 absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
   TITAN_RETURN_IF_ERROR(wait());
   const config::Checkpoint& config = session_.setup.config;
-  Save save{.topic = session_.next_topic("last"),
-            .step = step,
-            .kind = config.last_save_model_only ? Kind::kModel : Kind::kFull,
-            .state = std::move(state),
-            .begin = system_clock().monotonic()};
+  const Kind kind = config.last_save_model_only ? Kind::kModel : Kind::kFull;
+  Save save = make_save("last", step, kind, std::move(state));
   // A Hugging Face export casts when it makes its files; a full checkpoint keeps every type.
-  const bool cast = save.kind == Kind::kModel && !config.last_save_in_hf;
-  stage(slices, save.kind, cast ? std::optional(export_type(config)) : std::nullopt, /*copy=*/false, save.parts);
-  const absl::Status status = config.last_save_in_hf ? save_as_hugging_face(session_, save) : run(save);
+  const bool cast = kind == Kind::kModel && !config.last_save_in_hf;
+  stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts);
+  const absl::Status status = persist(save, patience(), [&](const Save& one) {
+    return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
+  });
   settle(save, status).IgnoreError();  // For the event.
   return status;
+}
+
+absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                                     absl::Duration patience) {
+  TITAN_RETURN_IF_ERROR(wait());
+  if (last_committed_ == step) return absl::OkStatus();
+  Save save = make_save("stop", step, Kind::kFull, std::move(state));
+  stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
+  const absl::Status status =
+      persist(save, std::min(patience, this->patience()), [this](const Save& one) { return run(one); });
+  settle(save, status).IgnoreError();  // For the event.
+  return status;
+}
+
+// A seed is drawn again in seconds: nobody waits for a disk to hold it.
+absl::Duration Saver::patience() const {
+  const config::Checkpoint& config = session_.setup.config;
+  return config.create_seed_checkpoint ? absl::ZeroDuration() : absl::Seconds(config.last_save_retry_seconds);
+}
+
+// A save on the way. The last one that may fail is not given up lightly.
+absl::Status Saver::write(const Save& save) {
+  const int64_t allowed = session_.setup.failed_saves_allowed;
+  const bool fatal = allowed > 0 && failures_ + 1 >= allowed;
+  return settle(save,
+                persist(save, fatal ? patience() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
+}
+
+// Runs the save, and again for as long as storage fails and `patience` lasts. Rank 0's clock decides for all.
+absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) {
+  const Setup& setup = session_.setup;
+  const std::string topic = save.topic;
+  const absl::Duration begin = system_clock().monotonic();
+  absl::Duration pause = setup.retry_pause;
+  for (int tries = 1;; ++tries) {
+    save.topic = absl::StrCat(topic, "/try-", tries);
+    const absl::Status status = run(save);
+    if (status.ok() || !may_pass(status)) return status;
+    const absl::Duration left = begin + patience - system_clock().monotonic();
+    std::string answer = "enough";
+    if (session_.leader() && left > absl::ZeroDuration()) {
+      pause = std::min(pause, left);
+      answer = absl::StrCat(absl::ToInt64Milliseconds(pause));
+      session_.emit(
+          event::kWarning,
+          {{"message", absl::StrCat("step ", save.step, " could not be saved: ", std::string(status.message()),
+                                    "; try ", tries + 1, " in ", rounded(pause), ", giving up in ", rounded(left))}});
+      pause = std::min(2 * pause, absl::Minutes(1));
+    }
+    TITAN_ASSIGN_OR_RETURN(answer, session_.exchange.broadcast(save.topic + "/again", answer));
+    int64_t milliseconds = 0;
+    if (!absl::SimpleAtoi(answer, &milliseconds)) return status;
+    if (setup.still_trying) setup.still_trying();
+    TITAN_RETURN_IF_ERROR(session_.rest(absl::Milliseconds(milliseconds)));
+  }
 }
 
 // The rule for failed saves: what the caller of save() or wait() gets to see.
@@ -79,7 +163,10 @@ absl::Status Saver::settle(const Save& save, absl::Status status) {
   if (absl::IsUnavailable(status)) return status;  // There is nobody to go on training with.
   ++failures_;
   const int64_t allowed = session_.setup.failed_saves_allowed;
-  return allowed > 0 && failures_ >= allowed ? status : absl::OkStatus();
+  if (allowed == 0 || failures_ < allowed) return absl::OkStatus();
+  if (allowed == 1) return status;
+  return annotate(status, absl::StrCat(failures_, " saves in a row failed (checkpoint.max_failed_saves = ", allowed,
+                                       "), the one of step ", save.step));
 }
 
 // All ranks write, report, and hear the verdict. On a failure every rank removes what it wrote.
@@ -116,11 +203,19 @@ absl::Status Saver::run(const Save& save) {
   TITAN_ASSIGN_OR_RETURN(const std::string heard, session_.exchange.broadcast(save.topic + "/verdict", words.dump()));
   const json verdict = json::parse(heard, nullptr, false);
   // Only on rank 0's word: a manifest may name the shard although this rank never heard that it was published.
-  if (verdict.value("discard", false) && shard.ok() && shard->has_file) {
-    session_.files.remove(storage::join_path(path, shard->file.name))
-        .IgnoreError();  // Else the next start's cleaning finds it.
-  }
+  if (verdict.value("discard", false)) remove_rest(save, shard);
   return status_from_json(verdict);
+}
+
+// What cannot be removed now, the next start's cleaning finds.
+void Saver::remove_rest(const Save& save, const absl::StatusOr<ShardReport>& shard) {
+  if (shard.ok() && shard->has_file) {
+    const std::string path = step_path(session_.folder, save.step);
+    session_.files.remove(storage::join_path(path, shard->file.name)).IgnoreError();
+  }
+  // The folder goes when all have removed theirs.
+  const auto all_did = session_.exchange.gather(save.topic + "/removed", "");
+  if (session_.leader() && all_did.ok()) session_.janitor.remove_if_empty(save.step).IgnoreError();
 }
 
 absl::StatusOr<bool> Saver::already_full(const Save& save) {

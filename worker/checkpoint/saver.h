@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -22,13 +23,22 @@ class Saver {
   // See Checkpointer.
   absl::Status save(int64_t step, const std::vector<Slice>& slices, TrainState state, Kind kind);
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
+  absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
+                                absl::Duration patience);
   absl::Status wait();
   bool in_flight() const { return running_; }
   int64_t last_committed() const { return last_committed_; }
 
  private:
+  using Run = std::function<absl::Status(const Save& save)>;
+
+  Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
+  absl::Duration patience() const;
+  absl::Status write(const Save& save);
+  absl::Status persist(Save save, absl::Duration patience, const Run& run);
   absl::Status settle(const Save& save, absl::Status status);
   absl::Status run(const Save& save);
+  void remove_rest(const Save& save, const absl::StatusOr<ShardReport>& shard);
   absl::Status publish(const Save& save, const std::vector<std::string>& reports, bool& discard);
   void keep_house(const Manifest& manifest);
   absl::StatusOr<bool> already_full(const Save& save);
@@ -41,6 +51,7 @@ class Saver {
   absl::Status written_;  // By writer_, read after join.
   absl::Status fenced_;   // Sticky.
   int64_t failures_ = 0;  // In a row.
+  bool told_of_pinned_ = false;
 };
 
 // A rank's word to rank 0 about the shard that it wrote or could not write.

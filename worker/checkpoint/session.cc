@@ -1,6 +1,10 @@
 #include "worker/checkpoint/session.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/clock/clock.h"
 #include "common/models/identity.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/verdict.h"
@@ -34,6 +38,16 @@ Manifest Session::manifest(int64_t step, Kind kind) const {
 absl::Status Session::conclude(const std::string& topic, const absl::Status& leaders) {
   TITAN_ASSIGN_OR_RETURN(const std::string words, exchange.broadcast(topic, leader() ? to_json(leaders).dump() : ""));
   return status_from_json(nlohmann::json::parse(words, nullptr, false));
+}
+
+absl::Status Session::rest(absl::Duration duration) const {
+  const absl::Duration until = system_clock().monotonic() + duration;
+  while (!stop) {
+    const absl::Duration left = until - system_clock().monotonic();
+    if (left <= absl::ZeroDuration()) return absl::OkStatus();
+    absl::SleepFor(std::min(left, absl::Milliseconds(50)));
+  }
+  return absl::CancelledError("stopped between two tries of a save");
 }
 
 }  // namespace titan::checkpoint

@@ -23,9 +23,15 @@ struct Save {
 
 bool is_model(const Slice& slice);  // Key "model.*".
 
+enum class Copy {
+  kWhereNeeded,  // The parts may be the live tensors themselves.
+  kAlways,       // Into buffers of their own.
+  kPinned,       // Likewise; those of GPU tensors are page-locked, so that the GPU copies by itself.
+};
+
 // This rank's part of a save, on the CPU: `parts` is replaced, its buffers are used again where they fit. `cast`: the
-// type of floating-point tensors. Without `copy` the parts may be the live tensors themselves.
-void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, bool copy,
+// type of floating-point tensors.
+void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
            std::vector<Staged>& parts);
 
 // checkpoint.export_dtype.

@@ -143,6 +143,14 @@ absl::Status Janitor::clean_step(const Manifest& manifest) {
   });
 }
 
+absl::Status Janitor::remove_if_empty(int64_t step) {
+  const std::string path = step_path(folder_, step);
+  return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> entries, files_.list(path));
+    return entries.empty() ? files_.remove_folder(path) : absl::OkStatus();
+  });
+}
+
 void Janitor::note_committed(int64_t step, bool full) {
   trust_[step] = StoredStep::kCommitted;
   full_[step] = full;

@@ -48,6 +48,9 @@ class Janitor {
   // After step `manifest.step` was published: its folder keeps what the manifest names (and a Hugging Face export).
   absl::Status clean_step(const Manifest& manifest);
 
+  // After a save of `step` failed and every rank removed its part.
+  absl::Status remove_if_empty(int64_t step);
+
   void note_loaded(int64_t step) { trust_[step] = StoredStep::kLoaded; }
   void note_committed(int64_t step, bool full);
 

@@ -126,7 +126,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                    "initial_load_in_hf_quantized": false, "last_save_model_only": true, "last_save_in_hf": false,
                    "export_dtype": "float32", "async_mode": "disabled", "keep_latest_k": 10, "load_step": -1,
                    "exclude_from_loading": [], "enable_first_step_checkpoint": false, "create_seed_checkpoint": false,
-                   "load_only": false},
+                   "load_only": false, "max_failed_saves": 3, "last_save_retry_seconds": 1800.0},
     "activation_checkpoint": {"mode": "selective", "selective_ac_option": "2",
                               "per_op_sac_force_recompute_mm_shapes_by_fqns": ["moe.router.gate"], "early_stop": false,
                               "memory_budget": 0.5, "visualize_memory_budget_pareto": false, "preserve_rng_state": true,

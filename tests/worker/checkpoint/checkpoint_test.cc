@@ -177,6 +177,8 @@ TEST_F(CheckpointTest, AsyncSavesOfManyRanksFollowEachOther) {
   EXPECT_EQ(job.events(event::kCommitted).size(), 6u);
   EXPECT_THAT(steps(), ElementsAre(5, 6));
   EXPECT_LT(job.store_keys(), 8) << "a long job must not fill the store";
+  ASSERT_EQ(job.events(event::kWarning).size(), 1u) << "said once: there is no GPU memory";
+  EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(), HasSubstr("async_with_pinned_mem"));
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 6);
 }
 
@@ -198,25 +200,103 @@ TEST_F(CheckpointTest, AFullDiskCostsOneSave) {
   ASSERT_EQ(job.events(event::kCheckpointFailed).size(), 2u) << "once a save, from rank 0";
   EXPECT_THAT(job.events(event::kCheckpointFailed)[0].members["reason"].get<std::string>(),
               HasSubstr("rank 1: write: No space left"));
-  EXPECT_THAT(entries(2), ElementsAre()) << "the shards of a failed save are removed on every rank";
+  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-2")) << "nothing of a failed save stays";
   EXPECT_THAT(steps(), ElementsAre(1));
   ASSERT_TRUE(job.save(4).ok());
   EXPECT_EQ(Attempt(options(2, 2)).load()->step, 4);
-  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-2")) << "leftovers go at the next start";
 }
 
-TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
-  storage::FaultyFiles disk([&](const storage::FileOperation& operation) {
-    const bool hit = operation.kind == storage::FileOperation::Kind::kSync;
+// Rank 1's disk: as many of its syncs fail as the test says.
+class BadDisk {
+ public:
+  explicit BadDisk(Attempt::Options& options) {
+    options.rank_files = [this](int rank) -> storage::Files* { return rank == 1 ? &files_ : nullptr; };
+  }
+  void fail(int times) { left_ = times; }
+
+ private:
+  std::atomic<int> left_{0};
+  storage::FaultyFiles files_{[this](const storage::FileOperation& operation) {
+    const bool hit = operation.kind == storage::FileOperation::Kind::kSync && left_ > 0;
+    if (hit) --left_;
     return hit ? storage::Fault{absl::InternalError("fsync: Input/output error")} : storage::Fault{};
-  });
+  }};
+};
+
+TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
   Attempt::Options strict = options(2);
-  strict.rank_files = [&](int rank) -> storage::Files* { return rank == 1 ? &disk : nullptr; };
+  BadDisk disk(strict);
   strict.failed_saves_allowed = 2;
   Attempt job(std::move(strict));
+  disk.fail(1000);
   EXPECT_TRUE(job.save(1).ok());
-  EXPECT_EQ(job.save(2).code(), absl::StatusCode::kInternal);
+  const absl::Status second = job.save(2);
+  EXPECT_EQ(second.code(), absl::StatusCode::kInternal);
+  EXPECT_THAT(std::string(second.message()), HasSubstr("2 saves in a row failed (checkpoint.max_failed_saves = 2)"));
   EXPECT_FALSE(job.save_last(3).ok()) << "the last save always tells";
+  // One that succeeds forgives the others.
+  disk.fail(0);
+  ASSERT_TRUE(job.save(4).ok());
+  disk.fail(1);
+  EXPECT_TRUE(job.save(5).ok());
+}
+
+// What is in memory alone would be lost: all ranks stay and try again, and say so, until the disk has room.
+TEST_F(CheckpointTest, ASaveThatMustNotBeLostIsTriedAgain) {
+  Attempt::Options patient = options(2);
+  BadDisk disk(patient);
+  patient.failed_saves_allowed = 2;
+  patient.config.last_save_retry_seconds = 600;
+  patient.config.last_save_model_only = false;
+  Attempt job(std::move(patient));
+  disk.fail(2);
+  ASSERT_TRUE(job.save_last(1).ok());
+  EXPECT_TRUE(job.events(event::kCheckpointFailed).empty());
+  ASSERT_EQ(job.events(event::kWarning).size(), 2u);
+  EXPECT_THAT(job.events(event::kWarning)[0].members["message"].get<std::string>(),
+              AllOf(HasSubstr("step 1 could not be saved: rank 1: "),
+                    HasSubstr("fsync: Input/output error; try 2 in 1ms"), HasSubstr("giving up in 10m")));
+  EXPECT_EQ(job.tries(), 2 * 2) << "each rank shows that it lives";
+
+  // The last one that max_failed_saves allows: the first failure is an event, the second would end the attempt.
+  disk.fail(3);
+  ASSERT_TRUE(job.save(2).ok());
+  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
+  ASSERT_TRUE(job.save(3).ok());
+  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
+
+  // Before a stop, for as long as its grace lasts: rank 0's word counts, whatever another rank believes.
+  const auto stop = [&](int64_t step, absl::Duration patience) {
+    return job.run([&](int rank, Checkpointer& checkpointer) {
+      return checkpointer.save_before_stop(step, make_slices(Split::kRows, rank, 2, step), {.shared = {{"step", step}}},
+                                           rank == 0 ? patience : absl::ZeroDuration());
+    });
+  };
+  disk.fail(2);
+  ASSERT_TRUE(stop(4, absl::Minutes(1)).ok());
+  disk.fail(1);
+  EXPECT_EQ(stop(5, absl::ZeroDuration()).code(), absl::StatusCode::kInternal);
+  EXPECT_FALSE(posix_files().exists(dump_ + "/checkpoint/step-5"));
+  EXPECT_THAT(steps(), ElementsAre(1, 3, 4));
+  EXPECT_LT(job.store_keys(), 12) << "tries must not fill the store";
+}
+
+TEST_F(CheckpointTest, PatienceEnds) {
+  Attempt::Options patient = options(2);
+  BadDisk disk(patient);
+  patient.config.last_save_retry_seconds = 0.1;
+  Attempt job(patient);
+  disk.fail(1'000'000);
+  EXPECT_EQ(job.save_last(1).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u) << "the end of it";
+  EXPECT_GE(job.events(event::kWarning).size(), 2u);
+  // Nothing is tried again that cannot succeed.
+  patient.config.last_save_retry_seconds = 600;
+  patient.rank_files = nullptr;
+  Attempt old(patient);
+  ASSERT_TRUE(storage::Fence(dump_).raise("job", 2).ok());
+  EXPECT_TRUE(storage::is_fenced(old.save_last(2)));
+  EXPECT_EQ(old.tries(), 0);
 }
 
 TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
@@ -354,6 +434,22 @@ TEST_F(CheckpointTest, AnExcludedModelIsNotLoaded) {
   }
 }
 
+// Also when nothing but a model could come along.
+TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
+  Attempt::Options elsewhere = options(1);
+  elsewhere.dump = dump_ + "/pretrained";
+  ASSERT_TRUE(Attempt(elsewhere).save(20).ok());
+  Attempt::Options picky = options(1);
+  picky.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
+  picky.config.exclude_from_loading = {"model"};
+  Attempt job(picky);
+  std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
+  const auto loaded = job.rank(0).load(slices);
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_FALSE(loaded->model_loaded);
+  EXPECT_EQ(Attempt::untouched(slices), "");
+}
+
 TEST_F(CheckpointTest, BadOptionsNameTheirKey) {
   const auto refused = [&](auto change) {
     checkpoint::Setup setup{.dump_folder = dump_};
@@ -434,22 +530,6 @@ TEST_F(CheckpointTest, AModelThatDoesNotFitIsAnError) {
   EXPECT_EQ(wider.code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_THAT(std::string(wider.message()), HasSubstr("wq.weight is [16, 16] there and [16, 17] here"));
   const absl::Status more =
-// Also when nothing but a model could come along.
-TEST_F(CheckpointTest, AnExcludedModelIsNotLoadedFromInitialWeights) {
-  Attempt::Options elsewhere = options(1);
-  elsewhere.dump = dump_ + "/pretrained";
-  ASSERT_TRUE(Attempt(elsewhere).save(20).ok());
-  Attempt::Options picky = options(1);
-  picky.config.initial_load_path = elsewhere.dump + "/checkpoint/step-20";
-  picky.config.exclude_from_loading = {"model"};
-  Attempt job(picky);
-  std::vector<Slice> slices = make_slices(Split::kRows, 0, 1, -1);
-  const auto loaded = job.rank(0).load(slices);
-  ASSERT_TRUE(loaded.ok()) << loaded.status();
-  EXPECT_FALSE(loaded->model_loaded);
-  EXPECT_EQ(Attempt::untouched(slices), "");
-}
-
       attempt_with(3, [](std::vector<Slice>& slices) { slices[1].key = "model.layers.9.weight"; });
   EXPECT_THAT(std::string(more.message()), HasSubstr("it has no model.layers.9.weight"));
   const absl::Status fewer = attempt_with(4, [](std::vector<Slice>& slices) { slices.erase(slices.begin() + 1); });

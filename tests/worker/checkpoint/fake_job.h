@@ -5,6 +5,7 @@
 
 #include <ATen/ATen.h>
 
+#include <atomic>
 #include <functional>
 #include <map>
 #include <mutex>
@@ -109,6 +110,13 @@ struct Event {
   nlohmann::json members;
 };
 
+// A test that wants a failed save to be tried again says so.
+inline config::Checkpoint without_retries() {
+  config::Checkpoint config;
+  config.last_save_retry_seconds = 0;
+  return config;
+}
+
 // One attempt of a job: a store, and the ranks' checkpointers. `run` calls a function on every rank, each on its own
 // thread.
 class Attempt {
@@ -119,7 +127,7 @@ class Attempt {
     Split split = Split::kRows;
     std::string job_uid = "job";
     int attempt = 1;
-    config::Checkpoint config;
+    config::Checkpoint config = without_retries();
     storage::Files* files = nullptr;
     std::function<storage::Files*(int rank)> rank_files;
     const HfMapper* hf = nullptr;
@@ -147,6 +155,8 @@ class Attempt {
       setup.job_config = {{"training", {{"seq_len", 64}}}};
       setup.files = options_.rank_files ? options_.rank_files(rank) : options_.files;
       setup.failed_saves_allowed = options_.failed_saves_allowed;
+      setup.retry_pause = absl::Milliseconds(1);
+      setup.still_trying = [this] { ++tries_; };
       setup.peer_timeout = absl::Seconds(20);
       setup.peer_silence = options_.peer_silence;
       setup.events = [this](const char* kind, nlohmann::json members) {
@@ -242,6 +252,7 @@ class Attempt {
   Checkpointer& rank(int rank) { return *ranks_[static_cast<size_t>(rank)]; }
   void end(int rank) { ranks_[static_cast<size_t>(rank)].reset(); }
   const absl::Status& raised() const { return raised_; }
+  int tries() const { return tries_; }  // Of all ranks: signs of life between two tries.
   int64_t store_keys() { return store_->getNumKeys(); }
 
  private:
@@ -249,6 +260,7 @@ class Attempt {
   c10::intrusive_ptr<c10d::HashStore> store_;
   absl::Status raised_;
   std::mutex mutex_;
+  std::atomic<int> tries_{0};
   std::vector<Event> events_;
   std::vector<std::unique_ptr<Checkpointer>> ranks_;
 };

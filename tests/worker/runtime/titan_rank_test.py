@@ -93,6 +93,11 @@ class Ranks:
         raise AssertionError("step %d was not reached" % step)
 
 
+def manifest_of(folder, step):
+    with open(os.path.join(folder, "checkpoint", "step-%d" % step, "manifest.json")) as file:
+        return json.load(file)
+
+
 def losses(folder):
     """The loss curve; a replayed step's last line wins."""
     curve = {}
@@ -292,6 +297,29 @@ class TitanRankTest(unittest.TestCase):
             self.assertEqual(seed.wait(), [14], seed.outputs[0])
             self.assertIn("step 0 was not saved", seed.outputs[0])
             self.assertNotIn("Training completed", seed.outputs[0])
+
+    def test_the_last_save_waits_for_its_disk(self):
+        """What the ranks hold would be lost: they stay until the folder can be written, and say what they wait for."""
+        ranks = Ranks(self.folder("waits"), 2, ["--training.steps", "60", "--checkpoint.interval", "1000"])
+        ranks.wait_for_step(1)
+        obstacle = os.path.join(ranks.folder, "checkpoint")
+        open(obstacle, "x").close()  # A file where the folder of checkpoints has to be.
+        deadline = time.monotonic() + 120
+        while not any("; try 3 in " in event["message"] for event in ranks.events(0, "warning")):
+            self.assertLess(time.monotonic(), deadline, "no second try")
+            self.assertEqual([None, None], [process.poll() for process in ranks.processes])
+            time.sleep(0.05)
+        os.remove(obstacle)
+        self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
+        self.assertIn("step 60 could not be saved: ", ranks.outputs[0])
+        self.assertEqual([60], [event["step"] for event in ranks.events(0, "checkpoint_committed")])
+        # The step says whose it is, and another model's job leaves it alone.
+        self.assertEqual("llama3", manifest_of(ranks.folder, 60)["model"]["name"])
+        other = Ranks(ranks.folder, 1, ["--model.name", "llama4", "--model.flavor", "debugmodel", "--training.steps", "61",
+                                        "--checkpoint.load_step", "60"])
+        self.assertEqual(other.wait(), [11], other.outputs[0])
+        self.assertEqual("MODEL_MISMATCH", other.events(0, "error")[-1]["reason"])
+        self.assertIn("step-60 holds llama3 debugmodel (", other.outputs[0])
 
     def test_validation_counts_its_tokens_and_misses_no_data_in_silence(self):
         validation = ["--validation.enable", "--validation.seq_len", "64", "--training.steps", "1",

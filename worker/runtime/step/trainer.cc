@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/status.h"
 #include "worker/checkpoint/policy.h"
 #include "worker/comm/store.h"
 #include "worker/optim/grad_norm.h"
@@ -38,7 +39,7 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::run_step() {
-  const absl::Duration began = context_.clock->monotonic();
+  const absl::Duration began = step_began_ = context_.clock->monotonic();
   const comm::LedgerCounts before = context_.ledger.counts();
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
@@ -223,12 +224,24 @@ void Trainer::save_if_due(const StepSummary& summary) {
   const checkpoint::StepEdge edge{step_, config_.training.steps, summary.stop || summary.checkpoint};
   const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
   if (decision == checkpoint::SaveDecision::kNo) return;
-  save_on_stop_ = summary.stop;
   context_.reporter->enter(Phase::kCheckpoint);
-  const absl::Status saved = decision == checkpoint::SaveDecision::kLast
-                                 ? checkpointer_->save_last(step_, slices_, train_state())
-                                 : checkpointer_->save(step_, slices_, train_state());
+  absl::Status saved;
+  if (decision == checkpoint::SaveDecision::kLast) {
+    saved = checkpointer_->save_last(step_, slices_, train_state());
+  } else if (summary.stop) {
+    saved = annotate(checkpointer_->save_before_stop(step_, slices_, train_state(), stop_patience()),
+                     absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
+  } else {
+    saved = checkpointer_->save(step_, slices_, train_state());
+  }
   check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
+}
+
+// How much of a stop's grace is left for its save. When the request came nobody here knows: at the earliest with the
+// beginning of the step that has just ended. Two seconds are for leaving.
+absl::Duration Trainer::stop_patience() const {
+  const absl::Duration spent = context_.clock->monotonic() - step_began_;
+  return absl::Seconds(config_.restart.stop_grace_seconds) - spent - absl::Seconds(2);
 }
 
 void Trainer::acknowledge_commands() {
@@ -245,10 +258,6 @@ void Trainer::report_data_warnings() {
 ExitCode Trainer::finish(bool stopped) {
   context_.reporter->enter(Phase::kExit);
   if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
-  if (stopped && save_on_stop_ && checkpointer_->last_committed_step() != step_) {
-    throw Failure(rank_protocol::kExitStorage, "CHECKPOINT",
-                  absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
-  }
   context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
   if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
   if (context_.rank == 0) {

@@ -58,6 +58,7 @@ class Trainer {
   void add_expert_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);
   void save_if_due(const StepSummary& summary);
+  absl::Duration stop_patience() const;
   void acknowledge_commands();
   rank_protocol::ExitCode finish(bool stopped);
   void report_data_warnings();
@@ -88,7 +89,7 @@ class Trainer {
   int64_t first_step_ = 0;     // Where this attempt began.
   int64_t tokens_seen_ = 0;    // Over all ranks.
   rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported; then what all agreed on.
-  bool save_on_stop_ = false;                                       // The stop came with a save, which must succeed.
+  absl::Duration step_began_;                                       // Monotonic; of the newest step.
   comm::LedgerCounts last_step_traffic_;
 };
 

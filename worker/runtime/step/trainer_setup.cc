@@ -154,7 +154,8 @@ void Trainer::open_outputs() {
   setup.store = context_.store;
   setup.peer_start = absl::Seconds(config_.comm.init_timeout_seconds);
   // A seed checkpoint is all that its run is for.
-  setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : 0;
+  setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : config_.checkpoint.max_failed_saves;
+  setup.still_trying = [this] { context_.reporter->enter(Phase::kCheckpoint); };
   setup.events = [this](const char* kind, nlohmann::json members) {
     print_trouble(kind, members);
     context_.reporter->event(kind, std::move(members));
