@@ -189,6 +189,7 @@ v1::Job to_proto(const reconcile::JobView& view) {
   progress->set_tokens_per_second(view.progress.tokens_per_second);
   progress->set_mfu_percent(view.progress.mfu_percent);
   progress->set_committed_step(view.progress.committed_step);
+  progress->set_failed_save(view.progress.failed_save);
   if (view.progress.update_time_ns != 0) *progress->mutable_update_time() = timestamp(view.progress.update_time_ns);
   set_time(record.create_time_ns, &v1::Job::mutable_create_time, job);
   set_time(record.start_time_ns, &v1::Job::mutable_start_time, job);

@@ -122,6 +122,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
     row("mfu", absl::StrFormat("%.2f %%", progress.mfu_percent()));
   }
   row("checkpoint", progress.committed_step() > 0 ? absl::StrCat("step ", progress.committed_step()) : "none yet");
+  if (!progress.failed_save().empty()) row("failed save", progress.failed_save());
   if (job.attempts_size() > 0) absl::StrAppend(&out, "attempts\n");
   for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
   if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");

@@ -112,6 +112,7 @@ struct Progress {
   double mfu_percent = 0;
   double expert_max_over_mean = 0;  // Tokens of the most popular expert over the mean; 0: the model has no experts.
   int64_t committed_step = 0;
+  std::string failed_save;  // "step 12: No space left on device": the newest save, when it failed; else empty.
   int64_t update_time_ns = 0;
 };
 

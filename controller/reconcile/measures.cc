@@ -31,6 +31,10 @@ void Measures::checkpoint(double seconds) {
       .Observe(seconds);
 }
 
+void Measures::checkpoint_failed() {
+  metrics_.counter("titan_checkpoint_failures_total", "Saves that were given up.").Increment();
+}
+
 void Measures::scheduler_cycle(absl::Duration took) {
   metrics_.histogram("titan_scheduler_cycle_duration_seconds", "One pass over the queue.")
       .Observe(absl::ToDoubleSeconds(took));

@@ -16,6 +16,7 @@ class Measures {
   void lost(const std::string& phase, double seconds);  // A phase of a recovery.
   void recovered(double seconds);                       // From failure to the first step never reached before.
   void checkpoint(double seconds);
+  void checkpoint_failed();
   void scheduler_cycle(absl::Duration took);
   void queue_wait(absl::Duration waited);
   void store_commit(absl::Duration took);

@@ -107,12 +107,16 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
     if (seconds == seconds) measures_.checkpoint(seconds);
     if (full) job.progress.committed_step = std::max(job.progress.committed_step, step);
+    job.progress.failed_save.clear();
     put_progress(change, job);
     if (!current) return;
     take_progress(job, step, full ? step : 0, change);
     apply(job, job::JobEvent::kCheckpointDone);
   } else if (kind == event::kCheckpointFailed) {
-    tell("CheckpointFailed", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
+    job.progress.failed_save = absl::StrCat("step ", step, ": ", text(json, "reason"));
+    tell("CheckpointFailed", job.progress.failed_save, "warning");
+    measures_.checkpoint_failed();
+    put_progress(change, job);
     if (current) apply(job, job::JobEvent::kCheckpointDone);  // It is over; earlier checkpoints stay, training goes on.
   } else if (kind == event::kRejected) {
     tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");

@@ -139,6 +139,20 @@ TEST_F(LifeTest, CheckpointNow) {
   EXPECT_EQ(job("a")->progress.committed_step, 1);
 }
 
+// Whoever looks at a job sees that its newest save failed, until one succeeds.
+TEST_F(LifeTest, AFailedSaveIsShown) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  event(node, key("a"), 0, R"({"kind":"checkpoint_failed","step":4,"reason":"No space left on device"})");
+  settle();
+  EXPECT_EQ(job("a")->progress.failed_save, "step 4: No space left on device");
+  event(node, key("a"), 0, R"({"kind":"checkpoint_committed","step":5,"full":true,"seconds":0.1})");
+  settle();
+  EXPECT_EQ(job("a")->progress.failed_save, "");
+  EXPECT_EQ(job("a")->progress.committed_step, 5);
+}
+
 TEST_F(LifeTest, AJobThatNeverSavesRefusesACheckpoint) {
   config_json = R"({"checkpoint":{"enable":false}})";
   add_node("n1");
