@@ -224,7 +224,9 @@ std::vector<Field> fields_of(Validation& c) {
 
 std::vector<Field> fields_of(Debug& c) {
   return {
-      Field("seed", c.seed, "Seed of the initial weights; a random one is drawn and recorded when not set").at_least(0),
+      Field("seed", c.seed,
+            "Seed of the initial weights; when not set, one is drawn once for the job's life and recorded")
+          .at_least(0),
       Field("deterministic", c.deterministic, "Only operations that give the same bits in every run"),
       Field("deterministic_warn_only", c.deterministic_warn_only, "Warn about other operations instead of failing"),
       Field("moe_force_load_balance", c.moe_force_load_balance, "Deal tokens to experts in turn"),

@@ -215,6 +215,12 @@ int processes(const JobConfig& config) { return config.comm.mode == "default" ? 
 int batch_degree(const JobConfig& config) {
   return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;
 }
+std::int64_t seed_of(std::string_view id) {
+  std::uint32_t hash = 2166136261U;  // FNV-1a.
+  for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
+  return hash;
+}
+
 
 std::int64_t accumulation_steps(const JobConfig& config) {
   return config.training.global_batch_size / (config.training.local_batch_size * batch_degree(config));

@@ -2,7 +2,9 @@
 
 // Checks across keys that need no disk, no cluster and no device, and the values that follow from the number of ranks.
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -21,6 +23,9 @@ absl::Status validate(const Loaded& loaded);
 // Fills what follows from the other keys: data_parallel_shard_degree and global_batch_size -1,
 // lr_scheduler.total_steps. Call on a valid configuration.
 void resolve(JobConfig& config);
+
+// A seed for a job that sets none, from text that no two jobs share: the same text gives the same seed, 0 to 2^32 - 1.
+std::int64_t seed_of(std::string_view id);
 
 // Processes that the job's ranks are: one for each rank, or one for all (comm.mode local_tensor, fake_backend).
 int processes(const JobConfig& config);

@@ -133,6 +133,8 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   config::resolve(config);
   config.job.dump_folder = normalise(config.job.dump_folder);
   if (job_id.empty()) job_id = absl::StrCat("job-", new_id().substr(0, 8));
+  // Once, for the job's life: an attempt that starts before the first checkpoint draws the same weights again.
+  if (!config.debug.seed) config.debug.seed = config::seed_of(new_id());
   job::Spec& spec = checked.spec;
   spec.title = config.job.description;
   spec.dump_folder = config.job.dump_folder;

@@ -11,6 +11,7 @@
 #include "controller/cli/output.h"
 #include "controller/cli/pace.h"
 #include "controller/cli/watch.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::cli {
 namespace {
@@ -75,6 +76,13 @@ std::string last_step_text(const Pace& pace) {
   return out;
 }
 
+// Of the initial weights, as the job's configuration has it.
+std::string seed_text(const std::string& config_json) {
+  const auto config = nlohmann::json::parse(config_json, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json::json_pointer seed("/debug/seed");
+  return config.is_object() && config.contains(seed) && !config.at(seed).is_null() ? config.at(seed).dump() : "";
+}
+
 }  // namespace
 
 std::string list_text(const std::vector<v1::Job>& jobs) {
@@ -108,6 +116,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
           job.spec().ranks(), " x ", job.spec().device(),
           job.spec().ranks_per_node() > 0 ? absl::StrCat(", ", job.spec().ranks_per_node(), " per node") : ""));
   row("priority", absl::StrCat(job.spec().priority()));
+  row("seed", seed_text(job.spec().config_json()));
   row("created", time_text(job.create_time()));
   row("started", time_text(job.start_time()));
   row("ended", time_text(job.end_time()));

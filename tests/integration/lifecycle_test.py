@@ -11,7 +11,7 @@ from pathlib import Path
 for folder in ("testing", "numerics"):
     sys.path.insert(0, str(Path(__file__).resolve().parents[1] / folder))
 from cluster import Cluster, wait_until
-from jobs import committed_steps, losses, metric_lines, tiny, wait_step
+from jobs import LOSS, committed_steps, losses, metric_lines, tiny, wait_step
 from rank_runs import small_model
 
 
@@ -141,6 +141,24 @@ class Lifecycle(unittest.TestCase):
         finally:
             self.cluster.titanctl("node", "uncordon", "n1")
         self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
+
+    # A job that sets no seed is restarted before its first checkpoint: the same weights again, bit for bit.
+    def test_a_seed_is_drawn_once_for_the_jobs_life(self):
+        job = self.submit(steps=500, interval=500, ranks=1, extra=["--debug.seed", "None"])
+        wait_step(self.folder / "dump", 3)
+        seed = self.cluster.job(job)["spec"]["config"]["debug"]["seed"]
+        self.assertRegex(self.cluster.titanctl("describe", job).stdout, rf"(?m)^seed +{seed}$")
+        self.cluster.ranks()[0].kill()
+        curves = [{}, {}, {}]
+
+        def second_attempt():
+            for line in metric_lines(self.folder / "dump"):
+                curves[line["attempt"]][line["step"]] = line[LOSS]
+            return len(curves[2]) >= 3
+
+        wait_until("three steps of the second attempt", second_attempt)
+        self.cluster.titanctl("cancel", job, "--now", "--wait")
+        self.assertEqual([curves[1][step] for step in (1, 2, 3)], [curves[2][step] for step in (1, 2, 3)])
 
     def test_user_errors_are_told_and_not_retried_forever(self):
         """The second data file is broken, which only the rank sees."""

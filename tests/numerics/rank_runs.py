@@ -61,7 +61,7 @@ class RankRun:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.config = self.folder / "job.toml"
         self.config.write_text(to_toml({**DATA, "job.dump_folder": self.dump, "resources.ranks": world,
-                                        "resources.threads_per_rank": 1, "metrics.log_freq": 1, **flags}))
+                                        "resources.threads_per_rank": 1, "metrics.log_freq": 1, "debug.seed": 0, **flags}))
         self.start(world)
 
     def start(self, world):

@@ -84,6 +84,8 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   absl::StatusOr<config::JobConfig> config = config::from_json(launch.config);
   if (!config.ok()) return annotate(config.status(), options.config_file);
   job.config = *std::move(config);
+  // A controller draws a seed when it takes a job; jobs from before it did so have the weights of seed 0.
+  if (!job.config.debug.seed) job.config.debug.seed = 0;
   job.job_uid = launch.job_uid;
   job.attempt = launch.attempt;
   job.mode = mode_of(job.config);

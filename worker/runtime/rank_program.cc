@@ -7,6 +7,8 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <optional>
+#include <random>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
@@ -59,7 +61,19 @@ c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::sha
                            .timeout = std::chrono::seconds(job.config.comm.init_timeout_seconds)});
 }
 
-// Connects the store, settles the attempt and starts joining the groups on a thread of its own.
+// A seed that nobody set is drawn by rank 0, and is part of every rank's configuration from then on.
+void settle_seed(RankContext& context) {
+  std::optional<int64_t>& seed = context.config.debug.seed;
+  if (seed) return;
+  if (context.rank == 0) {
+    seed = std::random_device()();
+    if (context.store) context.store->set("seed", std::to_string(*seed));
+  } else {
+    seed = std::stoll(context.store->get_to_str("seed"));
+  }
+}
+
+// Connects the store, settles the attempt and the seed and starts joining the groups on a thread of its own.
 void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, RankContext& context) {
   const c10::intrusive_ptr<c10d::Store> store = connect_store(job, hub);
   context.attempt = job.attempt;
@@ -72,6 +86,7 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
     }
   }
   if (store) context.store = comm::prefixed(store, absl::StrCat("attempt-", context.attempt));
+  settle_seed(context);
 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
   context.joining_mesh =
@@ -158,14 +173,14 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   context.device = hub ? comm::make_local_device(hub)
                        : value(comm::make_device(job.config.resources.device, job.local_rank),
                                rank_protocol::kExitBadConfig, "DEVICE");
-  if (job.config.debug.seed && !hub) context.device->seed(static_cast<uint64_t>(*job.config.debug.seed));
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
   rendezvous(job, hub, context);
+  if (!hub) context.device->seed(static_cast<uint64_t>(*context.config.debug.seed));
   if (context.store && !hub) watch = watch_others(context, connections);
   if (job.rank == 0) {
     save_config(context);
-    check(config::report(job.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
+    check(config::report(context.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
   }
   context.reporter->enter_start_phase(Phase::kBuild);
   trainer = std::make_unique<Trainer>(context);

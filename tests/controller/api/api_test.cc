@@ -37,6 +37,32 @@ TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
   EXPECT_EQ(created.spec().dump_folder(), "/dump/y");
 }
 
+// What the first attempt starts from, every later one does: a seed that the job does not set is drawn once and kept.
+TEST_F(JobServiceTest, ASeedIsDrawnWhenTheJobIsTaken) {
+  const auto seed_of = [this](const std::string& id) {
+    const auto found = get(id);
+    EXPECT_TRUE(found.ok()) << found.status();
+    return nlohmann::json::parse(found->spec().config_json())["debug"]["seed"];
+  };
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  ASSERT_TRUE(create(job("b"), &created).ok());
+  v1::CreateJobRequest request = job("c");
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/c";
+  config.scheduling.job_id = "c";
+  config.debug.seed = 0;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  ASSERT_TRUE(create(request, &created).ok());
+  const nlohmann::json drawn = seed_of("a");
+  EXPECT_TRUE(drawn.is_number_unsigned()) << drawn;
+  EXPECT_NE(drawn, seed_of("b"));
+  EXPECT_EQ(seed_of("c"), 0);
+  stop();
+  start("127.0.0.1:0");
+  EXPECT_EQ(seed_of("a"), drawn);
+}
+
 TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
   config::JobConfig config;
   config.job.dump_folder = "relative";

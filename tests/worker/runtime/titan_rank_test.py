@@ -345,6 +345,23 @@ class TitanRankTest(unittest.TestCase):
         plain = self.finish("plain", 2)
         self.assertEqual(curve[1], plain[1])
 
+    # Ranks that agree on a seed train as with that seed; the next run draws another, but one that goes on keeps the first.
+    def test_a_seed_that_nobody_sets_is_drawn_and_kept(self):
+        unset = ["--debug.seed", "None", "--training.steps", "5", "--lr_scheduler.total_steps", "12"]
+        first = self.finish("unset", 2, unset)
+        (drawn,) = self.saved_seeds("unset")
+        self.assertEqual(first, self.finish("set", 2, [*unset, "--debug.seed", str(drawn)]))
+        self.assertNotEqual(first[1], self.finish("other", 1, [*unset, "--training.steps", "1", "--checkpoint.no_enable"])[1])
+        self.finish("unset", 1, [*unset, "--training.steps", "10"])
+        self.assertEqual({drawn}, self.saved_seeds("unset"))
+
+    def saved_seeds(self, name):
+        seeds = set()
+        for path in glob.glob(os.path.join(self.folder(name), "checkpoint", "step-*", "manifest.json")):
+            with open(path) as file:
+                seeds.add(json.load(file)["train_state"]["seed"])
+        return seeds
+
     def test_non_finite_loss_by_policy(self):
         extra = ["--optimizer.lr", "1e30", "--training.steps", "6", "--checkpoint.no_enable"]
         failing = Ranks(self.folder("fail"), 1, extra)

@@ -19,7 +19,7 @@ namespace event = rank_protocol::event;
 
 ExitCode Trainer::run() {
   if (config_.checkpoint.create_seed_checkpoint) {
-    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
+    draw_weights();
     save_seed();
     return finish(/*stopped=*/false);
   }

@@ -39,6 +39,7 @@ class Trainer {
   void build();
   void open_outputs();
   void load();
+  void draw_weights();
   absl::Status takes_batch(int64_t rows) const;
   void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
@@ -83,6 +84,8 @@ class Trainer {
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Validator> validator_;  // Null when validation is off.
   std::unique_ptr<MetricsLogger> metrics_;
+
+  std::optional<int64_t> seed_;  // Of the initial weights; none where the checkpoint that they came from does not say.
 
   int64_t step_ = 0;           // Finished steps.
   int64_t schedule_step_ = 0;  // The schedule's own count: behind when it was excluded from loading.

@@ -88,7 +88,7 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
 
 }  // namespace
 
-Trainer::Trainer(RankContext& context) : context_(context), config_(context.config) {
+Trainer::Trainer(RankContext& context) : context_(context), config_(context.config), seed_(context.config.debug.seed) {
   build();
   open_outputs();
 }
@@ -188,9 +188,7 @@ void Trainer::load() {
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
   check(load_status, kExitUserError, "CHECKPOINT");
-  if (!loaded.model_loaded) {
-    model_->init_weights(static_cast<uint64_t>(config_.debug.seed.value_or(0)));
-  }
+  if (!loaded.model_loaded) draw_weights();
   restore_state(loaded);
   const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
   if (seq_len != training.seq_len && context_.rank == 0) {
@@ -232,6 +230,11 @@ void Trainer::load() {
                            {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
 }
 
+void Trainer::draw_weights() {
+  model_->init_weights(static_cast<uint64_t>(*seed_));
+  if (context_.rank == 0) log_line(absl::StrCat("Initial weights are drawn with debug.seed = ", *seed_));
+}
+
 absl::Status Trainer::takes_batch(int64_t rows) const {
   if (rows == config_.training.local_batch_size) return absl::OkStatus();  // build() made its plan.
   config::JobConfig job = config_;
@@ -251,6 +254,10 @@ void Trainer::restore_state(const checkpoint::LoadResult& loaded) {
   first_step_ = step_ = schedule_step_ = loaded.step;
   tokens_seen_ = loaded.train_state.value("ntokens_seen", int64_t{0});
   if (loaded.model_only) return;
+  if (loaded.model_loaded) {
+    const auto seed = loaded.train_state.find("seed");
+    seed_ = seed == loaded.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
+  }
   const auto schedule = loaded.train_state.find("lr_scheduler");
   schedule_step_ = schedule == loaded.train_state.end() ? 0 : schedule->value("last_epoch", step_);
 }
@@ -296,12 +303,13 @@ checkpoint::TrainState Trainer::train_state() const {
                   {"seq_len", config_.training.seq_len},
                   {"lr_scheduler", {{"last_epoch", schedule_step_}}},
                   {"dataloader", std::move(dataloader)}};
+  if (seed_) state.shared["seed"] = *seed_;
   return state;
 }
 
 void Trainer::save_seed() {
   checkpoint::TrainState state;
-  state.shared = {{"step", 0}};
+  state.shared = {{"step", 0}, {"seed", *seed_}};
   check(checkpointer_->save(0, slices_, std::move(state), checkpoint::Kind::kModel), kExitStorage, "CHECKPOINT");
 }
 
