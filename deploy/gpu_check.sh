@@ -147,10 +147,11 @@ import json, statistics, sys
 steps = [line for line in map(json.loads, open(sys.argv[1])) if "throughput(tps)" in line]
 steady = steps[len(steps) // 2:]  # The first steps fill caches.
 def median(key): return statistics.median(line[key] for line in steady)
+mfu = f"{median('mfu(%)'):.2f} %" if "mfu(%)" in steady[0] else "unknown (metrics.device_peak_tflops)"
 first, last = steps[0], steps[-1]
 key = "loss_metrics/global_avg_loss"
 print(f"loss {first[key]:.4f} -> {last[key]:.4f} in {len(steps)} steps")
-print(f"tokens/s {median('throughput(tps)'):.0f}   MFU {median('mfu(%)'):.2f} %   TFLOP/s {median('tflops'):.2f}")
+print(f"tokens/s {median('throughput(tps)'):.0f}   MFU {mfu}   TFLOP/s {median('tflops'):.2f}")
 print(f"memory, peak: active {max(line['memory/max_active(GiB)'] for line in steady):.2f} GiB, "
       f"reserved {max(line['memory/max_reserved(GiB)'] for line in steady):.2f} GiB")
 if not last[key] < first[key]:

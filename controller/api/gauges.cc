@@ -40,7 +40,7 @@ void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const
     add_gauge(step, static_cast<double>(view->progress.step), labels);
     add_gauge(loss, view->progress.loss, labels);
     add_gauge(tokens, view->progress.tokens_per_second, labels);
-    add_gauge(mfu, view->progress.mfu_percent / 100, labels);
+    if (view->progress.mfu_percent > 0) add_gauge(mfu, view->progress.mfu_percent / 100, labels);
     if (view->progress.expert_max_over_mean > 0) add_gauge(experts, view->progress.expert_max_over_mean, labels);
     add_gauge(ettr, job::ettr(*view->record, view->attempts, absl::ToUnixNanos(absl::Now())), labels);
   }

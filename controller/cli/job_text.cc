@@ -128,7 +128,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
     row("loss", loss_text(progress));
     row("grad norm", absl::StrFormat("%.4f", progress.grad_norm()));
     row("tokens/s", absl::StrFormat("%.0f", progress.tokens_per_second()));
-    row("mfu", absl::StrFormat("%.2f %%", progress.mfu_percent()));
+    if (progress.mfu_percent() > 0) row("mfu", absl::StrFormat("%.2f %%", progress.mfu_percent()));
   }
   row("checkpoint", progress.committed_step() > 0 ? absl::StrCat("step ", progress.committed_step()) : "none yet");
   if (!progress.failed_save().empty()) row("failed save", progress.failed_save());

@@ -109,7 +109,7 @@ struct Progress {
   double loss = 0;
   double grad_norm = 0;
   double tokens_per_second = 0;
-  double mfu_percent = 0;
+  double mfu_percent = 0;           // 0: the device's peak is not known.
   double expert_max_over_mean = 0;  // Tokens of the most popular expert over the mean; 0: the model has no experts.
   int64_t committed_step = 0;
   std::string failed_save;  // "step 12: No space left on device": the newest save, when it failed; else empty.

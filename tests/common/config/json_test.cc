@@ -100,7 +100,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
     "profiling": {"enable_profiling": false, "save_traces_folder": "profile_traces", "profile_freq": 10, "profiler_active": 1,
                   "profiler_warmup": 3, "enable_memory_snapshot": false, "save_memory_snapshot_folder": "memory_snapshot"},
     "metrics": {"log_freq": 10, "enable_tensorboard": false, "disable_color_printing": false, "save_tb_folder": "tb",
-                "save_for_all_ranks": false, "enable_wandb": false},
+                "save_for_all_ranks": false, "enable_wandb": false, "device_peak_tflops": null},
     "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
               "print_after_conversion": false},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,

@@ -58,11 +58,12 @@ std::string with_commas(double value, int decimals) {
 
 std::string train_line(const ConsoleFigures& figures, bool color) {
   const Colors& c = color ? kColored : kPlain;
-  return absl::StrCat(
-      c.red, "step: ", step_text(figures.step), "  ", c.green, "loss: ", fixed("%8.5f", figures.loss), "  ", c.orange,
-      "grad_norm: ", fixed("%7.4f", figures.grad_norm), "  ", c.turquoise, memory_text(figures.memory), c.blue,
-      "tps: ", with_commas(std::nearbyint(figures.tokens_per_second), 0), "  ", c.cyan,
-      "tflops: ", with_commas(figures.tflops, 2), "  ", c.magenta, "mfu: ", fixed("%.2f", figures.mfu), "%", c.reset);
+  return absl::StrCat(c.red, "step: ", step_text(figures.step), "  ", c.green, "loss: ", fixed("%8.5f", figures.loss),
+                      "  ", c.orange, "grad_norm: ", fixed("%7.4f", figures.grad_norm), "  ", c.turquoise,
+                      memory_text(figures.memory), c.blue,
+                      "tps: ", with_commas(std::nearbyint(figures.tokens_per_second), 0), "  ", c.cyan,
+                      "tflops: ", with_commas(figures.tflops, 2), "  ", c.magenta,
+                      "mfu: ", figures.mfu ? fixed("%.2f", *figures.mfu) + "%" : "-", c.reset);
 }
 
 std::string validation_line(const ConsoleFigures& figures, bool color) {

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -8,7 +9,8 @@
 
 namespace titan::runtime {
 
-// torchtitan 0.2.2's lines, character by character: dashboards and scripts that grep them keep working.
+// torchtitan 0.2.2's lines, character by character (but for an unknown mfu, "-"): dashboards and scripts that grep them
+// keep working.
 struct ConsoleFigures {
   int64_t step = 0;
   double loss = 0;
@@ -16,7 +18,7 @@ struct ConsoleFigures {
   MemoryStats memory;
   double tokens_per_second = 0;
   double tflops = 0;
-  double mfu = 0;
+  std::optional<double> mfu;  // None: the device's peak is not known.
 };
 std::string train_line(const ConsoleFigures& figures, bool color);
 std::string validation_line(const ConsoleFigures& figures, bool color);

@@ -56,7 +56,7 @@ class CpuMemoryMonitor : public MemoryMonitor {
 
 std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor() { return std::make_unique<CpuMemoryMonitor>(); }
 
-double peak_flops(const std::string& device_name) {
+std::optional<double> peak_flops(const std::string& device_name) {
   const auto has = [&](const char* part) { return device_name.find(part) != std::string::npos; };
   if (has("A100")) return 312e12;
   if (has("H100")) return has("NVL") ? 835e12 : has("PCIe") ? 756e12 : 989e12;
@@ -67,7 +67,7 @@ double peak_flops(const std::string& device_name) {
   if (has("MI300X") || has("MI325X")) return 1300e12;
   if (has("MI250X")) return 191.5e12;
   if (has("l40s") || has("L40S")) return 362e12;
-  return 312e12;
+  return std::nullopt;
 }
 
 }  // namespace titan::runtime

@@ -17,6 +17,12 @@ bool is_count(const std::string& name) {
          name == "moe/idle_experts";
 }
 
+// What the job says of its device goes before what is known of it.
+std::optional<double> peak_of(const config::Metrics& config, const std::string& device_name) {
+  if (config.device_peak_tflops) return *config.device_peak_tflops * 1e12;
+  return peak_flops(device_name);
+}
+
 // {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
 // before the next line, so that every line is whole.
 class JsonLines {
@@ -108,7 +114,7 @@ class Logger : public MetricsLogger {
         files_(setup_.files != nullptr ? *setup_.files : storage::posix_files()),
         clock_(setup_.clock != nullptr ? *setup_.clock : system_clock()),
         memory_(setup_.memory != nullptr ? std::move(setup_.memory) : make_cpu_memory_monitor()),
-        peak_flops_(peak_flops(memory_->device_name())),
+        peak_flops_(peak_of(setup_.config, memory_->device_name())),
         window_start_(clock_.monotonic()) {
     if (setup_.rank == setup_.metrics_rank) lines_ = std::make_unique<JsonLines>(files_, setup_);
     if (setup_.config.enable_tensorboard && (setup_.config.save_for_all_ranks || setup_.rank == setup_.metrics_rank)) {
@@ -143,7 +149,6 @@ class Logger : public MetricsLogger {
         {"grad_norm", metrics.grad_norm},
         {"throughput(tps)", tps},
         {"tflops", flops / 1e12},
-        {"mfu(%)", 100 * flops / peak_flops_},
         {"time_metrics/end_to_end(s)", seconds / setup_.config.log_freq},
         {"time_metrics/data_loading(s)", batches_ > 0 ? loading / static_cast<double>(batches_) : 0},
         {"time_metrics/data_loading(%)", 100 * loading / seconds},
@@ -156,12 +161,14 @@ class Logger : public MetricsLogger {
         {"n_tokens_seen", static_cast<double>(metrics.n_tokens_seen)},
         {"lr", metrics.lr},
     };
+    std::optional<double> mfu;
+    if (peak_flops_) mfu = 100 * flops / *peak_flops_;
+    if (mfu) named.emplace_back("mfu(%)", *mfu);
     named.insert(named.end(), metrics.extra.begin(), metrics.extra.end());
     last_lists_ = metrics.lists;
     TITAN_RETURN_IF_ERROR(write(step, named, named));
-    print(train_line(
-        {step, metrics.global_avg_loss, metrics.grad_norm, memory, tps, flops / 1e12, 100 * flops / peak_flops_},
-        !setup_.config.disable_color_printing));
+    print(train_line({step, metrics.global_avg_loss, metrics.grad_norm, memory, tps, flops / 1e12, mfu},
+                     !setup_.config.disable_color_printing));
     data_loading_ = absl::ZeroDuration();
     batches_ = 0;
     start_window();
@@ -233,7 +240,7 @@ class Logger : public MetricsLogger {
   storage::Files& files_;
   const Clock& clock_;
   std::unique_ptr<MemoryMonitor> memory_;
-  double peak_flops_;
+  std::optional<double> peak_flops_;
   std::unique_ptr<JsonLines> lines_;
   std::unique_ptr<TensorBoard> board_;
   int64_t tokens_ = 0;

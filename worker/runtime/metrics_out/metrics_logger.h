@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,9 +40,9 @@ class MemoryMonitor {
 };
 std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor();
 
-// Peak bf16 FLOP/s by device name as torchtitan lists them; unknown (and every CPU): A100's 312e12, so that mfu is
-// comparable with torchtitan's figure and meaningless as utilisation.
-double peak_flops(const std::string& device_name);
+// Peak bf16 FLOP/s by device name as torchtitan lists them. None for any other device and every CPU, where torchtitan
+// takes an A100's: a share of another device's peak says nothing.
+std::optional<double> peak_flops(const std::string& device_name);
 
 // What the trainer knows after a step; the rest is measured here.
 struct StepMetrics {
@@ -83,9 +84,9 @@ class MetricsLogger {
   virtual void add_batch(int64_t tokens, absl::Duration data_loading) = 0;
   virtual void add_validation_tokens(int64_t tokens) = 0;
 
-  // Computes throughput, mfu, times and memory since the last call, writes all outputs, starts anew. Returns what was
-  // written (for the step event). A full disk costs the line, not the job: warnings() tells. Errors: FailedPrecondition
-  // "fenced: ..." when a newer attempt owns the dump folder.
+  // Computes throughput, mfu (where the device's peak is known), times and memory since the last call, writes all
+  // outputs, starts anew. Returns what was written (for the step event). A full disk costs the line, not the job:
+  // warnings() tells. Errors: FailedPrecondition "fenced: ..." when a newer attempt owns the dump folder.
   virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
   virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;
 

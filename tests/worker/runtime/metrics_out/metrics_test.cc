@@ -22,9 +22,13 @@ using ::testing::MatchesRegex;
 
 class FixedMemory : public MemoryMonitor {
  public:
+  explicit FixedMemory(std::string name = "NVIDIA H100 80GB HBM3") : name_(std::move(name)) {}
   MemoryStats peak() override { return {1.5, 12.25, 2.125, 17.5, 0, 0}; }
   void reset_peak() override {}
-  std::string device_name() const override { return "NVIDIA H100 80GB HBM3"; }
+  std::string device_name() const override { return name_; }
+
+ private:
+  std::string name_;
 };
 
 class MetricsTest : public ::testing::Test {
@@ -73,7 +77,7 @@ TEST(ConsoleLineTest, IsTorchtitans) {
   EXPECT_EQ(train_line({.step = 100, .loss = 3, .tokens_per_second = 12}, true),
             "\033[31mstep: 100  \033[32mloss:  3.00000  \033[38;2;180;60;0mgrad_norm:  0.0000  "
             "\033[38;2;54;234;195mmemory: -1.00GiB(-1.00%)  "
-            "\033[34mtps: 12  \033[36mtflops: 0.00  \033[35mmfu: 0.00%\033[39m");
+            "\033[34mtps: 12  \033[36mtflops: 0.00  \033[35mmfu: -\033[39m");
   EXPECT_EQ(validation_line({.step = 10, .loss = 3.14159, .memory = {0, 0, 12.5, 50}, .tokens_per_second = 999}, false),
             "validate step: 10  loss:  3.1416  memory: 12.50GiB(50.00%)  tps: 999");
   EXPECT_THAT(train_line({.loss = std::nan("")}, false), HasSubstr("loss:      nan"));
@@ -91,7 +95,9 @@ TEST(PeakFlopsTest, FollowsTorchtitansTable) {
   EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3"), 989e12);
   EXPECT_EQ(peak_flops("NVIDIA H100 NVL"), 835e12);
   EXPECT_EQ(peak_flops("NVIDIA H200"), 989e12);
-  EXPECT_EQ(peak_flops("AMD EPYC"), 312e12) << "unknown devices count as an A100 there too";
+  // torchtitan would take an A100's peak, and call an invented share of it utilisation.
+  EXPECT_EQ(peak_flops("AMD EPYC"), std::nullopt);
+  EXPECT_EQ(peak_flops("NVIDIA GeForce RTX 4090"), std::nullopt);
 }
 
 TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
@@ -146,6 +152,24 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(lines()[1]["validation_metrics/loss"], 6.5);
   EXPECT_EQ(lines()[1]["validation_metrics/throughput(tps)"], 250);
   EXPECT_EQ(lines()[1]["lr"], 8e-4);
+}
+
+// A share of a peak that nobody knows is not written anywhere; a peak that the job states is used.
+TEST_F(MetricsTest, NoShareOfAnUnknownPeak) {
+  for (const std::optional<double> stated : {std::optional<double>(), std::optional<double>(50)}) {
+    auto setup = this->setup();
+    setup.memory = std::make_unique<FixedMemory>("a device of tomorrow");
+    setup.config.device_peak_tflops = stated;
+    auto logger = MetricsLogger::create(std::move(setup));
+    ASSERT_TRUE(logger.ok());
+    (*logger)->add_batch(1000, absl::ZeroDuration());
+    clock_.advance(absl::Seconds(1));
+    ASSERT_TRUE((*logger)->log(5, {}).ok());
+  }
+  EXPECT_FALSE(lines()[0].contains("mfu(%)"));
+  EXPECT_THAT(console_[0], ::testing::EndsWith("mfu: -"));
+  EXPECT_DOUBLE_EQ(lines()[1]["mfu(%)"], 2);
+  EXPECT_THAT(console_[1], ::testing::EndsWith("mfu: 2.00%"));
 }
 
 TEST_F(MetricsTest, OtherRanksPrintAndWriteNoFile) {
