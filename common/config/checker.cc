@@ -48,11 +48,6 @@ void check_checkpoint(Checker& check) {
                "needs checkpoint.last_save_model_only: safetensors hold only the model",
                "set checkpoint.last_save_model_only = true");
   }
-  if (c.export_dtype != "float32" && !c.last_save_model_only) {
-    check.fail("checkpoint.export_dtype", c.export_dtype,
-               "applies to a model-only last checkpoint, but checkpoint.last_save_model_only is false",
-               "set checkpoint.last_save_model_only = true or leave export_dtype out");
-  }
   if (c.create_seed_checkpoint && c.load_only) {
     check.fail("checkpoint.create_seed_checkpoint", true, "saves, but checkpoint.load_only forbids saving",
                "set only one of them");

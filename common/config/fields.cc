@@ -10,8 +10,9 @@ constexpr double kMost = 1 << 30;
 
 std::vector<Field> fields_of(Job& c) {
   return {
-      Field("config_file", c.config_file, "The file that this configuration was read from; set by the loader")
-          .is_path(),
+      Field("config_file", c.config_file, "The file that this configuration was read from")
+          .is_path()
+          .without_effect("it is the file that titanctl or titan-rank is given"),
       Field("dump_folder", c.dump_folder,
             "Folder for checkpoints, metrics and logs of the job; all its nodes must see it")
           .is_path(),
@@ -48,12 +49,12 @@ std::vector<Field> fields_of(Metrics& c) {
       Field("save_for_all_ranks", c.save_for_all_ranks,
             "Every rank writes metrics, not only the one that has the loss"),
       Field("enable_wandb", c.enable_wandb, "Send metrics to Weights & Biases"),
-  };
       Field("device_peak_tflops", c.device_peak_tflops,
             "Peak of one device, which MFU is a share of; when not set that of a GPU that Titan knows, and no MFU "
             "elsewhere")
           .in("TFLOP/s")
           .above_zero(),
+  };
 }
 
 std::vector<Field> fields_of(Model& c) {

@@ -61,8 +61,8 @@ absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
   if (!problems.empty()) return to_status(problems);
   Loaded loaded = applier.take();
-  const std::vector<std::string> details = detail_warnings(loaded.config, loaded.origins);
-  loaded.warnings.insert(loaded.warnings.end(), details.begin(), details.end());
+  const std::vector<std::string> support = support_warnings(loaded.config, loaded.origins);
+  loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
   const std::vector<std::string> pipeline = pipeline_warnings(loaded.config);
   loaded.warnings.insert(loaded.warnings.end(), pipeline.begin(), pipeline.end());
   return loaded;

@@ -18,23 +18,31 @@ const nlohmann::json& at(const nlohmann::json& root, std::string_view key) {
   return root.at(nlohmann::json::json_pointer(pointer));
 }
 
-// Whether "section.key = value" holds.
-bool holds(std::string_view condition, const nlohmann::json& values) {
-  const std::size_t equals = condition.find(" = ");
-  return text_of(at(values, condition.substr(0, equals))) == condition.substr(equals + 3);
-}
-
-bool is_refused(const Unsupported& row, const nlohmann::json& values, const nlohmann::json& standard) {
-  const nlohmann::json& value = at(values, row.key);
-  if (!row.where.empty() && !holds(row.where, values)) return false;
-  const std::string text = text_of(value);
-  if (!row.only.empty()) return std::find(row.only.begin(), row.only.end(), text) != row.only.end();
-  return value != standard && std::find(row.fine.begin(), row.fine.end(), text) == row.fine.end();
-}
-
 const nlohmann::json& default_values() {
   static const auto& values = *new nlohmann::json(to_json(JobConfig()));
   return values;
+}
+
+// Why a key that shapes a feature does nothing; empty when it does something. With the switch on, the switch itself is
+// refused, or the feature exists.
+std::string idle_detail(const std::string& key, const nlohmann::json& values, const nlohmann::json& defaults) {
+  for (const Detail& detail : details()) {
+    const bool matches = detail.key == key || (detail.key.back() == '.' && key.rfind(detail.key, 0) == 0);
+    if (!matches || key == detail.switch_key) continue;
+    const nlohmann::json& value = at(values, detail.switch_key);
+    const bool off = detail.off.empty() ? value == at(defaults, detail.switch_key) : text_of(value) == detail.off;
+    if (off) return absl::StrCat(key, " has no effect while ", std::string(detail.switch_key), " is ", text_of(value));
+  }
+  return "";
+}
+
+std::string harmless_absence(const std::string& key, const nlohmann::json& values) {
+  for (const Harmless& row : harmless()) {
+    const std::string value = text_of(at(values, key));
+    if (row.key == key && (row.only.empty() || row.only == value))
+      return absl::StrCat(key, " = ", value, " has no effect: ", std::string(row.instead));
+  }
+  return "";
 }
 
 Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view key) {
@@ -51,17 +59,22 @@ const std::vector<Unsupported>& unsupported() {
       {"profiling.enable_memory_snapshot", "memory snapshots"},
       {"metrics.enable_wandb", "Weights & Biases"},
       {"model.converters", "quantized training"},
-      {"model.print_after_conversion", "model conversions"},
-      {"parallelism.context_parallel_load_balancer", "balancing by the work of each document's mask", {"ptrr"}},
-      {"parallelism.expert_parallel_comm_backend", "DeepEP's kernels", {"deepep"}},
       {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
-      {"compile.enable", "compiled kernels"},
-      {"comm.trace_buf_size", "the flight recorder of collectives", {}, {"0"}},
-      {"comm.save_traces_folder", "the flight recorder of collectives"},
-      {"comm.save_traces_file_prefix", "the flight recorder of collectives"},
-      {"memory_estimation.enable", "memory estimation"},
+      {"memory_estimation.enable", "memory estimation (a dry run, --comm.mode fake_backend, tells a rank's bytes)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
       {"experimental.custom_args_module", "Python extensions"},
+  };
+  return table;
+}
+
+const std::vector<Harmless>& harmless() {
+  static const auto& table = *new std::vector<Harmless>{
+      {"compile.enable", "there is no compiler yet, operations run one by one"},
+      {"parallelism.context_parallel_load_balancer",
+       "balancing by each document's mask does not exist yet, headtail deals the sequence", "ptrr"},
+      {"parallelism.expert_parallel_comm_backend",
+       "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
+      {"comm.trace_buf_size", "there is no flight recorder of collectives yet"},
   };
   return table;
 }
@@ -91,7 +104,11 @@ const std::vector<Detail>& details() {
        "activation_checkpoint.selective_ac_option"},
       {"activation_checkpoint.memory_budget", "activation_checkpoint.mode"},
       {"activation_checkpoint.visualize_memory_budget_pareto", "activation_checkpoint.mode"},
+      {"model.print_after_conversion", "model.converters"},
+      {"checkpoint.export_dtype", "checkpoint.last_save_model_only", "false"},
       {"compile.components", "compile.enable"},
+      {"comm.save_traces_folder", "comm.trace_buf_size"},
+      {"comm.save_traces_file_prefix", "comm.trace_buf_size"},
       {"quantize.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
@@ -108,28 +125,24 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
   for (const Unsupported& row : unsupported()) {
     const nlohmann::json& value = at(values, row.key);
     const nlohmann::json& standard = at(defaults, row.key);
-    if (!is_refused(row, values, standard)) continue;
+    if (value == standard) continue;
     problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
                         absl::StrCat(std::string(row.feature), ": not supported yet"),
-                        absl::StrCat("leave it at ", standard.dump(), ", the default")});
+                        absl::StrCat("set ", std::string(row.key), " = ", standard.dump())});
   }
   return problems;
 }
 
-std::vector<std::string> detail_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins) {
+std::vector<std::string> support_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins) {
   const nlohmann::json values = to_json(config);
   const nlohmann::json& defaults = default_values();
   std::vector<std::string> warnings;
   for (const auto& [key, origin] : origins) {
-    for (const Detail& detail : details()) {
-      const bool matches = detail.key == key || (detail.key.back() == '.' && key.rfind(detail.key, 0) == 0);
-      if (!matches || key == detail.switch_key || at(values, key) == at(defaults, key)) continue;
-      // With the switch on, the switch itself is refused or the feature exists.
-      if (at(values, detail.switch_key) != at(defaults, detail.switch_key)) continue;
-      warnings.push_back(absl::StrCat(origin.file, origin.line > 0 ? absl::StrCat(":", origin.line) : "", ": ", key,
-                                      " has no effect while ", std::string(detail.switch_key), " is ",
-                                      text_of(at(values, detail.switch_key))));
-    }
+    if (at(values, key) == at(defaults, key)) continue;
+    std::string why = idle_detail(key, values, defaults);
+    if (why.empty()) why = harmless_absence(key, values);
+    if (why.empty()) continue;
+    warnings.push_back(absl::StrCat(origin.file, origin.line > 0 ? absl::StrCat(":", origin.line) : "", ": ", why));
   }
   return warnings;
 }

@@ -9,27 +9,34 @@
 
 namespace titan::config {
 
-// One key whose feature does not exist yet: it is refused unless it has its default value. Building the feature deletes
-// the row.
+// One key whose feature does not exist yet and would change numbers or write files: it is refused unless it has its
+// default value. Building the feature deletes the row.
 struct Unsupported {
   std::string_view key;
   std::string_view feature;
-  std::vector<std::string_view> only = {};  // Not empty: just these values are refused (as JSON text without quotes).
-  std::vector<std::string_view> fine = {};  // Values beside the default that already hold today.
-  std::string_view where = {};              // Not empty: only where another key has a value, "section.key = value".
 };
 const std::vector<Unsupported>& unsupported();
+
+// One key whose feature does not exist yet and would only make training quicker or easier to watch: anything but the
+// default is accepted with a warning. Building the feature deletes the row.
+struct Harmless {
+  std::string_view key;
+  std::string_view instead;    // What happens instead.
+  std::string_view only = {};  // Not empty: just for this value (as JSON text without quotes).
+};
+const std::vector<Harmless>& harmless();
 
 // Keys that only shape a feature which another key turns on. Set while that is off they change nothing, in torchtitan
 // too; its own recipes do that, so it is a warning.
 struct Detail {
   std::string_view key;  // A whole section when it ends with a dot.
   std::string_view switch_key;
+  std::string_view off = {};  // The switch's value (as above) that makes the key idle; empty: its default.
 };
 const std::vector<Detail>& details();
 
-// The problems and warnings that these two tables give for a configuration.
+// The problems and warnings that these tables give for a configuration.
 std::vector<Problem> check_support(const JobConfig& config, const std::map<std::string, Origin>& origins);
-std::vector<std::string> detail_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins);
+std::vector<std::string> support_warnings(const JobConfig& config, const std::map<std::string, Origin>& origins);
 
 }  // namespace titan::config

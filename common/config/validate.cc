@@ -150,6 +150,11 @@ void check_data(Checker& check) {
   needs_path("training", config.training.dataset, config.training.dataset_path);
   if (!config.validation.enable) return;
   needs_path("validation", config.validation.dataset, config.validation.dataset_path);
+  if (config.validation.dataloader.order == "per_rank" && config.validation.steps < 0) {
+    check.fail("validation.dataloader.order", "per_rank",
+               "gives ranks unequal numbers of batches, but validation.steps = -1 validates on all data",
+               "set validation.steps, or validation.dataloader.order = \"global\"");
+  }
 }
 
 // A resource id of the API: lower-case letters, digits and inner hyphens.
@@ -210,17 +215,17 @@ void resolve(JobConfig& config) {
     training.global_batch_size = training.local_batch_size * mesh->size(mesh::Axis::kBatch);
 }
 
-int processes(const JobConfig& config) { return config.comm.mode == "default" ? config.resources.ranks : 1; }
-
-int batch_degree(const JobConfig& config) {
-  return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;
-}
 std::int64_t seed_of(std::string_view id) {
   std::uint32_t hash = 2166136261U;  // FNV-1a.
   for (const char c : id) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return hash;
 }
 
+int processes(const JobConfig& config) { return config.comm.mode == "default" ? config.resources.ranks : 1; }
+
+int batch_degree(const JobConfig& config) {
+  return config.parallelism.data_parallel_replicate_degree * config.parallelism.data_parallel_shard_degree;
+}
 
 std::int64_t accumulation_steps(const JobConfig& config) {
   return config.training.global_batch_size / (config.training.local_batch_size * batch_degree(config));

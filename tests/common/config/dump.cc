@@ -17,7 +17,10 @@ void print_keys() {
       const std::string key = std::string(section.name) + "." + std::string(field.key);
       std::string state = field.no_effect.empty() ? "used" : "without effect";
       for (const auto& row : titan::config::unsupported()) {
-        if (row.key == key && row.only.empty()) state = "unsupported";
+        if (row.key == key) state = "unsupported";
+      }
+      for (const auto& row : titan::config::harmless()) {
+        if (row.key == key) state = "without effect";
       }
       for (const auto& row : titan::config::details()) {
         if (row.key == key || (row.key.back() == '.' && key.rfind(row.key, 0) == 0)) state = "detail";

@@ -235,7 +235,7 @@ filter_fqns = "output,wq"
   EXPECT_FALSE(c.checkpoint.last_save_model_only);
   EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer", "lr_scheduler"));
   EXPECT_THAT(c.quantize.linear.float8.filter_fqns, ElementsAre("output", "wq"));
-  EXPECT_THAT(loaded.warnings, SizeIs(18));  // One per older spelling.
+  EXPECT_THAT(loaded.warnings, SizeIs(19));  // One per older spelling, and compile.
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
@@ -334,6 +334,46 @@ backend = "aot_eager"
   ASSERT_THAT(loaded.warnings, SizeIs(9));
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.gc_freq has no effect: there is no Python garbage collector");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
+}
+
+// A feature that does not exist yet and would change neither numbers nor files is named in one warning, not refused.
+TEST(LoadTest, WhatOnlyMakesTrainingSlowerIsOneWarning) {
+  const Loaded loaded = toml(R"(
+[parallelism]
+data_parallel_shard_degree = 2
+context_parallel_degree = 2
+context_parallel_load_balancer = "ptrr"
+expert_parallel_degree = 4
+expert_parallel_comm_backend = "deepep"
+[model]
+name = "deepseek_v3"
+[resources]
+ranks = 4
+[compile]
+enable = true
+components = ["loss"]
+[comm]
+trace_buf_size = 20000
+save_traces_folder = "traces"
+)");
+  EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
+  EXPECT_THAT(
+      loaded.warnings,
+      ElementsAre("a.toml:16: comm.trace_buf_size = 20000 has no effect: there is no flight recorder of "
+                  "collectives yet",
+                  HasSubstr("a.toml:13: compile.enable = true has no effect: there is no compiler yet"),
+                  HasSubstr("a.toml:5: parallelism.context_parallel_load_balancer = ptrr has no effect: balancing"),
+                  HasSubstr("a.toml:7: parallelism.expert_parallel_comm_backend = deepep has no effect")));
+  EXPECT_THAT(toml("[comm]\ntrace_buf_size = 0\n[compile]\nenable = false\n").warnings, IsEmpty());
+}
+
+// torchtitan ignores the type too; its recipes of Qwen state one beside a full last checkpoint.
+TEST(LoadTest, ExportTypeOfAFullCheckpointIsAWarning) {
+  const Loaded loaded = toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\nlast_save_model_only = false\n");
+  EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
+  EXPECT_THAT(loaded.warnings, ElementsAre("a.toml:3: checkpoint.export_dtype has no effect while "
+                                           "checkpoint.last_save_model_only is false"));
+  EXPECT_THAT(toml("[checkpoint]\nenable = true\nexport_dtype = \"float16\"\n").warnings, IsEmpty());
 }
 
 TEST(LoadTest, AllProblemsOfAFileComeTogetherInItsOrder) {

@@ -24,9 +24,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
   absl::StatusOr<std::vector<std::string>> files = data::dataset_files(dataset, dataset_path.value_or(""));
   if (!files.ok()) return annotate(files.status(), absl::StrCat(section, ".dataset"));
   options.files = *std::move(files);
-  // Of a finite pass all ranks have to see the same number of batches, which chunks of documents do not give.
-  const bool per_rank = settings.order == "per_rank" && options.loop;
-  options.order = per_rank ? data::Order::kPerRank : data::Order::kGlobal;
+  options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data::Loader> loader, data::open_loader(options));

@@ -35,7 +35,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
   options.loss_parallel = !parallelism.disable_loss_parallel;
   options.async_tensor_parallel = parallelism.enable_async_tensor_parallel;
   options.rotate_method = parallelism.context_parallel_rotate_method;
-  options.balance_context = parallelism.context_parallel_load_balancer == "headtail";
+  options.balance_context = parallelism.context_parallel_load_balancer.has_value();
   options.force_load_balance = config.debug.moe_force_load_balance;
   if (model.parallelize) {
     TITAN_RETURN_IF_ERROR(model.parallelize(model, options));
@@ -100,7 +100,7 @@ MicrobatchOptions microbatch_options(const config::JobConfig& config, const mode
   if (parallelism.pipeline_parallel_degree > 1) options.rows = parallelism.pipeline_parallel_microbatch_size;
   if (parallelism.context_parallel_degree > 1) {
     options.context = {.group = &mesh.group(Axis::kContext),
-                       .balance = parallelism.context_parallel_load_balancer == "headtail",
+                       .balance = parallelism.context_parallel_load_balancer.has_value(),
                        .rotate = parallelism.context_parallel_rotate_method};
   }
   if (spec.mask == models::Mask::kBlockCausal) options.document_end = spec.eos_id;

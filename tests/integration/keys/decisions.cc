@@ -1,0 +1,93 @@
+// Says what follows from configurations without any rank: each line of standard input is a JSON array of command-line
+// words, each line of standard output a JSON object: {"refused": text}, or the warnings, what a controller would keep
+// and decide, and how the ranks are laid out.
+#include <filesystem>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "common/config/chosen_model.h"
+#include "common/config/json.h"
+#include "common/config/load.h"
+#include "common/config/mesh.h"
+#include "common/config/pipeline.h"
+#include "common/config/validate.h"
+#include "common/models/registry.h"
+#include "controller/api/convert.h"
+#include "controller/job/restart.h"
+#include "controller/scheduler/scheduler.h"
+#include "nlohmann/json.hpp"
+
+namespace {
+
+using nlohmann::json;
+using namespace titan;
+
+// The job beside one of priority 0 that has waited longer, on two nodes of four devices.
+json placement(const job::Spec& spec) {
+  const scheduler::JobView older{.uid = "older", .device = "cpu", .ranks = 8, .order = 1};
+  const scheduler::JobView mine{.uid = "mine",
+                                .device = spec.device,
+                                .ranks = spec.ranks,
+                                .ranks_per_node = spec.ranks_per_node,
+                                .priority = spec.priority,
+                                .order = 2};
+  const auto node = [](const char* name) {
+    return scheduler::NodeView{.name = name, .device = "cpu", .devices = 4, .free = 4};
+  };
+  json decided = json::array();
+  for (const scheduler::Decision& decision : scheduler::plan({older, mine}, {node("a"), node("b")})) {
+    decided.push_back({decision.uid, decision.reason, decision.placements.size()});
+  }
+  return decided;
+}
+
+// What follows a lost node, again and again without a step.
+json restarts(const job::Spec& spec) {
+  json delays = json::array();
+  job::RestartHistory history;
+  for (int i = 0; i < 12; ++i) {
+    const job::Verdict verdict = job::decide(spec.restart, history, {.cause = job::Cause::kNodeLost}, 0, 0);
+    if (!verdict.restart) break;
+    delays.push_back(verdict.delay_seconds);
+  }
+  return delays;
+}
+
+json schedule(const config::JobConfig& config) {
+  const auto spec = models::find(config.model.name, config.model.flavor);
+  if (!spec.ok() || config.parallelism.pipeline_parallel_degree == 1) return nullptr;
+  const auto plan = config::pipeline_plan(config, spec->n_layers);
+  if (!plan.ok()) return std::string(plan.status().message());
+  return {
+      {"name", plan->schedule.name}, {"stages", plan->schedule.stages}, {"microbatches", plan->schedule.microbatches}};
+}
+
+json decide(const std::vector<std::string>& words) {
+  auto loaded = config::load_overrides(words);
+  if (!loaded.ok()) return {{"refused", std::string(loaded.status().message())}};
+  if (const absl::Status bad = config::validate(*loaded); !bad.ok()) return {{"refused", std::string(bad.message())}};
+  config::resolve(loaded->config);
+  std::string& dump_folder = loaded->config.job.dump_folder;
+  dump_folder = std::filesystem::absolute(dump_folder).lexically_normal();  // As titanctl does.
+  v1::JobSpec sent;
+  sent.set_config_json(config::to_json(loaded->config).dump());
+  const auto checked = api::check_spec(sent, [] { return "0123456789"; });
+  if (!checked.ok()) return {{"refused", std::string(checked.status().message())}};
+  return {{"warnings", loaded->warnings},
+          {"record", checked->spec},
+          {"kept", json::parse(checked->stored.config_json())},
+          {"placement", placement(checked->spec)},
+          {"restarts", restarts(checked->spec)},
+          {"schedule", schedule(loaded->config)}};
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    std::cout << decide(json::parse(line).get<std::vector<std::string>>())
+                     .dump(-1, ' ', false, json::error_handler_t::replace)
+              << std::endl;
+  }
+}
