@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -171,6 +172,26 @@ TEST_F(LoaderTest, StateIgnoresWhatIsPrefetched) {
     ASSERT_EQ(a->state(), b->state());
     ASSERT_EQ(read(*a, 1), read(*b, 1));
   }
+}
+
+// prefetch is the one key that changes no batch: batches are made ahead by a thread, or without one when they are asked
+// for.
+TEST_F(LoaderTest, PrefetchHasAThreadAndNoneHasNot) {
+  const auto threads = [] {
+    const std::filesystem::directory_iterator tasks("/proc/self/task");
+    return std::distance(begin(tasks), end(tasks));
+  };
+  LoaderOptions options = this->options();
+  options.prefetch = 0;
+  auto lazy = open(options);
+  read(*lazy, 1);
+  const auto before = threads();
+  read(*lazy, 1);
+  EXPECT_EQ(threads(), before);
+  options.prefetch = 1;
+  auto eager = open(options);
+  read(*eager, 1);
+  EXPECT_EQ(threads(), before + 1);
 }
 
 TEST_F(LoaderTest, PerRankStateBelongsToItsRank) {

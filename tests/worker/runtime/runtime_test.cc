@@ -13,6 +13,7 @@
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/options.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/reporter.h"
 #include "worker/runtime/step/step_report.h"
 
@@ -30,6 +31,16 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   const absl::Status uneven = plan_batch(9, 8, 2).status();
   EXPECT_EQ(uneven.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
+}
+
+// parallelism.pipeline_parallel_expert_parallel_overlap changes when work is done, and nothing that is left behind.
+TEST(ParallelSetupTest, PairsOverlapOnlyWithTheirKey) {
+  config::JobConfig config;
+  config.parallelism.pipeline_parallel_degree = 2;
+  config.parallelism.expert_parallel_degree = 2;
+  EXPECT_TRUE(overlaps_pairs(config));
+  config.parallelism.pipeline_parallel_expert_parallel_overlap = false;
+  EXPECT_FALSE(overlaps_pairs(config));
 }
 
 // Rows of whole microbatches, and at least `least` of them.

@@ -1,0 +1,298 @@
+"""Every configuration key, a value of each kind for it, and what that value is seen to change. keys_test.py holds all of it against
+the programs; docs/keys.md is made from it.
+
+A row is (key, value, what shows it[, situation][, text]): what shows it is one of SHOWN, and the text must be part of what is said.
+"""
+
+# What a run leaves behind, as docs/keys.md calls it.
+SHOWN = {
+    "refused": "refused",
+    "warned": "warning",
+    "loss": "loss of each step",
+    "lr": "learning rate of each step",
+    "tokens": "tokens seen so far",
+    "rows": "steps and figures in metrics.jsonl",
+    "experts": "tokens of each expert",
+    "validation": "validation loss",
+    "files": "files in the dump folder",
+    "sizes": "bytes of files in the dump folder",
+    "traffic": "calls and bytes of collectives",
+    "events": "events of rank 0",
+    "log": "what the ranks print",
+    "facts": "exit code, threads and determinism of the process",
+    "bytes": "bytes of a rank in a dry run",
+    "activations": "activations of a rank in a dry run",
+    "split": "parameters of a rank in a dry run",
+    "schedule": "order of work in a dry run",
+    "record": "the controller's record of the job",
+    "placement": "where the controller would place the job",
+    "restarts": "pauses before restarts",
+}
+
+# Words of titan-rank for a model of 6 layers, 32 wide: three steps of two rows of 32 tokens.
+SMALL = {
+    "model.name": "small_llama3", "model.flavor": "small", "training.seq_len": 32, "training.local_batch_size": 2,
+    "training.steps": 3, "lr_scheduler.warmup_steps": 1, "metrics.log_freq": 1, "optimizer.lr": 1e-2, "debug.seed": 0,
+    "training.mixed_precision_param": "float32", "activation_checkpoint.mode": "none", "resources.threads_per_rank": 1,
+    "comm.mode": "local_tensor",
+}  # fmt: skip
+
+TWO = {"resources.ranks": 2}
+PIPELINE = {**TWO, "parallelism.pipeline_parallel_degree": 2}
+FOUR = {**PIPELINE, "resources.ranks": 4}
+TENSOR = {**TWO, "parallelism.tensor_parallel_degree": 2}
+CONTEXT = {**TWO, "parallelism.context_parallel_degree": 2}
+EXPERTS = {"model.name": "small_deepseek_v3"}
+EXPERT_PARALLEL = {**EXPERTS, **TWO, "parallelism.expert_parallel_degree": 2}
+EXPERT_TENSOR = {**EXPERTS, "resources.ranks": 4, "parallelism.tensor_parallel_degree": 2, "parallelism.expert_parallel_degree": 2}
+SHORT = {"training.dataset_path": "{data}"}
+BOARD = {"metrics.enable_tensorboard": True}
+SAVES = {"checkpoint.enable": True, "checkpoint.interval": 2, "checkpoint.keep_latest_k": 0}
+FULL = {**SAVES, "checkpoint.last_save_model_only": False, "checkpoint.interval": 1}
+LONGER = {**FULL, "training.steps": 6, "lr_scheduler.total_steps": 6, "checkpoint.interval": 100}
+ANOTHERS = {**LONGER, "checkpoint.initial_load_path": "{full}/checkpoint/step-3"}
+VALIDATES = {"validation.enable": True, "validation.seq_len": 32, "validation.local_batch_size": 1, "validation.freq": 2,
+             "validation.steps": 2}
+DRY = {"comm.mode": "fake_backend"}
+RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
+BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
+EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
+
+# Situations: what a key needs around it to matter. "after": the folder of that preparation is where the run begins; {full} and {hf}
+# in a value are the dump folders of preparations.
+SITUATIONS = {
+    "": {},
+    "two ranks": TWO,
+    "replicas": {**TWO, "parallelism.data_parallel_replicate_degree": 2},
+    "a pipeline": PIPELINE,
+    "a pipeline of sharded stages": FOUR,
+    "a pipeline's dry run": {**PIPELINE, **DRY},
+    "a pipeline of four microbatches": {**PIPELINE, **DRY, "training.local_batch_size": 4},
+    "two stages a rank": {**PIPELINE, **DRY, "parallelism.pipeline_parallel_schedule": "Interleaved1F1B"},
+    "tensor ranks": TENSOR,
+    "context ranks": CONTEXT,
+    "experts": EXPERTS,
+    "experts on two ranks": {**EXPERTS, **TWO},
+    "expert ranks": EXPERT_PARALLEL,
+    "expert and tensor ranks": EXPERT_TENSOR,
+    "bfloat16": {"training.mixed_precision_param": "bfloat16"},
+    "short documents": SHORT,
+    "attention inside short documents": {**SHORT, "model.flavor": "packed"},
+    "a tight clip": {"training.max_norm": 1e-3},
+    "TensorBoard": BOARD,
+    "TensorBoard of two ranks": {**BOARD, **TWO},
+    "checkpoints": SAVES,
+    "full checkpoints": FULL,
+    "after three steps": {**LONGER, "after": "full"},
+    "from another job's weights": ANOTHERS,
+    "from another job's checkpoint": {**ANOTHERS, "checkpoint.initial_load_model_only": False},
+    "Hugging Face weights in the assets": {**SAVES, "model.hf_assets_path": "{assets}"},
+    "validation": VALIDATES,
+    "validation of two ranks": {**VALIDATES, **TWO},
+    "a dry run": DRY,
+    "selective recomputation": RECOMPUTES,
+    "selection by operation": {**RECOMPUTES, "activation_checkpoint.selective_ac_option": "op"},
+    "a memory budget": BUDGET,
+    "a memory budget in training": {"activation_checkpoint.mode": "memory_budget"},
+    "a step that explodes": EXPLODES,
+    "decay": {"training.steps": 5, "lr_scheduler.decay_ratio": 0.9, "lr_scheduler.min_lr_factor": 0.1},
+    "damaged data": {"training.dataset_path": "{damaged}"},
+    "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
+    "determinism": {"debug.deterministic": True},
+    # The controller's side, with a built-in model.
+    "a job": {"plain": True},
+    "a job of eight ranks": {"plain": True, "resources.ranks": 8},
+    "a job of two ranks": {"plain": True, "resources.ranks": 2},
+    "a job that validates": {"plain": True, "validation.enable": True},
+}  # fmt: skip
+
+# Runs that others begin with.
+PREPARATIONS = {"full": FULL, "hf": {**SAVES, "checkpoint.last_save_in_hf": True}}
+
+OFF = "has no effect while"
+
+
+def each(key, values, shown, situation="", text=""):
+    return [(key, value, shown, situation, text) for value in values]
+
+
+def keys(section, names, shown, situation="", text=""):
+    return [(f"{section}.{name}", value, shown, situation, text) for name, value in names.items()]
+
+
+ROWS = [
+    ("job.config_file", "other.toml", "warned", "a job", "has no effect"),
+    ("job.dump_folder", "/elsewhere", "record", "a job"),
+    ("job.description", "another", "record", "a job"),
+    ("job.print_config", True, "log"),
+    ("job.save_config_file", "used.json", "files"),
+    ("job.custom_config_module", "mine", "refused", "a job", "not supported yet"),
+
+    ("profiling.enable_profiling", True, "refused", "a job", "set profiling.enable_profiling = false"),
+    ("profiling.enable_memory_snapshot", True, "refused", "a job", "not supported yet"),
+    *keys("profiling", {"save_traces_folder": "t", "profile_freq": 7, "profiler_active": 2, "profiler_warmup": 1,
+                        "save_memory_snapshot_folder": "s"}, "warned", "a job", OFF),
+
+    ("metrics.log_freq", 2, "rows"),
+    ("metrics.enable_tensorboard", True, "files"),
+    ("metrics.disable_color_printing", True, "log"),
+    ("metrics.save_tb_folder", "curves", "files", "TensorBoard"),
+    ("metrics.save_for_all_ranks", True, "files", "TensorBoard of two ranks"),
+    ("metrics.enable_wandb", True, "refused", "a job", "not supported yet"),
+    ("metrics.device_peak_tflops", 0.5, "rows"),
+
+    ("model.name", "small_qwen3", "loss"),
+    ("model.flavor", "packed", "loss", "short documents"),
+    ("model.attn_mask_type", "block_causal", "loss", "short documents"),
+    ("model.attn_mask_type", "causal", "loss", "attention inside short documents"),
+    ("model.hf_assets_path", "/nowhere", "facts"),
+    *each("model.converters", ["quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
+                               "quantize.grouped_mm.mx"], "refused", "a job", "quantized training: not supported yet"),
+    ("model.print_after_conversion", True, "warned", "a job", OFF),
+
+    ("optimizer.name", "Adam", "loss"),
+    *keys("optimizer", {"lr": 1e-3, "beta1": 0.5, "beta2": 0.5, "eps": 1e-2, "weight_decay": 0.9}, "loss"),
+    ("optimizer.early_step_in_backward", True, "loss", "a tight clip"),
+    *each("optimizer.implementation", ["foreach", "for-loop"], "loss"),
+
+    *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
+    *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "decay"),
+
+    ("training.dataset", "c4_validation", "loss"),
+    ("training.dataset", "c4", "refused", "a job", "training.dataset_path must name its folder"),
+    ("training.dataset_path", "{data}", "loss"),
+    *keys("training", {"local_batch_size": 1, "global_batch_size": 4, "seq_len": 16, "max_norm": 1e-3}, "loss"),
+    ("training.steps", 4, "rows"),
+    ("training.enable_cpu_offload", True, "bytes", "a dry run"),
+    *each("training.dtype", ["float64", "bfloat16"], "loss"),
+    ("training.mixed_precision_param", "bfloat16", "loss"),
+    ("training.mixed_precision_param", "float32", "loss", "bfloat16"),
+    *keys("training", {"gc_freq": 7, "gc_debug": True}, "warned", "a job", "has no effect"),
+    ("training.nonfinite_policy", "skip", "facts", "a step that explodes"),
+    *keys("training.dataloader", {"num_workers": 2, "persistent_workers": True, "pin_memory": True, "prefetch_factor": 3}, "warned",
+          "a job", "has no effect"),
+    ("training.dataloader.order", "per_rank", "loss", "two ranks"),
+    ("training.dataloader.max_bad_lines", 0, "facts", "damaged data"),
+
+    ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
+    ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),
+    ("parallelism.data_parallel_shard_degree", 2, "refused", "a job", "multiply to 2"),
+    ("parallelism.fsdp_reshard_after_forward", "never", "traffic", "two ranks"),
+    ("parallelism.fsdp_reshard_after_forward", "always", "traffic", "a pipeline of sharded stages"),
+    ("parallelism.tensor_parallel_degree", 2, "traffic", "two ranks"),
+    ("parallelism.enable_sequence_parallel", False, "traffic", "tensor ranks"),
+    ("parallelism.disable_loss_parallel", True, "traffic", "tensor ranks"),
+    ("parallelism.enable_async_tensor_parallel", True, "traffic", "tensor ranks"),
+    ("parallelism.pipeline_parallel_degree", 2, "traffic", "two ranks"),
+    ("parallelism.module_fqns_per_model_part", '[["tok_embeddings","layers.0"],["layers.1","layers.2","layers.3","layers.4","layers.5",'
+     '"norm","output"]]', "split", "a pipeline's dry run"),
+    ("parallelism.pipeline_parallel_first_stage_less_layers", 3, "split", "a pipeline's dry run"),
+    ("parallelism.pipeline_parallel_last_stage_less_layers", 3, "split", "a pipeline's dry run"),
+    ("parallelism.pipeline_parallel_layers_per_stage", 1, "schedule", "two stages a rank"),
+    *each("parallelism.pipeline_parallel_schedule", ["GPipe", "Interleaved1F1B", "LoopedBFS", "InterleavedZeroBubble", "ZBVZeroBubble",
+                                                     "DualPipeV"], "schedule", "a pipeline of four microbatches"),
+    *each("parallelism.pipeline_parallel_schedule", ["PipelineScheduleSingle", "PipelineScheduleMulti", "_PipelineScheduleRuntime"],
+          "refused", "a pipeline", "has no order of its own; set parallelism.pipeline_parallel_schedule_csv"),
+    ("parallelism.pipeline_parallel_schedule_csv", "{csv}", "schedule", "a pipeline's dry run"),
+    ("parallelism.pipeline_parallel_microbatch_size", 2, "schedule", "a pipeline's dry run"),
+    ("parallelism.context_parallel_degree", 2, "traffic", "two ranks"),
+    ("parallelism.context_parallel_load_balancer", "None", "loss", "context ranks"),
+    ("parallelism.context_parallel_load_balancer", "ptrr", "warned", "context ranks", "headtail deals the sequence"),
+    ("parallelism.context_parallel_rotate_method", "alltoall", "traffic", "context ranks"),
+    ("parallelism.expert_parallel_degree", 2, "traffic", "experts on two ranks"),
+    ("parallelism.expert_tensor_parallel_degree", 2, "traffic", "expert and tensor ranks"),
+    ("parallelism.expert_parallel_comm_backend", "deepep", "warned", "expert ranks", "the standard exchange"),
+
+    ("checkpoint.enable", True, "files"),
+    ("checkpoint.enable_ft_dataloader_checkpoints", False, "warned", "a job", OFF),
+    ("checkpoint.folder", "saved", "files", "checkpoints"),
+    ("checkpoint.interval", 1, "files", "checkpoints"),
+    ("checkpoint.initial_load_path", "{full}/checkpoint/step-3", "loss", "checkpoints"),
+    ("checkpoint.initial_load_model_only", False, "rows", "from another job's weights"),
+    ("checkpoint.initial_load_model_only", True, "rows", "from another job's checkpoint"),
+    ("checkpoint.initial_load_in_hf", True, "loss", "Hugging Face weights in the assets"),
+    ("checkpoint.initial_load_in_hf_quantized", True, "refused", "a job", "not supported yet"),
+    ("checkpoint.last_save_model_only", False, "sizes", "checkpoints"),
+    ("checkpoint.last_save_in_hf", True, "files", "checkpoints"),
+    *each("checkpoint.export_dtype", ["bfloat16", "float16"], "sizes", "checkpoints"),
+    ("checkpoint.async_mode", "async", "events", "checkpoints"),
+    ("checkpoint.async_mode", "async_with_pinned_mem", "events", "checkpoints"),
+    ("checkpoint.keep_latest_k", 2, "files", "full checkpoints"),
+    ("checkpoint.load_step", 1, "rows", "after three steps"),
+    *each("checkpoint.exclude_from_loading", ["model", "optimizer", "dataloader"], "loss", "from another job's checkpoint"),
+    ("checkpoint.exclude_from_loading", "lr_scheduler", "lr", "from another job's checkpoint"),
+    ("checkpoint.exclude_from_loading", "train_state", "tokens", "from another job's checkpoint"),
+    ("checkpoint.enable_first_step_checkpoint", True, "files", "checkpoints"),
+    ("checkpoint.create_seed_checkpoint", True, "files", "checkpoints"),
+    ("checkpoint.load_only", True, "files", "checkpoints"),
+
+    *each("activation_checkpoint.mode", ["selective", "full", "memory_budget"], "activations", "a dry run"),
+    ("activation_checkpoint.mode", "none", "activations", "selective recomputation"),
+    *each("activation_checkpoint.selective_ac_option", ["1", "3", "op"], "activations", "selective recomputation"),
+    ("activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns", "feed_forward.w1", "activations", "selection by operation"),
+    ("activation_checkpoint.memory_budget", 0.0, "activations", "a memory budget"),
+    ("activation_checkpoint.visualize_memory_budget_pareto", True, "files", "a memory budget in training"),
+    *keys("activation_checkpoint", {"early_stop": True, "preserve_rng_state": False, "determinism_check": "none", "debug": True},
+          "warned", "a job", "has no effect"),
+
+    ("compile.enable", True, "warned", "a job", "has no effect"),
+    *each("compile.components", ["model", "loss"], "warned", "a job", OFF),
+    ("compile.backend", "eager", "warned", "a job", "has no effect"),
+    *keys("quantize.linear.float8", {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True,
+                                     "filter_fqns": "output", "emulate": True}, "warned", "a job", OFF),
+    *each("quantize.linear.float8.recipe_name", ["tensorwise", "rowwise", "rowwise_with_gw_hp"], "warned", "a job", OFF),
+    *each("quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", ["cuda", "torch"], "warned", "a job", OFF),
+    *keys("quantize.linear.mx", {"recipe_name": "other", "filter_fqns": "wq"}, "warned", "a job", OFF),
+    ("quantize.grouped_mm.float8.fqns", "experts", "warned", "a job", OFF),
+    ("quantize.grouped_mm.mx.fqns", "experts", "warned", "a job", OFF),
+
+    *keys("comm", {"init_timeout_seconds": 77, "train_timeout_seconds": 77}, "record", "a job"),
+    ("comm.trace_buf_size", 20000, "warned", "a job", "has no effect"),
+    *keys("comm", {"save_traces_folder": "t", "save_traces_file_prefix": "p"}, "warned", "a job", OFF),
+    *each("comm.mode", ["local_tensor", "fake_backend"], "record", "a job of two ranks"),
+
+    ("memory_estimation.enable", True, "refused", "a job", "not supported yet"),
+    ("memory_estimation.disable_fake_mode", True, "warned", "a job", OFF),
+    ("fault_tolerance.enable", True, "refused", "a job", "not supported yet"),
+    *keys("fault_tolerance", {"process_group": "nccl", "process_group_timeout_ms": 7, "replica_id": 1, "group_size": 2,
+                              "min_replica_size": 2, "sync_steps": 7, "should_quantize": True, "fragment_sync_delay": 1,
+                              "fragment_update_alpha": 0.5, "module_fqns_per_model_fragment": "norm", "num_fragments": 2},
+          "warned", "a job", OFF),
+    *each("fault_tolerance.semi_sync_method", ["local_sgd", "diloco"], "warned", "a job", OFF),
+    ("experimental.custom_import", "models.py", "refused", "a job", "expects a shared library"),
+    ("experimental.custom_args_module", "mine", "refused", "a job", "not supported yet"),
+
+    ("validation.enable", True, "validation"),
+    ("validation.dataset", "c4_test", "validation", "validation"),
+    ("validation.dataset", "c4", "refused", "a job that validates", "validation.dataset_path must name its folder"),
+    ("validation.dataset_path", "{data}", "validation", "validation"),
+    *keys("validation", {"local_batch_size": 2, "seq_len": 16, "freq": 3, "steps": 1}, "validation", "validation"),
+    *keys("validation.dataloader", {"num_workers": 2, "persistent_workers": True, "pin_memory": True, "prefetch_factor": 3}, "warned",
+          "a job", "has no effect"),
+    ("validation.dataloader.order", "per_rank", "validation", "validation of two ranks"),
+    ("validation.dataloader.max_bad_lines", 0, "facts", "damaged validation data"),
+
+    ("debug.seed", 1, "loss"),
+    ("debug.deterministic", True, "facts"),
+    ("debug.deterministic_warn_only", True, "facts", "determinism"),
+    ("debug.moe_force_load_balance", True, "experts", "experts"),
+
+    ("resources.ranks", 2, "record", "a job"),
+    ("resources.ranks_per_node", 2, "placement", "a job of eight ranks"),
+    ("resources.device", "cuda", "placement", "a job"),
+    ("resources.threads_per_rank", 2, "facts"),
+    *keys("restart", {"no_progress_limit": 5, "backoff_initial_seconds": 5, "backoff_max_seconds": 1}, "restarts", "a job"),
+    *keys("restart", {"unreachable_grace_seconds": 7, "orphan_timeout_seconds": 7, "stop_grace_seconds": 7}, "record", "a job"),
+    ("scheduling.priority", 5, "placement", "a job"),
+    *keys("scheduling", {"project": "other", "job_id": "mine"}, "record", "a job"),
+]  # fmt: skip
+
+# Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).
+ELSEWHERE = [
+    ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
+    ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
+    ("validation.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
+]
+
+# Keys with one value: nothing else is accepted.
+ONE_VALUE = {"training.mixed_precision_reduce", "quantize.grouped_mm.mx.recipe_name"}

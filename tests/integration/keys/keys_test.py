@@ -1,0 +1,324 @@
+"""Every configuration key does what docs/keys.md says: each value of keys_table.py is tried, and what must change does.
+
+A key without a row fails, and so does a choice or a switch that no row tries: nothing is accepted and ignored. Trainings of a model
+32 wide run as threads of one process, dry runs in another; what a controller keeps and decides comes from a program without LibTorch.
+`keys_test.py --write` writes docs/keys.md anew; `--only TEXT` tries the keys whose name holds TEXT, and prints what it sees.
+"""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
+
+BIN = Path(os.environ["TITAN_BIN"])
+TESTS = BIN.parent / "tests"
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+ASSETS = Path(os.environ["TITAN_DEPS"]) / "assets"
+PAGE = SOURCE / "docs" / "keys.md"
+SPOKEN = ("refused", "warned")
+DECIDED = ("record", "placement", "restarts")
+DRY_RUN = ("bytes", "activations", "split", "schedule")
+
+
+def row_of(entry):
+    key, value, shown, *rest = entry
+    situation, text = [*rest, "", ""][:2]
+    return key, value, shown, situation, text
+
+
+# The catalog: key -> its JSON schema.
+def catalog():
+    schema = json.loads(subprocess.check_output([TESTS / "titan_config_dump", "--schema"], text=True))
+    found = {}
+
+    def walk(node, prefix):
+        for name, inner in node["properties"].items():
+            if "properties" in inner:
+                walk(inner, f"{prefix}{name}.")
+            else:
+                found[prefix + name] = inner
+
+    walk(schema, "")
+    return found
+
+
+def untried(keys):
+    """What no row tries: whole keys, choices, and the other position of switches."""
+    tried = {}
+    for key, value, *_ in map(row_of, ROWS):
+        tried.setdefault(key, []).append(value)
+    unknown = [key for key in [*tried, *(entry[0] for entry in ELSEWHERE), *ONE_VALUE] if key not in keys]
+    missing = [f"{key}: there is no such key" for key in unknown]
+    for key, schema in keys.items():
+        choices = schema.get("enum", schema.get("items", {}).get("enum", []))
+        if key in ONE_VALUE:
+            if len(choices) != 1:
+                missing.append(f"{key}: has more than one value")
+        elif key in tried:
+            left = [c for c in choices if c not in (None, schema["default"]) and c not in tried[key]]
+            missing += [f"{key} = {choice}" for choice in left]
+            if schema["type"] == "boolean" and (not schema["default"]) not in tried[key]:
+                missing.append(f"{key} = {not schema['default']}")
+        elif key not in [entry[0] for entry in ELSEWHERE]:
+            missing.append(key)
+    return missing
+
+
+def words_of(flags):
+    words = []
+    for key, value in flags.items():
+        if isinstance(value, bool):
+            section, name = key.rsplit(".", 1)
+            words.append(f"--{key}" if value else f"--{section}.no_{name}")
+        else:
+            words += [f"--{key}", str(value)]
+    return words
+
+
+class Runs:
+    """What is asked of the programs, each question once, and their answers."""
+
+    def __init__(self, scratch):
+        self.scratch = scratch
+        self.places = {"full": scratch / "full" / "dump", "hf": scratch / "hf" / "dump", "assets": scratch / "assets",
+                       "damaged": scratch / "damaged", "data": scratch / "data", "csv": scratch / "schedule.csv"}
+        self.questions = {}  # Name of the question -> its folder.
+        self.trainings, self.dry_runs, self.decisions, self.answers = [], [], [], {}
+
+    def prepare(self):
+        for name, lines in [("damaged", ["{", "{"]), ("data", [])]:
+            self.places[name].mkdir()
+            texts = [json.dumps({"text": f"the {i}th line of some other text, which no other file has"}) for i in range(400)]
+            (self.places[name] / "part.jsonl").write_text("\n".join(texts[:1] + lines + texts[1:]) + "\n")
+        self.places["csv"].write_text("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1,\n")
+        for name, flags in PREPARATIONS.items():
+            self.trainings.append(self.training(self.scratch / name, flags))
+        self.train()
+        self.trainings = []
+        shutil.copytree(ASSETS / "tokenizer", self.places["assets"])
+        for path in (self.places["hf"] / "checkpoint" / "step-3").iterdir():
+            if "safetensors" in path.name:
+                shutil.copy(path, self.places["assets"])
+
+    def fill(self, flags):
+        return {key: value.format(**self.places) if isinstance(value, str) and "{" in value else value for key, value in flags.items()}
+
+    def training(self, folder, flags):
+        folder.mkdir()
+        flags = {**SMALL, "experimental.custom_import": TESTS / "libsmall_models.so", "job.dump_folder": folder / "dump", **flags}
+        after = flags.pop("after", None)
+        if after:
+            shutil.copytree(self.places[after], folder / "dump")
+        return [str(folder), "--config", str(self.scratch / "empty.toml"), *words_of(self.fill(flags))]
+
+    def ask(self, shown, flags, twin=False):
+        """Returns a function that gives the answer once the programs have run. A twin asks the same a second time."""
+        name = json.dumps(flags, default=str) + (" again" if twin else "")
+        if "plain" in flags or shown in SPOKEN:
+            flags = {key: value for key, value in flags.items() if key != "plain"}
+            name = "decide " + name
+            if name not in self.answers:
+                self.answers[name] = None
+                self.decisions.append((name, words_of(self.fill(flags))))
+            return lambda: self.answers[name]
+        if name not in self.questions:
+            folder = self.questions[name] = self.scratch / f"run-{len(self.questions)}"
+            queue = self.dry_runs if flags.get("comm.mode") == "fake_backend" else self.trainings
+            queue.append(self.training(folder, flags))
+        return lambda: Seen(self.questions[name])
+
+    def train(self, queue=None):
+        lines = "\n".join(map(json.dumps, self.trainings if queue is None else queue)) + "\n"
+        return subprocess.run([TESTS / "titan_trainings"], input=lines, text=True, check=True, timeout=540,
+                              env={**os.environ, "TITAN_ASSETS": str(ASSETS)})
+
+    def run(self):
+        self.train()
+        self.train(self.dry_runs)
+        lines = "\n".join(json.dumps(words) for _, words in self.decisions) + "\n"
+        done = subprocess.run([TESTS / "titan_decisions"], input=lines, text=True, check=True, timeout=60, capture_output=True)
+        for (name, _), line in zip(self.decisions, done.stdout.splitlines(), strict=True):
+            self.answers[name] = json.loads(line)
+
+
+class Seen:
+    """What one run left in its folder, less what the clock decides."""
+
+    def __init__(self, folder):
+        self.folder, self.dump = folder, folder / "dump"
+
+    def metrics(self):
+        path = self.dump / "metrics.jsonl"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    def figures(self, name):
+        return [(row["step"], row[name]) for row in self.metrics() if name in row]
+
+    def tree(self):
+        return sorted(path for path in self.dump.rglob("*") if path.is_file() and path.relative_to(self.dump).parts[0] != "run")
+
+    def dry(self, *names):
+        result = json.loads((self.folder / "dry.json").read_text())
+        return {name: result[name] for name in names}
+
+    def loss(self):
+        return self.figures("loss_metrics/global_avg_loss")
+
+    def lr(self):
+        return self.figures("lr")
+
+    def tokens(self):
+        return self.figures("n_tokens_seen")
+
+    def validation(self):
+        return self.figures("validation_metrics/loss")
+
+    def rows(self):
+        return [(row["step"], sorted(row)) for row in self.metrics()]
+
+    def experts(self):
+        return [{name: value for name, value in row.items() if "tokens_per_expert" in name} for row in self.metrics()]
+
+    def files(self):
+        names = [re.sub(r"\d{8}-\d{4}", "TIME", path.relative_to(self.dump).as_posix()) for path in self.tree()]
+        return [re.sub(r"events\.out\..*", "events", name) for name in names]
+
+    def sizes(self):
+        return [(path.name, path.stat().st_size) for path in self.tree() if path.suffix not in (".json", ".jsonl")]
+
+    def traffic(self):
+        return [json.loads(path.read_text())["total"] for path in sorted((self.dump / "run").glob("*.ledger.json"))]
+
+    def events(self):
+        lines = (self.dump / "run" / "rank-0.events.jsonl").read_text().splitlines()
+        kept = ("kind", "step", "source", "message", "blocking")
+        return [{name: event[name] for name in kept if name in event} for event in map(json.loads, lines) if event["kind"] != "step"]
+
+    def log(self):
+        return re.sub(r"\d[\d.,]*", "N", (self.folder / "log").read_text())
+
+    def facts(self):
+        return json.loads((self.folder / "facts.json").read_text())
+
+    def bytes(self):
+        return self.dry("bytes", "shards_on_host")
+
+    def activations(self):
+        return self.dry("activations")
+
+    def split(self):
+        return self.dry("parameters")
+
+    def schedule(self):
+        return self.dry("schedule")
+
+
+def look(answer, shown):
+    if isinstance(answer, dict):
+        return answer.get(shown, answer.get("refused"))
+    return getattr(answer, shown)()
+
+
+# Nothing, or what is wrong with a row: the key is a lie, or the row is.
+def judge(row, base, changed):
+    key, value, shown, situation, text = row
+    what = f"{key} = {value}" + (f" ({situation})" if situation else "")
+    if shown in SPOKEN:
+        if "refused" in base:
+            return f"{what}: refused without it too: {base['refused']}"
+        said = changed.get("refused", "") if shown == "refused" else "\n".join(changed.get("warnings", []))
+        lines = [line for line in said.splitlines() if key.rsplit(".", 1)[1] in line and text in line]
+        if shown == "warned" and len(lines) != 1:
+            return f"{what}: {len(lines)} warnings with \"{text}\": {changed.get('refused', said)}"
+        return None if lines else f"{what}: not refused with \"{text}\": {said or 'accepted'}"
+    if isinstance(changed, Seen) and shown != "facts":
+        for name, seen in (("without", base), ("with", changed)):
+            if seen.facts()["code"] != 0:
+                return f"{what}: {name} it the run ends with {seen.facts()['code']}: {(seen.folder / 'log').read_text()[-400:]}"
+    if isinstance(changed, dict) and "refused" in {**base, **changed}:
+        return f"{what}: refused: {changed.get('refused', base.get('refused'))}"
+    before, after = look(base, shown), look(changed, shown)
+    if not before and not after:
+        return f"{what}: nothing is seen as {SHOWN[shown]}"
+    return f"{what}: no difference in {SHOWN[shown]}: {str(before)[:300]}" if before == after else None
+
+
+def default_text(value):
+    return "" if value is None or value == "" else f"`{json.dumps(value) if not isinstance(value, str) else value}`"
+
+
+def page(keys):
+    lines = ["# Configuration keys and what each is seen to do", "",
+             "Made by `tests/integration/keys/keys_test.py --write` from keys_table.py beside it; the test tries every value and fails when",
+             "nothing changes. \"Refused\" and \"warning\" stand for features that do not exist yet and for settings of a feature that is off.",
+             ""]  # fmt: skip
+    rows = [row_of(entry) for entry in ROWS]
+    section = None
+    for key, schema in keys.items():
+        name = key.rsplit(".", 1)[0]
+        if name != section:
+            section = name
+            lines += ["", f"## {section}", "", "| key | default | tried | seen in |", "|---|---|---|---|"]
+        by_effect = {}
+        for _, value, shown, situation, _ in (row for row in rows if row[0] == key):
+            effect = SHOWN[shown] + (f" ({situation})" if situation and situation not in ("a job", "a dry run") else "")
+            by_effect.setdefault(effect, []).append(str(value))
+        for other, test, path in ELSEWHERE:
+            if other == key:
+                by_effect[f"`{test}` in {path}"] = ["other values"]
+        if key in ONE_VALUE:
+            by_effect["the only value"] = ["-"]
+        for effect, values in by_effect.items():
+            tried = ", ".join(value.replace("|", "\\|").replace("{", "").replace("}", "") for value in values)
+            lines.append(f"| {key.rsplit('.', 1)[1]} | {default_text(schema['default'])} | {tried} | {effect} |")
+    return "\n".join(lines).replace("\n\n\n", "\n\n") + "\n"
+
+
+def main():
+    keys = catalog()
+    wrong = untried(keys)
+    for _, test, path in ELSEWHERE:
+        if not test or test not in (SOURCE / path).read_text():
+            wrong.append(f"{path} has no test {test}")
+    if "--write" in sys.argv:
+        PAGE.write_text(page(keys))
+    elif PAGE.read_text() != page(keys):
+        wrong.append("docs/keys.md is not what keys_table.py gives: run tests/integration/keys/keys_test.py --write")
+    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
+    rows = [row for row in map(row_of, ROWS) if only in row[0]]
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "empty.toml").touch()
+        runs = Runs(Path(folder))
+        runs.prepare()
+        asked, twins = [], {}
+        for row in rows:
+            key, value, shown, situation, _ = row
+            flags = SITUATIONS[situation]
+            if shown in SPOKEN and "plain" not in flags:
+                flags = {**SMALL, "experimental.custom_import": "models.so", **flags}
+            asked.append((row, runs.ask(shown, flags), runs.ask(shown, {**flags, key: value})))
+            if shown not in SPOKEN:
+                twins[shown, situation] = runs.ask(shown, flags), runs.ask(shown, flags, twin=True)
+        runs.run()
+        for (shown, situation), (one, other) in twins.items():
+            if look(one(), shown) != look(other(), shown):
+                wrong.append(f"{SHOWN[shown]} {situation}: differs between two runs of the same configuration")
+        for row, base, changed in asked:
+            said = judge(row, base(), changed())
+            wrong += [said] if said else []
+            if only:
+                print(row, look(base(), row[2]) if row[2] not in SPOKEN else base(), "->",
+                      look(changed(), row[2]) if row[2] not in SPOKEN else changed(), sep="\n  ")
+    print(*wrong, sep="\n", end="\n" if wrong else "")
+    print(f"{len(keys)} keys, {len(rows)} values tried, {len(runs.trainings)} trainings, {len(runs.dry_runs)} dry runs; {len(wrong)} wrong")
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

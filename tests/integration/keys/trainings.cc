@@ -1,0 +1,76 @@
+// Runs small trainings and dry runs one after another in this process, for tests that look at what each leaves behind.
+// Each line of standard input is a JSON array: an existing folder, then the words of titan-rank. The ranks are threads
+// (comm.mode local_tensor) or there is one (fake_backend). In the folder: log (what was printed), facts.json {exit code
+// and what the process was told of threads and determinism}, dry.json (a dry run's result).
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <string>
+#include <vector>
+
+#include "worker/runtime/dry_run/dry_run.h"
+#include "worker/runtime/local_ranks.h"
+#include "worker/runtime/memory/cpu_memory.h"
+#include "worker/runtime/rank_program.h"
+
+namespace {
+
+using nlohmann::json;
+using namespace titan::runtime;
+
+int run_dry(const RankJob& job, const std::string& folder) {
+  try {
+    auto result = dry_run(job);
+    result.erase("seconds");
+    std::ofstream(folder + "/dry.json") << result.dump(1);
+    return 0;
+  } catch (...) {
+    const Failure failure = current_failure();
+    report_failure(failure, "titan-rank: dry run", /*reporter=*/nullptr);
+    return failure.exit_code();
+  }
+}
+
+json run(const std::string& folder, const std::vector<std::string>& words) {
+  at::globalContext().setDeterministicAlgorithms(false, false);
+  const auto options = parse_options(words);
+  const auto job = options.ok() ? read_job(*options) : options.status();
+  if (!job.ok()) {
+    std::fprintf(stderr, "titan-rank: %s\n", std::string(job.status().message()).c_str());
+    return {{"code", titan::rank_protocol::kExitBadConfig}};
+  }
+  at::set_num_threads(job->threads);
+  for (const std::string& warning : job->warnings) std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  const int code =
+      job->mode == CommMode::kDryRun ? run_dry(*job, folder) : static_cast<int>(run_local_ranks(*job, nullptr, 0));
+  const at::Context& context = at::globalContext();
+  return {{"code", code},
+          {"threads", job->threads},
+          {"deterministic", context.deterministicAlgorithms()},
+          {"warn_only", context.deterministicAlgorithmsWarnOnly()}};
+}
+
+}  // namespace
+
+int main() {
+  use_cpu_memory();
+  for (std::string line; std::getline(std::cin, line);) {
+    auto words = json::parse(line).get<std::vector<std::string>>();
+    const std::string folder = words.front();
+    words.erase(words.begin());
+    const int log = open((folder + "/log").c_str(), O_CREAT | O_WRONLY | O_TRUNC | O_CLOEXEC, 0644);
+    dup2(log, STDOUT_FILENO);
+    dup2(log, STDERR_FILENO);
+    close(log);
+    const json facts = run(folder, words);
+    std::fflush(nullptr);
+    std::ofstream(folder + "/facts.json") << facts.dump(1);
+  }
+  std::fflush(nullptr);
+  std::_Exit(0);  // Ranks that failed are kept as they are: nothing waits for them.
+}
