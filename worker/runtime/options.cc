@@ -75,6 +75,13 @@ CommMode mode_of(const config::JobConfig& config) {
   return CommMode::kProcesses;
 }
 
+// A job that a controller took before seeds were drawn, and before a whole validation pass by chunks was refused, goes
+// on as it began.
+void keep_older_meaning(config::JobConfig& config) {
+  if (!config.debug.seed) config.debug.seed = 0;
+  if (config.validation.steps < 0) config.validation.dataloader.order = "global";
+}
+
 absl::Status read_launch(const Options& options, RankJob& job) {
   if (!options.overrides.empty()) {
     return absl::InvalidArgumentError(
@@ -84,8 +91,7 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   absl::StatusOr<config::JobConfig> config = config::from_json(launch.config);
   if (!config.ok()) return annotate(config.status(), options.config_file);
   job.config = *std::move(config);
-  // A controller draws a seed when it takes a job; jobs from before it did so have the weights of seed 0.
-  if (!job.config.debug.seed) job.config.debug.seed = 0;
+  keep_older_meaning(job.config);
   job.job_uid = launch.job_uid;
   job.attempt = launch.attempt;
   job.mode = mode_of(job.config);

@@ -9,6 +9,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/config/json.h"
+#include "common/rank_protocol/launch.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/options.h"
@@ -181,6 +183,28 @@ TEST(OptionsTest, AStoreAboveTheLastPortIsRefused) {
   };
   EXPECT_EQ(read("h:65535"), "");  // By hand no node is asked for: 2 ranks do not have to fill nodes of 8.
   EXPECT_TRUE(absl::StrContains(read("h:65536"), "--store: \"h:65536\": there is no port above 65535"));
+}
+
+// A controller of this version stores neither: both come from jobs that an older one took, and must go on as they
+// began.
+TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
+  char folder[] = "/tmp/titan-launch-XXXXXX";
+  ASSERT_NE(mkdtemp(folder), nullptr);
+  config::JobConfig config;
+  config.validation.enable = true;
+  config.validation.dataloader.order = "per_rank";
+  Launch launch;
+  launch.job_uid = "older";
+  launch.attempt = 2;
+  launch.config = config::to_json(config);
+  launch.ranks = {{0, 0, "n1", "127.0.0.1"}};
+  const std::string file = absl::StrCat(folder, "/launch.json");
+  std::ofstream(file) << to_json(launch).dump();
+  const absl::StatusOr<RankJob> job = read_job({.config_file = file});
+  std::filesystem::remove_all(folder);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->config.debug.seed, 0);
+  EXPECT_EQ(job->config.validation.dataloader.order, "global");
 }
 
 // A command of the node counts until it was acknowledged; events are numbered lines.
