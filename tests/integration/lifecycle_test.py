@@ -64,10 +64,11 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(sorted(revisions), revisions)
 
         # The same again: a new job, whose folder holds its last step already.
-        more = self.cluster.ask("resubmit", "first", "--training.steps", 20, "--dry-run")
-        self.assertEqual((20, str(self.folder / "dump")), (more["spec"]["config"]["training"]["steps"], more["spec"]["dump_folder"]))
-        again = self.cluster.titanctl("resubmit", "first", "--job-id", "again", "--wait")
+        again = self.cluster.titanctl("resubmit", "first", "--job-id", "again", "--wait", "--job.description", "once more")
         self.assertEqual("again\n", again.stdout)
+        first, again_job = self.cluster.job("first"), self.cluster.job("again")
+        self.assertEqual(("once more", first["spec"]["dump_folder"]), (again_job["title"], again_job["spec"]["dump_folder"]))
+        self.assertEqual(first["spec"]["config"]["training"], again_job["spec"]["config"]["training"])
         self.assertIn(f"nothing to do: step 10 of 10 is done in {self.folder / 'dump'}", again.stderr)
 
     def test_not_found_and_timeout(self):
