@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -76,6 +77,24 @@ TEST_F(RunFolderTest, FindsTheLogsOfTheLastAttempt) {
   }
   age((*folder)->path() + "/worker/runs/uid/1", absl::Hours(1));
   EXPECT_EQ((*folder)->rank_logs(), (*folder)->path() + "/worker/runs/uid/2");
+}
+
+// Services and nobody have a home that does not exist, or none; one folder for all of them would be the first one's.
+TEST_F(RunFolderTest, AUserWithoutAHomeHasAFolderOfItsOwn) {
+  std::ofstream(base_ + "/file") << "x";
+  setenv("TMPDIR", base_.c_str(), 1);
+  const std::string own = base_ + "/titan-" + std::to_string(getuid());
+  const auto base_with = [](const char* name, const std::string& value) {
+    unsetenv("XDG_CACHE_HOME");
+    unsetenv("HOME");
+    if (name != nullptr) setenv(name, value.c_str(), 1);
+    return run_base();
+  };
+  EXPECT_EQ(base_with("XDG_CACHE_HOME", base_), base_ + "/titan");
+  EXPECT_EQ(base_with("HOME", base_), base_ + "/.cache/titan");
+  EXPECT_EQ(base_with("HOME", base_ + "/file"), own);
+  EXPECT_EQ(base_with(nullptr, ""), own);
+  unsetenv("TMPDIR");
 }
 
 TEST_F(RunFolderTest, ABaseThatCannotBeMadeIsNamed) {
