@@ -268,7 +268,7 @@ class TitanRankTest(unittest.TestCase):
                 self.assertAlmostEqual(curve[step], loss, delta=1e-10, msg="%s step %d" % (name, step))
 
     def test_validation_on_uneven_data_and_async_checkpoints(self):
-        # Three documents over two ranks in per_rank order: one rank runs out of data first, and nobody waits for it.
+        # Rows of three documents, dealt to two ranks: one rank runs out of data first, and nobody waits for it.
         text = self.folder("text")
         os.makedirs(text)
         with open(os.path.join(text, "data.json"), "w") as file:
@@ -276,7 +276,7 @@ class TitanRankTest(unittest.TestCase):
                 file.write(json.dumps({"text": "A few words about number %d. " % document * (40 if document else 400)}) + "\n")
         extra = ["--validation.enable", "--validation.dataset_path", text, "--validation.steps", "-1",
                  "--validation.freq", "6", "--validation.seq_len", "64", "--validation.local_batch_size", "1",
-                 "--validation.dataloader.order", "per_rank", "--checkpoint.async_mode", "async"]
+                 "--checkpoint.async_mode", "async"]
         ranks = Ranks(self.folder("validated"), 2, extra)
         self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
         seen = [event["metrics"]["validation_metrics/loss"] for event in ranks.events(0, "step")
