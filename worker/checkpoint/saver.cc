@@ -164,9 +164,9 @@ absl::Status Saver::settle(const Save& save, absl::Status status) {
   ++failures_;
   const int64_t allowed = session_.setup.failed_saves_allowed;
   if (allowed == 0 || failures_ < allowed) return absl::OkStatus();
-  if (allowed == 1) return status;
-  return annotate(status, absl::StrCat(failures_, " saves in a row failed (checkpoint.max_failed_saves = ", allowed,
-                                       "), the one of step ", save.step));
+  if (session_.setup.config.create_seed_checkpoint) return status;  // Its only save.
+  return annotate(status, absl::StrCat("failed saves in a row: ", failures_, " (checkpoint.max_failed_saves = ",
+                                       allowed, "), the newest of step ", save.step));
 }
 
 // All ranks write, report, and hear the verdict. On a failure every rank removes what it wrote.

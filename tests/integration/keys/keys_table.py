@@ -83,6 +83,7 @@ SITUATIONS = {
     "TensorBoard of two ranks": {**BOARD, **TWO},
     "checkpoints": SAVES,
     "full checkpoints": FULL,
+    "saves that fail": {**SAVES, "checkpoint.interval": 1, "checkpoint.folder": "metrics.jsonl", "checkpoint.last_save_retry_seconds": 0},
     "after three steps": {**LONGER, "after": "full"},
     "from another job's weights": ANOTHERS,
     "from another job's checkpoint": {**ANOTHERS, "checkpoint.initial_load_model_only": False},
@@ -225,6 +226,7 @@ ROWS = [
     ("checkpoint.enable_first_step_checkpoint", True, "files", "checkpoints"),
     ("checkpoint.create_seed_checkpoint", True, "files", "checkpoints"),
     ("checkpoint.load_only", True, "files", "checkpoints"),
+    ("checkpoint.max_failed_saves", 1, "rows", "saves that fail"),
 
     *each("activation_checkpoint.mode", ["selective", "full", "memory_budget"], "activations", "a dry run"),
     ("activation_checkpoint.mode", "none", "activations", "selective recomputation"),
@@ -289,6 +291,7 @@ ROWS = [
 
 # Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).
 ELSEWHERE = [
+    ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
     ("validation.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),

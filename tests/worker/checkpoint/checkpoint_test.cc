@@ -232,7 +232,7 @@ TEST_F(CheckpointTest, FailuresInARowMayEndTheJob) {
   EXPECT_TRUE(job.save(1).ok());
   const absl::Status second = job.save(2);
   EXPECT_EQ(second.code(), absl::StatusCode::kInternal);
-  EXPECT_THAT(std::string(second.message()), HasSubstr("2 saves in a row failed (checkpoint.max_failed_saves = 2)"));
+  EXPECT_THAT(std::string(second.message()), HasSubstr("failed saves in a row: 2 (checkpoint.max_failed_saves = 2)"));
   EXPECT_FALSE(job.save_last(3).ok()) << "the last save always tells";
   // One that succeeds forgives the others.
   disk.fail(0);
