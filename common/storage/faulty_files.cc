@@ -88,6 +88,8 @@ const char* name(Kind kind) {
       return "list";
     case Kind::kLock:
       return "lock";
+    case Kind::kTouch:
+      return "touch";
   }
   return "unknown";
 }
@@ -112,6 +114,22 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> FaultyFiles::open(const std::strin
   TITAN_RETURN_IF_ERROR(ask(Kind::kOpen, path));
   TITAN_ASSIGN_OR_RETURN(auto file, base_.open(path));
   return std::make_unique<FaultyReadableFile>(std::move(file), path, hook_);
+}
+
+absl::StatusOr<std::unique_ptr<ReadableFile>> FaultyFiles::open_no_link(const std::string& path) {
+  TITAN_RETURN_IF_ERROR(ask(Kind::kOpen, path));
+  TITAN_ASSIGN_OR_RETURN(auto file, base_.open_no_link(path));
+  return std::make_unique<FaultyReadableFile>(std::move(file), path, hook_);
+}
+
+absl::StatusOr<absl::Time> FaultyFiles::touch(const std::string& path) {
+  TITAN_RETURN_IF_ERROR(ask(Kind::kTouch, path));
+  return base_.touch(path);
+}
+
+absl::StatusOr<absl::Time> FaultyFiles::modified(const std::string& path) {
+  TITAN_RETURN_IF_ERROR(ask(Kind::kOpen, path));
+  return base_.modified(path);
 }
 
 absl::Status FaultyFiles::rename(const std::string& from, const std::string& to) {

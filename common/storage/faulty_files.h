@@ -25,7 +25,8 @@ struct FileOperation {
     kMakeFolders,
     kSyncFolder,
     kList,
-    kLock
+    kLock,
+    kTouch
   };
   Kind kind;
   std::string path;   // The target of a rename.
@@ -49,6 +50,7 @@ class FaultyFiles : public Files {
   absl::StatusOr<std::unique_ptr<WritableFile>> create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) override;
+  absl::StatusOr<std::unique_ptr<ReadableFile>> open_no_link(const std::string& path) override;
   absl::Status rename(const std::string& from, const std::string& to) override;
   absl::Status truncate(const std::string& path, int64_t bytes) override;
   absl::Status remove(const std::string& path) override;
@@ -58,6 +60,8 @@ class FaultyFiles : public Files {
   absl::StatusOr<std::vector<std::string>> list(const std::string& folder) override;
   bool exists(const std::string& path) override { return base_.exists(path); }
   bool is_folder(const std::string& path) override { return base_.is_folder(path); }
+  absl::StatusOr<absl::Time> touch(const std::string& path) override;
+  absl::StatusOr<absl::Time> modified(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,
                                                  absl::Duration patience) override;
   absl::StatusOr<std::unique_ptr<FileLock>> try_lock(const std::string& path, LockMode mode) override;

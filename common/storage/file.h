@@ -51,6 +51,8 @@ class Files {
   // Opens for append, creating it when missing; a torn last line (no newline) is left to the caller.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> append_to(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) = 0;
+  // The same, but the last name in the path must not be a symbolic link: what identifies a folder lies in it.
+  virtual absl::StatusOr<std::unique_ptr<ReadableFile>> open_no_link(const std::string& path) = 0;
 
   virtual absl::Status rename(const std::string& from, const std::string& to) = 0;  // Replaces `to` atomically.
   virtual absl::Status truncate(const std::string& path, int64_t bytes) = 0;
@@ -63,6 +65,13 @@ class Files {
       const std::string& folder) = 0;  // Names, sorted; NotFound when absent.
   virtual bool exists(const std::string& path) = 0;
   virtual bool is_folder(const std::string& path) = 0;
+
+  // Sets the file's time to now, creating it when missing, and gives that time. "Now" is the file system's own clock,
+  // so that times of two files there can be compared whatever the clocks of the machines say. Never follows a link.
+  virtual absl::StatusOr<absl::Time> touch(const std::string& path) = 0;
+  // The time of the last change, as fresh as opening the file makes it: a network file system may answer a plain stat
+  // with what it knew a minute ago.
+  virtual absl::StatusOr<absl::Time> modified(const std::string& path) = 0;
 
   // Waits for the lock on `path`, creating the file when missing. Unavailable after `patience`.
   virtual absl::StatusOr<std::unique_ptr<FileLock>> lock(const std::string& path, LockMode mode,

@@ -130,12 +130,24 @@ class PosixFiles : public Files {
   }
 
   absl::StatusOr<std::unique_ptr<ReadableFile>> open(const std::string& path) override {
-    Descriptor fd = open_file(path, O_RDONLY);
+    return readable(path, O_RDONLY);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> open_no_link(const std::string& path) override {
+    return readable(path, O_RDONLY | O_NOFOLLOW);
+  }
+
+  absl::StatusOr<absl::Time> touch(const std::string& path) override {
+    Descriptor fd = open_file(path, O_WRONLY | O_CREAT | O_NOFOLLOW);
     if (fd.get() < 0) return failed("open", path);
-    struct stat info;
-    if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
-    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat("open ", path, ": not a regular file"));
-    return std::make_unique<PosixReadableFile>(std::move(fd), info.st_size, path);
+    if (::futimens(fd.get(), nullptr) != 0) return failed("touch", path);
+    return time_of(fd, path);
+  }
+
+  absl::StatusOr<absl::Time> modified(const std::string& path) override {
+    Descriptor fd = open_file(path, O_RDONLY | O_NOFOLLOW);
+    if (fd.get() < 0) return failed("open", path);
+    return time_of(fd, path);
   }
 
   absl::Status rename(const std::string& from, const std::string& to) override {
@@ -228,6 +240,21 @@ class PosixFiles : public Files {
     Descriptor fd = open_file(path, flags);
     if (fd.get() < 0) return failed(operation, path);
     return std::make_unique<PosixWritableFile>(std::move(fd), path);
+  }
+
+  absl::StatusOr<std::unique_ptr<ReadableFile>> readable(const std::string& path, int flags) {
+    Descriptor fd = open_file(path, flags);
+    if (fd.get() < 0) return failed("open", path);
+    struct stat info;
+    if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
+    if (!S_ISREG(info.st_mode)) return absl::InvalidArgumentError(absl::StrCat("open ", path, ": not a regular file"));
+    return std::make_unique<PosixReadableFile>(std::move(fd), info.st_size, path);
+  }
+
+  static absl::StatusOr<absl::Time> time_of(const Descriptor& fd, const std::string& path) {
+    struct stat info;
+    if (::fstat(fd.get(), &info) != 0) return failed("stat", path);
+    return absl::TimeFromTimespec(info.st_mtim);
   }
 };
 
