@@ -64,7 +64,9 @@ json to_json(const Launch& launch) {
           {"attempt", launch.attempt},
           {"config", launch.config},
           {"ranks", std::move(ranks)},
-          {"threads_per_rank", launch.threads_per_rank}};
+          {"threads_per_rank", launch.threads_per_rank},
+          {"committed_step", launch.committed_step},
+          {"folder_id", launch.folder_id}};
 }
 
 absl::StatusOr<Launch> launch_from_json(const json& from) {
@@ -79,6 +81,11 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   TITAN_RETURN_IF_ERROR(read_text(from, "job_uid", "", launch.job_uid));
   TITAN_RETURN_IF_ERROR(read_int(from, "attempt", "", 1, launch.attempt));
   TITAN_RETURN_IF_ERROR(read_int(from, "threads_per_rank", "", 1, launch.threads_per_rank));
+  if (const auto step = from.find("committed_step"); step != from.end()) {  // Older controllers do not say these two.
+    if (!step->is_number_integer()) return wrong("committed_step", "an integer");
+    launch.committed_step = step->get<int64_t>();
+  }
+  if (from.contains("folder_id")) TITAN_RETURN_IF_ERROR(read_text(from, "folder_id", "", launch.folder_id));
   const auto config = from.find("config");
   if (config == from.end() || !config->is_object()) return wrong("config", "an object");
   launch.config = *config;

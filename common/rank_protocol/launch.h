@@ -29,6 +29,10 @@ struct Launch {
   nlohmann::json config;         // Resolved common/config JobConfig, every key present.
   std::vector<RankPlace> ranks;  // In rank order; size is the world size.
   int threads_per_rank = 1;      // Fixed for the job's life: results depend on it bit for bit.
+  // Newest full step that the job is known to have committed; -1: none. An attempt that finds no step although there
+  // was one must not begin anew.
+  int64_t committed_step = -1;
+  std::string folder_id;  // Of the dump folder (common/storage/folder_id.h); empty before the first attempt saw it.
 };
 
 nlohmann::json to_json(const Launch& launch);
@@ -46,7 +50,7 @@ enum ExitCode : int {
   kExitPeerLost = 12,   // A collective failed because another rank is gone.
   kExitOutOfMemory = 13,
   kExitStorage = 14,  // Disk full or I/O error.
-  kExitFenced = 15,   // A newer attempt owns the dump folder.
+  kExitFenced = 15,   // Somebody else owns the dump folder: a newer attempt, or another job.
   kExitStopped = 16,  // Stopped at a step edge on request, saved.
 };
 
@@ -63,7 +67,9 @@ inline constexpr char kCommitted[] = "checkpoint_committed";  // step, full (boo
 inline constexpr char kCheckpointFailed[] =
     "checkpoint_failed";                       // step, reason: a save that was given up; training goes on
 inline constexpr char kWarning[] = "warning";  // message
-inline constexpr char kError[] = "error";  // class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit
+// class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit. Of class fenced also who has the dump
+// folder: holder_job (its name), holder_attempt, same_job (bool)
+inline constexpr char kError[] = "error";
 inline constexpr char kFinished[] = "finished";  // step
 inline constexpr char kStopped[] = "stopped";    // step
 }  // namespace event

@@ -125,7 +125,7 @@ absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
   TITAN_ASSIGN_OR_RETURN(const bool free, silent(claim, holder));
   if (free) return absl::OkStatus();
   return absl::FailedPreconditionError(
-      absl::StrCat(kInUsePrefix, "the dump folder ", dump_folder_, " is in use by ", describe(holder), ", attempt ",
+      absl::StrCat(kInUsePrefix, "the dump folder ", dump_folder_, " belongs to ", describe(holder), ", attempt ",
                    holder.attempt, ", which lives; choose another job.dump_folder, or end that job first"));
 }
 
@@ -140,10 +140,9 @@ absl::StatusOr<Fence::Taken> Fence::raise(const Claim& claim) const {
     const auto former = holder.former.find(claim.job_uid);
     taken.attempt = 1 + std::max(same_job ? holder.attempt : 0, former == holder.former.end() ? 0 : former->second);
   }
-  if (!same_job && !holder.job_uid.empty()) {
-    if (!holder.released) taken.taken_from = describe(holder);
-    holder.former[holder.job_uid] = holder.attempt;
-  }
+  const bool next_attempt = same_job && claim.attempt != 0;
+  if (!next_attempt && !holder.job_uid.empty() && !holder.released) taken.taken_from = describe(holder);
+  if (!same_job && !holder.job_uid.empty()) holder.former[holder.job_uid] = holder.attempt;
   holder.former.erase(claim.job_uid);
   TITAN_ASSIGN_OR_RETURN(holder.folder, make_folder_id(files_, dump_folder_));
   holder.job_uid = claim.job_uid;

@@ -62,7 +62,7 @@ class Fence {
   struct Taken {
     int attempt = 0;
     std::string folder;      // The folder's id.
-    std::string taken_from;  // Describes another job's holder that was silent and had not released; else empty.
+    std::string taken_from;  // Describes the holder that was silent and had not released; else empty.
     std::map<std::string, Committed> committed;
   };
 

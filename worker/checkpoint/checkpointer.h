@@ -56,6 +56,9 @@ struct LoadResult {
       per_rank;  // Of all ranks that saved, in rank order; compare its size with the world size.
 };
 
+// True for the status of a load that found nothing where something was committed.
+bool are_gone(const absl::Status& status);
+
 // Events: (kind, members) as rank_protocol/launch.h lists them: checkpoint_rejected, checkpoint_staged,
 // checkpoint_committed, checkpoint_failed {step, reason}, warning. Called on the training thread and on the writer
 // thread: must be thread-safe.
@@ -73,6 +76,11 @@ struct Setup {
   nlohmann::json job_config;               // Resolved, for the manifest.
   std::string job_uid;
   int attempt = 1;  // The fence of the dump folder must name (job_uid, attempt): rank 0 raises it before construction.
+  // Rank 0: the newest full step that is known to have been committed in this folder, -1 when none is. Then a load that
+  // finds no full step is an error (are_gone()) and nothing is begun anew, but for another job's steps: where they were
+  // deleted, so that the folder is empty, it is a fresh start with a warning.
+  int64_t committed_step = -1;
+  bool committed_by_another_job = false;
   c10::intrusive_ptr<c10d::Store> store;  // May be null when world is 1. Keys used: "checkpoint/...".
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.

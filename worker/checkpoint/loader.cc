@@ -118,6 +118,9 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
     result.per_rank = std::move(staged.per_rank);
     if (candidate.source == Source::kCheckpoint) session_.janitor.note_loaded(staged.step);
   }
+  const std::string warning =
+      session_.leader() ? lost_steps_warning(session_.setup, session_.folder, result) : std::string();
+  if (!warning.empty()) session_.emit(event::kWarning, {{"message", warning}});
   return result;
 }
 

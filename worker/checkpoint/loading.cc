@@ -21,6 +21,25 @@ bool contains(const std::vector<std::string>& list, const char* name) {
 
 Candidate failure(absl::Status error) { return {.from = From::kError, .error = std::move(error)}; }
 
+constexpr char kGonePrefix[] = "checkpoints gone: ";
+
+// Full steps were committed here, so that nothing else may be loaded. Not where checkpoint.load_step names the start.
+bool must_find_a_step(const Setup& setup, const std::vector<StepFolder>& steps) {
+  if (setup.committed_step < 0 || (setup.config.load_step >= 0 && setup.attempt <= 1)) return false;
+  const bool emptied = steps.empty() || steps.back().step == 0;  // A seed is no progress.
+  return !(setup.committed_by_another_job && emptied);
+}
+
+Candidate gone(const Setup& setup, const std::string& folder) {
+  return failure(absl::NotFoundError(
+      absl::StrCat(kGonePrefix, "step ", setup.committed_step, " was committed in ", folder,
+                   ", and no full step can be read there now; mount or restore the folder that holds it. To begin from "
+                   "scratch on purpose: ",
+                   setup.committed_by_another_job ? "delete what is left in that folder"
+                                                  : "submit the job anew with another or an emptied folder (by hand: "
+                                                    "delete fence.json in the dump folder as well)")));
+}
+
 void plan_own_steps(storage::Files& files, const Setup& setup, const std::string& folder,
                     std::vector<Candidate>& plan) {
   const auto steps = list_steps(files, folder);
@@ -38,7 +57,9 @@ void plan_own_steps(storage::Files& files, const Setup& setup, const std::string
                     .step = at->step,
                     .this_job = named >= 0});
   }
-  if (named >= 0) {
+  if (must_find_a_step(setup, *steps)) {
+    plan.push_back(gone(setup, folder));
+  } else if (named >= 0) {
     const bool seed = named == 0;
     plan.push_back({.from = From::kStep,
                     .source = seed ? Source::kInitial : Source::kCheckpoint,
@@ -163,6 +184,10 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
 
 }  // namespace
 
+bool are_gone(const absl::Status& status) {
+  return absl::IsNotFound(status) && absl::StartsWith(status.message(), kGonePrefix);
+}
+
 nlohmann::json to_json(const Candidate& candidate) {
   return {{"from", static_cast<int>(candidate.from)},
           {"source", static_cast<int>(candidate.source)},
@@ -199,6 +224,17 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
   }
   plan.push_back({.from = From::kFresh, .source = Source::kFresh, .model_only = true});
   return plan;
+}
+
+std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded) {
+  if (!setup.config.enable || loaded.step >= setup.committed_step) return "";
+  const std::string lost = absl::StrCat("step ", setup.committed_step, " was committed in ", folder);
+  if (loaded.source == Source::kCheckpoint) {
+    return absl::StrCat(lost, ", but the newest that can be read is step ", loaded.step,
+                        ": training goes on from there");
+  }
+  if (setup.config.load_step >= 0) return "";  // Asked for.
+  return absl::StrCat(lost, " by an earlier job, and no step is left there: training begins anew");
 }
 
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate) {

@@ -36,6 +36,9 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
 // In order of precedence, ending with kFresh or kError. Looks at names only.
 std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder);
 
+// What a user must hear of a load that did not bring back the newest committed step; empty when it did.
+std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded);
+
 // Rank 0, before it proposes a kStep or kHuggingFace: looks whether it is this model's, reads a step's manifest and
 // fills in step and manifest_crc. False: to be skipped in silence (a model-only export is no resume point).
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);

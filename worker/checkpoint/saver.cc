@@ -241,12 +241,15 @@ absl::Status Saver::publish(const Save& save, const std::vector<std::string>& re
   TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
   TITAN_RETURN_IF_ERROR(files.sync_folder(setup.dump_folder));
   const std::string path = storage::join_path(step_path(session_.folder, save.step), kManifestName);
-  TITAN_RETURN_IF_ERROR(session_.fence.publish(setup.job_uid, setup.attempt, [&] {
+  const auto rename_manifest = [&] {
     absl::Status written = storage::atomic_write(files, path, text);
     // The rename may have happened although its folder could not be synced.
     if (!written.ok()) discard = !files.exists(path) || storage::read_file(files, path).value_or(text) != text;
     return written;
-  }));
+  };
+  TITAN_RETURN_IF_ERROR(manifest.full ? session_.fence.publish_step(setup.job_uid, setup.attempt, setup.config.folder,
+                                                                    save.step, rename_manifest)
+                                      : session_.fence.publish(setup.job_uid, setup.attempt, rename_manifest));
   discard = false;
   session_.emit(event::kCommitted, {{"step", save.step},
                                     {"full", manifest.full},

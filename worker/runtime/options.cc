@@ -93,7 +93,10 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   job.config = *std::move(config);
   keep_older_meaning(job.config);
   job.job_uid = launch.job_uid;
+  job.job = launch.job;
   job.attempt = launch.attempt;
+  job.committed_step = launch.committed_step;
+  job.folder_id = launch.folder_id;
   job.mode = mode_of(job.config);
   // One process of the rank table stands for all ranks of a job that needs no others.
   const bool one_process = job.mode != CommMode::kProcesses;

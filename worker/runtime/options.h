@@ -40,6 +40,7 @@ struct RankJob {
   config::JobConfig config;  // Valid and resolved for `world` ranks.
   std::vector<std::string> warnings;
   std::string job_uid;
+  std::string job;  // Full name, for messages; empty without a control plane.
   CommMode mode = CommMode::kProcesses;
   int attempt = 0;  // 0: by hand; rank 0 takes the dump folder's fence over with the next number.
   int rank = 0;
@@ -51,6 +52,8 @@ struct RankJob {
   std::string store_host = "127.0.0.1";
   int store_port = 0;
   std::optional<int> listen_fd;
+  int64_t committed_step = -1;  // See Launch.
+  std::string folder_id;        // See Launch.
 };
 
 // Errors: InvalidArgument, NotFound and others, each naming the file and key or flag.

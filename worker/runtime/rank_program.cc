@@ -3,6 +3,7 @@
 #include <ATen/Context.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/config/report.h"
-#include "common/storage/fence.h"
+#include "common/storage/folder_id.h"
+#include "common/storage/process_identity.h"
 #include "nlohmann/json.hpp"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
@@ -28,27 +30,74 @@ using rank_protocol::Phase;
 
 namespace {
 
-// Takes the dump folder over for this attempt, before anything in it is read. By hand the number follows the last one.
-int raise_fence(const RankJob& job) {
+std::string host_name() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+// The controller knows the folder: a mount that is missing here must not become a new folder.
+void check_folder(const RankJob& job) {
+  if (job.folder_id.empty()) return;
+  const std::string& dump = job.config.job.dump_folder;
+  const storage::FolderIs is = value(storage::compare_folder(storage::posix_files(), dump, job.folder_id),
+                                     rank_protocol::kExitStorage, "DUMP_FOLDER");
+  if (is == storage::FolderIs::kSame) return;
+  throw Failure(rank_protocol::kExitUserError, storage::lost_folder_reason(is),
+                storage::lost_folder_message(is, dump, job.committed_step));
+}
+
+// What is known to have been committed: by this job, as the controller and the fence remember it, or by another one.
+// Where checkpoint.load_step names the start, the fence's memory of earlier runs says nothing.
+void note_committed(const RankJob& job, const storage::Fence::Taken& taken, RankContext& context) {
+  const config::Checkpoint& config = job.config.checkpoint;
+  context.committed_step = job.committed_step;
+  const auto known = taken.committed.find(config.folder);
+  if (known == taken.committed.end() || config.load_step >= 0) return;
+  if (known->second.job_uid == job.job_uid) {
+    context.committed_step = std::max(context.committed_step, known->second.step);
+  } else if (context.committed_step < 0) {
+    context.committed_step = known->second.step;
+    context.committed_by_another_job = true;
+  }
+}
+
+// Rank 0 takes the dump folder for this attempt, before anything in it is read, and shows from then on that it lives.
+void take_folder(const RankJob& job, RankContext& context) {
+  check_folder(job);
   const storage::Fence fence(job.config.job.dump_folder);
-  int attempt = job.attempt;
-  if (attempt == 0) {
-    const auto holder = value(fence.holder(), rank_protocol::kExitStorage, "FENCE");
-    const auto former = holder.former.find(job.job_uid);
-    attempt = 1;
-    if (holder.job_uid == job.job_uid) attempt = holder.attempt + 1;
-    if (former != holder.former.end()) attempt = std::max(attempt, former->second + 1);
-  }
-  const absl::Status raised = fence.raise(job.job_uid, attempt);
-  if (absl::IsFailedPrecondition(raised)) {
-    throw Failure(rank_protocol::kExitFenced, "FENCED", std::string(raised.message()));
-  }
+  const absl::StatusOr<storage::Fence::Taken> taken =
+      fence.take({.job_uid = job.job_uid,
+                  .attempt = job.attempt,
+                  .job = job.job,
+                  .host = host_name(),
+                  .pid = ::getpid(),
+                  .process = storage::process_identity(),
+                  .create_folder = job.folder_id.empty()},
+                 {.sleep = {}, .say = [&](const std::string& text) { context.reporter->warning(text); }});
+  const std::string message(taken.status().message());
+  if (storage::is_in_use(taken.status())) throw Failure(rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE", message);
+  if (storage::is_fenced(taken.status())) throw Failure(rank_protocol::kExitFenced, "FENCED", message);
   // No other rank takes part: a lock that somebody holds is not a lost rank.
-  if (absl::IsUnavailable(raised) || absl::IsDeadlineExceeded(raised)) {
-    throw Failure(rank_protocol::kExitStorage, "FENCE", std::string(raised.message()));
+  if (absl::IsUnavailable(taken.status()) || absl::IsDeadlineExceeded(taken.status())) {
+    throw Failure(rank_protocol::kExitStorage, "FENCE", message);
   }
-  check(raised, rank_protocol::kExitStorage, "FENCE");
-  return attempt;
+  check(taken.status(), rank_protocol::kExitStorage, "FENCE");
+  context.attempt = taken->attempt;
+  context.hold = std::make_unique<storage::FenceHold>(fence, job.job_uid, taken->attempt);
+  note_committed(job, *taken, context);
+  if (taken->taken_from.empty()) return;
+  context.reporter->warning(absl::StrCat("the dump folder ", job.config.job.dump_folder, " was taken over from ",
+                                         taken->taken_from, ", which ended without giving it back"));
+}
+
+// A fenced rank says who has the folder.
+Failure with_holder(const RankJob& job, Failure failure) {
+  if (failure.exit_code() != rank_protocol::kExitFenced) return failure;
+  const auto holder = storage::Fence(job.config.job.dump_folder).holder();
+  if (!holder.ok() || holder->job_uid.empty()) return failure;
+  return std::move(failure).with_members({{"holder_job", holder->job.empty() ? holder->job_uid : holder->job},
+                                          {"holder_attempt", holder->attempt},
+                                          {"same_job", holder->job_uid == job.job_uid}});
 }
 
 c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub) {
@@ -77,7 +126,7 @@ void settle_seed(RankContext& context) {
 void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, RankContext& context) {
   const c10::intrusive_ptr<c10d::Store> store = connect_store(job, hub);
   context.attempt = job.attempt;
-  if (job.rank == 0) context.attempt = raise_fence(job);
+  if (job.rank == 0) take_folder(job, context);
   if (store && job.attempt == 0) {
     if (job.rank == 0) {
       store->set("attempt", std::to_string(context.attempt));
@@ -151,6 +200,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   };
   setup.leave = [&context](const Failure& failure) {
     report_failure(failure, "titan-rank", context.reporter.get());
+    if (context.hold) context.hold->release();
     std::fflush(nullptr);
     std::_Exit(failure.exit_code());
   };
@@ -212,11 +262,16 @@ ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub
   auto* connections = new Connections(nullptr);  // For as long as the context, which outlives every failure.
   std::unique_ptr<FailureWatch> watch;
   try {
-    return train(job, hub, before_main, context, trainer, watch, *connections);
+    const ExitCode code = train(job, hub, before_main, context, trainer, watch, *connections);
+    if (context.hold) context.hold->release();
+    return code;
   } catch (...) {
-    const Failure failure = current_failure();
+    Failure failure = current_failure();
     *connections = context.mesh.get();
-    throw watch ? watch->failed(failure) : failure;
+    if (watch) failure = watch->failed(failure);
+    failure = with_holder(job, std::move(failure));
+    if (context.hold) context.hold->release();
+    throw failure;
   }
 }
 
@@ -224,8 +279,9 @@ void report_failure(const Failure& failure, const std::string& who, Reporter* re
   if (!failure.details().empty()) std::fprintf(stderr, "%s\n", failure.details().c_str());
   std::fprintf(stderr, "%s: %s: %s\n", who.c_str(), failure.reason().c_str(), failure.what());
   if (reporter == nullptr) return;
-  reporter->event(rank_protocol::event::kError,
-                  {{"class", failure.error_class()}, {"reason", failure.reason()}, {"message", failure.what()}});
+  nlohmann::json members = failure.members();
+  members.update({{"class", failure.error_class()}, {"reason", failure.reason()}, {"message", failure.what()}});
+  reporter->event(rank_protocol::event::kError, std::move(members));
 }
 
 }  // namespace titan::runtime

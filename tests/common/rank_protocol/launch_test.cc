@@ -20,6 +20,8 @@ Launch example() {
   launch.config = {{"training", {{"steps", 10}}}};
   launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 0, "n2", "10.0.0.2"}};
   launch.threads_per_rank = 2;
+  launch.committed_step = 200;
+  launch.folder_id = "f1";
   return launch;
 }
 
@@ -34,12 +36,23 @@ TEST(LaunchTest, RoundTrips) {
 TEST(LaunchTest, EveryMissingMemberIsNamed) {
   const json whole = to_json(example());
   for (const auto& member : whole.items()) {
+    if (member.key() == "committed_step" || member.key() == "folder_id") continue;  // Older controllers lack them.
     json cut = whole;
     cut.erase(member.key());
     const absl::Status status = launch_from_json(cut).status();
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << member.key();
     EXPECT_THAT(std::string(status.message()), HasSubstr(member.key()));
   }
+}
+
+TEST(LaunchTest, AnOlderControllerKnowsNoCommittedStep) {
+  json old = to_json(example());
+  old.erase("committed_step");
+  old.erase("folder_id");
+  const absl::StatusOr<Launch> read = launch_from_json(old);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(read->committed_step, -1);
+  EXPECT_EQ(read->folder_id, "");
 }
 
 TEST(LaunchTest, NamesWrongValues) {

@@ -367,6 +367,51 @@ TEST_F(CheckpointTest, ShardNamesNeverCollide) {
   EXPECT_EQ(Attempt(options(1, 2)).load()->step, 5);
 }
 
+// What was committed and cannot be found is an error that says so; never weights that the job would train all over.
+TEST_F(CheckpointTest, WhatWasCommittedIsNeverForgotten) {
+  Attempt::Options knowing = options(2, 2);
+  knowing.committed_step = 20;
+  const absl::Status gone = Attempt(knowing).load().status();
+  EXPECT_TRUE(are_gone(gone)) << gone;
+  EXPECT_THAT(std::string(gone.message()), HasSubstr("step 20 was committed in " + dump_ + "/checkpoint"));
+
+  // A seed or other initial weights are no substitute.
+  ASSERT_TRUE(Attempt(options(2, 3)).save(0, Kind::kModel).ok());
+  knowing.attempt = 4;
+  knowing.config.initial_load_path = dump_;
+  EXPECT_TRUE(are_gone(Attempt(knowing).load().status()));
+  ASSERT_TRUE(Attempt(options(2, 5)).save(10).ok());
+  knowing.attempt = 6;
+  EXPECT_EQ(storage::Fence(dump_).holder()->committed.at("checkpoint").step, 10);
+  Attempt older(knowing);
+  const auto loaded = older.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->step, 10);
+  ASSERT_EQ(older.events(event::kWarning).size(), 1u);
+  EXPECT_THAT(
+      older.events(event::kWarning)[0].members["message"].get<std::string>(),
+      HasSubstr("step 20 was committed in " + dump_ + "/checkpoint, but the newest that can be read is step 10"));
+  knowing.committed_step = 10;
+  Attempt whole(knowing);
+  ASSERT_TRUE(whole.load().ok());
+  EXPECT_TRUE(whole.events(event::kWarning).empty());
+}
+
+// Who deletes another job's steps and submits anew means it, as long as nothing else is left there.
+TEST_F(CheckpointTest, AnEmptiedFolderOfAnotherJobBeginsAnewWithAWarning) {
+  Attempt::Options knowing = options(1);
+  knowing.committed_step = 20;
+  knowing.committed_by_another_job = true;
+  Attempt anew(knowing);
+  const auto loaded = anew.load();
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_EQ(loaded->source, Source::kFresh);
+  ASSERT_EQ(anew.events(event::kWarning).size(), 1u);
+  EXPECT_THAT(anew.events(event::kWarning)[0].members["message"].get<std::string>(), HasSubstr("training begins anew"));
+  ASSERT_TRUE(anew.save(20, Kind::kModel).ok());
+  EXPECT_TRUE(are_gone(Attempt(knowing).load().status())) << "an export is left: the folder is not empty";
+}
+
 TEST_F(CheckpointTest, NamedStepWinsAndMustExist) {
   {
     Attempt job(options(2));

@@ -136,6 +136,8 @@ class Attempt {
     int64_t failed_saves_allowed = 0;
     absl::Duration peer_silence = absl::Seconds(15);
     bool raise_fence = true;
+    int64_t committed_step = -1;
+    bool committed_by_another_job = false;
   };
 
   explicit Attempt(Options options) : options_(std::move(options)), store_(c10::make_intrusive<c10d::HashStore>()) {
@@ -149,6 +151,8 @@ class Attempt {
       setup.world = options_.world;
       setup.job_uid = options_.job_uid;
       setup.attempt = options_.attempt;
+      setup.committed_step = options_.committed_step;
+      setup.committed_by_another_job = options_.committed_by_another_job;
       setup.store = store_;
       setup.hf = options_.hf;
       setup.model = options_.model;

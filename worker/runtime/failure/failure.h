@@ -19,6 +19,13 @@ class Failure : public std::runtime_error {
   const std::string& reason() const { return reason_; }  // UPPER_SNAKE
   const char* error_class() const;                       // user, infra, peer, fenced
 
+  // What its error event says besides: who has the dump folder that this rank is fenced from.
+  const nlohmann::json& members() const { return members_; }
+  Failure with_members(nlohmann::json members) && {
+    members_ = std::move(members);
+    return std::move(*this);
+  }
+
   // For whoever debugs: the C++ stack of an unexpected throw; empty otherwise.
   const std::string& details() const { return details_; }
   Failure with_details(std::string details) && {
@@ -30,6 +37,7 @@ class Failure : public std::runtime_error {
   rank_protocol::ExitCode exit_code_;
   std::string reason_;
   std::string details_;
+  nlohmann::json members_ = nlohmann::json::object();
 };
 
 // Throws unless OK. `exit_code` and `reason` hold where the status itself does not say more: fenced, disk full, a rank

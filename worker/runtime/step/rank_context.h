@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/config/job_config.h"
+#include "common/storage/fence_hold.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/runtime/step/reporter.h"
 
@@ -21,10 +22,15 @@ struct RankContext {
   int local_rank = 0;
   std::string host = "127.0.0.1";  // Where other ranks reach this one.
   std::string run_folder;
+  // Rank 0: the newest full step that is known to have been committed in the checkpoint folder (-1: none), and whether
+  // that was another job's doing.
+  int64_t committed_step = -1;
+  bool committed_by_another_job = false;
   bool on_console = true;  // Whether its metrics go to stdout too; of ranks that share it, the first one's do.
 
   const Clock* clock = nullptr;
   std::unique_ptr<Reporter> reporter;
+  std::unique_ptr<storage::FenceHold> hold;  // Rank 0: of the dump folder.
   std::unique_ptr<comm::Device> device;
   comm::Ledger ledger;
   c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys; null in a world of one.

@@ -151,6 +151,8 @@ void Trainer::open_outputs() {
   setup.job_config = config::to_json(config_);
   setup.job_uid = context_.job_uid;
   setup.attempt = context_.attempt;
+  setup.committed_step = context_.committed_step;
+  setup.committed_by_another_job = context_.committed_by_another_job;
   setup.store = context_.store;
   setup.peer_start = absl::Seconds(config_.comm.init_timeout_seconds);
   // A seed checkpoint is all that its run is for.
@@ -187,7 +189,7 @@ void Trainer::load() {
     if (result.ok()) loaded = *std::move(result);
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
-  check(load_status, kExitUserError, "CHECKPOINT");
+  check(load_status, kExitUserError, checkpoint::are_gone(load_status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
   if (!loaded.model_loaded) draw_weights();
   restore_state(loaded);
   const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
