@@ -88,11 +88,12 @@ void Attempt::prepare(const std::string& launch_json, const std::string& visible
   if (record_.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record_.orphan_timeout_seconds;
   host_.aside([weak = weak_from_this(), post = host_.loop->poster(), record = record_, folder = run_folder_,
                launch_json, spec, visible_devices] {
-    const Refusal refusal = prepare_files(record, folder, launch_json, spec, visible_devices);
-    post([weak, refusal] {
+    const Prepared prepared = prepare_files(record, folder, launch_json, spec, visible_devices);
+    post([weak, prepared] {
       const std::shared_ptr<Attempt> self = weak.lock();
       if (self == nullptr || self->over()) return;
-      if (refusal) return self->refuse(refusal);
+      if (prepared.refusal) return self->refuse(prepared.refusal);
+      self->record_.folder_id = prepared.folder_id;
       self->watch_spools();
       self->launch_shim();
     });

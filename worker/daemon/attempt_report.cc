@@ -53,6 +53,7 @@ void Attempt::report(const shim::ExitRecord* one_exit) {
   identify(report->mutable_id());
   report->set_phase(phase());
   report->set_store_port(store_port_);
+  if (record_.leader) report->set_folder_id(record_.folder_id);
   report->set_error_reason(record_.error_reason);
   report->set_error_message(record_.error_message);
   if (one_exit != nullptr) {

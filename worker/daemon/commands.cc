@@ -28,6 +28,7 @@ AttemptRecord record_of(const v1::Prepare& prepare) {
   record.ranks.assign(prepare.ranks().begin(), prepare.ranks().end());
   record.dump_folder = prepare.dump_folder();
   record.token = prepare.token();
+  record.folder_id = prepare.folder_id();
   record.orphan_timeout_seconds = prepare.orphan_timeout_seconds();
   return record;
 }

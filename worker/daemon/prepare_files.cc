@@ -8,10 +8,14 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
+#include "common/storage/fence.h"
+#include "common/storage/folder_id.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
 
@@ -21,29 +25,61 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-constexpr char kTokenPrefix[] = ".titan-token-";
+constexpr absl::string_view kTokenPrefix = ".titan-token-";
+constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
 constexpr char kSpins[] = "1000";
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
+// A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
+std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix, key.job_uid, "-", key.number); }
+
 std::string token_path(const AttemptRecord& record) {
-  return absl::StrCat(record.dump_folder, "/", kTokenPrefix, record.key.number);
+  return absl::StrCat(record.dump_folder, "/", token_name(record.key));
 }
 
 Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }
 
-Refusal make_dump_folder(const AttemptRecord& record) {
+// Tokens of this job's older attempts, and of jobs that have lost the folder for good.
+void remove_old_tokens(const AttemptRecord& record) {
+  const auto holder = storage::Fence(record.dump_folder).holder();
+  const auto is_old = [&](const std::string& name) {
+    const size_t dash = name.rfind('-');
+    const std::string job = name.substr(0, dash);
+    if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) return name != token_name(record.key);
+    return holder.ok() && job.size() > kTokenPrefix.size() && holder->former.contains(job.substr(kTokenPrefix.size()));
+  };
   std::error_code error;
-  fs::create_directories(record.dump_folder, error);
-  if (error) {
-    return {"DUMP_FOLDER_UNUSABLE", absl::StrCat("cannot create the dump folder ", record.dump_folder, ": ",
-                                                 error.message(), " (job.dump_folder)")};
-  }
-  for (const auto& item : fs::directory_iterator(record.dump_folder, error)) {  // Tokens of older attempts.
+  for (const auto& item : fs::directory_iterator(record.dump_folder, error)) {
     const std::string name = item.path().filename().string();
     std::error_code ignored;
-    if (name.rfind(kTokenPrefix, 0) != 0) continue;
-    if (std::atoi(name.c_str() + sizeof(kTokenPrefix) - 1) < record.key.number) fs::remove(item.path(), ignored);
+    if (absl::StartsWith(name, kTokenPrefix) && is_old(name)) fs::remove(item.path(), ignored);
   }
+}
+
+// The folder that earlier attempts had, or, where none is known, whatever lies there: made when it is missing.
+Refusal settle_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
+  storage::Files& files = storage::posix_files();
+  if (record.folder_id.empty()) {
+    absl::StatusOr<std::string> settled = storage::settle_folder_id(files, record.dump_folder, kLockPatience);
+    if (!settled.ok()) {
+      return {"DUMP_FOLDER_UNUSABLE", absl::StrCat("the dump folder ", record.dump_folder,
+                                                   " (job.dump_folder): ", std::string(settled.status().message()))};
+    }
+    folder_id = *std::move(settled);
+    return {};
+  }
+  const absl::StatusOr<storage::FolderIs> is = storage::compare_folder(files, record.dump_folder, record.folder_id);
+  if (!is.ok()) return refusal("DUMP_FOLDER_UNUSABLE", is.status());
+  if (*is != storage::FolderIs::kSame) {
+    return {storage::lost_folder_reason(*is), storage::lost_folder_message(*is, record.dump_folder, committed_step)};
+  }
+  folder_id = record.folder_id;
+  return {};
+}
+
+Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, std::string& folder_id) {
+  if (Refusal lost = settle_folder(record, committed_step, folder_id)) return lost;
+  remove_old_tokens(record);
   const absl::Status written = shim::write_file(token_path(record), record.token);
   if (!written.ok()) {
     return {"DUMP_FOLDER_UNUSABLE",
@@ -71,14 +107,14 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
 
 }  // namespace
 
-Refusal prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
-                      shim::Spec spec, const std::string& visible_devices) {
+Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
+                       shim::Spec spec, const std::string& visible_devices) {
   const absl::StatusOr<rank_protocol::Launch> launch =
       rank_protocol::launch_from_json(json::parse(launch_json, nullptr, false));
-  if (!launch.ok()) return refusal("BAD_LAUNCH", launch.status());
+  if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), ""};
   for (const int rank : record.ranks) {
     if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
-    return {"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())};
+    return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, ""};
   }
   spec.world = static_cast<int>(launch->ranks.size());
   const std::string threads = absl::StrCat(launch->threads_per_rank);
@@ -90,9 +126,12 @@ Refusal prepare_files(const AttemptRecord& record, const std::string& run_folder
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
   const absl::Status written = write_run_files(record, run_folder, launch_json, spec);
-  if (!written.ok()) return refusal("STATE_FOLDER_UNUSABLE", written);
-  if (record.leader && !record.dump_folder.empty()) return make_dump_folder(record);
-  return {};
+  if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), ""};
+  Prepared prepared;
+  if (record.leader && !record.dump_folder.empty()) {
+    prepared.refusal = make_dump_folder(record, launch->committed_step, prepared.folder_id);
+  }
+  return prepared;
 }
 
 Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds) {

@@ -18,9 +18,15 @@ struct Refusal {
 
 // The file work of preparing and starting, which may be slow on shared storage and so runs beside the loop.
 
-// Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its token.
-Refusal prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
-                      shim::Spec spec, const std::string& visible_devices);
+struct Prepared {
+  Refusal refusal;
+  std::string folder_id;  // Of the dump folder, on the leader.
+};
+
+// Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its id and
+// the token. A folder whose id is known is never made: without it the leader refuses.
+Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
+                       shim::Spec spec, const std::string& visible_devices);
 
 // Is the leader's token in the dump folder? Shared storage may show it late: looks again for up to `patience_seconds`.
 Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds);

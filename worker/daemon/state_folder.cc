@@ -31,6 +31,7 @@ json to_json(const AttemptRecord& record) {
           {"ranks", record.ranks},
           {"dump_folder", record.dump_folder},
           {"token", record.token},
+          {"folder_id", record.folder_id},
           {"orphan_timeout_seconds", record.orphan_timeout_seconds},
           {"devices", record.devices},
           {"phase", kPhaseNames[static_cast<int>(record.phase)]},
@@ -46,6 +47,7 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
     record.ranks = from.at("ranks").get<std::vector<int>>();
     record.dump_folder = from.at("dump_folder").get<std::string>();
     record.token = from.at("token").get<std::string>();
+    record.folder_id = from.value("folder_id", "");  // Older records have none.
     record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
     record.devices = from.at("devices").get<std::vector<int>>();
     const std::string phase = from.at("phase").get<std::string>();

@@ -23,6 +23,7 @@ struct AttemptRecord {
   std::vector<int> ranks;  // Of this node, in local order.
   std::string dump_folder;
   std::string token;
+  std::string folder_id;  // Of the dump folder: what the controller knows, then on the leader what is there.
   double orphan_timeout_seconds = 600;
   std::vector<int> devices;  // Indices that this attempt's ranks use.
   enum class Phase { kPreparing, kLive, kEnded, kRefused, kForgotten };

@@ -211,7 +211,7 @@ TEST_F(DaemonTest, RunsAnAttemptToItsEnd) {
     ASSERT_TRUE(events_reach(rank, 22));
     expect_complete(rank);
   }
-  EXPECT_TRUE(std::filesystem::exists(dump_.file("out/.titan-token-1")));
+  EXPECT_TRUE(std::filesystem::exists(dump_.file("out/.titan-token-u1-1")));
   const json started = json::parse(controller_.heard("n1").events[0][0].json());
   EXPECT_EQ(started["threads"], "3") << "threads_per_rank of the launch file";
 }
@@ -464,6 +464,37 @@ TEST_F(DaemonTest, RefusesWhatCannotRun) {
   ASSERT_TRUE(reported(4, Report::REFUSED));
   EXPECT_EQ(last(4).error_reason(), "DUMP_FOLDER_UNUSABLE");
   EXPECT_THAT(last(4).error_message(), HasSubstr("/proc/none/out"));
+}
+
+// A mount that is missing on a node must not become a new folder there: without the folder that the job had, the leader
+// refuses and creates nothing.
+TEST_F(DaemonTest, TheJobsFolderOrNone) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  const std::string id = last(1).folder_id();
+  EXPECT_EQ(id.size(), 32u);
+  const auto prepare_with = [&](int attempt, const std::string& known) {
+    v1::ControllerMessage message = prepare(attempt, 1, {});
+    message.mutable_prepare()->set_folder_id(known);
+    controller_.send("n1", message);
+  };
+  prepare_with(2, id);
+  ASSERT_TRUE(reported(2, Report::PREPARED));
+  EXPECT_EQ(last(2).folder_id(), id);
+  EXPECT_FALSE(std::filesystem::exists(dump_.file("out/.titan-token-u1-1"))) << "the older attempt's";
+  prepare_with(3, "another");
+  ASSERT_TRUE(reported(3, Report::REFUSED));
+  EXPECT_EQ(last(3).error_reason(), "DUMP_FOLDER_REPLACED");
+  std::filesystem::rename(dump_.file("out"), dump_.file("elsewhere"));
+  prepare_with(4, id);
+  ASSERT_TRUE(reported(4, Report::REFUSED));
+  EXPECT_EQ(last(4).error_reason(), "CHECKPOINTS_GONE");
+  EXPECT_THAT(last(4).error_message(), HasSubstr(dump_.file("out")));
+  EXPECT_FALSE(std::filesystem::exists(dump_.file("out")));
+  std::filesystem::rename(dump_.file("elsewhere"), dump_.file("out"));
+  prepare_with(5, id);
+  EXPECT_TRUE(reported(5, Report::PREPARED));
 }
 
 // Two nodes, of which one sees another folder under the same name.
