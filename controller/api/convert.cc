@@ -146,6 +146,8 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.total_steps = config.training.steps;
   spec.project = config.scheduling.project;
   spec.job_id = job_id;
+  spec.real_folder = normalise(sent.real_folder());
+  spec.folder_id = sent.folder_id();
   const config::Restart& restart = config.restart;
   spec.restart = {restart.no_progress_limit,
                   restart.backoff_initial_seconds,

@@ -12,6 +12,7 @@
 #include "common/config/json.h"
 #include "common/config/validate.h"
 #include "common/status/status.h"
+#include "common/storage/folder_id.h"
 #include "controller/cli/preflight.h"
 #include "controller/cli/terminal.h"
 #include "nlohmann/json.hpp"
@@ -146,6 +147,12 @@ v1::JobSpec to_spec(const Prepared& prepared) {
   spec.set_priority(config.scheduling.priority);
   spec.set_project(config.scheduling.project);
   spec.set_job_id(config.scheduling.job_id);
+  // The job keeps the name that the user gave, since nodes may see other mounts; these two only tell the controller of
+  // another live job in the same folder.
+  std::error_code error;
+  const fs::path real = fs::weakly_canonical(config.job.dump_folder, error);
+  if (!error) spec.set_real_folder(real.string());
+  spec.set_folder_id(storage::read_folder_id(storage::posix_files(), config.job.dump_folder).value_or(""));
   return spec;
 }
 

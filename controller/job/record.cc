@@ -20,12 +20,12 @@ TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, b
                     train_timeout_seconds)
 TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step)
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
-                    project, job_id, restart)
+                    project, job_id, restart, real_folder, folder_id)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     cancel_requested, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
-                    end_time_ns)
+                    end_time_ns, folder_id, avoided_nodes)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, phase_seconds, store_host, store_port)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity)

@@ -47,6 +47,9 @@ struct Spec {
   std::string project = "default";
   std::string job_id;
   RestartPolicy restart;
+  // What the client saw, to find the same folder under another name; either may be empty.
+  std::string real_folder;  // Without symbolic links.
+  std::string folder_id;
 };
 
 struct JobRecord {
@@ -67,6 +70,8 @@ struct JobRecord {
   int64_t create_time_ns = 0;
   int64_t start_time_ns = 0;  // First step of the first attempt that made one.
   int64_t end_time_ns = 0;
+  std::string folder_id;                   // Of the dump folder, from the first node that led an attempt.
+  std::vector<std::string> avoided_nodes;  // Where the dump folder was missing or another one.
 };
 
 struct Placement {

@@ -16,6 +16,11 @@ using rank_protocol::ExitCode;
 constexpr int kSigKill = 9;
 constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or is another one.
 
+constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // By another job, while this one held it.
+constexpr char kFolderInUse[] = "DUMP_FOLDER_IN_USE";
+constexpr char kFolderReplaced[] = "DUMP_FOLDER_REPLACED";
+constexpr char kGone[] = "CHECKPOINTS_GONE";
+
 // Exits that say what went wrong come before exits that are consequences.
 int rank_of_blame(const RankExit& exit) {
   if (exit.out_of_memory) return 2;
@@ -91,11 +96,12 @@ const RankExit* find_root(const EndFacts& facts) {
 AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
   AttemptEnd end{cause_of(exit), "", absl::StrCat("rank ", exit.rank, " on ", exit.node, " ", how_it_left(exit))};
   end.never_ran = end.cause == Cause::kLaunchFailed;
+  end.node = exit.node;
   std::string words =
       exit.signal == kSigKill ? "" : exit.message;  // A log line that happened to be the last explains no SIGKILL.
   for (const ErrorReport& error : facts.errors) {
     if (error.rank != exit.rank) continue;
-    end.reason = error.reason;
+    end.reason = error.reason == "FENCED" && !error.same_job ? kFolderTaken : error.reason;
     words = error.message;
   }
   if (!words.empty()) absl::StrAppend(&end.message, ": ", words);
@@ -105,7 +111,9 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
 Cause cause_of(const Refusal& refusal) {
   if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
   if (refusal.reason == "HANG") return Cause::kHang;
-  if (refusal.reason == "DUMP_FOLDER_NOT_SHARED" || refusal.reason == "DUMP_FOLDER_UNUSABLE") return Cause::kUserError;
+  for (const char* reason : {"DUMP_FOLDER_NOT_SHARED", "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone}) {
+    if (refusal.reason == reason) return Cause::kUserError;
+  }
   return Cause::kLaunchFailed;
 }
 
@@ -174,12 +182,16 @@ AttemptEnd classify(const EndFacts& facts) {
   if (!facts.refusals.empty()) {
     const Refusal& refusal = facts.refusals.front();
     const std::string who = refusal.node.empty() ? "" : absl::StrCat("node ", refusal.node, ": ");
-    return {cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
+    AttemptEnd end{cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
+    end.node = refusal.node;
+    return end;
   }
   if (root != nullptr) return from_exit(*root, facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", facts.num_ranks, " ranks were seen leaving")};
 }
+
+bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }
 
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
   const bool progress = step > history.best_step || commit > history.best_commit;
@@ -198,6 +210,8 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   if (end.cause == Cause::kBadConfig) return fail(reason, end.message);
   // A job that has trained meets a machine whose installation is being changed: that one is worth another attempt.
   if (end.never_ran && history.best_step <= 0 && history.best_commit <= 0) return fail(reason, end.message);
+  // Another job has the folder: to come back would be to train one model by turns.
+  if (reason == kFolderTaken || reason == kFolderInUse) return fail(reason, end.message);
   if (end.cause == Cause::kUserError) {
     if (history.user_error == reason && history.user_error_step == step) {
       return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));

@@ -35,6 +35,10 @@ struct ErrorReport {
   std::string kind;    // user, infra, peer, fenced.
   std::string reason;  // UPPER_SNAKE.
   std::string message;
+  // Of a fenced rank: who has the dump folder now.
+  std::string holder_job;
+  int holder_attempt = 0;
+  bool same_job = true;
 };
 
 // A node that could not do its part, in its own words.
@@ -59,7 +63,11 @@ struct AttemptEnd {
   std::string reason;      // Finer than the cause where something named it: NONFINITE_LOSS, DUMP_FOLDER_NOT_SHARED, ...
   std::string message;     // One line: which rank or node, and its own last words.
   bool never_ran = false;  // The rank program itself cannot be loaded: an installation to mend, no chance to repeat.
+  std::string node;        // Where it happened, when that is one node.
 };
+
+// The node lacks the job's dump folder or shows another one: perhaps a missing mount, so that another node may do.
+bool is_lost_folder(const AttemptEnd& end);
 
 // The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,
 // are consequences and never the root while anything better is known.

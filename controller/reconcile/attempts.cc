@@ -107,6 +107,8 @@ absl::StatusOr<std::string> Reconciler::launch_json(const LiveJob& job) const {
   launch.attempt = job.attempt->record.number;
   launch.config = nlohmann::json::parse(spec->config_json(), nullptr, /*allow_exceptions=*/false);
   launch.threads_per_rank = job.record.threads_per_rank;
+  if (job.progress.committed_step > 0) launch.committed_step = job.progress.committed_step;
+  launch.folder_id = job.record.folder_id;
   for (const job::Placement& placement : job.attempt->record.placements) {
     const cluster::Node* node = nodes_.find(placement.node);
     for (int local = 0; local < placement.num_ranks; ++local) {
@@ -138,6 +140,7 @@ void Reconciler::send_prepare(LiveJob& job, const std::vector<std::string>& node
     for (int i = 0; i < part.placement.num_ranks; ++i) prepare->add_ranks(part.placement.first_rank + i);
     prepare->set_dump_folder(job.record.spec.dump_folder);
     prepare->set_token(token_of(job));
+    prepare->set_folder_id(job.record.folder_id);
     prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
     node->session->send(message);
   }
@@ -283,7 +286,8 @@ void Reconciler::finish_attempt(LiveJob& job, Change& change) {
   for (const auto& [node, part] : attempt.parts) {
     if (!part.lost) change.then.push_back([this, key, node = node] { forget(key, node); });
   }
-  const int64_t step = record.last_step;
+  // An attempt that never loaded stands where the job stood.
+  const int64_t step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
   job.attempt.reset();
   job.idle_since = clock_.monotonic();
@@ -312,6 +316,7 @@ void Reconciler::finish_attempt(LiveJob& job, Change& change) {
 
 void Reconciler::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change) {
   apply(job, JobEvent::kAttemptFailed);  // Already so when its failure was noticed before its end.
+  avoid_node(job, end);
   const job::Verdict verdict = job::decide(job.record.spec.restart, job.record.history, end, step, options_.jitter());
   if (!verdict.restart) {
     job.record.failure_reason = verdict.failure_reason;
@@ -333,7 +338,7 @@ void Reconciler::end_job(LiveJob& job, Change& change) {
   job.reserved.clear();
   job.pending_reason.clear();
   job.pending_message.clear();
-  dump_folders_.erase(job.record.spec.dump_folder);
+  drop_folder(job.record);
   job::EventRecord event;
   switch (job.record.state) {
     case JobState::kSucceeded:

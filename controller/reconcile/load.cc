@@ -99,7 +99,7 @@ absl::Status Reconciler::load_jobs() {
     published_.publish({view}, record.revision);
     if (job::is_final(job.record.state)) continue;
     if (!job.attempt) job.idle_since = clock_.monotonic();
-    dump_folders_[job.record.spec.dump_folder] = uid;
+    claim_folder(job.record);
     jobs_.emplace(uid, std::move(job));
   }
   return absl::OkStatus();

@@ -106,7 +106,8 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     const double seconds = number(json, "seconds");
     tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
     if (seconds == seconds) measures_.checkpoint(seconds);
-    if (full) job.progress.committed_step = std::max(job.progress.committed_step, step);
+    // The newest in time: after a fall-back to an older step the numbers begin lower again.
+    if (full) job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
     job.progress.failed_save.clear();
     put_progress(change, job);
     if (!current) return;
@@ -124,8 +125,11 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     tell("RankWarning", text(json, "message"), "warning");
   } else if (kind == event::kError) {
     tell("RankError", absl::StrCat(text(json, "reason"), ": ", text(json, "message")), "error");
-    if (current)
-      job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message")});
+    if (current) {
+      job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message"),
+                                     text(json, "holder_job"), static_cast<int>(integer(json, "holder_attempt")),
+                                     !json.contains("same_job") || flag(json, "same_job")});
+    }
   } else if (kind == event::kStopped) {
     if (rank == 0) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
   }

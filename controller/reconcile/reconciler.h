@@ -172,6 +172,14 @@ class Reconciler {
                        Change& change, bool& job_changed) TITAN_REQUIRES(mutex_);
   void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change) TITAN_REQUIRES(mutex_);
 
+  // folders.cc
+  absl::Status check_folder(const job::Spec& spec) const TITAN_REQUIRES(mutex_);
+  void claim_folder(const job::JobRecord& record) TITAN_REQUIRES(mutex_);
+  void drop_folder(const job::JobRecord& record) TITAN_REQUIRES(mutex_);
+  bool take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change)
+      TITAN_REQUIRES(mutex_);
+  void avoid_node(LiveJob& job, const job::AttemptEnd& end) TITAN_REQUIRES(mutex_);
+
   // scheduling.cc
   void request_schedule(bool urgent) TITAN_REQUIRES(mutex_);
   void schedule() TITAN_REQUIRES(mutex_);
@@ -189,9 +197,10 @@ class Reconciler {
   mutable sync::Mutex mutex_;
   std::map<std::string, LiveJob> jobs_ TITAN_GUARDED_BY(mutex_);  // Not over, by uid.
   cluster::Nodes nodes_ TITAN_GUARDED_BY(mutex_);
-  absl::flat_hash_map<std::string, std::string> names_ TITAN_GUARDED_BY(mutex_);         // All jobs: name to uid.
-  absl::flat_hash_map<std::string, std::string> dump_folders_ TITAN_GUARDED_BY(mutex_);  // Live jobs: folder to uid.
-  absl::flat_hash_map<std::string, std::string> requests_ TITAN_GUARDED_BY(mutex_);      // request_id to uid.
+  absl::flat_hash_map<std::string, std::string> names_ TITAN_GUARDED_BY(mutex_);  // All jobs: name to uid.
+  // Live jobs: every name and id of a dump folder to the uid of the job that has it.
+  absl::flat_hash_map<std::string, std::string> dump_folders_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, std::string> requests_ TITAN_GUARDED_BY(mutex_);  // request_id to uid.
   absl::flat_hash_map<std::string, std::vector<Done<JobViewPtr>>> creating_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint32_t> creating_fingerprints_ TITAN_GUARDED_BY(mutex_);
   std::map<CursorKey, int64_t> cursors_ TITAN_GUARDED_BY(mutex_);

@@ -33,15 +33,7 @@ absl::Status Reconciler::check_new(const job::Spec& spec, const std::string& nam
                       absl::StrCat("job ", name, " exists already; choose another scheduling.job_id or leave it empty"),
                       {{"job", name}});
   }
-  if (const auto other = dump_folders_.find(spec.dump_folder); other != dump_folders_.end()) {
-    const JobViewPtr view = published_.find(other->second);
-    const std::string holder = view == nullptr ? "a job that is just being created" : view->record->name;
-    return rpc::error(StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
-                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder,
-                                   ", which is not over; cancel it or choose another folder"),
-                      {{"job", holder}, {"dump_folder", spec.dump_folder}});
-  }
-  return absl::OkStatus();
+  return check_folder(spec);
 }
 
 absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::Spec& spec) const {
@@ -81,7 +73,7 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
   record.order = next_order_++;
   const std::string uid = record.uid;
   names_[record.name] = uid;
-  dump_folders_[record.spec.dump_folder] = uid;
+  claim_folder(record);
   if (!request_id.empty()) requests_[request_id] = uid;
   creating_[uid].push_back(std::move(done));
   creating_fingerprints_[uid] = fingerprint;
@@ -113,7 +105,7 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
                       request_schedule(/*urgent=*/false);
                     } else {
                       names_.erase(job.record.name);
-                      dump_folders_.erase(job.record.spec.dump_folder);
+                      drop_folder(job.record);
                       requests_.erase(job.record.request_id);
                     }
                   }

@@ -52,8 +52,16 @@ void Reconciler::schedule() {
       }
     } else if (job.waits_for_nodes() && job.restart_at <= now) {
       const job::Spec& spec = job.record.spec;
-      waiting.push_back({uid, job.record.name, spec.device, spec.ranks, spec.ranks_per_node, spec.priority,
-                         job.record.order, job.record.state == job::JobState::kRecovering, job.reserved});
+      waiting.push_back({uid,
+                         job.record.name,
+                         spec.device,
+                         spec.ranks,
+                         spec.ranks_per_node,
+                         spec.priority,
+                         job.record.order,
+                         job.record.state == job::JobState::kRecovering,
+                         job.reserved,
+                         {job.record.avoided_nodes.begin(), job.record.avoided_nodes.end()}});
     } else {
       for (const auto& [node, devices] : job.reserved) used[node] += devices;
     }

@@ -217,6 +217,11 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
   absl::Duration since_failure;
   take_exits(*job, node, report, change, since_failure);
   if (report.store_port() != 0 && node.record.name == attempt.leader()) attempt.record.store_port = report.store_port();
+  const bool is_prepared = report.phase() == Phase::PREPARED || report.phase() == Phase::STARTED;
+  if (is_prepared && !report.folder_id().empty() && node.record.name == attempt.leader() &&
+      !take_folder_id(*job, node.record.name, report.folder_id(), change)) {
+    return conclude(*job, std::move(change), since_failure);
+  }
   switch (report.phase()) {
     case Phase::STARTED:
       part.prepared = true;

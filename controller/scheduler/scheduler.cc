@@ -97,6 +97,7 @@ class Planner {
     for (const auto& [node, devices] : job.reserved) {
       if (job.recovering) stealable_[node] -= devices;
     }
+    if (!job.avoided.empty() && place(job, usable(job, Pool::kIdle)).empty()) job.avoided.clear();
     Decision decision{job.uid, place(job, usable(job, Pool::kFree)), "", ""};
     if (decision.placements.empty() && job.recovering) decision.placements = place(job, usable(job, Pool::kStealable));
     if (!decision.placements.empty()) {
@@ -118,7 +119,7 @@ class Planner {
   std::vector<Candidate> usable(const JobView& job, Pool pool) const {
     std::vector<Candidate> candidates;
     for (const NodeView& node : nodes_) {
-      if (!node.ready || node.cordoned || node.device != job.device) continue;
+      if (!node.ready || node.cordoned || node.device != job.device || job.avoided.contains(node.name)) continue;
       int capacity = node.devices;
       if (pool != Pool::kIdle) {
         const auto held = job.reserved.find(node.name);
@@ -188,7 +189,7 @@ class Planner {
         ++cordoned;
         continue;
       }
-      if (node.device != job.device) continue;
+      if (node.device != job.device || job.avoided.contains(node.name)) continue;
       ++fitting;
       devices += node.devices;
       free += free_.at(node.name);
@@ -207,8 +208,10 @@ class Planner {
                            counted(job.ranks_per_node, job.device + " device"), " each; ", wide_enough, " of ",
                            counted(fitting, "node"), " have so many")};
     }
-    const std::string counts = absl::StrCat("needs ", counted(job.ranks, job.device + " device"), "; ", free, " of ",
-                                            devices, free == 1 ? " is" : " are", " free on ", counted(fitting, "node"));
+    const std::string counts =
+        absl::StrCat("needs ", counted(job.ranks, job.device + " device"), "; ", free, " of ", devices,
+                     free == 1 ? " is" : " are", " free on ", counted(fitting, "node"),
+                     job.avoided.empty() ? "" : absl::StrCat(" (avoided: ", absl::StrJoin(job.avoided, ", "), ")"));
     if (devices >= job.ranks && !head_.empty()) {
       return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", head_, " waits for")};
     }

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,8 @@ struct JobView {
   // are free; a recovering job that comes earlier may take them, or two gangs that each miss a node would wait for each
   // other for ever.
   std::map<std::string, int> reserved;
+  // Nodes that failed this job. Not used as long as the others, were they idle, could hold it.
+  std::set<std::string> avoided;
 };
 
 struct Decision {

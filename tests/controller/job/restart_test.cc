@@ -138,5 +138,42 @@ TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
 
 TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBadConfig).restart); }
 
+// Each theft of the dump folder brings a checkpoint, so that NO_PROGRESS would never end two jobs that train one model
+// by turns: a folder that another job has is the end at once. A newer attempt of the same job is another matter.
+TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced), left(1, rank_protocol::kExitPeerLost)}, .num_ranks = 2};
+  facts.errors = {{0, "fenced", "FENCED", "the dump folder /d was taken over by job b", "b", 1, /*same_job=*/false}};
+  AttemptEnd end = classify(facts);
+  EXPECT_EQ(end.cause, Cause::kFenced);
+  EXPECT_EQ(end.reason, "DUMP_FOLDER_TAKEN");
+  Verdict verdict = decide(policy_, history_, end, 0, 0);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "DUMP_FOLDER_TAKEN");
+  EXPECT_EQ(verdict.failure_message, "rank 0 on n0 left with exit code 15: the dump folder /d was taken over by job b");
+
+  facts.errors = {{0, "fenced", "DUMP_FOLDER_IN_USE", "belongs to job b", "b", 1, false}};
+  verdict = decide(policy_, history_, classify(facts), 0, 0);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "DUMP_FOLDER_IN_USE");
+
+  facts.errors = {{0, "fenced", "FENCED", "belongs to attempt 9", "a", 9, /*same_job=*/true}};
+  end = classify(facts);
+  EXPECT_EQ(end.reason, "FENCED");
+  EXPECT_TRUE(decide(policy_, history_, end, 0, 0).restart);
+}
+
+// Perhaps one node lacks a mount: another try, and the node is named; the second time it is the user's to mend.
+TEST_F(DecideTest, ALostFolderIsTriedOnceMore) {
+  EndFacts facts{.refusals = {{"n1", "CHECKPOINTS_GONE", "no folder"}}, .num_ranks = 1};
+  const AttemptEnd end = classify(facts);
+  EXPECT_EQ(end.cause, Cause::kUserError);
+  EXPECT_EQ(end.node, "n1");
+  EXPECT_TRUE(is_lost_folder(end));
+  EXPECT_TRUE(decide(policy_, history_, end, 200, 0).restart);
+  const Verdict verdict = decide(policy_, history_, end, 200, 0);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "CHECKPOINTS_GONE");
+}
+
 }  // namespace
 }  // namespace titan::job

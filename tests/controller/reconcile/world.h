@@ -32,6 +32,7 @@ class FakeNode {
     v1::AttemptReport::Phase phase = v1::AttemptReport::PREPARED;
     std::vector<int> ranks;
     bool leader = false;
+    std::string folder_id;
     int64_t step = 0, counter = 0;
     std::string rank_phase;           // Of all its ranks.
     std::map<int, int64_t> sequence;  // Last event of each rank.
@@ -265,6 +266,7 @@ class World {
     message.mutable_attempt()->set_phase(attempt.phase);
     for (const v1::RankExitReport& exit : attempt.exits) *message.mutable_attempt()->add_exits() = exit;
     if (attempt.leader) message.mutable_attempt()->set_store_port(4000 + key.second);
+    message.mutable_attempt()->set_folder_id(attempt.folder_id);
     return message;
   }
 
@@ -273,7 +275,9 @@ class World {
   std::map<std::string, FakeNode> nodes;
   std::set<std::string> silent;   // Sessions that hold but say nothing.
   std::set<std::string> refuses;  // Nodes that cannot prepare.
-  bool obedient = true;           // Stop kills at once.
+  std::string refusal = "DUMP_FOLDER_NOT_SHARED";
+  std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it.
+  bool obedient = true;                           // Stop kills at once.
   std::string config_json = "{}";
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;
@@ -298,7 +302,7 @@ class World {
       FakeNode::Attempt refused;
       refused.phase = v1::AttemptReport::REFUSED;
       v1::WorkerMessage message = report(key, refused);
-      message.mutable_attempt()->set_error_reason("DUMP_FOLDER_NOT_SHARED");
+      message.mutable_attempt()->set_error_reason(refusal);
       message.mutable_attempt()->set_error_message("cannot see the token");
       return say(node, message);
     }
@@ -306,6 +310,7 @@ class World {
       FakeNode::Attempt& attempt = node.attempts[key];
       attempt.ranks.assign(command.ranks().begin(), command.ranks().end());
       attempt.leader = command.leader();
+      if (attempt.leader) attempt.folder_id = folder_ids[command.dump_folder()];
     }
     say(node, report(key, node.attempts[key]));
   }

@@ -52,6 +52,17 @@ TEST(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(narrow[0].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes have so many");
 }
 
+// A node that failed a job is left alone as long as the others could hold the job, also when they are busy now.
+TEST(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
+  JobView shy = job("a", 1);
+  shy.avoided = {"n1"};
+  EXPECT_EQ(plan({shy}, {node("n1", 4, 1), node("n2", 4, 4)})[0].placements, (Placements{{"n2", 0, 1}}));
+  const auto waits = plan({shy}, {node("n1", 4, 4), node("n2", 4, 0)});
+  EXPECT_TRUE(waits[0].placements.empty());
+  EXPECT_EQ(waits[0].message, "needs 1 cpu device; 0 of 4 are free on 1 node (avoided: n1)");
+  EXPECT_EQ(plan({shy}, {node("n1", 4, 4)})[0].placements, (Placements{{"n1", 0, 1}})) << "there is no other";
+}
+
 TEST(SchedulerTest, PriorityThenAge) {
   const auto decisions =
       plan({job("old", 1, 0, 0, 1), job("new", 1, 0, 0, 2), job("urgent", 1, 0, 5, 3)}, {node("n1", 2, 2)});

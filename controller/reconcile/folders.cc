@@ -1,0 +1,98 @@
+// One live job a dump folder, under every name that the folder has: its paths, and the id that lies in it.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+// Keys of dump_folders_. Ids are no paths, so they cannot meet.
+std::vector<std::string> names_of(const job::Spec& spec) {
+  std::vector<std::string> names{spec.dump_folder};
+  if (!spec.real_folder.empty()) names.push_back(spec.real_folder);
+  if (!spec.folder_id.empty()) names.push_back(spec.folder_id);
+  return names;
+}
+
+}  // namespace
+
+absl::Status Reconciler::check_folder(const job::Spec& spec) const {
+  for (const std::string& name : names_of(spec)) {
+    const auto other = dump_folders_.find(name);
+    if (other == dump_folders_.end()) continue;
+    const JobViewPtr view = published_.find(other->second);
+    const std::string holder = view == nullptr ? "a job that is just being created" : view->record->name;
+    const bool same_name = view == nullptr || view->record->spec.dump_folder == spec.dump_folder;
+    return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
+                      absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder,
+                                   same_name ? "" : absl::StrCat(" under the name ", view->record->spec.dump_folder),
+                                   ", which is not over; cancel it or choose another folder"),
+                      {{"job", holder}, {"dump_folder", spec.dump_folder}});
+  }
+  return absl::OkStatus();
+}
+
+void Reconciler::claim_folder(const job::JobRecord& record) {
+  for (const std::string& name : names_of(record.spec)) dump_folders_.try_emplace(name, record.uid);
+  if (!record.folder_id.empty()) dump_folders_[record.folder_id] = record.uid;  // Seen, not only said.
+}
+
+void Reconciler::drop_folder(const job::JobRecord& record) {
+  absl::erase_if(dump_folders_, [&](const auto& item) { return item.second == record.uid; });
+}
+
+// The leader's node says which folder it prepared. False: the attempt must not start there.
+bool Reconciler::take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change) {
+  if (job.record.folder_id == id) return true;
+  if (job.attempt->failing) return false;
+  const auto refuse = [&](const char* reason, std::string message) {
+    job.attempt->refusals.push_back({node, reason, std::move(message)});
+    return false;
+  };
+  const std::string& folder = job.record.spec.dump_folder;
+  if (!job.record.folder_id.empty()) {  // A worker of an older version does not look.
+    return refuse("DUMP_FOLDER_REPLACED",
+                  absl::StrCat("the dump folder ", folder, " is not the one of the job's earlier ",
+                               "attempts; mount or restore that one, or submit the job anew"));
+  }
+  const auto other = dump_folders_.find(id);
+  if (other != dump_folders_.end() && other->second != job.record.uid) {
+    const auto live = jobs_.find(other->second);
+    const bool first =
+        live != jobs_.end() && (live->second.record.folder_id == id || live->second.record.order < job.record.order);
+    if (first) {
+      return refuse(
+          "DUMP_FOLDER_IN_USE",
+          absl::StrCat("the dump folder ", folder, " belongs to ", live->second.record.name, " under the name ",
+                       live->second.record.spec.dump_folder,
+                       ", which is not over; cancel it or choose another folder. If this one is a copy, delete ",
+                       ".titan-folder and fence.json in it"));
+    }
+  }
+  if (const std::string& seen = job.record.spec.folder_id; !seen.empty() && seen != id) {
+    add_event(change, job,
+              {.node = node,
+               .attempt = job.attempt->record.number,
+               .reason = "DumpFolderDiffers",
+               .message = absl::StrCat("node ", node, " has another folder at ", folder,
+                                       " than the machine that submitted the job: a mount may be missing"),
+               .severity = "warning"});
+  }
+  job.record.folder_id = id;
+  claim_folder(job.record);
+  put_job(change, job);
+  return true;
+}
+
+// The mount may be missing there alone: other nodes first, from now on.
+void Reconciler::avoid_node(LiveJob& job, const job::AttemptEnd& end) {
+  if (!job::is_lost_folder(end) || end.node.empty()) return;
+  std::vector<std::string>& avoided = job.record.avoided_nodes;
+  if (std::find(avoided.begin(), avoided.end(), end.node) == avoided.end()) avoided.push_back(end.node);
+  job.reserved.erase(end.node);
+}
+
+}  // namespace titan::reconcile
