@@ -2,8 +2,8 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
-#include <zlib.h>
 
 #include <random>
 
@@ -11,12 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "controller/store/rows.h"
 #include "controller/store/sqlite.h"
 
 namespace titan::store {
 namespace {
-
-constexpr int kSchemaVersion = 1;
 
 // `log` holds every change; `heads` names the row that is each record's present. A value is written once. Rows that
 // were superseded long ago are dropped through `previous` when the walk reaches their successor.
@@ -28,29 +27,20 @@ CREATE TABLE IF NOT EXISTS heads (key BLOB PRIMARY KEY, id INTEGER NOT NULL) WIT
 CREATE INDEX IF NOT EXISTS log_revision ON log (revision);
 )sql";
 
-int64_t checksum(const std::string& key, const std::optional<std::string>& value, int64_t revision) {
-  uLong crc = crc32(0, reinterpret_cast<const Bytef*>(key.data()), static_cast<uInt>(key.size()));
-  crc = crc32(crc, reinterpret_cast<const Bytef*>(&revision), sizeof revision);
-  const char present = value ? 1 : 0;
-  crc = crc32(crc, reinterpret_cast<const Bytef*>(&present), 1);
-  if (value) crc = crc32(crc, reinterpret_cast<const Bytef*>(value->data()), static_cast<uInt>(value->size()));
-  return static_cast<int64_t>(crc);
+// Configurations may hold secrets. SQLite gives its log the mode of the database, which an older Titan left to the
+// umask.
+absl::Status make_private(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_status(errno, absl::StrCat("open ", path));
+  const int failed = ::fchmod(fd, 0600) == 0 ? 0 : errno;
+  ::close(fd);
+  for (const char* other : {"-wal", "-shm"}) (void)::chmod((path + other).c_str(), 0600);
+  return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("chmod ", path));
 }
 
 std::string random_id() {
   std::random_device device;
   return absl::StrFormat("%08x%08x", device(), device());
-}
-
-// Columns revision, key, value, crc, checked.
-absl::StatusOr<Change> read_row(const Statement& row) {
-  Change change{row.integer(0), row.text(1), std::nullopt};
-  if (!row.is_null(2)) change.value = row.text(2);
-  if (checksum(change.key, change.value, change.revision) != row.integer(3)) {
-    return absl::DataLossError(absl::StrCat("store: record '", change.key, "' of revision ", change.revision,
-                                            " does not match its checksum; restore the state folder from a backup"));
-  }
-  return change;
 }
 
 }  // namespace
@@ -68,10 +58,10 @@ struct SqliteStore::Connection {
     if (code != SQLITE_OK) return sqlite_status(raw, code, absl::StrCat("open ", path));
     sqlite3_extended_result_codes(raw, 1);
     sqlite3_busy_timeout(raw, 5000);
-    // FULL also under WAL: a commit returns after its fsync. The log is folded back rarely, since that costs two more
-    // fsyncs.
+    // FULL also under WAL: a commit returns after its fsync. Under load the log is folded back at 8 MB, since that
+    // costs two more fsyncs; otherwise when nothing has happened for a moment, see fold_log().
     TITAN_RETURN_IF_ERROR(execute(raw,
-                                  "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=8000;"
+                                  "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=2000;"
                                   "PRAGMA cache_size=-16000; PRAGMA mmap_size=0;"));
     return connection;
   }
@@ -133,6 +123,7 @@ absl::Status SqliteStore::initialise(const std::string& path) {
     return absl::FailedPreconditionError(
         absl::StrCat("another controller uses ", path, "; give this one its own --state folder"));
   }
+  TITAN_RETURN_IF_ERROR(make_private(path));
   TITAN_ASSIGN_OR_RETURN(writer_, Connection::open(path));
   Statement check;
   TITAN_ASSIGN_OR_RETURN(check, Statement::prepare(writer_->database.get(), "PRAGMA quick_check(1)"));
@@ -205,12 +196,25 @@ void SqliteStore::commit(Transaction transaction, Committed done) {
 std::vector<SqliteStore::Queued> SqliteStore::next_group() {
   std::vector<Queued> group;
   sync::Lock lock(mutex_);
-  wake_.wait(mutex_, [this] { return closing_ || !queue_.empty(); });
+  const auto has_work = [this] { return closing_ || !queue_.empty(); };
+  if (unfolded_ && !wake_.wait_for(mutex_, absl::ToChronoMilliseconds(options_.fold_after), has_work)) {
+    mutex_.unlock();
+    fold_log();
+    mutex_.lock();
+  }
+  wake_.wait(mutex_, has_work);
   while (!queue_.empty() && static_cast<int>(group.size()) < options_.group_limit) {
     group.push_back(std::move(queue_.front()));
     queue_.pop_front();
   }
   return group;
+}
+
+// Into the database file, so that it is not minutes old and the log does not grow. A failure costs nothing: what is
+// committed stays in the log.
+void SqliteStore::fold_log() {
+  unfolded_ = false;
+  (void)execute(writer_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
 }
 
 void SqliteStore::write_loop() {
@@ -227,6 +231,7 @@ void SqliteStore::write_group(std::vector<Queued> group) {
   const absl::Status written = apply_group(group, results);
   if (written.ok()) {
     revision_ = next_revision_ - 1;
+    unfolded_ = true;
     if (options_.on_commit) options_.on_commit(static_cast<int>(group.size()), absl::Now() - start);
     for (size_t i = 0; i < group.size(); ++i) {
       if (group[i].done) group[i].done(results[i]);

@@ -21,6 +21,7 @@ struct SqliteOptions {
   int64_t keep_changes = 200'000;  // Changes that a watcher may be behind; superseded older ones are dropped.
   int group_limit = 512;           // Transactions per fsync, at most.
   absl::Duration full_retry = absl::Milliseconds(250);
+  absl::Duration fold_after = absl::Seconds(2);  // Of quiet: the log goes into the database file.
   int64_t max_pages = 0;  // Not 0: the file may not grow beyond it; a full disk for tests that cannot mount one.
   // The store cannot go on (I/O or fsync error, corruption): what it has acknowledged is durable, the rest is not. The
   // process must end and start again: after a failed fsync nothing in memory can be trusted.
@@ -63,6 +64,7 @@ class SqliteStore : public Store {
   absl::Status initialise(const std::string& path);
   absl::Status load_meta();
   void write_loop();
+  void fold_log();
   std::vector<Queued> next_group();
   void write_group(std::vector<Queued> group);
   absl::Status apply_group(std::vector<Queued>& group, std::vector<absl::StatusOr<int64_t>>& results);
@@ -83,6 +85,7 @@ class SqliteStore : public Store {
   int64_t last_row_ = 0;
   int64_t compacted_row_ = 0;
   std::atomic<int64_t> compacted_revision_{0};
+  bool unfolded_ = false;  // Writing thread only.
   const std::shared_ptr<Listeners> listeners_ = std::make_shared<Listeners>();
 
   sync::Mutex mutex_;

@@ -1,0 +1,145 @@
+#include "controller/store/backup.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status/status.h"
+#include "controller/store/rows.h"
+
+namespace titan::store {
+namespace {
+
+namespace fs = std::filesystem;
+
+absl::StatusOr<Database> open_to_read(const std::string& path) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READONLY | SQLITE_OPEN_NOMUTEX, nullptr);
+  Database database(raw);
+  if (code != SQLITE_OK) return sqlite_status(raw, code, absl::StrCat("open ", path));
+  sqlite3_extended_result_codes(raw, 1);
+  sqlite3_busy_timeout(raw, 5000);
+  return database;
+}
+
+absl::Status sync_path(const std::string& path, int flags) {
+  const int fd = ::open(path.c_str(), flags | O_CLOEXEC);
+  if (fd < 0) return errno_status(errno, absl::StrCat("open ", path));
+  const int failed = ::fsync(fd) == 0 ? 0 : errno;
+  ::close(fd);
+  return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("fsync ", path));
+}
+
+// A file of our own, readable by nobody else before anything is in it.
+absl::Status make_empty_file(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
+  struct stat file {};
+  const bool empty = ::fstat(fd, &file) == 0 && file.st_size == 0 && ::fchmod(fd, 0600) == 0;
+  ::close(fd);
+  return empty ? absl::OkStatus() : absl::FailedPreconditionError(absl::StrCat(path, " is not an empty file"));
+}
+
+absl::Status check_pages(sqlite3* database) {
+  TITAN_ASSIGN_OR_RETURN(Statement check, Statement::prepare(database, "PRAGMA integrity_check(1)"));
+  TITAN_ASSIGN_OR_RETURN(const bool answered, check.step());
+  if (answered && check.text(0) == "ok") return absl::OkStatus();
+  return absl::DataLossError(answered ? check.text(0) : "no answer");
+}
+
+absl::Status read_meta(sqlite3* database, StoreInfo& info) {
+  TITAN_ASSIGN_OR_RETURN(Statement read, Statement::prepare(database, "SELECT key, value FROM meta"));
+  int64_t schema = 0;
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool row, read.step());
+    if (!row) break;
+    const std::string key = read.text(0);
+    if (key == "schema_version") schema = read.integer(1);
+    if (key == "id") info.cluster = read.text(1);
+    if (key == "compacted_revision") info.revision = std::max(info.revision, read.integer(1));
+  }
+  if (schema > kSchemaVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("has schema version ", schema, " and this program knows ", kSchemaVersion, "; use the newer one"));
+  }
+  return info.cluster.empty() ? absl::DataLossError("has no cluster id") : absl::OkStatus();
+}
+
+absl::Status read_log(sqlite3* database, StoreInfo& info) {
+  TITAN_ASSIGN_OR_RETURN(Statement rows, Statement::prepare(database, "SELECT revision, key, value, crc FROM log"));
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(const Change change, read_row(rows));
+    info.revision = std::max(info.revision, change.revision);
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<StoreInfo> check_store(const std::string& path) {
+  std::error_code error;
+  if (!fs::is_regular_file(path, error)) return absl::NotFoundError(absl::StrCat("there is no file ", path));
+  StoreInfo info;
+  info.bytes = static_cast<int64_t>(fs::file_size(path, error));
+  TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));
+  absl::Status status = check_pages(database.get());
+  if (status.ok()) status = read_meta(database.get(), info);
+  if (status.ok()) status = read_log(database.get(), info);
+  if (absl::IsInternal(status)) status = absl::InvalidArgumentError("is no store of titan-controller");
+  if (!status.ok()) return annotate(status, path);
+  return info;
+}
+
+absl::StatusOr<StoreInfo> copy_store(const std::string& path, const std::string& copy) {
+  TITAN_RETURN_IF_ERROR(make_empty_file(copy));
+  {
+    TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));
+    const std::string quoted = absl::StrReplaceAll(copy, {{"'", "''"}});
+    TITAN_RETURN_IF_ERROR(execute(database.get(), absl::StrCat("VACUUM INTO '", quoted, "'")));
+  }
+  TITAN_RETURN_IF_ERROR(sync_path(copy, O_RDWR));
+  return check_store(copy);
+}
+
+namespace {
+
+absl::Status put_into(const StoreInfo& info, const std::string& copy, const std::string& temporary,
+                      const std::string& target) {
+  TITAN_ASSIGN_OR_RETURN(const StoreInfo written, copy_store(copy, temporary));
+  if (written.revision != info.revision || written.cluster != info.cluster) {
+    return absl::DataLossError(absl::StrCat(temporary, " differs from ", copy));
+  }
+  if (::rename(temporary.c_str(), target.c_str()) != 0) return errno_status(errno, absl::StrCat("rename ", temporary));
+  return sync_path(fs::path(target).parent_path().string(), O_RDONLY | O_DIRECTORY);
+}
+
+}  // namespace
+
+absl::StatusOr<StoreInfo> restore_store(const std::string& copy, const std::string& folder) {
+  TITAN_ASSIGN_OR_RETURN(const StoreInfo info, check_store(copy));
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
+  const fs::directory_iterator inside(folder, error);
+  if (error) return errno_status(error.value(), absl::StrCat("list ", folder));
+  if (inside != fs::directory_iterator()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the state folder ", folder, " is not empty (", inside->path().filename().string(),
+                     " is there): a store is never replaced. Stop its controller and move the folder away, or name "
+                     "another one"));
+  }
+  if (::chmod(folder.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod ", folder));
+  const std::string target = absl::StrCat(folder, "/", kDatabaseName), temporary = target + ".restoring";
+  const absl::Status put = put_into(info, copy, temporary, target);
+  if (!put.ok()) (void)::unlink(temporary.c_str());
+  if (!put.ok()) return put;
+  return info;
+}
+
+}  // namespace titan::store
