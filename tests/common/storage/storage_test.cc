@@ -8,6 +8,7 @@
 #include "common/storage/crc32c.h"
 #include "common/storage/faulty_files.h"
 #include "common/storage/file.h"
+#include "common/storage/state_home.h"
 
 namespace titan::storage {
 namespace {
@@ -118,6 +119,14 @@ TEST(JoinPathTest, AbsoluteNamesWin) {
   EXPECT_EQ(join_path("a/", "b"), "a/b");
   EXPECT_EQ(join_path("a", "/b"), "/b");
   EXPECT_EQ(join_path("", "b"), "b");
+}
+
+// A daemon that is started from another folder must find its state again.
+TEST(StateHomeTest, DoesNotDependOnTheWorkingFolder) {
+  EXPECT_EQ(state_folder_of(true, "/x", "/root", "controller"), "/var/lib/titan/controller");
+  EXPECT_EQ(state_folder_of(false, "/x", "/her", "worker"), "/x/titan/worker");
+  EXPECT_EQ(state_folder_of(false, "relative", "/her", "worker"), "/her/.local/state/titan/worker");
+  EXPECT_EQ(state_folder_of(false, "", "", "worker"), "");
 }
 
 }  // namespace
