@@ -226,6 +226,35 @@ class Planner {
 
 }  // namespace
 
+std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes) {
+  int fitting = 0, devices = 0, widest = 0, wide_enough = 0;
+  std::vector<Candidate> candidates;
+  for (const NodeView& node : nodes) {
+    if (node.device != job.device || node.devices == 0) continue;
+    candidates.push_back({&node, node.devices});
+    ++fitting;
+    devices += node.devices;
+    widest = std::max(widest, node.devices);
+    if (node.devices >= job.ranks_per_node) ++wide_enough;
+  }
+  if (!place(job, candidates).empty()) return std::nullopt;
+  if (nodes.empty()) return Misfit{"NO_NODES", "no worker node has registered yet; start titan-worker on a node"};
+  if (fitting == 0) {
+    return Misfit{"WRONG_DEVICE",
+                  absl::StrCat("the job asks for ", job.device, " devices and no node has any; see resources.device")};
+  }
+  if (job.ranks_per_node > 0 && wide_enough < job.ranks / job.ranks_per_node) {
+    return Misfit{
+        "RANKS_PER_NODE_UNSATISFIABLE",
+        absl::StrCat("needs ", job.ranks / job.ranks_per_node, " nodes with ", job.ranks_per_node, " ", job.device,
+                     " devices each; ", wide_enough, " of ", fitting, " nodes have so many, and the largest has ",
+                     widest, "; resources.ranks_per_node = 0 leaves the placement to the scheduler")};
+  }
+  return Misfit{"INSUFFICIENT_DEVICES",
+                absl::StrCat("needs ", job.ranks, " ", job.device, " devices, and all ", fitting,
+                             " nodes together have ", devices, "; use fewer ranks or add nodes")};
+}
+
 std::vector<Decision> plan(std::vector<JobView> jobs, std::vector<NodeView> nodes) {
   std::sort(jobs.begin(), jobs.end(), [](const JobView& a, const JobView& b) {
     return std::make_tuple(!a.recovering, -a.priority, a.order) < std::make_tuple(!b.recovering, -b.priority, b.order);

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,5 +53,13 @@ struct Decision {
 // later jobs may only use other nodes. So a large job is never starved by small ones, and at most one job at a time
 // collects devices on a node.
 std::vector<Decision> plan(std::vector<JobView> jobs, std::vector<NodeView> nodes);
+
+struct Misfit {
+  std::string reason;   // UPPER_SNAKE, as in Decision.
+  std::string message;  // With counts and what would help.
+};
+
+// Why the job could never run on these nodes, were all of them ready, idle and not cordoned; nothing when it could.
+std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes);
 
 }  // namespace titan::scheduler

@@ -125,5 +125,27 @@ TEST(SchedulerTest, ACordonedNodeGetsNothingNew) {
   EXPECT_EQ(decisions[0].placements, (Placements{{"n2", 0, 1}}));
 }
 
+// Whether it could ever run is asked of idle nodes: what is busy, cordoned or away now may serve it tomorrow.
+TEST(MisfitTest, LooksAtWhatTheNodesAreAndNotAtWhatTheyDo) {
+  std::vector<NodeView> nodes = {{"n1", "cpu", 2, 0, false, true}, {"n2", "cpu", 2, 0, true, false}};
+  JobView job;
+  job.device = "cpu";
+  job.ranks = 4;
+  job.ranks_per_node = 2;
+  EXPECT_FALSE(misfit(job, nodes));
+  job.ranks_per_node = 0;
+  EXPECT_FALSE(misfit(job, nodes));
+  job.ranks_per_node = 1;
+  ASSERT_TRUE(misfit(job, nodes));
+  EXPECT_EQ(misfit(job, nodes)->reason, "RANKS_PER_NODE_UNSATISFIABLE");
+  EXPECT_NE(misfit(job, nodes)->message.find("the largest has 2"), std::string::npos);
+  job.ranks = 5;
+  job.ranks_per_node = 0;
+  EXPECT_EQ(misfit(job, nodes)->reason, "INSUFFICIENT_DEVICES");
+  job.device = "cuda";
+  EXPECT_EQ(misfit(job, nodes)->reason, "WRONG_DEVICE");
+  EXPECT_EQ(misfit(job, {})->reason, "NO_NODES");
+}
+
 }  // namespace
 }  // namespace titan::scheduler
