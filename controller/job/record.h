@@ -32,6 +32,7 @@ struct RestartHistory {
   int64_t best_commit = 0;   // Newest full checkpoint.
   std::string user_error;    // Last user error's reason, and the step at which it struck.
   int64_t user_error_step = -1;
+  int stale_attempts = 0;  // Attempts that met a newer one of the same job.
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a record of its own.
@@ -44,6 +45,7 @@ struct Spec {
   int threads_per_rank = 0;  // 0: resolved at the first placement and kept.
   int priority = 0;
   int64_t total_steps = 0;
+  int64_t memory_at_least = 0;  // Bytes that a rank needs on its device, whatever else it does; 0: not known.
   std::string project = "default";
   std::string job_id;
   RestartPolicy restart;
@@ -91,6 +93,7 @@ struct RankExit {
   bool out_of_memory = false;
   int64_t time_ns = 0;
   std::string message;
+  std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
 };
 
 struct AttemptRecord {

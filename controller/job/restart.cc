@@ -15,6 +15,7 @@ using rank_protocol::ExitCode;
 
 constexpr int kSigKill = 9;
 constexpr int kNotLoaded = 127;  // The system's loader: a library of the program is missing or is another one.
+constexpr int kStaleLimit = 20;
 
 constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // By another job, while this one held it.
 constexpr char kFolderInUse[] = "DUMP_FOLDER_IN_USE";
@@ -73,6 +74,9 @@ std::string how_it_left(const RankExit& exit) {
   return absl::StrCat("left with exit code ", exit.exit_code);
 }
 
+// It lived until its node was told to end it.
+bool was_ended_by_titan(const RankExit& exit) { return exit.signal == kSigKill && !exit.stop_reason.empty(); }
+
 // Killed by the controller, which stopped what was left of the attempt.
 bool is_collateral(const RankExit& exit, int64_t stop_time_ns) {
   return stop_time_ns != 0 && exit.signal == kSigKill && !exit.out_of_memory && exit.time_ns >= stop_time_ns;
@@ -83,6 +87,7 @@ const RankExit* find_root(const EndFacts& facts) {
   for (const bool take_collateral : {false, true}) {
     for (const RankExit& exit : facts.exits) {
       if (is_collateral(exit, facts.stop_time_ns) != take_collateral || rank_of_blame(exit) == 9) continue;
+      if (was_ended_by_titan(exit)) continue;  // Nobody lost it before.
       const auto order = [](const RankExit& e) { return std::make_pair(rank_of_blame(e), e.time_ns); };
       if (root == nullptr || order(exit) < order(*root)) root = &exit;
     }
@@ -115,6 +120,17 @@ Cause cause_of(const Refusal& refusal) {
     if (refusal.reason == reason) return Cause::kUserError;
   }
   return Cause::kLaunchFailed;
+}
+
+AttemptEnd from_hang(const EndFacts& facts, const RankExit* peer) {
+  const auto who = [](std::string* out, const HungRank& hung) {
+    absl::StrAppend(out, "rank ", hung.rank, " on ", hung.node, " in ", hung.phase.empty() ? "its start" : hung.phase);
+  };
+  AttemptEnd end{Cause::kHang, "HANG",
+                 absl::StrCat(absl::StrJoin(facts.hung, ", ", who), " made no progress for ",
+                              static_cast<int>(facts.hung.front().seconds), " s; Titan ended it")};
+  if (peer != nullptr) absl::StrAppend(&end.message, ". ", from_exit(*peer, facts).message);
+  return end;
 }
 
 std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
@@ -167,12 +183,18 @@ absl::string_view name(Cause cause) {
       return "USER_ERROR";
     case Cause::kBadConfig:
       return "BAD_CONFIG";
+    case Cause::kStaleAttempt:
+      return "STALE_ATTEMPT";
   }
   return "UNKNOWN";
 }
 
 AttemptEnd classify(const EndFacts& facts) {
   if (std::optional<AttemptEnd> clean = clean_end(facts)) return *clean;
+  if (facts.newer_attempt > 0) {
+    return {Cause::kStaleAttempt, "STALE_ATTEMPT",
+            absl::StrCat("attempt ", facts.newer_attempt, " of the same job is newer than this controller's records")};
+  }
   const RankExit* root = find_root(facts);
   // A rank that names a user error outranks everything; a lost node or shim outranks the deaths that followed from it.
   if (root != nullptr && rank_of_blame(*root) <= 1) return from_exit(*root, facts);
@@ -186,6 +208,8 @@ AttemptEnd classify(const EndFacts& facts) {
     end.node = refusal.node;
     return end;
   }
+  const bool lost_a_peer = root == nullptr || rank_of_blame(*root) == 7;
+  if (lost_a_peer && !facts.hung.empty()) return from_hang(facts, root);
   if (root != nullptr) return from_exit(*root, facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", facts.num_ranks, " ranks were seen leaving")};
@@ -212,6 +236,12 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   if (end.never_ran && history.best_step <= 0 && history.best_commit <= 0) return fail(reason, end.message);
   // Another job has the folder: to come back would be to train one model by turns.
   if (reason == kFolderTaken || reason == kFolderInUse) return fail(reason, end.message);
+  // Says nothing about the job: the next number is above the one that was met.
+  if (end.cause == Cause::kStaleAttempt) {
+    if (++history.stale_attempts < kStaleLimit) return {true, 0, "", ""};
+    return fail(reason, absl::StrCat(end.message, ", for the ", kStaleLimit,
+                                     "th time: does another controller run a copy of this one's store?"));
+  }
   if (end.cause == Cause::kUserError) {
     if (history.user_error == reason && history.user_error_step == step) {
       return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));

@@ -26,6 +26,7 @@ enum class Cause {
   kLaunchFailed,  // A node could not prepare or start its ranks.
   kUserError,     // Data, tokenizer, checkpoint or weights: the same one at the same step twice ends the job.
   kBadConfig,     // Never retried.
+  kStaleAttempt,  // Its number was too low: a node or the dump folder has seen a newer attempt of the same job.
 };
 absl::string_view name(Cause cause);  // UPPER_SNAKE, as in Attempt.end_cause.
 
@@ -48,6 +49,14 @@ struct Refusal {
   std::string message;
 };
 
+// A rank that lived until Titan ended it, and that had made no progress for long by then.
+struct HungRank {
+  int rank = 0;
+  std::string node;
+  std::string phase;  // Empty: it had no beacon yet.
+  double seconds = 0;
+};
+
 struct EndFacts {
   std::vector<RankExit> exits;
   std::vector<ErrorReport> errors;
@@ -56,6 +65,8 @@ struct EndFacts {
   bool cancelled = false;    // Somebody cancelled the job.
   int64_t stop_time_ns = 0;  // When the controller told what was left to die; 0: it did not.
   int num_ranks = 0;
+  std::vector<HungRank> hung;  // Those that are furthest behind.
+  int newer_attempt = 0;       // Number of a newer attempt of the same job that was met; 0: none.
 };
 
 struct AttemptEnd {

@@ -30,6 +30,26 @@ TEST(ClassifyTest, APeerLossNeedsAnotherRoot) {
   EXPECT_EQ(classify(facts).cause, Cause::kRankKilled);
 }
 
+// Whom Titan itself has ended has lived until then: its signal says nothing about what went wrong.
+TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
+  RankExit ended = killed(1, 9, 31);
+  ended.stop_reason = "ATTEMPT_FAILED";
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitPeerLost, 20), ended}, .stop_time_ns = 30, .num_ranks = 2};
+  EXPECT_EQ(classify(facts).cause, Cause::kRankFailed);
+  facts.hung = {{1, "n1", "backward", 100.4}};
+  const AttemptEnd end = classify(facts);
+  EXPECT_EQ(end.cause, Cause::kHang);
+  EXPECT_EQ(end.message,
+            "rank 1 on n1 in backward made no progress for 100 s; Titan ended it. rank 0 on n0 left with exit code 12");
+  facts.exits.push_back(left(2, rank_protocol::kExitStorage));
+  EXPECT_EQ(classify(facts).cause, Cause::kStorageError) << "who names a cause outranks who only stood still";
+}
+
+TEST(ClassifyTest, ANewerAttemptOutranksAll) {
+  EndFacts facts{.exits = {left(0, rank_protocol::kExitFenced)}, .num_ranks = 2, .newer_attempt = 8};
+  EXPECT_EQ(classify(facts).cause, Cause::kStaleAttempt);
+}
+
 TEST(ClassifyTest, AUserErrorOutranksALostNode) {
   EndFacts facts{.exits = {left(0, rank_protocol::kExitUserError)}, .num_ranks = 2};
   facts.errors = {{0, "user", "NONFINITE_LOSS", "loss is nan at step 7"}};
@@ -134,6 +154,18 @@ TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
   EXPECT_TRUE(next(Cause::kLaunchFailed).restart);  // A node that could not prepare is another matter.
   note_progress(history_, 5, 0);
   EXPECT_TRUE(decide(policy_, history_, end, 5, 0).restart);
+}
+
+// Two controllers with one store would take the folder from each other for ever.
+TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
+  for (int i = 0; i < 19; ++i) {
+    const Verdict verdict = next(Cause::kStaleAttempt);
+    ASSERT_TRUE(verdict.restart) << i;
+    ASSERT_EQ(verdict.delay_seconds, 0);
+    note_progress(history_, i + 1, 0);
+  }
+  EXPECT_EQ(history_.without_progress, 0);
+  EXPECT_EQ(next(Cause::kStaleAttempt).failure_reason, "STALE_ATTEMPT");
 }
 
 TEST_F(DecideTest, ABadConfigurationIsNotRetried) { EXPECT_FALSE(next(Cause::kBadConfig).restart); }
