@@ -73,6 +73,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   int64_t log_bytes_dropped() const { return log_bytes_dropped_; }
   v1::AttemptReport::Phase phase() const;
   void fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
+  void describe(v1::AttemptInventory* item);
 
  private:
   struct Rank {
@@ -121,6 +122,12 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::vector<nlohmann::json> pending_;  // For the shim, until there is a link to it.
   int looks_ = 0;                        // Tries to find the shim again.
   int64_t log_bytes_dropped_ = 0;
+  // Of launch.json, read when first asked for.
+  bool placements_read_ = false;
+  std::string job_;
+  int64_t start_unix_nanos_ = 0;
+  int threads_per_rank_ = 0;
+  std::vector<v1::Placement> placements_;
 };
 
 // Does the shim that shim.json of this run folder names still live?

@@ -1,8 +1,11 @@
 // What the controller hears of an attempt: reports, beats and events.
 
+#include <sys/stat.h>
+
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
 #include "worker/daemon/attempt.h"
 #include "worker/shim/files.h"
@@ -21,6 +24,7 @@ void fill_exit(const shim::ExitRecord& from, v1::RankExitReport* to) {
   to->set_last_words(from.last_words);
   to->set_time_unix_nanos(from.time_unix_nanos);
   to->set_out_of_memory(from.out_of_memory);
+  to->set_stop_reason(from.stop_reason);
 }
 
 }  // namespace
@@ -64,6 +68,34 @@ void Attempt::report(const shim::ExitRecord* one_exit) {
     }
   }
   host_.send(std::move(message));
+}
+
+// Who it is, for a controller that may not know.
+void Attempt::describe(v1::AttemptInventory* item) {
+  item->set_devices(over() ? 0 : static_cast<int>(record_.devices.size()));
+  if (!placements_read_) {
+    placements_read_ = true;
+    const std::string path = run_folder_ + "/launch.json";
+    struct stat file {};
+    if (::stat(path.c_str(), &file) == 0)
+      start_unix_nanos_ = int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
+    const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::read_launch(path);
+    if (launch.ok()) job_ = launch->job;
+    if (launch.ok()) threads_per_rank_ = launch->threads_per_rank;
+    for (const rank_protocol::RankPlace& place :
+         launch.ok() ? launch->ranks : std::vector<rank_protocol::RankPlace>()) {
+      if (placements_.empty() || placements_.back().node() != place.node) {
+        v1::Placement& placement = placements_.emplace_back();
+        placement.set_node(place.node);
+        placement.set_first_rank(place.rank);
+      }
+      placements_.back().set_num_ranks(placements_.back().num_ranks() + 1);
+    }
+  }
+  item->set_job(job_);
+  item->set_threads_per_rank(threads_per_rank_);
+  item->set_start_unix_nanos(start_unix_nanos_);
+  item->mutable_placements()->Assign(placements_.begin(), placements_.end());
 }
 
 int Attempt::running_ranks() const {

@@ -41,6 +41,7 @@ Attempt* Daemon::find(const v1::AttemptId& id) {
 }
 
 void Daemon::on_message(const v1::ControllerMessage& message) {
+  if (!connected_) return;  // Of a controller that this worker does not follow.
   switch (message.kind_case()) {
     case v1::ControllerMessage::kPrepare:
       return on_prepare(message.prepare());
@@ -87,6 +88,7 @@ void Daemon::answer_unknown(const AttemptKey& key, v1::AttemptReport::Phase phas
   report->set_phase(phase);
   report->set_error_reason(why.reason);
   report->set_error_message(why.message);
+  if (why.reason == "STALE_ATTEMPT") report->set_highest_attempt(state_.highest_attempt(key.job_uid));
   session_->send(std::move(message));
 }
 

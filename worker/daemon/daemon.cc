@@ -48,6 +48,7 @@ Daemon::Daemon(Options options, Metrics& metrics, StateFolder state, Resources r
       resources_(std::move(resources)),
       watcher_(loop_),
       host_(make_host()),
+      adopting_(options_.adopt_cluster),
       heard_at_(shim::monotonic_nanos()) {}
 
 Daemon::~Daemon() = default;
@@ -89,7 +90,7 @@ void Daemon::run() {
       Session::Callbacks{[this] { return make_register(); },
                          [this](const v1::Welcome& welcome) { on_welcome(welcome); },
                          [this](const v1::ControllerMessage& message) { on_message(message); },
-                         [this](const std::string& why) { on_lost(why); }});
+                         [this](const std::string& why, const std::string& reason) { on_lost(why, reason); }});
   tick();
   loop_.run();
   session_.reset();
@@ -129,6 +130,7 @@ v1::Register Daemon::make_register() {
   message.set_address(options_.address);
   message.set_version(TITAN_VERSION);
   message.set_instance(state_.instance());
+  if (!adopting_) message.set_cluster(state_.cluster());
   v1::NodeResources* const resources = message.mutable_resources();
   resources->set_device(resources_.device);
   resources->set_devices(resources_.devices);
@@ -141,17 +143,42 @@ v1::Register Daemon::make_register() {
     item->mutable_id()->set_job_uid(key.job_uid);
     item->mutable_id()->set_number(key.number);
     item->set_phase(attempt->phase());
+    attempt->describe(item);
     attempt->fill(item->mutable_ranks());
   }
   return message;
 }
 
+// A controller with another store knows nothing of what runs here: it must not be able to stop it. An old controller
+// lets everybody in, so the worker looks itself.
+bool Daemon::may_follow(const v1::Welcome& welcome) {
+  const std::string known = state_.cluster();
+  if (!known.empty() && known != welcome.cluster() && !adopting_) {
+    session_->reset(absl::StrCat("the controller at ", options_.controller, " is of cluster ", welcome.cluster(),
+                                 " and this worker of ", known,
+                                 ": taking no command from it, ranks go on. If that controller is to be followed, "
+                                 "restart titan-worker once with "
+                                 "--adopt-cluster"));
+    return false;
+  }
+  if (known != welcome.cluster() && !welcome.cluster().empty()) {
+    const absl::Status joined = state_.join(welcome.cluster());
+    if (!joined.ok()) {
+      session_->reset(absl::StrCat("cannot write down the cluster's id: ", joined.message()));
+      return false;
+    }
+    log_line(absl::StrCat("belongs to cluster ", welcome.cluster(), known.empty() ? "" : ", before to ", known));
+  }
+  adopting_ = false;
+  return true;
+}
+
 void Daemon::on_welcome(const v1::Welcome& welcome) {
-  if (!cluster_.empty() && cluster_ != welcome.cluster()) {
-    log_line(absl::StrCat("the controller has another store now: cluster ", welcome.cluster(), ", before ", cluster_));
+  if (!may_follow(welcome)) {
+    heard_at_ = shim::monotonic_nanos();  // Somebody answers, and a person has to decide: the ranks are no orphans.
+    return;
   }
   connected_ = true;
-  cluster_ = welcome.cluster();
   lease_epoch_ = welcome.lease_epoch();
   lease_milliseconds_ = welcome.lease_milliseconds() > 0 ? welcome.lease_milliseconds() : lease_milliseconds_;
   heard_at_ = shim::monotonic_nanos();
@@ -161,10 +188,12 @@ void Daemon::on_welcome(const v1::Welcome& welcome) {
   for (const auto& [key, attempt] : attempts_) attempt->on_session();
 }
 
-void Daemon::on_lost(const std::string& why) {
+void Daemon::on_lost(const std::string& why, const std::string& reason) {
   connected_ = false;
+  const absl::Duration now = absl::Nanoseconds(shim::monotonic_nanos());
+  if (reason == "WRONG_CLUSTER") heard_at_ = absl::ToInt64Nanoseconds(now);  // As in on_welcome().
   if (shutdowns_ > 0) return;
-  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos()))) log_line(*line);
+  if (const auto line = contact_.failed(why, now)) log_line(*line);
 }
 
 void Daemon::tick() {

@@ -33,6 +33,7 @@ struct Options {
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
+  bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
 
 // titan-worker: this node's part of the control plane. Everything it must remember is in its state folder, so that
@@ -55,7 +56,8 @@ class Daemon {
   void adopt_all();
   v1::Register make_register();
   void on_welcome(const v1::Welcome& welcome);
-  void on_lost(const std::string& why);
+  void on_lost(const std::string& why, const std::string& reason);
+  bool may_follow(const v1::Welcome& welcome);
   void on_message(const v1::ControllerMessage& message);
   void on_prepare(const v1::Prepare& prepare);
   Refusal check_prepare(const v1::Prepare& prepare, const AttemptKey& key) const;
@@ -88,7 +90,7 @@ class Daemon {
   shim::Descriptor signals_;
   std::unique_ptr<Session> session_;
   bool connected_ = false;
-  std::string cluster_;
+  bool adopting_ = false;  // --adopt-cluster, until the first welcome.
   LostContact contact_;
   int64_t lease_epoch_ = 0;
   int64_t lease_milliseconds_ = 5000;

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/address.h"
+#include "common/storage/state_home.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
 
@@ -63,7 +64,7 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(check_node);
   app.add_option("--address", options.address, "Where ranks of other nodes reach this one")->default_val("127.0.0.1");
   app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
-      ->default_val("/var/lib/titan/worker");
+      ->default_val(titan::storage::default_state_folder("worker"));
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
       ->default_val("auto");
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
@@ -85,6 +86,10 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most so much of finished attempts")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_flag(
+      "--adopt-cluster", options.adopt_cluster,
+      "Belong to the cluster of the controller that answers first, also when it is another one than before. For "
+      "one start, after a controller's store was lost; running ranks go on");
   app.add_flag("--stop-ranks-on-exit", options.stop_ranks_on_exit,
                "SIGTERM and SIGINT let the ranks save and stop; a second one kills them. Without it they train on");
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
@@ -114,6 +119,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (flags.options.state.empty()) return fail(absl::InvalidArgumentError("--state is needed: this user has no home"));
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));

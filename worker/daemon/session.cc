@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
 #include "titan/v1/worker.grpc.pb.h"
 
 namespace titan::daemon {
@@ -84,8 +85,8 @@ void Session::reset(const std::string& why) {
 void Session::run() {
   for (int failures = 0;;) {
     welcomed_ = false;
-    const std::string why = run_once();
-    loop_.post([this, why] { callbacks_.on_lost(why); });
+    const End end = run_once();
+    loop_.post([this, end] { callbacks_.on_lost(end.why, end.reason); });
     failures = welcomed_ ? 0 : failures + 1;
     if (!pause(failures)) return;
   }
@@ -112,11 +113,11 @@ bool Session::connect(grpc::Channel& channel) {
   return false;
 }
 
-std::string Session::run_once() {
+Session::End Session::run_once() {
   // A new channel each time: an old one may hold a connection to a machine that is gone.
   const std::shared_ptr<grpc::Channel> channel = make_channel(controller_);
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
-  if (!connect(*channel)) return why_no_connection(*stub, controller_);
+  if (!connect(*channel)) return {why_no_connection(*stub, controller_), ""};
   const auto stream = std::make_shared<Stream>();
   stream->calls = stub->Session(&stream->context);
   {
@@ -151,8 +152,12 @@ std::string Session::run_once() {
   if (!have_register) stream->context.TryCancel();  // Otherwise a read or write has found the stream's end.
   if (writer.joinable()) writer.join();
   const grpc::Status status = stream->calls->Finish();
-  if (!reason.empty()) return reason;
-  return status.ok() ? "the controller ended the session" : status.error_message();
+  if (!reason.empty()) {
+    welcomed_ = false;  // A controller that we cannot work with is not asked twenty times a second.
+    return {reason, ""};
+  }
+  if (status.ok()) return {"the controller ended the session", ""};
+  return {status.error_message(), rpc::reason(rpc::from_grpc(status))};
 }
 
 // Until the stream ends. Returns the writer's thread, which begins with the welcome.

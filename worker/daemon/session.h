@@ -26,7 +26,9 @@ class Session {
     std::function<v1::Register()> make_register;
     std::function<void(const v1::Welcome&)> on_welcome;
     std::function<void(const v1::ControllerMessage&)> on_message;
-    std::function<void(const std::string& why)> on_lost;  // Also for an attempt to connect that failed.
+    // Also for an attempt to connect that failed. `reason`: the controller's own, UPPER_SNAKE, when it ended the
+    // session.
+    std::function<void(const std::string& why, const std::string& reason)> on_lost;
   };
 
   Session(Loop& loop, std::string controller, Callbacks callbacks);
@@ -42,7 +44,11 @@ class Session {
  private:
   struct Stream;
   void run();
-  std::string run_once();  // Why it ended.
+  struct End {  // Why a session ended.
+    std::string why;
+    std::string reason;
+  };
+  End run_once();
   bool connect(grpc::Channel& channel);
   std::thread read_all(Stream& stream);
   void write_all(Stream& stream);
@@ -58,7 +64,7 @@ class Session {
   std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
   bool open_ TITAN_GUARDED_BY(mutex_) = false;  // Welcomed, and not lost.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
-  bool welcomed_ = false;  // In the last run; only the session thread uses it.
+  bool welcomed_ = false;  // In the last run, and not given up since; only the session thread uses it.
   std::thread thread_;
 };
 

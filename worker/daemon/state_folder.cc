@@ -100,7 +100,15 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   const absl::StatusOr<std::string> known = shim::read_file(whole + "/instance");
   const std::string instance = known.ok() && !known->empty() ? *known : random_id();
   if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true));
-  return StateFolder(whole, std::move(lock), instance);
+  const absl::StatusOr<std::string> cluster = shim::read_file(whole + "/cluster");
+  if (!cluster.ok() && !absl::IsNotFound(cluster.status())) return cluster.status();
+  return StateFolder(whole, std::move(lock), instance, cluster.ok() ? *cluster : "");
+}
+
+absl::Status StateFolder::join(const std::string& cluster) {
+  TITAN_RETURN_IF_ERROR(shim::write_file(path_ + "/cluster", cluster, /*durable=*/true));
+  cluster_ = cluster;
+  return absl::OkStatus();
 }
 
 std::string StateFolder::run_folder(const AttemptKey& key) const {

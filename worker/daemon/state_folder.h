@@ -35,6 +35,7 @@ struct AttemptRecord {
 // {state}/
 //   daemon.lock              one daemon per folder
 //   instance                 random id of this folder
+//   cluster                  id of the cluster that this worker belongs to, from its first controller
 //   jobs/{uid}/fence         highest attempt that was ever prepared here
 //   jobs/{uid}/attempt-{n}/  run folder: attempt.json, offsets.json, launch.json, and what shim and ranks write
 class StateFolder {
@@ -43,6 +44,9 @@ class StateFolder {
   static absl::StatusOr<StateFolder> open(const std::string& path);
 
   const std::string& instance() const { return instance_; }
+  // Empty before the first controller.
+  const std::string& cluster() const { return cluster_; }
+  absl::Status join(const std::string& cluster);  // Durable.
   std::string run_folder(const AttemptKey& key) const;
 
   // 0 when the job was never here.
@@ -61,11 +65,12 @@ class StateFolder {
   void strip(const AttemptKey& key) const;
 
  private:
-  StateFolder(std::string path, shim::Descriptor lock, std::string instance)
-      : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)) {}
+  StateFolder(std::string path, shim::Descriptor lock, std::string instance, std::string cluster)
+      : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)), cluster_(std::move(cluster)) {}
   std::string path_;
   shim::Descriptor lock_;
   std::string instance_;
+  std::string cluster_;
 };
 
 // Job uids become folder names: letters, digits, '-', '_' and '.', not starting with '.'.

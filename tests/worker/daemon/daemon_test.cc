@@ -37,7 +37,7 @@ class Worker {
     kill(SIGKILL);
     end_ranks();
   }
-  void start() {
+  void start(const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {shim::worker_binary(),
                                           "--controller",
                                           controller_.address(),
@@ -50,6 +50,7 @@ class Worker {
                                           "--rank-binary",
                                           shim::fake_rank_binary()};
     arguments.insert(arguments.end(), flags_.begin(), flags_.end());
+    arguments.insert(arguments.end(), more.begin(), more.end());
     std::vector<char*> pointers;
     for (std::string& argument : arguments) pointers.push_back(argument.data());
     pointers.push_back(nullptr);
@@ -287,6 +288,67 @@ TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   expect_complete(1);
 }
 
+// Another controller answers on the same port: one that lets everybody in, then one that refuses. The ranks go on, no
+// command is taken, and the right controller finds everything as it was.
+TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const v1::RankStatus before = beat_ranks()[0];
+  ASSERT_TRUE(events_reach(0, 5));
+  EXPECT_EQ(controller_.heard("n1").registers[0].cluster(), "") << "it takes the first that it meets";
+  for (const bool checks : {false, true}) {
+    controller_.stop();
+    controller_.cluster = "other";
+    controller_.checks_cluster = checks;
+    const size_t registers = controller_.heard("n1").registers.size();
+    controller_.start();
+    for (size_t tries = 1; tries <= 3; ++tries) {
+      ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() >= registers + tries; }));
+      controller_.send("n1", stop(1, false, 0));
+    }
+    EXPECT_EQ(controller_.heard("n1").registers.back().cluster(), "fake");
+    EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
+    const std::string said = checks ? "not of this cluster" : "is of cluster other and this worker of fake";
+    ASSERT_TRUE(eventually([&] { return worker.log().find(said) != std::string::npos; }));
+    EXPECT_EQ(worker.log().find(said), worker.log().rfind(said)) << "said once";
+  }
+  controller_.stop();
+  controller_.cluster = "fake";
+  controller_.start();
+  const size_t seen = controller_.heard("n1").events[0].size();
+  EXPECT_TRUE(events_reach(0, seen + 10));
+  expect_complete(0);
+  EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
+}
+
+TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const v1::RankStatus before = beat_ranks()[0];
+  worker.kill(SIGTERM);
+  controller_.stop();
+  controller_.cluster = "other";
+  controller_.checks_cluster = true;
+  controller_.start();
+  const size_t first = controller_.heard("n1").registers.size();
+  worker.start({"--adopt-cluster"});
+  ASSERT_TRUE(connected());
+  const v1::Register hello = controller_.heard("n1").registers.at(first);
+  EXPECT_EQ(hello.cluster(), "");
+  ASSERT_EQ(hello.inventory_size(), 1);
+  EXPECT_EQ(hello.inventory(0).placements_size(), 1);
+  EXPECT_EQ(hello.inventory(0).placements(0).num_ranks(), 1);
+  EXPECT_EQ(hello.inventory(0).devices(), 1);
+  EXPECT_EQ(hello.inventory(0).threads_per_rank(), 3);
+  EXPECT_GT(hello.inventory(0).start_unix_nanos(), 0);
+  EXPECT_EQ(beat_ranks()[0].pid(), before.pid());
+  worker.kill(SIGTERM);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  worker.start();
+  ASSERT_TRUE(connected());
+  EXPECT_EQ(controller_.heard("n1").registers.back().cluster(), "other") << "kept, and the flag needed once";
+}
+
 TEST_F(DaemonTest, WhatEndedWhileTheDaemonWasDeadIsReported) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 2, {{"steps", 40}, {"ranks", {{"1", {{"exit_code", 11}, {"error", "bad row"}}}}}}));
@@ -419,6 +481,7 @@ TEST_F(DaemonTest, AttemptsAreFenced) {
   controller_.send("n1", prepare(1, 1, {}));
   ASSERT_TRUE(reported(1, Report::REFUSED));
   EXPECT_EQ(last(1).error_reason(), "STALE_ATTEMPT");
+  EXPECT_EQ(last(1).highest_attempt(), 3);
   worker.kill(SIGKILL);
   worker.start();
   ASSERT_TRUE(

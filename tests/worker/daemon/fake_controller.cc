@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
 
 namespace titan::daemon {
 namespace {
@@ -42,12 +43,17 @@ grpc::Status FakeController::Session(grpc::ServerContext*, ServerStream* stream)
   const std::string node = message.register_().node();
   {
     sync::Lock lock(mutex_);
+    nodes_[node].registers.push_back(message.register_());
+    const std::string& theirs = message.register_().cluster();
+    if (checks_cluster && !theirs.empty() && theirs != cluster) {
+      changed_.notify_all();
+      return rpc::to_grpc(rpc::error(absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER", "not of this cluster"));
+    }
     v1::ControllerMessage welcome;
     welcome.mutable_welcome()->set_lease_epoch(++epoch_);
     welcome.mutable_welcome()->set_lease_milliseconds(lease_milliseconds);
-    welcome.mutable_welcome()->set_cluster("fake");
+    welcome.mutable_welcome()->set_cluster(cluster);
     stream->Write(welcome);
-    nodes_[node].registers.push_back(message.register_());
     nodes_[node].connected = true;
     streams_[node] = stream;
   }

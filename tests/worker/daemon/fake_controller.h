@@ -49,6 +49,8 @@ class FakeController : public v1::WorkerService::Service {
   bool acknowledge = true;  // Events.
   bool answer_beats = true;
   int64_t lease_milliseconds = 5000;
+  std::string cluster = "fake";
+  bool checks_cluster = false;  // Refuses workers of another cluster, as a controller does; an old one does not.
 
  private:
   using ServerStream = grpc::ServerReaderWriter<v1::ControllerMessage, v1::WorkerMessage>;
