@@ -9,6 +9,8 @@
 #include "absl/strings/strip.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
+#include "common/models/registry.h"
+#include "common/models/sizes.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "controller/cluster/nodes.h"
@@ -99,6 +101,23 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
 
 }  // namespace
 
+namespace {
+
+// What a rank holds at the very least: its share of the weights, their gradients and Adam's two states, in the type of
+// the weights. Replicas each have all of it; every other axis divides it.
+int64_t memory_at_least(const config::JobConfig& config) {
+  const absl::StatusOr<models::ModelSpec> model = models::find(config.model.name, config.model.flavor);
+  if (!model.ok() || config.training.enable_cpu_offload) return 0;
+  const std::string& type = config.training.dtype;
+  const int64_t element = type == "float64" ? 8 : type == "float32" ? 4 : 2;
+  const int64_t copies = 2 + (absl::StartsWith(config.optimizer.name, "Adam") ? 2 : 0);
+  const int64_t whole = models::parameter_count(*model) * element * copies;
+  const int64_t replicas = std::max(1, config.parallelism.data_parallel_replicate_degree);
+  return whole * replicas / std::max(1, config::processes(config));
+}
+
+}  // namespace
+
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
   TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
   std::vector<FieldViolation> violations;
@@ -144,6 +163,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.threads_per_rank = resources.threads_per_rank;
   spec.priority = config.scheduling.priority;
   spec.total_steps = config.training.steps;
+  spec.memory_at_least = memory_at_least(config);
   spec.project = config.scheduling.project;
   spec.job_id = job_id;
   spec.real_folder = normalise(sent.real_folder());
@@ -202,6 +222,14 @@ v1::Job to_proto(const reconcile::JobView& view) {
   return job;
 }
 
+void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job) {
+  for (const scheduler::Misfit& misfit : misfits) {
+    v1::JobWarning* warning = job.add_warnings();
+    warning->set_reason(misfit.reason);
+    warning->set_message(misfit.message);
+  }
+}
+
 v1::Node to_proto(const reconcile::NodeView& view) {
   const job::NodeRecord& record = view.node.record;
   v1::Node node;
@@ -223,6 +251,20 @@ v1::Node to_proto(const reconcile::NodeView& view) {
   if (beat > 0) *node.mutable_last_beat_time() = timestamp(beat);
   node.set_devices_used(view.devices_used);
   for (const std::string& job : view.jobs) node.add_jobs(job);
+  for (const auto& [key, stray] : view.unknown) {
+    v1::UnknownAttempt* attempt = node.add_unknown();
+    attempt->set_job_uid(key.first);
+    attempt->set_job(stray.job);
+    attempt->set_attempt(key.second);
+    attempt->mutable_ranks()->Assign(stray.ranks.begin(), stray.ranks.end());
+    if (stray.start_time_ns != 0) *attempt->mutable_start_time() = timestamp(stray.start_time_ns);
+    attempt->set_step(stray.step);
+    attempt->set_message(absl::StrCat(stray.ended       ? "has ended"
+                                      : stray.dismissed ? "is being ended"
+                                                        : "left alone",
+                                      ": this controller has no such job"));
+  }
+  node.set_refusal(view.refusal);
   return node;
 }
 

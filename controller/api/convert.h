@@ -25,6 +25,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, const std::funct
 // Without the configuration texts.
 v1::Job to_proto(const reconcile::JobView& view);
 v1::Node to_proto(const reconcile::NodeView& view);
+void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job);
 v1::Event to_proto(const job::EventRecord& event, int64_t revision);
 
 // Accept a full name or an id alone.

@@ -56,8 +56,13 @@ void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const
 void Gauges::collect_nodes(std::vector<prometheus::MetricFamily>& families) const {
   auto nodes = gauge_family("titan_nodes", "Nodes by state.");
   auto age = gauge_family("titan_node_heartbeat_age_seconds", "Since a node was last heard of.");
-  std::map<std::string, int> by_state = {{"READY", 0}, {"LOST", 0}, {"UNREACHABLE", 0}, {"RECONCILING", 0}};
+  std::map<std::string, int> by_state = {
+      {"READY", 0}, {"LOST", 0}, {"UNREACHABLE", 0}, {"RECONCILING", 0}, {"REFUSED", 0}};
+  auto unknown = gauge_family("titan_node_unknown_attempts", "Attempts on a node of jobs that this controller lacks.");
   for (const reconcile::NodeView& view : reconciler_.nodes()) {
+    if (!view.unknown.empty()) {
+      add_gauge(unknown, static_cast<double>(view.unknown.size()), {{"node", view.node.record.name}});
+    }
     ++by_state[std::string(cluster::name(view.node.state))];
     if (view.node.last_beat_time == absl::Time()) continue;  // Not heard of since this controller started.
     add_gauge(age, absl::ToDoubleSeconds(absl::Now() - view.node.last_beat_time), {{"node", view.node.record.name}});
@@ -65,6 +70,7 @@ void Gauges::collect_nodes(std::vector<prometheus::MetricFamily>& families) cons
   for (const auto& [state, count] : by_state) add_gauge(nodes, count, {{"state", state}});
   families.push_back(std::move(nodes));
   if (!age.metric.empty()) families.push_back(std::move(age));
+  if (!unknown.metric.empty()) families.push_back(std::move(unknown));
 }
 
 }  // namespace titan::api

@@ -25,14 +25,23 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
                                                 const v1::CreateJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(request->spec(), new_id_));
+    const std::vector<scheduler::Misfit> misfits = reconciler_.misfits(checked.spec);
+    if (request->require_fit() && !misfits.empty()) {
+      return rpc::error(absl::StatusCode::kFailedPrecondition, misfits[0].reason,
+                        absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message));
+    }
     if (request->validate_only()) {
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
       *response = to_proto(*view);
+      add_warnings(misfits, *response);
       return rpc::finish_now(reactor);
     }
-    reconciler_.create(
-        std::move(checked.spec), std::move(checked.stored), request->request_id(), fingerprint(request->spec()),
-        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& view) { *response = to_proto(*view); }));
+    reconciler_.create(std::move(checked.spec), std::move(checked.stored), request->request_id(),
+                       fingerprint(request->spec()),
+                       rpc::finish<JobViewPtr>(reactor, [response, misfits](const JobViewPtr& view) {
+                         *response = to_proto(*view);
+                         add_warnings(misfits, *response);
+                       }));
     return absl::OkStatus();
   });
 }

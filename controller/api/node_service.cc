@@ -6,6 +6,11 @@
 #include "controller/api/paging.h"
 
 namespace titan::api {
+namespace {
+
+constexpr absl::Duration kUsualGrace = absl::Seconds(30);
+
+}  // namespace
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                                v1::Node* response) {
@@ -40,6 +45,18 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
                        rpc::finish<reconcile::NodeView>(reactor, fill));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* context,
+                                                   const v1::StopUnknownRequest* request, v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+    const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
+    const int64_t grace = request->grace_milliseconds();
+    reconciler_.stop_unknown(node_id(request->name()), request->job_uid(),
+                             grace > 0 ? absl::Milliseconds(grace) : kUsualGrace,
+                             rpc::finish<reconcile::NodeView>(reactor, fill));
     return absl::OkStatus();
   });
 }

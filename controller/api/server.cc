@@ -17,7 +17,8 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const Ser
     : reconciler_(reconciler),
       jobs_(reconciler, store, logs_, ticks_, options.new_id),
       nodes_(reconciler),
-      workers_(reconciler, logs_) {}
+      workers_(reconciler, logs_),
+      cluster_(reconciler, store, options.cluster) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,
                                                       ServerOptions options) {
@@ -29,6 +30,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->jobs_);
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);
+  builder.RegisterService(&server->cluster_);
   builder.SetMaxReceiveMessageSize(64 << 20);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
@@ -41,7 +43,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
                                                "; is the port in use? Choose another with --listen (port 0: any)"));
   }
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
-  for (const char* service : {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService"}) {
+  for (const char* service :
+       {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService", "titan.v1.ClusterService"}) {
     health->SetServingStatus(service, true);
   }
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });

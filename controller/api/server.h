@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/sync/sync.h"
+#include "controller/api/cluster_service.h"
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
@@ -17,6 +18,7 @@ struct ServerOptions {
   std::string address = "127.0.0.1:7700";  // HOST:PORT or unix:PATH; port 0 takes a free one.
   bool reflection = true;
   std::function<std::string()> new_id;
+  ClusterOptions cluster;
 };
 
 // The services on one port, and the thread that gives the reconciler its time.
@@ -40,6 +42,7 @@ class Server {
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;
+  ClusterService cluster_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   sync::Mutex mutex_;

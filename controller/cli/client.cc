@@ -52,7 +52,8 @@ Client::Client(std::string address, absl::Duration timeout)
       timeout_(timeout),
       channel_(connect(address_)),
       jobs_(v1::JobService::NewStub(channel_)),
-      nodes_(v1::NodeService::NewStub(channel_)) {}
+      nodes_(v1::NodeService::NewStub(channel_)),
+      cluster_(v1::ClusterService::NewStub(channel_)) {}
 
 template <typename Response>
 absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
@@ -147,6 +148,22 @@ absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
   request.set_name(name);
   return call<v1::Node>(
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->UncordonNode(&context, request, &node); });
+}
+
+absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std::string& job_uid,
+                                              absl::Duration grace) {
+  v1::StopUnknownRequest request;
+  request.set_name(node);
+  request.set_job_uid(job_uid);
+  request.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
+  return call<v1::Node>(
+      [&](grpc::ClientContext& context, v1::Node& answer) { return nodes_->StopUnknown(&context, request, &answer); });
+}
+
+absl::StatusOr<v1::Cluster> Client::get_cluster() {
+  return call<v1::Cluster>([&](grpc::ClientContext& context, v1::Cluster& cluster) {
+    return cluster_->GetCluster(&context, v1::GetClusterRequest(), &cluster);
+  });
 }
 
 absl::Status Client::check() const { return rpc::check_address("--controller (or TITAN_CONTROLLER)", address_); }

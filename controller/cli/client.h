@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/grpcpp.h"
+#include "titan/v1/cluster.grpc.pb.h"
 #include "titan/v1/job.grpc.pb.h"
 #include "titan/v1/node.grpc.pb.h"
 
@@ -33,9 +34,13 @@ class Client {
   absl::StatusOr<v1::ListNodesResponse> list_nodes(const v1::ListNodesRequest& request);
   absl::StatusOr<v1::Node> cordon_node(const std::string& name, const std::string& reason);
   absl::StatusOr<v1::Node> uncordon_node(const std::string& name);
+  absl::StatusOr<v1::Node> stop_unknown(const std::string& node, const std::string& job_uid, absl::Duration grace);
+
+  absl::StatusOr<v1::Cluster> get_cluster();
 
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *jobs_; }
+  v1::ClusterService::Stub& cluster() { return *cluster_; }
   const std::string& address() const { return address_; }
   absl::Duration timeout() const { return timeout_; }
 
@@ -54,6 +59,7 @@ class Client {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::JobService::Stub> jobs_;
   std::unique_ptr<v1::NodeService::Stub> nodes_;
+  std::unique_ptr<v1::ClusterService::Stub> cluster_;
 };
 
 // A failed call as Status: the same code; field violations that the message does not already hold follow on lines of

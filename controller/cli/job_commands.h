@@ -14,6 +14,7 @@ struct SubmitOptions {
   Source source;
   std::string earlier;  // `resubmit`: the job whose spec is taken instead of a file's; source has the overrides.
   bool dry_run = false;
+  bool require_fit = false;
   bool wait = false;
   bool quiet = false;
   std::string job_id;

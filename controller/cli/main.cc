@@ -69,6 +69,10 @@ class Program {
     CLI::App* node = app_.add_subcommand("node", "Verbs of nodes")->group("Groups");
     node->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_node_verbs(*node, choice_);
+    CLI::App* cluster =
+        app_.add_subcommand("cluster", "The cluster as a whole: which one, backup, restore")->group("Groups");
+    cluster->fallthrough()->allow_extras()->footer("");
+    add_cluster_verbs(*cluster, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);
   }

@@ -26,6 +26,13 @@ std::string jobs_text(const v1::Node& node) {
                        [](std::string* out, const std::string& job) { out->append(short_name(job)); });
 }
 
+std::string unknown_text(const v1::UnknownAttempt& attempt) {
+  return absl::StrCat(attempt.job().empty() ? "a job without a name" : short_name(attempt.job()), ", uid ",
+                      attempt.job_uid(), ", attempt ", attempt.attempt(), ", ranks ",
+                      absl::StrJoin(attempt.ranks(), ","), ", step ", attempt.step(), ", for ",
+                      age(attempt.start_time()), "; ", attempt.message());
+}
+
 absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;
@@ -55,13 +62,20 @@ int list_nodes(const Globals& globals) {
     note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each"));
     return kExitOk;
   }
-  Table table({"NODE", "STATE", "DEVICE", "USED", "ADDRESS", "LAST BEAT", "JOBS"});
+  Table table({"NODE", "STATE", "DEVICE", "USED", "ADDRESS", "LAST BEAT", "UNKNOWN", "JOBS"});
   for (const v1::Node& node : *nodes) {
     table.add({node_id(node), state_text(node), node.resources().device(),
                absl::StrCat(node.devices_used(), "/", node.resources().devices()), node.address(),
-               age(node.last_beat_time()), jobs_text(node)});
+               age(node.last_beat_time()), absl::StrCat(node.unknown_size()), jobs_text(node)});
   }
   print(table.text());
+  for (const v1::Node& node : *nodes) {
+    if (!node.refusal().empty()) note(absl::StrCat("node ", node_id(node), " is refused: ", node.refusal()));
+    if (node.unknown_size() == 0) continue;
+    note(absl::StrCat("node ", node_id(node), " runs ", node.unknown_size(),
+                      node.unknown_size() == 1 ? " attempt of a job" : " attempts of jobs",
+                      " that this controller does not know; `titanctl node describe ", node_id(node), "` names them"));
+  }
   return kExitOk;
 }
 
@@ -89,6 +103,8 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));
   row("jobs", jobs_text(*node));
+  row("refused", node->refusal());
+  for (const v1::UnknownAttempt& attempt : node->unknown()) row("unknown", unknown_text(attempt));
   print(out);
   return kExitOk;
 }
@@ -102,6 +118,16 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
     note(absl::StrCat("node ", node_id(*node), " takes no new ranks; running ones stay. `titanctl node uncordon ",
                       node_id(*node), "` takes it back"));
   }
+  return kExitOk;
+}
+
+int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds) {
+  Client client(globals.controller, globals.timeout);
+  const auto node = client.stop_unknown(name, job_uid, absl::Seconds(grace_seconds));
+  if (!node.ok()) return report(node.status());
+  if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+  note(absl::StrCat("node ", node_id(*node), " lets the ranks of job ", job_uid, " save and ends them within ",
+                    grace_seconds, " s; `titanctl node describe ", node_id(*node), "` shows when they are gone"));
   return kExitOk;
 }
 

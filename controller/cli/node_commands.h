@@ -11,6 +11,8 @@ namespace titan::cli {
 int list_nodes(const Globals& globals);
 int describe_node(const Globals& globals, const std::string& node);
 int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason);
+// Ends what a node runs of a job that the controller does not know.
+int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds);
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes);
 
 }  // namespace titan::cli

@@ -5,6 +5,7 @@
 #include "common/config/json.h"
 #include "common/text/nearest.h"
 #include "common/version/version.h"
+#include "controller/cli/cluster_commands.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/job_source.h"
 #include "controller/cli/node_commands.h"
@@ -155,11 +156,51 @@ void add_node_verbs(CLI::App& parent, Choice& choice) {
   cordon.add_option("node", cordoned->nodes, "Nodes")->required();
   cordon.add_option("--reason", cordoned->reason, "Why, for those who read the list");
 
+  struct Unknown {
+    std::string node, job_uid;
+    double grace_seconds = 30;
+  };
+  auto unknown = std::make_shared<Unknown>();
+  CLI::App& stop = add_verb(
+      parent, choice, "stop", "End what a node runs of a job that the controller does not know",
+      "titanctl node describe n1     # lists them\ntitanctl node stop n1 --unknown JOB_UID", [&choice, unknown] {
+        return stop_unknown(choice.globals, unknown->node, unknown->job_uid, unknown->grace_seconds);
+      });
+  stop.add_option("node", unknown->node, "Node")->required();
+  stop.add_option("--unknown", unknown->job_uid, "Uid of the job, as `titanctl node describe` shows it")->required();
+  stop.add_option("--grace-seconds", unknown->grace_seconds, "Time to save before the ranks are killed")
+      ->check(CLI::Range(0.001, 86400.0))
+      ->capture_default_str();
+
   auto freed = std::make_shared<std::vector<std::string>>();
   add_verb(parent, choice, "uncordon", "Place ranks on nodes again", "titanctl node uncordon n1",
            [&choice, freed] { return uncordon_nodes(choice.globals, *freed); })
       .add_option("node", *freed, "Nodes")
       ->required();
+}
+
+void add_cluster_verbs(CLI::App& parent, Choice& choice) {
+  add_verb(parent, choice, "info", "Which cluster this is, its nodes and jobs", "titanctl cluster info",
+           [&choice] { return show_cluster(choice.globals); });
+
+  struct Backup {
+    std::string file, state;
+    bool force = false;
+  };
+  auto made = std::make_shared<Backup>();
+  CLI::App& backup = add_verb(parent, choice, "backup", "Copy what the controller knows into a file, while it serves",
+                              "titanctl cluster backup titan-$(date +%F).db",
+                              [&choice, made] { return back_up(choice.globals, made->file, made->force); });
+  backup.add_option("file", made->file, "File to write; appears when it is whole")->required();
+  backup.add_flag("--force", made->force, "Replace the file if it is there");
+
+  auto taken = std::make_shared<Backup>();
+  CLI::App& back =
+      add_verb(parent, choice, "restore", "Put a backup into the state folder of a controller that is stopped",
+               "titanctl cluster restore titan-2026-11-22.db --state /var/lib/titan/controller",
+               [taken] { return restore(taken->file, taken->state); });
+  back.add_option("file", taken->file, "A file of `titanctl cluster backup`")->required();
+  back.add_option("--state", taken->state, "The controller's --state: empty or missing")->required();
 }
 
 void add_other_verbs(CLI::App& root, Choice& choice) {

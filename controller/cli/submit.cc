@@ -83,8 +83,12 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   *request.mutable_spec() = *spec;
   request.set_request_id(make_request_id());
   request.set_validate_only(options.dry_run);
+  request.set_require_fit(options.require_fit);
   const auto job = client.create_job(request);
   if (!job.ok()) return report(job.status());
+  for (const v1::JobWarning& warning : job->warnings()) {
+    warn(absl::StrCat("on the nodes there are now this job cannot run: ", warning.reason(), ": ", warning.message()));
+  }
 
   if (options.dry_run) {
     if (globals.format != Format::kTable) print(job_json(*job), globals.format);

@@ -23,6 +23,7 @@ struct Choice {
 // Verbs of jobs, on `titanctl job` and, as flat aliases, on `titanctl` itself.
 void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group);
 void add_node_verbs(CLI::App& parent, Choice& choice);
+void add_cluster_verbs(CLI::App& parent, Choice& choice);
 // version, completion, schema, config, schedule.
 void add_other_verbs(CLI::App& root, Choice& choice);
 

@@ -17,6 +17,8 @@ absl::string_view name(NodeState state) {
       return "LOST";
     case NodeState::kUnreachable:
       return "UNREACHABLE";
+    case NodeState::kRefused:
+      return "REFUSED";
   }
   return "UNKNOWN";
 }

@@ -20,6 +20,7 @@ enum class NodeState {
   kReady,
   kLost,         // Lease gone, and nothing shows that its ranks still run.
   kUnreachable,  // Lease gone, but other nodes' beacons show its job advancing.
+  kRefused,      // Only for people: nobody speaks for it, since its worker is not let in.
 };
 absl::string_view name(NodeState state);
 

@@ -19,9 +19,11 @@
 #include "absl/strings/str_format.h"
 #include "common/rpc/address.h"
 #include "common/status/status.h"
+#include "common/storage/state_home.h"
 #include "common/version/version.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
+#include "controller/store/backup.h"
 #include "controller/store/sqlite_store.h"
 
 namespace titan {
@@ -29,12 +31,13 @@ namespace {
 
 struct Flags {
   std::string listen = "127.0.0.1:7700";
-  std::string state = "titan-controller-state";
+  std::string state = storage::default_state_folder("controller");
   int metrics_port = 7701;
   std::string metrics_address = "127.0.0.1";
   int lease_ms = 5000;
   std::string port_file;
   bool reflection = true;
+  std::string restore;
 };
 
 // Ids that nobody can guess or meet twice; thread-safe.
@@ -82,6 +85,59 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
   return absl::OkStatus();
 }
 
+// Nobody else's business: configurations may hold secrets.
+absl::Status make_state_folder(const std::string& state) {
+  std::error_code failed;
+  std::filesystem::create_directories(state, failed);
+  if (failed) return absl::UnavailableError(absl::StrCat("cannot make --state ", state, ": ", failed.message()));
+  return chmod(state.c_str(), 0700) == 0 ? absl::OkStatus()
+                                         : errno_status(errno, absl::StrCat("chmod --state ", state));
+}
+
+// For what is of no use after a restart.
+absl::Status clear_scratch(const std::string& scratch) {
+  std::error_code failed;
+  std::filesystem::remove_all(scratch, failed);
+  std::filesystem::create_directory(scratch, failed);
+  return failed ? absl::UnavailableError(absl::StrCat("cannot make ", scratch, ": ", failed.message()))
+                : absl::OkStatus();
+}
+
+std::function<absl::StatusOr<store::StoreInfo>(const std::string&)> back_up(
+    const std::string& database, const std::shared_ptr<journal::Journal>& journal) {
+  return [database, journal](const std::string& copy) {
+    const absl::StatusOr<store::StoreInfo> made = store::copy_store(database, copy);
+    journal::Line line{
+        made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
+    if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
+    if (!made.ok()) line.add("message", std::string(made.status().message()));
+    journal->write(line);
+    return made;
+  };
+}
+
+// An older titan-controller kept its state in the working folder unless it was told otherwise. Not finding it there
+// would be an empty cluster.
+absl::Status check_for_old_state(const Flags& flags) {
+  const std::string old = "titan-controller-state";
+  std::error_code failed;
+  if (flags.state.empty()) return absl::InvalidArgumentError("--state is needed: this user has no home folder");
+  if (flags.state != storage::default_state_folder("controller") ||
+      !std::filesystem::exists(absl::StrCat(old, "/", store::kDatabaseName), failed)) {
+    return absl::OkStatus();
+  }
+  return absl::FailedPreconditionError(absl::StrCat("the state of an older titan-controller is here in ", old,
+                                                    ": go on with it by --state ", old, ", or start anew by --state ",
+                                                    flags.state));
+}
+
+absl::Status restore(const Flags& flags) {
+  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, store::restore_store(flags.restore, flags.state));
+  std::cout << "restored cluster " << info.cluster << " at revision " << info.revision << " (" << info.bytes
+            << " bytes) into " << flags.state << std::endl;
+  return absl::OkStatus();
+}
+
 absl::Status run(const Flags& flags) {
   sigset_t signals;
   sigemptyset(&signals);
@@ -90,9 +146,8 @@ absl::Status run(const Flags& flags) {
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // Inherited by every thread; the main one waits for them.
   signal(SIGPIPE, SIG_IGN);
 
-  std::error_code failed;
-  std::filesystem::create_directories(flags.state, failed);
-  if (failed) return absl::UnavailableError(absl::StrCat("cannot make --state ", flags.state, ": ", failed.message()));
+  TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
+  const std::string database = absl::StrCat(flags.state, "/", store::kDatabaseName);
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
   auto ids = std::make_shared<Ids>();
@@ -106,19 +161,23 @@ absl::Status run(const Flags& flags) {
     _exit(3);
   };
   store_options.on_commit = [&](int, absl::Duration took) { measures.store_commit(took); };
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
-                         store::SqliteStore::open(absl::StrCat(flags.state, "/titan.db"), store_options));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store, store::SqliteStore::open(database, store_options));
   reconcile::Options options;
   options.lease = absl::Milliseconds(flags.lease_ms);
   options.beat = std::min(absl::Seconds(1), options.lease / 5);
   options.cluster = store->id();
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
+  options.journal = std::make_shared<journal::StderrJournal>();
+  // Only now: whoever has the store may clear its scratch.
+  const std::string scratch = absl::StrCat(flags.state, "/tmp");
+  TITAN_RETURN_IF_ERROR(clear_scratch(scratch));
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*store, system_clock(), options, measures));
   metrics.add(std::make_shared<api::Gauges>(*reconciler));
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
-                         api::Server::start(*reconciler, *store, {flags.listen, flags.reflection, options.new_id}));
+  api::ServerOptions server_options{flags.listen, flags.reflection, options.new_id, {}};
+  server_options.cluster = {store->id(), absl::Now(), back_up(database, options.journal), scratch};
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server, api::Server::start(*reconciler, *store, server_options));
   int metrics_port = -1;
   if (flags.metrics_port >= 0) {
     TITAN_ASSIGN_OR_RETURN(metrics_port, metrics.serve(absl::StrCat(flags.metrics_address, ":", flags.metrics_port)));
@@ -154,7 +213,9 @@ int main(int argc, char** argv) {
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
       ->check(CLI::Validator(titan::wrong_address, ""))
       ->capture_default_str();
-  app.add_option("--state", flags.state, "Folder of the durable store")->capture_default_str();
+  app.add_option("--state", flags.state, "Folder of the durable store, on a local disk")->capture_default_str();
+  app.add_option("--restore", flags.restore,
+                 "Check this backup, put it into --state, which must be empty, and end; see `titanctl cluster backup`");
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str();
   app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
@@ -171,7 +232,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const absl::Status status = titan::run(flags);
+  absl::Status status = titan::check_for_old_state(flags);
+  if (status.ok()) status = flags.restore.empty() ? titan::run(flags) : titan::restore(flags);
   if (status.ok()) return 0;
   std::cerr << "titan-controller: " << status.message() << std::endl;
   return 1;

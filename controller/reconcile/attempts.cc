@@ -196,6 +196,8 @@ void Reconciler::start_when_prepared(LiveJob& job, Change& change) {
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
   attempt.start_sent = true;
   for (const auto& [node, part] : attempt.parts) send_start(job, node);
+  journal::Line& line = change.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
+  line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));
   put_attempt(change, job, attempt.record);
   put_job(change, job);
 }
@@ -267,6 +269,9 @@ void Reconciler::finish_attempt(LiveJob& job, Change& change) {
   facts.cancelled = job.record.cancel_requested;
   facts.stop_time_ns = attempt.stop_time_ns;
   facts.num_ranks = job.record.spec.ranks;
+  facts.hung = hung_ranks(job);
+  facts.newer_attempt = attempt.newer_attempt;
+  job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost) facts.lost_nodes.push_back(node);
     if (!part.lost) job.reserved[node] = part.placement.num_ranks;
@@ -288,6 +293,8 @@ void Reconciler::finish_attempt(LiveJob& job, Change& change) {
   }
   // An attempt that never loaded stands where the job stood.
   const int64_t step = std::max(record.last_step, attempt.loaded ? 0 : job.record.history.best_step);
+  if (record.last_step > 0) job.progress.step = record.last_step;
+  put_progress(change, job);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
   job.attempt.reset();
   job.idle_since = clock_.monotonic();
@@ -325,6 +332,13 @@ void Reconciler::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t
     return end_job(job, change);
   }
   job.restart_at = clock_.monotonic() + absl::Seconds(verdict.delay_seconds);
+  journal::Line& line = change.lines.emplace_back(journal::Line{journal::Level::kWarning, "RestartDecided", {}});
+  line.add("job", job.record.name)
+      .add("uid", job.record.uid)
+      .add("delay_s", absl::StrCat(verdict.delay_seconds))
+      .add("without_progress", absl::StrCat(job.record.history.without_progress))
+      .add("cause", std::string(job::name(end.cause)))
+      .add("message", end.message);
   if (verdict.delay_seconds > 0) {
     job.pending_reason = "BACKOFF";
     job.pending_message = absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)),

@@ -26,11 +26,32 @@ void put_event(std::vector<store::Mutation>& mutations, const std::string& prefi
   if (number > kept) mutations.push_back(store::erase(absl::StrFormat("%s%012d", prefix, number - kept)));
 }
 
+journal::Level level_of(absl::string_view severity) {
+  if (severity == "error") return journal::Level::kError;
+  return severity == "warning" ? journal::Level::kWarning : journal::Level::kInfo;
+}
+
+// Of an event, unless it is what one rank said: those may be many, and are no decision.
+std::vector<journal::Line> line_of(const job::EventRecord& event, const std::string& uid) {
+  if (event.rank >= 0) return {};
+  journal::Line line{level_of(event.severity), event.reason, {}};
+  line.add("job", event.job).add("uid", uid).add("node", event.node);
+  if (event.attempt > 0) line.add("attempt", absl::StrCat(event.attempt));
+  line.add("message", event.message);
+  return {line};
+}
+
 }  // namespace
+
+void Reconciler::write(const std::vector<journal::Line>& lines) const {
+  if (options_.journal == nullptr) return;
+  for (const journal::Line& line : lines) options_.journal->write(line);
+}
 
 int64_t Reconciler::now_ns() const { return absl::ToUnixNanos(clock_.now()); }
 
 void Reconciler::commit(Change change) {
+  write(change.lines);
   if (change.mutations.empty() && change.then.empty()) {
     if (change.views.empty()) return;
     published_.publish(change.views, 0);
@@ -70,6 +91,7 @@ void Reconciler::add_event(Change& change, LiveJob& job, job::EventRecord event)
   event.time_ns = now_ns();
   event.job = job.record.name;
   put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, options_.events_kept, event);
+  for (journal::Line& line : line_of(event, job.record.uid)) change.lines.push_back(std::move(line));
 }
 
 // Likewise for the node's record.
@@ -82,6 +104,7 @@ void Reconciler::add_node_event(Change& change, cluster::Node& node, absl::strin
   event.message = std::move(message);
   event.severity = std::string(severity);
   put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, options_.events_kept, event);
+  for (journal::Line& line : line_of(event, "")) change.lines.push_back(std::move(line));
 }
 
 JobViewPtr Reconciler::view_of(const LiveJob& job) const {

@@ -26,7 +26,7 @@ absl::Duration hang_limit(const LiveJob& job) {
   const job::RestartPolicy& policy = job.record.spec.restart;
   bool quiet = false;
   for (const auto& [node, part] : attempt.parts) {
-    for (const auto& [rank, phase] : part.phases) quiet = quiet || is_quiet(phase);
+    for (const auto& [rank, seen] : part.ranks) quiet = quiet || is_quiet(seen.phase);
   }
   double seconds = attempt.record.first_step_time_ns != 0 ? kPatience * policy.train_timeout_seconds
                                                           : kPatience * policy.init_timeout_seconds;
@@ -37,8 +37,8 @@ absl::Duration hang_limit(const LiveJob& job) {
 std::string who_hangs(const LiveAttempt& attempt) {
   std::vector<std::string> ranks;
   for (const auto& [node, part] : attempt.parts) {
-    for (const auto& [rank, phase] : part.phases) {
-      ranks.push_back(absl::StrCat("rank ", rank, " on ", node, " in ", phase.empty() ? "its start" : phase));
+    for (const auto& [rank, seen] : part.ranks) {
+      ranks.push_back(absl::StrCat("rank ", rank, " on ", node, " in ", seen.phase.empty() ? "its start" : seen.phase));
     }
   }
   const size_t all = ranks.size();
@@ -54,7 +54,12 @@ void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& 
   int64_t counter = 0;
   for (const v1::RankStatus& rank : beat.ranks()) {
     counter += rank.counter();
-    part.phases[rank.rank()] = rank.phase();
+    const bool is_new = part.ranks.count(rank.rank()) == 0;
+    RankSeen& seen = part.ranks[rank.rank()];
+    if (is_new || rank.counter() > seen.counter) seen.last_advance = now;
+    seen.phase = rank.phase();
+    seen.step = rank.step();
+    seen.counter = rank.counter();
   }
   if (counter > part.counter) {
     part.last_advance = now;
@@ -63,6 +68,32 @@ void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& 
   }
   if (!attempt.advanced_at) attempt.advanced_at = now;
   part.counter = counter;
+}
+
+// Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
+// for. (Ranks that wait stand still, too, but they are ahead of it.)
+std::vector<job::HungRank> Reconciler::hung_ranks(const LiveJob& job) const {
+  const LiveAttempt& attempt = *job.attempt;
+  const job::RestartPolicy& policy = job.record.spec.restart;
+  const double timeout =
+      attempt.record.first_step_time_ns != 0 ? policy.train_timeout_seconds : policy.init_timeout_seconds;
+  std::vector<job::HungRank> hung;
+  std::pair<int64_t, int64_t> furthest_behind;
+  for (const job::RankExit& exit : attempt.record.exits) {
+    const auto part = attempt.parts.find(exit.node);
+    if (exit.stop_reason.empty() || exit.signal == 0 || part == attempt.parts.end()) continue;
+    const auto rank = part->second.ranks.find(exit.rank);
+    if (rank == part->second.ranks.end() || !attempt.failed_at) continue;
+    const RankSeen& seen = rank->second;
+    const double silent = absl::ToDoubleSeconds(*attempt.failed_at - seen.last_advance);
+    if (silent < timeout / 2) continue;
+    const std::pair place{seen.step, seen.counter};
+    if (!hung.empty() && place > furthest_behind) continue;
+    if (!hung.empty() && place < furthest_behind) hung.clear();
+    furthest_behind = place;
+    if (hung.size() < kRanksNamed) hung.push_back({exit.rank, exit.node, seen.phase, silent});
+  }
+  return hung;
 }
 
 bool Reconciler::all_speak(const LiveAttempt& attempt) const {
@@ -108,7 +139,10 @@ void Reconciler::excuse_own_pause() {
   for (auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
-    for (auto& [node, part] : job.attempt->parts) part.last_advance = std::min(part.last_advance + pause, now);
+    for (auto& [node, part] : job.attempt->parts) {
+      part.last_advance = std::min(part.last_advance + pause, now);
+      for (auto& [rank, seen] : part.ranks) seen.last_advance = std::min(seen.last_advance + pause, now);
+    }
   }
 }
 

@@ -14,6 +14,14 @@
 
 namespace titan::reconcile {
 
+// A rank as the last beats showed it.
+struct RankSeen {
+  std::string phase;
+  int64_t step = 0;
+  int64_t counter = 0;
+  absl::Duration last_advance;  // Monotonic time at which its counter last grew, or when it was first seen.
+};
+
 // One node's share of an attempt.
 struct NodePart {
   job::Placement placement;
@@ -23,7 +31,7 @@ struct NodePart {
   bool lost = false;                                        // Given up without the node's word.
   int64_t counter = 0;                                      // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
-  std::map<int, std::string> phases;                        // By rank, from the last beat.
+  std::map<int, RankSeen> ranks;                            // By rank.
 };
 
 struct LiveAttempt {
@@ -36,6 +44,7 @@ struct LiveAttempt {
   int64_t stop_time_ns = 0;  // When the controller told it to die.
   bool loaded = false;       // Ranks have said from which step they go on.
   bool recovered = false;    // Reached a step or commit that no attempt had reached.
+  int newer_attempt = 0;     // Number of a newer attempt of this job that a node or the dump folder has seen.
   // When any rank was last seen doing something (none before the first beat), and the longest time between two such
   // moments: what is slow by nature does not hang.
   std::optional<absl::Duration> advanced_at;

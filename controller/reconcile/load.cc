@@ -117,7 +117,8 @@ void Reconciler::restore_attempt(LiveJob& job, job::AttemptRecord record) {
   attempt.failing = job.record.state == job::JobState::kRecovering;
   attempt.loaded = record.first_step_time_ns != 0;
   attempt.record = std::move(record);
-  attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
+  // Progress is an earlier attempt's until this one has finished a step.
+  if (attempt.loaded) attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
   if (attempt.failing) attempt.stop_time_ns = now_ns();
   job.attempt = std::move(attempt);
 }

@@ -50,6 +50,11 @@ void Measures::store_commit(absl::Duration took) {
       .Observe(absl::ToDoubleSeconds(took));
 }
 
+void Measures::refused(const std::string& reason) {
+  metrics_.counter("titan_node_refusals_total", "Registrations of workers that were refused.", {{"reason", reason}})
+      .Increment();
+}
+
 void Measures::store_failed() {
   metrics_.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.").Increment();
 }

@@ -39,6 +39,7 @@ void Reconciler::on_rank_events(cluster::Node& node, const v1::RankEvents& event
   const std::string& uid = events.id().job_uid();
   const int attempt = events.id().number(), rank = events.rank();
   if (events.events().empty()) return;
+  if (!knows(uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
   const int64_t last = events.events().rbegin()->sequence();
   const auto live = jobs_.find(uid);
   Change change;
@@ -109,6 +110,7 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     // The newest in time: after a fall-back to an older step the numbers begin lower again.
     if (full) job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
     job.progress.failed_save.clear();
+    take_finished_step(job, current, step, change);
     put_progress(change, job);
     if (!current) return;
     take_progress(job, step, full ? step : 0, change);
@@ -125,20 +127,26 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     tell("RankWarning", text(json, "message"), "warning");
   } else if (kind == event::kError) {
     tell("RankError", absl::StrCat(text(json, "reason"), ": ", text(json, "message")), "error");
-    if (current) {
-      job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message"),
-                                     text(json, "holder_job"), static_cast<int>(integer(json, "holder_attempt")),
-                                     !json.contains("same_job") || flag(json, "same_job")});
+    if (!current) return;
+    const bool same_job = !json.contains("same_job") || flag(json, "same_job");
+    const auto holder = static_cast<int>(integer(json, "holder_attempt"));
+    job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message"),
+                                   text(json, "holder_job"), holder, same_job});
+    // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
+    if (same_job && holder > attempt) {
+      job.attempt->newer_attempt = std::max(job.attempt->newer_attempt, holder);
     }
-  } else if (kind == event::kStopped) {
-    if (rank == 0) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
+  } else if (kind == event::kFinished || kind == event::kStopped) {
+    if (rank != 0) return;
+    if (kind == event::kStopped) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");
+    take_finished_step(job, current, step, change);
+    put_progress(change, job);
   }
 }
 
 void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Change& change) {
   const int64_t step = integer(json, "step");
   const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
-  job.progress.step = step;
   const auto take = [&](const char* key, double& figure) {  // A line of a validation has other figures.
     if (metrics.contains(key)) figure = number(metrics, key);
   };
@@ -148,13 +156,24 @@ void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json
   take("mfu(%)", job.progress.mfu_percent);
   take("moe/max_over_mean", job.progress.expert_max_over_mean);
   job.progress.update_time_ns = now_ns();
-  if (job.attempt && job.attempt->record.number == attempt) {
-    note_first_step(job, change);
-    take_progress(job, step, 0, change);
-  } else if (job::note_progress(job.record.history, step, 0)) {
-    put_job(change, job);  // A late word of an attempt that has ended: progress all the same.
-  }
+  const bool current = job.attempt && job.attempt->record.number == attempt;
+  if (current) note_first_step(job, change);
+  take_finished_step(job, current, step, change);
   put_progress(change, job);
+  show(change, job);
+}
+
+// What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between
+// attempts, the last one's.
+void Reconciler::take_finished_step(LiveJob& job, bool current, int64_t step, Change& change) {
+  if (!current) {  // A late word of an attempt that has ended: progress all the same.
+    if (!job.attempt) job.progress.step = std::max(job.progress.step, step);
+    if (job::note_progress(job.record.history, step, 0)) put_job(change, job);
+    return;
+  }
+  take_progress(job, step, 0, change);
+  if (job.progress.step == job.attempt->record.last_step) return;
+  job.progress.step = job.attempt->record.last_step;
   show(change, job);
 }
 

@@ -15,11 +15,14 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/clock/clock.h"
+#include "common/journal/journal.h"
 #include "common/sync/sync.h"
 #include "controller/cluster/nodes.h"
 #include "controller/reconcile/live_job.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
+#include "controller/reconcile/stray.h"
+#include "controller/scheduler/scheduler.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.pb.h"
 #include "titan/v1/worker.pb.h"
@@ -32,10 +35,11 @@ using Done = std::function<void(const absl::StatusOr<Result>&)>;
 struct Options {
   absl::Duration lease = absl::Seconds(5);
   absl::Duration beat = absl::Seconds(1);
-  int64_t events_kept = 10'000;         // Per job and per node.
-  std::string cluster;                  // The store's id.
-  std::function<double()> jitter;       // In [0, 1), for backoffs.
-  std::function<std::string()> new_id;  // Random hexadecimal text, for uids and tokens.
+  int64_t events_kept = 10'000;               // Per job and per node.
+  std::string cluster;                        // The store's id.
+  std::function<double()> jitter;             // In [0, 1), for backoffs.
+  std::function<std::string()> new_id;        // Random hexadecimal text, for uids and tokens.
+  std::shared_ptr<journal::Journal> journal;  // Of decisions; none: they are not written.
 };
 
 // A node as clients see it.
@@ -43,6 +47,8 @@ struct NodeView {
   cluster::Node node;  // Without its session.
   int devices_used = 0;
   std::vector<std::string> jobs;
+  std::vector<std::pair<AttemptKey, Stray>> unknown;  // Attempts there of jobs that this controller does not know.
+  std::string refusal;                                // Why its registration was refused in the last minute.
 };
 
 class Reconciler {
@@ -60,14 +66,20 @@ class Reconciler {
               Done<JobViewPtr> done);
   // The checks of create without its effect; the job as it would be.
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  // Why the job could not run on the nodes there are, if all their devices were free; empty when it could.
+  std::vector<scheduler::Misfit> misfits(const job::Spec& spec) const;
   // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
   // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
   void checkpoint(const std::string& uid, Done<JobViewPtr> done);
   // Errors: NotFound, ResourceExhausted.
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
+  // Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Answered once
+  // the node was told. Errors: NotFound (node; or JOB_NOT_UNKNOWN), Unavailable.
+  void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done);
 
   // Workers. A session registers once; later messages of a session that is no longer its node's are ignored.
+  // Errors: those of Nodes::open_session; FailedPrecondition (WRONG_CLUSTER).
   absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session);
   void on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                   const v1::WorkerMessage& message);
@@ -93,9 +105,9 @@ class Reconciler {
     std::vector<store::Mutation> mutations;
     std::vector<JobViewPtr> views;
     std::vector<std::function<void()>> then;  // Under the lock, once durable.
+    std::vector<journal::Line> lines;
     store::WhenFull when_full = store::WhenFull::kRetry;
   };
-  using AttemptKey = std::pair<std::string, int>;       // uid, number
   using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
 
   Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures);
@@ -114,6 +126,7 @@ class Reconciler {
   void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
                       absl::string_view severity);
   void show(Change& change, const LiveJob& job);
+  void write(const std::vector<journal::Line>& lines) const;
   JobViewPtr view_of(const LiveJob& job) const;
   bool apply(LiveJob& job, job::JobEvent event);
   int64_t now_ns() const;
@@ -149,21 +162,43 @@ class Reconciler {
   void welcome(const std::string& node, const std::shared_ptr<cluster::Session>& session, const v1::Register& hello)
       TITAN_REQUIRES(mutex_);
   void end_waiting_for(const std::string& node) TITAN_REQUIRES(mutex_);
-  void compare_inventory(cluster::Node& node, const v1::Register& hello) TITAN_REQUIRES(mutex_);
+  void hear(cluster::Node& node, const v1::WorkerMessage& message) TITAN_REQUIRES(mutex_);
   void on_beat(cluster::Node& node, const v1::Beat& beat) TITAN_REQUIRES(mutex_);
   void on_report(cluster::Node& node, const v1::AttemptReport& report) TITAN_REQUIRES(mutex_);
   void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
                   absl::Duration& since_failure) TITAN_REQUIRES(mutex_);
-  void stop_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) TITAN_REQUIRES(mutex_);
-  LiveJob* job_of(const v1::AttemptId& id) TITAN_REQUIRES(mutex_);  // With exactly this attempt alive, or nullptr.
   void check_leases() TITAN_REQUIRES(mutex_);
   bool still_runs_without(LiveJob& job, const std::string& silent_node) TITAN_REQUIRES(mutex_);
   void lose_part(LiveJob& job, const std::string& node) TITAN_REQUIRES(mutex_);
+
+  // refusals.cc
+  absl::Status check_cluster(const v1::Register& hello) const;
+  void note_refusal(const v1::Register& hello, const absl::Status& why) TITAN_REQUIRES(mutex_);
+  std::string refusal_of(const std::string& node) const TITAN_REQUIRES(mutex_);
+  void add_refused(std::vector<NodeView>& views) const TITAN_REQUIRES(mutex_);
+
+  // inventory.cc
+  void compare_inventory(cluster::Node& node, const v1::Register& hello) TITAN_REQUIRES(mutex_);
+  LiveJob* job_of(const v1::AttemptId& id) TITAN_REQUIRES(mutex_);  // With exactly this attempt alive, or nullptr.
+  void catch_up(const v1::AttemptInventory& item) TITAN_REQUIRES(mutex_);
+  void adopt(LiveJob& job, const v1::AttemptInventory& item) TITAN_REQUIRES(mutex_);
+  void end_superseded(LiveJob& job, int by, Change& change) TITAN_REQUIRES(mutex_);
+
+  // strays.cc
+  Stray& stray_of(cluster::Node& node, const v1::AttemptId& id) TITAN_REQUIRES(mutex_);
+  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) TITAN_REQUIRES(mutex_);
+  void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) TITAN_REQUIRES(mutex_);
+  void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) TITAN_REQUIRES(mutex_);
+  void drop_stray(const std::string& node, const AttemptKey& key) TITAN_REQUIRES(mutex_);
+  bool knows(const std::string& uid) const TITAN_REQUIRES(mutex_);
+  int devices_of_strays(const std::string& node) const TITAN_REQUIRES(mutex_);
+  std::set<std::string> jobs_that_still_save() const TITAN_REQUIRES(mutex_);
 
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) TITAN_REQUIRES(mutex_);
   void check_hangs() TITAN_REQUIRES(mutex_);
   bool all_speak(const LiveAttempt& attempt) const TITAN_REQUIRES(mutex_);
+  std::vector<job::HungRank> hung_ranks(const LiveJob& job) const TITAN_REQUIRES(mutex_);
   void excuse_own_pause() TITAN_REQUIRES(mutex_);
 
   // rank_events.cc
@@ -171,6 +206,7 @@ class Reconciler {
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
                        Change& change, bool& job_changed) TITAN_REQUIRES(mutex_);
   void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change) TITAN_REQUIRES(mutex_);
+  void take_finished_step(LiveJob& job, bool current, int64_t step, Change& change) TITAN_REQUIRES(mutex_);
 
   // folders.cc
   absl::Status check_folder(const job::Spec& spec) const TITAN_REQUIRES(mutex_);
@@ -204,6 +240,8 @@ class Reconciler {
   absl::flat_hash_map<std::string, std::vector<Done<JobViewPtr>>> creating_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint32_t> creating_fingerprints_ TITAN_GUARDED_BY(mutex_);
   std::map<CursorKey, int64_t> cursors_ TITAN_GUARDED_BY(mutex_);
+  std::map<std::string, std::map<AttemptKey, Stray>> strays_ TITAN_GUARDED_BY(mutex_);  // By node.
+  std::map<std::string, Refused> refused_ TITAN_GUARDED_BY(mutex_);                     // By node.
   int64_t next_order_ TITAN_GUARDED_BY(mutex_) = 1;
   bool scheduling_ TITAN_GUARDED_BY(mutex_) = false;
   absl::Duration schedule_after_ TITAN_GUARDED_BY(mutex_);

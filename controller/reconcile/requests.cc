@@ -89,7 +89,7 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
   job.idle_since = clock_.monotonic();
   put_job(change, job);
   store_.commit({std::move(change.mutations), store::WhenFull::kRefuse},
-                [this, uid, job = std::move(job),
+                [this, uid, job = std::move(job), lines = std::move(change.lines),
                  views = std::move(change.views)](const absl::StatusOr<int64_t>& revision) mutable {
                   if (absl::IsUnavailable(revision.status())) return;  // The store has failed and this process ends.
                   std::vector<Done<JobViewPtr>> waiting;
@@ -101,6 +101,7 @@ void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& r
                     if (revision.ok()) {
                       // At one moment, or who sees it first might be told that it is over.
                       published_.publish(views, *revision);
+                      write(lines);
                       jobs_.emplace(uid, std::move(job));
                       request_schedule(/*urgent=*/false);
                     } else {
@@ -215,7 +216,8 @@ void Reconciler::cordon(const std::string& name, bool cordoned, const std::strin
   put_node(change, changed);
   node->record.events = changed.record.events;  // The number is taken, whatever becomes of this transaction.
   store_.commit({std::move(change.mutations), store::WhenFull::kRefuse},
-                [this, name, cordoned, changed, done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
+                [this, name, cordoned, changed, lines = std::move(change.lines),
+                 done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
                   if (!revision.ok()) return done(revision.status());
                   absl::StatusOr<NodeView> view;
                   {
@@ -225,6 +227,7 @@ void Reconciler::cordon(const std::string& name, bool cordoned, const std::strin
                     node->record.cordon_reason = changed.record.cordon_reason;
                     Change again;  // A session that registered meanwhile has written the record as it was before.
                     put_node(again, *node);
+                    again.lines = lines;
                     commit(std::move(again));
                     request_schedule(/*urgent=*/true);
                     view = node_view(*node);
@@ -234,7 +237,8 @@ void Reconciler::cordon(const std::string& name, bool cordoned, const std::strin
 }
 
 NodeView Reconciler::node_view(const cluster::Node& node) const {
-  NodeView view{node, 0, {}};
+  NodeView view{node, devices_of_strays(node.record.name), {}, {}, refusal_of(node.record.name)};
+  if (node.session == nullptr && !view.refusal.empty()) view.node.state = cluster::NodeState::kRefused;
   view.node.session = nullptr;
   for (const auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;
@@ -243,6 +247,11 @@ NodeView Reconciler::node_view(const cluster::Node& node) const {
     view.devices_used += part->second.placement.num_ranks;
     view.jobs.push_back(job.record.name);
   }
+  if (const auto strays = strays_.find(node.record.name); strays != strays_.end()) {
+    for (const auto& [key, stray] : strays->second) {
+      if (stray.unknown) view.unknown.emplace_back(key, stray);
+    }
+  }
   return view;
 }
 
@@ -250,16 +259,20 @@ std::vector<NodeView> Reconciler::nodes() const {
   sync::Lock lock(mutex_);
   std::vector<NodeView> views;
   for (const auto& [name, node] : nodes_.all()) views.push_back(node_view(node));
+  add_refused(views);
   return views;
 }
 
 absl::StatusOr<NodeView> Reconciler::node(const std::string& name) const {
   sync::Lock lock(mutex_);
   const cluster::Node* node = nodes_.find(name);
-  if (node == nullptr) {
-    return rpc::error(StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}});
+  if (node != nullptr) return node_view(*node);
+  std::vector<NodeView> refused;
+  add_refused(refused);
+  for (NodeView& view : refused) {
+    if (view.node.record.name == name) return std::move(view);
   }
-  return node_view(*node);
+  return rpc::error(StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}});
 }
 
 absl::StatusOr<v1::JobSpec> Reconciler::stored_spec(const std::string& uid) const {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/scheduler/scheduler.h"
 
@@ -33,7 +34,10 @@ bool Reconciler::may_schedule() {
 }
 
 void Reconciler::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
-  if (job.pending_reason == reason && job.pending_message == message) return;
+  // What is shown may be older: a view that became durable only after a reason was found does not have it.
+  const JobViewPtr shown = published_.find(job.record.uid);
+  const bool is_shown = shown == nullptr || (shown->pending_reason == reason && shown->pending_message == message);
+  if (is_shown && job.pending_reason == reason && job.pending_message == message) return;
   job.pending_reason = reason;
   job.pending_message = message;
   show(change, job);
@@ -44,13 +48,16 @@ void Reconciler::schedule() {
   schedule_requested_ = false;
   std::map<std::string, int> used;
   std::vector<scheduler::JobView> waiting;
-  for (const auto& [uid, job] : jobs_) {
+  Change reasons;
+  const std::set<std::string> saving = jobs_that_still_save();
+  for (const auto& [name, strays] : strays_) used[name] += devices_of_strays(name);
+  for (auto& [uid, job] : jobs_) {
     if (job.attempt) {
       for (const auto& [node, part] : job.attempt->parts) {
         // Devices of ended parts stay with an attempt that is still being stopped elsewhere: it comes back to them.
         if (!part.lost) used[node] += part.placement.num_ranks;
       }
-    } else if (job.waits_for_nodes() && job.restart_at <= now) {
+    } else if (job.waits_for_nodes() && job.restart_at <= now && saving.count(uid) == 0) {
       const job::Spec& spec = job.record.spec;
       waiting.push_back({uid,
                          job.record.name,
@@ -64,15 +71,18 @@ void Reconciler::schedule() {
                          {job.record.avoided_nodes.begin(), job.record.avoided_nodes.end()}});
     } else {
       for (const auto& [node, devices] : job.reserved) used[node] += devices;
+      if (saving.count(uid) == 0) continue;
+      schedule_requested_ = true;
+      set_pending(job, "OLD_ATTEMPT_SAVES", "an attempt that this controller's records lack saves and ends first",
+                  reasons);
     }
   }
-  if (waiting.empty()) return;
+  if (waiting.empty()) return commit(std::move(reasons));
   std::vector<scheduler::NodeView> views;
   for (const auto& [name, node] : nodes_.all()) {
     views.push_back({name, node.record.device, node.record.devices, std::max(0, node.record.devices - used[name]),
                      node.can_take_ranks(), node.record.cordoned});
   }
-  Change reasons;
   for (scheduler::Decision& decision : scheduler::plan(std::move(waiting), std::move(views))) {
     LiveJob& job = jobs_.at(decision.uid);
     if (!decision.placements.empty()) {
@@ -85,6 +95,32 @@ void Reconciler::schedule() {
   const absl::Duration took = clock_.monotonic() - now;
   measures_.scheduler_cycle(took);
   next_cycle_ = clock_.monotonic() + std::min(10 * took, absl::Milliseconds(200));
+}
+
+std::vector<scheduler::Misfit> Reconciler::misfits(const job::Spec& spec) const {
+  sync::Lock lock(mutex_);
+  std::vector<scheduler::NodeView> nodes;
+  int64_t roomiest = 0;
+  for (const auto& [name, node] : nodes_.all()) {
+    const job::NodeRecord& record = node.record;
+    nodes.push_back({name, record.device, record.devices, record.devices});
+    if (record.device == spec.device && record.devices > 0)
+      roomiest = std::max(roomiest, record.memory_bytes / record.devices);
+  }
+  const scheduler::JobView job{"", "", spec.device, spec.ranks, spec.ranks_per_node, 0, 0, false, {}};
+  std::vector<scheduler::Misfit> found;
+  if (std::optional<scheduler::Misfit> misfit = scheduler::misfit(job, std::move(nodes))) found.push_back(*misfit);
+  // Of the memory of other devices nodes say nothing: theirs is the host's.
+  if (spec.device == "cpu" && roomiest > 0 && spec.memory_at_least > roomiest) {
+    constexpr double kGiB = 1 << 30;
+    found.push_back(
+        {"MEMORY_TOO_SMALL",
+         absl::StrFormat("each rank needs at least %.1f GiB for weights, gradients and optimizer states, and the "
+                         "roomiest node has %.1f GiB a device; use more ranks to shard them over "
+                         "(parallelism.data_parallel_shard_degree, tensor or pipeline), or a smaller model",
+                         static_cast<double>(spec.memory_at_least) / kGiB, static_cast<double>(roomiest) / kGiB)});
+  }
+  return found;
 }
 
 void Reconciler::on_durable() { published_.wakers().wake_all(); }

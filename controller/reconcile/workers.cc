@@ -6,8 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
-#include "common/rpc/error.h"
-#include "common/status/status.h"
 #include "common/text/counted.h"
 #include "controller/reconcile/reconciler.h"
 
@@ -36,6 +34,10 @@ std::string plain(const std::string& text) {
   return result;
 }
 
+void note_newer_attempt(LiveAttempt& attempt, int number) {
+  if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
+}
+
 bool left_well(const v1::RankExitReport& exit) {
   return exit.signal() == 0 &&
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
@@ -60,7 +62,15 @@ std::string how(const v1::RankExitReport& exit) {
 
 absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
   sync::Lock lock(mutex_);
-  TITAN_ASSIGN_OR_RETURN(cluster::Node * node, nodes_.open_session(hello, session, clock_.monotonic(), clock_.now()));
+  const absl::Status ours = check_cluster(hello);
+  const absl::StatusOr<cluster::Node*> opened =
+      ours.ok() ? nodes_.open_session(hello, session, clock_.monotonic(), clock_.now()) : ours;
+  if (!opened.ok()) {
+    note_refusal(hello, opened.status());
+    return opened.status();
+  }
+  cluster::Node* node = *opened;
+  refused_.erase(hello.node());
   Change change;
   add_node_event(change, *node, "NodeRegistered",
                  absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
@@ -98,63 +108,6 @@ void Reconciler::end_waiting_for(const std::string& node) {
   commit(std::move(change));
 }
 
-// Brings what runs on the node and what should run there together.
-void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hello) {
-  std::map<AttemptKey, Phase::Phase> there;
-  for (const v1::AttemptInventory& item : hello.inventory()) {
-    there[{item.id().job_uid(), item.id().number()}] = item.phase();
-    const LiveJob* job = job_of(item.id());
-    if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) stop_stray(node, item.id(), item.phase());
-  }
-  std::vector<std::string> uids;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : jobs_) {
-    if (job.attempt && job.attempt->parts.count(node.record.name) > 0) uids.push_back(uid);
-  }
-  for (const std::string& uid : uids) {
-    LiveJob& job = jobs_.at(uid);
-    LiveAttempt& attempt = *job.attempt;
-    NodePart& part = attempt.parts.at(node.record.name);
-    if (part.ended) continue;
-    const bool present = there.count({uid, attempt.record.number}) > 0;
-    const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
-    if (attempt.advanced_at) attempt.advanced_at = clock_.monotonic();  // Nobody could see what its ranks did.
-    if (!present && (attempt.start_sent || ending)) {
-      part.ended = part.lost = true;
-      attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
-      conclude(job, {}, absl::ZeroDuration());
-    } else if (ending) {
-      send_stop(job, node.record.name);
-    } else if (!attempt.start_sent) {
-      send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
-    } else {
-      send_start(job, node.record.name);
-      // The request may have been lost with the session; a second checkpoint does no harm.
-      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);
-    }
-  }
-}
-
-LiveJob* Reconciler::job_of(const v1::AttemptId& id) {
-  const auto it = jobs_.find(id.job_uid());
-  if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
-  return &it->second;
-}
-
-// An attempt that is not, or no longer, wanted here.
-void Reconciler::stop_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
-  if (node.session == nullptr) return;
-  if (phase == Phase::ENDED || phase == Phase::REFUSED) return forget({id.job_uid(), id.number()}, node.record.name);
-  v1::ControllerMessage message;
-  *message.mutable_stop()->mutable_id() = id;
-  // A job that this store has never heard of may be somebody's work: it may save. An old attempt would be fenced
-  // anyway.
-  const bool unknown = published_.find(id.job_uid()) == nullptr;
-  message.mutable_stop()->set_save(unknown);
-  message.mutable_stop()->set_grace_milliseconds(unknown ? 30'000 : 0);
-  message.mutable_stop()->set_reason(unknown ? "UNKNOWN_JOB" : "STALE_ATTEMPT");
-  node.session->send(message);
-}
-
 void Reconciler::close_session(const std::string& node, const cluster::Session* session) {
   sync::Lock lock(mutex_);
   nodes_.close_session(node, session);
@@ -166,18 +119,23 @@ void Reconciler::on_message(const std::string& name, const std::shared_ptr<clust
   cluster::Node* node = nodes_.owner(name, session.get());
   if (node == nullptr) return;
   nodes_.beat(*node, clock_.monotonic(), clock_.now());  // Whatever it says, it lives.
-  if (node->state == NodeState::kLost || node->state == NodeState::kUnreachable) {
+  const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
+  if (is_back) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
     end_waiting_for(name);
-    request_schedule(/*urgent=*/true);
   }
+  hear(*node, message);
+  if (is_back) request_schedule(/*urgent=*/true);  // After it has said what still runs there.
+}
+
+void Reconciler::hear(cluster::Node& node, const v1::WorkerMessage& message) {
   switch (message.kind_case()) {
     case v1::WorkerMessage::kBeat:
-      return on_beat(*node, message.beat());
+      return on_beat(node, message.beat());
     case v1::WorkerMessage::kAttempt:
-      return on_report(*node, message.attempt());
+      return on_report(node, message.attempt());
     case v1::WorkerMessage::kEvents:
-      return on_rank_events(*node, message.events());
+      return on_rank_events(node, message.events());
     case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::kLog:  // The log reader's, see api.
     case v1::WorkerMessage::KIND_NOT_SET:
@@ -192,7 +150,13 @@ void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
   for (const v1::AttemptBeat& item : beat.attempts()) {
     LiveJob* job = job_of(item.id());
     if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) {
-      stop_stray(node, item.id(), Phase::STARTED);
+      Stray& stray = stray_of(node, item.id());
+      stray.ranks.clear();
+      for (const v1::RankStatus& rank : item.ranks()) {
+        stray.ranks.push_back(rank.rank());
+        stray.step = std::max(stray.step, rank.step());
+      }
+      take_stray(node, item.id(), Phase::STARTED);
       continue;
     }
     NodePart& part = job->attempt->parts.at(node.record.name);
@@ -202,7 +166,9 @@ void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
     if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
     Change change;
     note_first_step(*job, change);
-    take_progress(*job, step, 0, change);
+    const bool is_first = !change.mutations.empty();
+    take_finished_step(*job, /*current=*/true, step, change);
+    if (is_first) put_progress(change, *job);  // From now on it is this attempt's.
     commit(std::move(change));
   }
 }
@@ -210,7 +176,7 @@ void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
 void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
-    return stop_stray(node, report.id(), report.phase());
+    return take_stray(node, report.id(), report.phase());
   LiveAttempt& attempt = *job->attempt;
   NodePart& part = attempt.parts.at(node.record.name);
   Change change;
@@ -237,6 +203,7 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
     case Phase::ENDED:
       if (!part.ended && !report.error_reason().empty()) {
         attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
+        note_newer_attempt(attempt, report.highest_attempt());
       } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
                  exits_of(attempt, node.record.name) < part.placement.num_ranks) {
         // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
@@ -261,7 +228,8 @@ void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::Attempt
     if (known) continue;
     changed = true;
     attempt.record.exits.push_back({exit.rank(), node.record.name, exit.exit_code(), exit.signal(),
-                                    exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words())});
+                                    exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()),
+                                    exit.stop_reason()});
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
     add_event(change, job,
               {.node = node.record.name,

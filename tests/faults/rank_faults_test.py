@@ -36,6 +36,19 @@ class RankFaults(FaultCase):
         killed = next(e for e in first["exits"] if e["rank"] == 1)
         self.assertEqual(signal.SIGKILL, killed["signal"])
 
+    def test_a_rank_that_hangs_is_named(self):
+        """Its peer gives up on it, and the controller ends it: that kill is no cause."""
+        self.start()
+        job = self.submit(extra=["--comm.train_timeout_seconds", 3])
+        wait_step(self.dump, 11)
+        self.rank(1).kill(signal.SIGSTOP)
+        self.cluster.succeed(job)
+        first, second = self.attempts(job)
+        self.assertEqual("HANG", first["end_cause"], first["end_message"])
+        self.assertRegex(first["end_message"], r"^rank 1 on n1 in \w+ made no progress for \d+ s; Titan ended it\. rank 0 on n1 left")
+        self.assertEqual("FINISHED", second["end_cause"])
+        self.assert_same_curve(STEPS)
+
     def test_shim_killed(self):
         self.start()
         job = self.submit()

@@ -6,6 +6,7 @@
 
 #include <atomic>
 #include <filesystem>
+#include <fstream>
 
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
@@ -39,7 +40,9 @@ class ServiceCase : public ::testing::Test {
     options.new_id = [this] { return absl::StrCat("id", folder_.substr(folder_.size() - 6), ++ids_); };
     measures_ = std::make_unique<reconcile::Measures>(metrics_);
     reconciler_ = *reconcile::Reconciler::open(*store_, system_clock(), options, *measures_);
-    server_ = *Server::start(*reconciler_, *store_, {address, true, options.new_id});
+    const auto copy = [this](const std::string& to) { return store::copy_store(folder_ + "/titan.db", to); };
+    server_ = *Server::start(*reconciler_, *store_,
+                             {address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}});
     channel_ = rpc::make_channel(absl::StrCat("127.0.0.1:", server_->port()));
     jobs_ = v1::JobService::NewStub(channel_);
     nodes_ = v1::NodeService::NewStub(channel_);

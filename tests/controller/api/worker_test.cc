@@ -10,7 +10,7 @@ class WorkerServiceTest : public ServiceCase {
   using Stream = grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>;
 
   std::unique_ptr<Stream> connect(grpc::ClientContext& context, const std::string& node,
-                                  const std::string& instance = "i") {
+                                  const std::string& instance = "i", int64_t memory = 0) {
     rpc::set_deadline(context, absl::Seconds(20));
     auto stream = workers_->Session(&context);
     v1::WorkerMessage hello;
@@ -19,6 +19,7 @@ class WorkerServiceTest : public ServiceCase {
     hello.mutable_register_()->set_address("127.0.0.1");
     hello.mutable_register_()->mutable_resources()->set_device("cpu");
     hello.mutable_register_()->mutable_resources()->set_devices(1);
+    hello.mutable_register_()->mutable_resources()->set_memory_bytes(memory);
     hello.mutable_register_()->mutable_resources()->set_cpu_cores(2);
     stream->Write(hello);
     return stream;
@@ -95,6 +96,90 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_EQ(get("a")->state(), v1::Job::SUCCEEDED);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+// What no set of the registered nodes can hold is told at once, and refused when that is asked for.
+TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
+  v1::CreateJobRequest request = job("early");
+  request.set_validate_only(true);
+  v1::Job answer;
+  ASSERT_TRUE(create(request, &answer).ok());
+  ASSERT_EQ(answer.warnings_size(), 1);
+  EXPECT_EQ(answer.warnings(0).reason(), "NO_NODES");
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  ASSERT_TRUE(create(request, &answer).ok());
+  EXPECT_EQ(answer.warnings_size(), 0);
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/wide";
+  config.scheduling.job_id = "wide";
+  config.resources.device = "cpu";
+  config.resources.ranks = 2;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  request.set_require_fit(true);
+  const absl::Status refused = create(request, &answer);
+  EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(rpc::reason(refused), "INSUFFICIENT_DEVICES");
+  request.set_require_fit(false);
+  request.set_validate_only(false);
+  ASSERT_TRUE(create(request, &answer).ok());
+  ASSERT_EQ(answer.warnings_size(), 1);
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("needs 2 cpu devices"));
+  EXPECT_EQ(get("wide")->warnings_size(), 0) << "of the answer alone";
+  stream->WritesDone();
+  stream->Finish();
+}
+
+// 70 billion parameters in float32 with Adam: 1 TiB at the very least.
+TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1", "i", int64_t{32} << 30);
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/large";
+  config.model.name = "llama3";
+  config.model.flavor = "70B";
+  config.resources.device = "cpu";
+  v1::CreateJobRequest request;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  request.set_validate_only(true);
+  v1::Job answer;
+  ASSERT_TRUE(create(request, &answer).ok());
+  ASSERT_EQ(answer.warnings_size(), 1);
+  EXPECT_EQ(answer.warnings(0).reason(), "MEMORY_TOO_SMALL");
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("at least 1051"));
+  stream->WritesDone();
+  stream->Finish();
+}
+
+TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
+  grpc::ClientContext context, backup_context;
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const auto stub = v1::ClusterService::NewStub(channel_);
+  v1::Cluster cluster;
+  ASSERT_TRUE(stub->GetCluster(&context, {}, &cluster).ok());
+  EXPECT_EQ(cluster.id(), store_->id());
+  EXPECT_EQ(cluster.live_jobs(), 1);
+  EXPECT_EQ(cluster.nodes(), 0);
+  const auto stream = stub->Backup(&backup_context, {});
+  v1::BackupChunk chunk;
+  std::string bytes;
+  int64_t size = 0;
+  while (stream->Read(&chunk)) {
+    size = std::max(size, chunk.size());
+    bytes += chunk.data();
+  }
+  ASSERT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(static_cast<int64_t>(bytes.size()), size);
+  std::ofstream(folder_ + "/copy", std::ios::binary) << bytes;
+  const auto copy = store::check_store(folder_ + "/copy");
+  ASSERT_TRUE(copy.ok()) << copy.status();
+  EXPECT_EQ(copy->cluster, store_->id());
+  EXPECT_GE(copy->revision, created.revision());
+  for (const auto& item : std::filesystem::directory_iterator(folder_))
+    EXPECT_EQ(item.path().filename().string().find("backup-"), std::string::npos) << "what was sent is gone";
 }
 
 TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {

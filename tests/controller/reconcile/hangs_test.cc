@@ -38,6 +38,32 @@ TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
+// The peer's own timeout ends the attempt, and the controller kills the rank that it waited for. That kill is no cause.
+TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
+  run();
+  enter("forward");
+  nodes.at("n2").attempts.at(key("a")).behind[1] = 1;  // It has not joined what rank 0 waits in.
+  advance(absl::Seconds(4));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+  EXPECT_THAT(job("a")->attempts[0]->end_message,
+              ::testing::StartsWith("rank 1 on n2 in forward made no progress for 4 s; Titan ended it. rank 0 on n1"));
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+// A broken connection between ranks that both move: nobody hung, and the controller's own kill is no cause either.
+TEST_F(HangsTest, ALostPeerThatMovedIsNoHang) {
+  run();
+  for (auto& [name, node] : nodes) ++node.attempts.at(key("a")).counter;
+  advance(absl::Seconds(1));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::StartsWith("rank 0 on n1 left with exit code 12"));
+}
+
 TEST_F(HangsTest, OneRankThatMovesIsEnough) {
   run();
   for (int i = 0; i < 30; ++i) {

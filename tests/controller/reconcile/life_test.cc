@@ -194,5 +194,97 @@ TEST_F(LifeTest, EventsAreTakenOnceAndAcknowledgedWhenDurable) {
   EXPECT_EQ(count_events("a", "RankWarning"), 2);
 }
 
+// Whoever reads the controller's log learns what it decided and why, and is not told of each step.
+TEST(JournalTest, HasALineForEachDecisionAndNoneForEachStep) {
+  struct : World {
+    void run() {
+      add_node("n1");
+      add_node("n2");
+      ASSERT_TRUE(submit(spec("a")).ok());
+      loaded("a", 0);
+      for (int64_t step = 1; step <= 50; ++step) {
+        train("a", step);
+        event(nodes.at("n1"), key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
+        advance(absl::Seconds(1));
+      }
+      exit_rank(nodes.at("n2"), key("a"), 1, -1, 9);
+      settle();
+      ASSERT_TRUE(cancel("a").ok());
+      std::vector<std::string> found;
+      for (const std::string& line : journal->lines) found.push_back(line.substr(6, line.find(' ') - 6));
+      EXPECT_EQ(found, (std::vector<std::string>{"NodeRegistered", "NodeRegistered", "JobQueued", "AttemptPlaced",
+                                                 "AttemptStarted", "AttemptRunning", "AttemptEnded", "RestartDecided",
+                                                 "AttemptPlaced", "AttemptStarted", "CancelRequested", "AttemptEnded",
+                                                 "JobCancelled"}));
+      EXPECT_EQ(
+          journal->lines[6],
+          "event=AttemptEnded job=projects/default/jobs/a uid=id1 attempt=1 message=\"RANK_KILLED: rank 1 on n2 was "
+          "killed by signal 9\"");
+      EXPECT_EQ(
+          journal->lines[7],
+          "event=RestartDecided job=projects/default/jobs/a uid=id1 delay_s=0 without_progress=1 cause=RANK_KILLED "
+          "message=\"rank 1 on n2 was killed by signal 9\"");
+    }
+  } world;
+  world.run();
+}
+
+// Steps are logged now and then; what is shown is the last one that was finished.
+class LastStepTest : public ::testing::Test, protected World {
+ protected:
+  void SetUp() override {
+    add_node("n1");
+    ASSERT_TRUE(submit(spec("a", 1)).ok());
+    loaded("a", 0);
+    train("a", 10);
+  }
+  void say_event(const std::string& json) {
+    event(nodes.at("n1"), key("a"), 0, json);
+    settle();
+  }
+};
+
+TEST_F(LastStepTest, ABeatCounts) {
+  nodes.at("n1").attempts.at(key("a")).step = 11;
+  advance(absl::Seconds(1));
+  EXPECT_EQ(job("a")->progress.step, 11);
+  train("a", 10);  // A logged row that comes late does not turn it back.
+  EXPECT_EQ(job("a")->progress.step, 11);
+}
+
+TEST_F(LastStepTest, TheFinishedStepIsTheJobsLast) {
+  say_event(R"({"kind":"finished","step":12})");
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_EQ(job("a")->progress.step, 12);
+  EXPECT_EQ(job("a")->attempts[0]->last_step, 12);
+  EXPECT_EQ(job("a")->record->history.best_step, 12);
+  crash();
+  EXPECT_EQ(job("a")->progress.step, 12);
+}
+
+TEST_F(LastStepTest, ACancelledJobShowsTheStepThatItSaved) {
+  obedient = false;
+  ASSERT_TRUE(cancel("a").ok());
+  say_event(R"({"kind":"checkpoint_committed","step":12,"full":true,"seconds":0.1})");
+  EXPECT_EQ(job("a")->progress.step, 12);
+  say_event(R"({"kind":"stopped","step":12})");
+  finish_all("a", 16);
+  EXPECT_EQ(state("a"), "CANCELLED");
+  EXPECT_EQ(job("a")->progress.step, 12);
+}
+
+TEST_F(LastStepTest, AReplayShowsWhereItIs) {
+  exit_rank(nodes.at("n1"), key("a"), 0, -1, 9);
+  settle();
+  EXPECT_EQ(job("a")->progress.step, 10);
+  loaded("a", 5);
+  train("a", 6);
+  EXPECT_EQ(job("a")->progress.step, 6);
+  crash();
+  connect(nodes.at("n1"));
+  EXPECT_EQ(job("a")->progress.step, 6);
+}
+
 }  // namespace
 }  // namespace titan::reconcile

@@ -38,6 +38,8 @@ class FakeNode {
     std::map<int, int64_t> sequence;  // Last event of each rank.
     std::set<int> gone;
     std::vector<v1::RankExitReport> exits;  // Told again to each new session.
+    nlohmann::json launch;
+    std::map<int, int64_t> behind;  // By rank: so much less its counter shows.
   };
   using Key = std::pair<std::string, int>;
 
@@ -46,6 +48,8 @@ class FakeNode {
   std::string name;
   int devices;
   std::string instance = "i";
+  std::string cluster;                 // As its worker has it on disk.
+  std::map<std::string, int> highest;  // Attempt seen, by job.
   std::shared_ptr<FakeSession> session;
   std::map<Key, Attempt> attempts;
   std::vector<v1::ControllerMessage> received;  // All commands so far, beats' answers aside.
@@ -57,6 +61,12 @@ class FakeNode {
   }
 };
 
+class FakeJournal : public journal::Journal {
+ public:
+  void write(const journal::Line& line) override { lines.push_back(journal::format(line)); }
+  std::vector<std::string> lines;
+};
+
 class World {
  public:
   World() { open(); }
@@ -65,7 +75,8 @@ class World {
 
   void open() {
     Options options;
-    options.cluster = "test";
+    options.cluster = cluster;
+    options.journal = journal;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", ++ids_); };
     measures_ = std::make_unique<Measures>(metrics_);
@@ -79,6 +90,22 @@ class World {
     for (auto& [name, node] : nodes) node.session = nullptr;
     store.drop_pending();
     open();
+  }
+  // The whole store, and the controller started with such a copy.
+  std::vector<store::Record> copy_store() { return *store::scan_all(store, ""); }
+  void crash_to(const std::vector<store::Record>& records) {
+    reconciler.reset();
+    for (auto& [name, node] : nodes) node.session = nullptr;
+    store.drop_pending();
+    store::Transaction replace;
+    for (const store::Record& record : copy_store()) replace.mutations.push_back(store::erase(record.key));
+    for (const store::Record& record : records) replace.mutations.push_back(store::put(record.key, record.value));
+    store.commit(std::move(replace), [](const auto&) {});
+    store.run_pending();
+    open();
+  }
+  void connect_all() {
+    for (auto& [name, node] : nodes) connect(node);
   }
   void advance(absl::Duration by) {
     const absl::Duration step = absl::Milliseconds(500);
@@ -138,7 +165,12 @@ class World {
   }
   void connect(FakeNode& node) {
     node.session = std::make_shared<FakeSession>();
+    ASSERT_TRUE(reconciler->open_session(hello_of(node), node.session).ok());
+    settle();
+  }
+  v1::Register hello_of(const FakeNode& node) {
     v1::Register hello;
+    hello.set_cluster(node.cluster);
     hello.set_node(node.name);
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
@@ -150,9 +182,24 @@ class World {
       item->mutable_id()->set_job_uid(key.first);
       item->mutable_id()->set_number(key.second);
       item->set_phase(attempt.phase);
+      for (const int rank : attempt.ranks) {
+        item->add_ranks()->set_rank(rank);
+        item->mutable_ranks()->rbegin()->set_step(attempt.step);
+      }
+      item->set_devices(attempt.phase == v1::AttemptReport::ENDED ? 0 : static_cast<int>(attempt.ranks.size()));
+      if (attempt.launch.is_null()) continue;
+      item->set_job(attempt.launch["job"]);
+      item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
+      for (const nlohmann::json& place : attempt.launch["ranks"]) {
+        if (item->placements().empty() || item->placements().rbegin()->node() != place["node"]) {
+          item->add_placements()->set_node(place["node"]);
+          item->mutable_placements()->rbegin()->set_first_rank(place["rank"]);
+        }
+        v1::Placement& last = *item->mutable_placements()->rbegin();
+        last.set_num_ranks(last.num_ranks() + 1);
+      }
     }
-    ASSERT_TRUE(reconciler->open_session(hello, node.session).ok());
-    settle();
+    return hello;
   }
   void disconnect(FakeNode& node) {
     reconciler->close_session(node.name, node.session.get());
@@ -184,7 +231,8 @@ class World {
         auto* status = item->add_ranks();
         status->set_rank(rank);
         status->set_step(attempt.step);
-        status->set_counter(attempt.counter);
+        const auto behind = attempt.behind.find(rank);
+        status->set_counter(attempt.counter - (behind == attempt.behind.end() ? 0 : behind->second));
         status->set_phase(attempt.rank_phase);
       }
     }
@@ -235,7 +283,8 @@ class World {
   }
 
   // A rank leaves; its node says so, and that it has ended when it was the last one there.
-  void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal) {
+  void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal,
+                 const std::string& stop_reason = "") {
     FakeNode::Attempt& attempt = node.attempts.at(key);
     if (!attempt.gone.insert(rank).second) return;
     if (attempt.gone.size() == attempt.ranks.size()) attempt.phase = v1::AttemptReport::ENDED;
@@ -243,6 +292,7 @@ class World {
     exit.set_rank(rank);
     exit.set_exit_code(code);
     exit.set_signal(signal);
+    exit.set_stop_reason(stop_reason);
     exit.set_time_unix_nanos(absl::ToUnixNanos(clock.now()));
     say(node, report(key, attempt));
   }
@@ -279,6 +329,8 @@ class World {
   std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it.
   bool obedient = true;                           // Stop kills at once.
   std::string config_json = "{}";
+  std::string cluster = "test";
+  std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;
 
@@ -306,11 +358,23 @@ class World {
       message.mutable_attempt()->set_error_message("cannot see the token");
       return say(node, message);
     }
+    int& highest = node.highest[key.first];
+    if (key.second < highest) {
+      FakeNode::Attempt refused;
+      refused.phase = v1::AttemptReport::REFUSED;
+      v1::WorkerMessage message = report(key, refused);
+      message.mutable_attempt()->set_error_reason("STALE_ATTEMPT");
+      message.mutable_attempt()->set_error_message("older than what this node has seen");
+      message.mutable_attempt()->set_highest_attempt(highest);
+      return say(node, message);
+    }
+    highest = key.second;
     if (node.attempts.count(key) == 0) {
       FakeNode::Attempt& attempt = node.attempts[key];
       attempt.ranks.assign(command.ranks().begin(), command.ranks().end());
       attempt.leader = command.leader();
       if (attempt.leader) attempt.folder_id = folder_ids[command.dump_folder()];
+      attempt.launch = nlohmann::json::parse(command.launch_json());
     }
     say(node, report(key, node.attempts[key]));
   }
@@ -326,7 +390,7 @@ class World {
     const auto it = node.attempts.find(key);
     if (it == node.attempts.end() || !obedient) return;
     for (const int rank : std::vector<int>(it->second.ranks)) {
-      command.save() ? exit_rank(node, key, rank, 16, 0) : exit_rank(node, key, rank, -1, 9);
+      command.save() ? exit_rank(node, key, rank, 16, 0) : exit_rank(node, key, rank, -1, 9, command.reason());
     }
   }
 

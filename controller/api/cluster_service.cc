@@ -1,0 +1,72 @@
+#include "controller/api/cluster_service.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdlib>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+
+namespace titan::api {
+namespace {
+
+constexpr size_t kChunk = 256 << 10;
+
+}  // namespace
+
+grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClusterRequest*, v1::Cluster* response) {
+  response->set_id(options_.id);
+  response->set_version(TITAN_VERSION);
+  response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(options_.start_time));
+  response->set_revision(store_.revision());
+  for (const reconcile::NodeView& view : reconciler_.nodes()) {
+    response->set_nodes(response->nodes() + 1);
+    response->set_ready_nodes(response->ready_nodes() + (view.node.can_take_ranks() ? 1 : 0));
+    response->set_unknown_attempts(response->unknown_attempts() + static_cast<int>(view.unknown.size()));
+  }
+  for (const reconcile::JobViewPtr& view : reconciler_.published().snapshot().views) {
+    response->set_jobs(response->jobs() + 1);
+    response->set_live_jobs(response->live_jobs() + (job::is_final(view->record->state) ? 0 : 1));
+  }
+  return grpc::Status::OK;
+}
+
+grpc::Status ClusterService::Backup(grpc::ServerContext*, const v1::BackupRequest*,
+                                    grpc::ServerWriter<v1::BackupChunk>* writer) {
+  if (options_.copy_store == nullptr) {
+    return rpc::to_grpc(
+        rpc::error(absl::StatusCode::kUnimplemented, "NO_BACKUP", "this controller's store has no file"));
+  }
+  std::string path = options_.scratch + "/backup-XXXXXX";
+  const int fd = ::mkstemp(path.data());
+  if (fd < 0) return rpc::to_grpc(errno_status(errno, absl::StrCat("make a file in ", options_.scratch)));
+  ::close(fd);
+  const absl::Status sent = send_copy(path, *writer);
+  (void)::unlink(path.c_str());
+  return rpc::to_grpc(sent);
+}
+
+absl::Status ClusterService::send_copy(const std::string& path, grpc::ServerWriter<v1::BackupChunk>& writer) {
+  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path));
+  std::ifstream file(path, std::ios::binary);
+  v1::BackupChunk chunk;
+  chunk.set_size(info.bytes);
+  chunk.set_revision(info.revision);
+  chunk.set_cluster(info.cluster);
+  std::string data(kChunk, '\0');
+  for (int64_t left = info.bytes; left > 0;) {
+    const auto wanted = static_cast<std::streamsize>(std::min<int64_t>(left, kChunk));
+    if (!file.read(data.data(), wanted)) return absl::UnavailableError(absl::StrCat("cannot read ", path));
+    chunk.set_data(data.data(), static_cast<size_t>(wanted));
+    if (!writer.Write(chunk)) return absl::CancelledError("the reader is gone");
+    chunk.Clear();
+    left -= wanted;
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace titan::api

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/reconcile/reconciler.h"
+#include "controller/store/backup.h"
+#include "titan/v1/cluster.grpc.pb.h"
+
+namespace titan::api {
+
+struct ClusterOptions {
+  std::string id;
+  absl::Time start_time;
+  // Writes a copy of the store to an empty file; none: this controller's store has no file.
+  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy)> copy_store;
+  std::string scratch;  // Folder for copies until they are sent.
+};
+
+// Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.
+class ClusterService : public v1::ClusterService::Service {
+ public:
+  ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options)
+      : reconciler_(reconciler), store_(store), options_(std::move(options)) {}
+
+  grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
+                          v1::Cluster* response) override;
+  grpc::Status Backup(grpc::ServerContext* context, const v1::BackupRequest* request,
+                      grpc::ServerWriter<v1::BackupChunk>* writer) override;
+
+ private:
+  absl::Status send_copy(const std::string& path, grpc::ServerWriter<v1::BackupChunk>& writer);
+
+  reconcile::Reconciler& reconciler_;
+  const store::Store& store_;
+  const ClusterOptions options_;
+};
+
+}  // namespace titan::api

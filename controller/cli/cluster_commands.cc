@@ -1,0 +1,151 @@
+#include "controller/cli/cluster_commands.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status.h"
+#include "controller/cli/client.h"
+#include "controller/cli/proto_json.h"
+#include "controller/cli/terminal.h"
+
+namespace titan::cli {
+namespace {
+
+absl::Status write_all_bytes(int fd, const std::string& data, const std::string& path) {
+  for (size_t done = 0; done < data.size();) {
+    const ssize_t n = ::write(fd, data.data() + done, data.size() - done);
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) return errno_status(errno, absl::StrCat("write ", path));
+    done += static_cast<size_t>(n);
+  }
+  return absl::OkStatus();
+}
+
+// The backup as it grows, under another name in the same folder; gone unless kept.
+class Partial {
+ public:
+  static absl::StatusOr<Partial> create(const std::string& file) {
+    Partial partial;
+    partial.path_ = absl::StrCat(file, ".", ::getpid(), ".part");
+    partial.fd_ = ::open(partial.path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (partial.fd_ < 0) return errno_status(errno, absl::StrCat("create ", partial.path_));
+    return partial;
+  }
+  Partial(Partial&& other) noexcept : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+  Partial& operator=(Partial&&) = delete;
+  ~Partial() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    ::unlink(path_.c_str());
+  }
+
+  absl::Status append(const std::string& data) { return write_all_bytes(fd_, data, path_); }
+  // A link, not a rename, unless an older file may go: two backups must not replace each other.
+  absl::Status keep(const std::string& file, bool force) {
+    if (::fsync(fd_) != 0) return errno_status(errno, absl::StrCat("fsync ", path_));
+    if (force ? ::rename(path_.c_str(), file.c_str()) != 0 : ::link(path_.c_str(), file.c_str()) != 0)
+      return errno_status(errno, absl::StrCat("name it ", file));
+    if (!force) ::unlink(path_.c_str());
+    ::close(std::exchange(fd_, -1));
+    const std::string folder = std::filesystem::absolute(file).parent_path().string();
+    const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno_status(errno, absl::StrCat("open ", folder));
+    const int failed = ::fsync(fd) == 0 ? 0 : errno;
+    ::close(fd);
+    return failed == 0 ? absl::OkStatus() : errno_status(failed, absl::StrCat("fsync ", folder));
+  }
+
+ private:
+  Partial() = default;
+  std::string path_;
+  int fd_ = -1;
+};
+
+absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
+  grpc::ClientContext context;
+  context.set_wait_for_ready(true);
+  context.set_deadline(absl::ToChronoTime(absl::Now() + std::max(client.timeout(), absl::Minutes(5))));
+  const auto stream = client.cluster().Backup(&context, v1::BackupRequest());
+  v1::BackupChunk first, chunk;
+  int64_t bytes = 0;
+  absl::Status written;
+  while (written.ok() && stream->Read(&chunk)) {
+    if (bytes == 0) first = chunk;
+    bytes += static_cast<int64_t>(chunk.data().size());
+    written = partial.append(chunk.data());
+  }
+  if (!written.ok()) context.TryCancel();
+  const grpc::Status ended = stream->Finish();
+  if (!written.ok()) return written;
+  if (!ended.ok()) return to_status(ended);
+  if (bytes == 0 || bytes != first.size())
+    return absl::DataLossError(absl::StrCat("the controller sent ", bytes, " of ", first.size(), " bytes"));
+  first.clear_data();
+  return first;
+}
+
+}  // namespace
+
+int show_cluster(const Globals& globals) {
+  Client client(globals.controller, globals.timeout);
+  const auto cluster = client.get_cluster();
+  if (!cluster.ok()) return report(cluster.status());
+  if (globals.format != Format::kTable) {
+    print(to_json(*cluster), globals.format);
+    return kExitOk;
+  }
+  std::string out;
+  const auto row = [&out](std::string_view key, const std::string& value) {
+    absl::StrAppendFormat(&out, "%-12s%s\n", key, value);
+  };
+  row("cluster", cluster->id());
+  row("controller", client.address());
+  row("version", cluster->version());
+  row("uptime", age(cluster->start_time()));
+  row("revision", absl::StrCat(cluster->revision()));
+  row("nodes", absl::StrCat(cluster->ready_nodes(), " of ", cluster->nodes(), " ready"));
+  row("jobs", absl::StrCat(cluster->live_jobs(), " of ", cluster->jobs(), " not over"));
+  if (cluster->unknown_attempts() > 0)
+    row("unknown", absl::StrCat(cluster->unknown_attempts(),
+                                " attempts of jobs that this controller does not know; "
+                                "`titanctl node list` shows where"));
+  print(out);
+  return kExitOk;
+}
+
+int back_up(const Globals& globals, const std::string& file, bool force) {
+  if (!force && ::access(file.c_str(), F_OK) == 0)
+    return report(absl::AlreadyExistsError(absl::StrCat(file, " is there already; --force replaces it")));
+  auto partial = Partial::create(file);
+  if (!partial.ok()) return report(partial.status());
+  Client client(globals.controller, globals.timeout);
+  const auto made = fetch(client, *partial);
+  if (!made.ok()) return report(made.status());
+  const absl::Status kept = partial->keep(file, force);
+  if (!kept.ok()) return report(kept);
+  if (globals.format != Format::kTable) {
+    print(
+        nlohmann::ordered_json{
+            {"file", file}, {"bytes", made->size()}, {"revision", made->revision()}, {"cluster", made->cluster()}},
+        globals.format);
+    return kExitOk;
+  }
+  print(absl::StrCat(file, ": ", made->size(), " bytes, revision ", made->revision(), ", cluster ", made->cluster(),
+                     "\n"));
+  return kExitOk;
+}
+
+int restore(const std::string& file, const std::string& state) {
+  std::error_code error;
+  const auto program = std::filesystem::read_symlink("/proc/self/exe", error).parent_path() / "titan-controller";
+  ::execl(program.c_str(), program.c_str(), "--restore", file.c_str(), "--state", state.c_str(), nullptr);
+  return report(errno_status(errno, absl::StrCat("the program ", program.string(), " is needed")));
+}
+
+}  // namespace titan::cli

@@ -1,0 +1,16 @@
+#pragma once
+
+#include <string>
+
+#include "controller/cli/globals.h"
+
+namespace titan::cli {
+
+// Verbs of `titanctl cluster`; each gives the exit code.
+int show_cluster(const Globals& globals);
+// Writes the controller's store to `file`: whole and on disk, or not there.
+int back_up(const Globals& globals, const std::string& file, bool force);
+// Puts a backup into the state folder of a controller that does not run; titan-controller does it.
+int restore(const std::string& file, const std::string& state);
+
+}  // namespace titan::cli

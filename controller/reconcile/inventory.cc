@@ -1,0 +1,177 @@
+// A node has registered: what runs there and what should run there are brought together.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+using job::JobEvent;
+using Phase = v1::AttemptReport;
+
+std::vector<const v1::AttemptInventory*> newest_of_each_job(const v1::Register& hello) {
+  std::map<std::string, const v1::AttemptInventory*> newest;
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    const v1::AttemptInventory*& best = newest[item.id().job_uid()];
+    if (best == nullptr || best->id().number() < item.id().number()) best = &item;
+  }
+  std::vector<const v1::AttemptInventory*> items;
+  for (const auto& [uid, item] : newest) items.push_back(item);
+  return items;
+}
+
+int64_t last_step(const v1::AttemptInventory& item) {
+  int64_t step = 0;
+  for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
+  return step;
+}
+
+Stray described(const v1::AttemptInventory& item) {
+  Stray stray;
+  stray.job = item.job();
+  for (const v1::RankStatus& rank : item.ranks()) stray.ranks.push_back(rank.rank());
+  stray.devices = item.devices();
+  stray.start_time_ns = item.start_unix_nanos();
+  stray.step = last_step(item);
+  return stray;
+}
+
+// All its parts are known, and its ranks run or have ended.
+bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
+  if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
+  int ranks = 0;
+  for (const v1::Placement& placement : item.placements()) {
+    if (placement.node().empty() || placement.first_rank() != ranks || placement.num_ranks() < 1) return false;
+    ranks += placement.num_ranks();
+  }
+  return ranks == spec.ranks;
+}
+
+}  // namespace
+
+void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
+  const std::map<AttemptKey, Stray> before = std::exchange(strays_[node.record.name], {});
+  std::set<AttemptKey> there;
+  for (const v1::AttemptInventory& item : hello.inventory()) {
+    const AttemptKey key{item.id().job_uid(), item.id().number()};
+    there.insert(key);
+    const LiveJob* job = job_of(item.id());
+    if (job != nullptr && job->attempt->parts.count(node.record.name) > 0) continue;
+    const auto known = before.find(key);
+    Stray& stray = stray_of(node, item.id()) = described(item);
+    if (known != before.end()) {
+      stray.unknown = known->second.unknown;
+      stray.dismissed = known->second.dismissed;
+    }
+    take_stray(node, item.id(), item.phase());
+  }
+  std::vector<std::string> uids;  // conclude() may remove a job from the map.
+  for (const auto& [uid, job] : jobs_) {
+    if (job.attempt && job.attempt->parts.count(node.record.name) > 0) uids.push_back(uid);
+  }
+  for (const std::string& uid : uids) {
+    LiveJob& job = jobs_.at(uid);
+    LiveAttempt& attempt = *job.attempt;
+    NodePart& part = attempt.parts.at(node.record.name);
+    if (part.ended) continue;
+    const bool present = there.count({uid, attempt.record.number}) > 0;
+    const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
+    if (attempt.advanced_at) attempt.advanced_at = clock_.monotonic();  // Nobody could see what its ranks did.
+    if (!present && (attempt.start_sent || ending)) {
+      part.ended = part.lost = true;
+      attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
+      conclude(job, {}, absl::ZeroDuration());
+    } else if (ending) {
+      send_stop(job, node.record.name);
+    } else if (!attempt.start_sent) {
+      send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
+    } else {
+      send_start(job, node.record.name);
+      // The request may have been lost with the session; a second checkpoint does no harm.
+      if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);
+    }
+  }
+}
+
+LiveJob* Reconciler::job_of(const v1::AttemptId& id) {
+  const auto it = jobs_.find(id.job_uid());
+  if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
+  return &it->second;
+}
+
+// An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
+// seen, and what runs is not stopped if it can be followed.
+void Reconciler::catch_up(const v1::AttemptInventory& item) {
+  const auto live = jobs_.find(item.id().job_uid());
+  if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
+  LiveJob& job = live->second;
+  if (can_be_adopted(item, job.record.spec)) return adopt(job, item);
+  job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
+  Change change;
+  add_event(change, job,
+            {.attempt = job.record.attempts,
+             .reason = "AttemptNumberRaised",
+             .message = absl::StrCat("a node reports attempt ", job.record.attempts,
+                                     ", which this controller's records lack: going on from the next number"),
+             .severity = "warning"});
+  put_job(change, job);
+  commit(std::move(change));
+}
+
+void Reconciler::end_superseded(LiveJob& job, int by, Change& change) {
+  job.attempt->failing = true;
+  stop_everywhere(job);
+  job::AttemptRecord record = std::move(job.attempt->record);
+  record.end_time_ns = now_ns();
+  record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));
+  record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
+  put_attempt(change, job, record);
+  job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
+  job.attempt.reset();
+}
+
+void Reconciler::adopt(LiveJob& job, const v1::AttemptInventory& item) {
+  Change change;
+  if (job.attempt) end_superseded(job, item.id().number(), change);
+  apply(job, JobEvent::kAttemptFailed);
+  apply(job, JobEvent::kPlaced);
+  apply(job, JobEvent::kPrepared);  // None of the three means anything to a job that is being cancelled: it is stopped.
+  LiveAttempt attempt;
+  attempt.record.number = item.id().number();
+  attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : now_ns();
+  attempt.record.last_step = last_step(item);
+  for (const v1::Placement& from : item.placements()) {
+    const job::Placement placement{from.node(), from.first_rank(), from.num_ranks()};
+    attempt.record.placements.push_back(placement);
+    attempt.parts[placement.node] = {.placement = placement, .prepared = true};
+    if (nodes_.find(placement.node) != nullptr) continue;
+    job::NodeRecord unheard;  // It has a lease's time to register, too.
+    unheard.name = placement.node;
+    nodes_.restore(std::move(unheard), clock_.monotonic());
+  }
+  attempt.start_sent = true;
+  attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
+  job.record.attempts = attempt.record.number;
+  if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
+  job.progress.step = std::max(job.progress.step, attempt.record.last_step);
+  job.attempt = std::move(attempt);
+  job.reserved.clear();
+  job.lost_seconds.clear();
+  job.pending_reason.clear();
+  job.pending_message.clear();
+  job.idle_since.reset();
+  add_event(change, job,
+            {.attempt = job.record.attempts,
+             .reason = "AttemptAdopted",
+             .message = absl::StrCat("the nodes run attempt ", job.record.attempts,
+                                     ", which is newer than this controller's records: it goes on untouched"),
+             .severity = "warning"});
+  put_attempt(change, job, job.attempt->record);
+  put_job(change, job);
+  commit(std::move(change));
+}
+
+}  // namespace titan::reconcile

@@ -1,0 +1,80 @@
+// Workers that are not let in: why, and where an operator sees it.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+namespace {
+
+constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last try.
+constexpr absl::Duration kSaidAgain = absl::Minutes(1);  // A worker tries about once a second.
+constexpr size_t kNamesKept = 1000;                      // Of nodes that nobody knows.
+
+}  // namespace
+
+absl::Status Reconciler::check_cluster(const v1::Register& hello) const {
+  if (hello.cluster().empty() || options_.cluster.empty() || hello.cluster() == options_.cluster) {
+    return absl::OkStatus();
+  }
+  return rpc::error(
+      absl::StatusCode::kFailedPrecondition, "WRONG_CLUSTER",
+      absl::StrCat(
+          "node ", hello.node(), " belongs to cluster ", hello.cluster(), " and this controller is of cluster ",
+          options_.cluster,
+          ": it is not let in, and its ranks go on. Give its titan-worker the right --controller; or, if it is "
+          "to follow this one, restart it once with --adopt-cluster"),
+      {{"node", hello.node()}, {"worker_cluster", hello.cluster()}, {"controller_cluster", options_.cluster}});
+}
+
+void Reconciler::note_refusal(const v1::Register& hello, const absl::Status& why) {
+  const absl::Duration now = clock_.monotonic();
+  const std::string reason = rpc::reason(why);
+  measures_.refused(reason);
+  if (!cluster::valid_id(hello.node())) return;  // Nothing that could be listed.
+  for (auto it = refused_.begin(); it != refused_.end();) {
+    it = now - it->second.at > kShownFor ? refused_.erase(it) : std::next(it);
+  }
+  const bool is_new = refused_.count(hello.node()) == 0;
+  if (is_new && refused_.size() >= kNamesKept) return;
+  Refused& refused = refused_[hello.node()];
+  const bool say = is_new || refused.reason != reason || now - refused.said_at >= kSaidAgain;
+  refused = {hello.address(), hello.version(), reason, std::string(why.message()), now, say ? now : refused.said_at};
+  cluster::Node* node = nodes_.find(hello.node());
+  if (!say) return;
+  Change change;
+  if (node == nullptr) {
+    journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
+    line.add("node", hello.node()).add("message", absl::StrCat(reason, ": ", refused.message));
+    return write({line});
+  }
+  add_node_event(change, *node, "NodeRefused", absl::StrCat(reason, ": ", refused.message), "warning");
+  put_node(change, *node);
+  commit(std::move(change));
+}
+
+std::string Reconciler::refusal_of(const std::string& node) const {
+  const auto it = refused_.find(node);
+  if (it == refused_.end() || clock_.monotonic() - it->second.at > kShownFor) return "";
+  return absl::StrCat(it->second.reason, ": ", it->second.message);
+}
+
+// Those that are no nodes of this cluster: they have a name, and why they are not let in.
+void Reconciler::add_refused(std::vector<NodeView>& views) const {
+  for (const auto& [name, refused] : refused_) {
+    if (nodes_.find(name) != nullptr || refusal_of(name).empty()) continue;
+    NodeView view;
+    view.node.record.name = name;
+    view.node.record.address = refused.address;
+    view.node.record.version = refused.version;
+    view.node.state = cluster::NodeState::kRefused;
+    view.refusal = refusal_of(name);
+    views.push_back(std::move(view));
+  }
+  std::sort(views.begin(), views.end(),
+            [](const NodeView& a, const NodeView& b) { return a.node.record.name < b.node.record.name; });
+}
+
+}  // namespace titan::reconcile

@@ -1,0 +1,39 @@
+#pragma once
+
+// What nodes say that does not fit this controller's records.
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace titan::reconcile {
+
+using AttemptKey = std::pair<std::string, int>;  // Job uid, number.
+
+// An attempt on a node that is not the present one of a live job: it holds its devices until it is gone.
+struct Stray {
+  std::string job;  // Full name as its launch file has it; may be empty.
+  std::vector<int> ranks;
+  int devices = 0;
+  int64_t start_time_ns = 0;
+  int64_t step = 0;        // Last finished one.
+  bool unknown = false;    // This store has no such job: listed and left alone.
+  bool ended = false;      // And kept by its node, for the controller that knows the job.
+  bool dismissed = false;  // An operator wants it gone.
+  bool saving = false;     // Of a live job, and newer than this store's records: it saves before it is stopped.
+};
+
+// A worker that is not let in.
+struct Refused {
+  std::string address;
+  std::string version;
+  std::string reason;
+  std::string message;
+  absl::Duration at;       // Monotonic: the last time.
+  absl::Duration said_at;  // When it was last logged.
+};
+
+}  // namespace titan::reconcile
