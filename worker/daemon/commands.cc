@@ -88,7 +88,7 @@ void Daemon::answer_unknown(const AttemptKey& key, v1::AttemptReport::Phase phas
   report->set_phase(phase);
   report->set_error_reason(why.reason);
   report->set_error_message(why.message);
-  if (why.reason == "STALE_ATTEMPT") report->set_highest_attempt(state_.highest_attempt(key.job_uid));
+  if (why.reason == "STALE_ATTEMPT") report->set_highest_attempt(state_.highest_attempt(key.job_uid).value_or(0));
   session_->send(std::move(message));
 }
 
@@ -98,9 +98,10 @@ Refusal Daemon::check_prepare(const v1::Prepare& prepare, const AttemptKey& key)
                                         prepare.ranks_size(), " ranks")};
   }
   if (shutdowns_ > 0) return {"NODE_STOPPING", "the worker daemon is stopping and takes no new ranks"};
-  const int highest = state_.highest_attempt(key.job_uid);
-  if (key.number < highest) {
-    return {"STALE_ATTEMPT", absl::StrCat("attempt ", key.number, " is older than attempt ", highest,
+  const absl::StatusOr<int> highest = state_.highest_attempt(key.job_uid);
+  if (!highest.ok()) return {"STATE_FOLDER_UNUSABLE", std::string(highest.status().message())};
+  if (key.number < *highest) {
+    return {"STALE_ATTEMPT", absl::StrCat("attempt ", key.number, " is older than attempt ", *highest,
                                           " of the same job, which this node has seen")};
   }
   return {};

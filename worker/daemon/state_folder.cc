@@ -11,6 +11,7 @@
 #include <filesystem>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
@@ -115,9 +116,14 @@ std::string StateFolder::run_folder(const AttemptKey& key) const {
   return absl::StrCat(path_, "/jobs/", key.job_uid, "/attempt-", key.number);
 }
 
-int StateFolder::highest_attempt(const std::string& job_uid) const {
-  const absl::StatusOr<std::string> text = shim::read_file(absl::StrCat(path_, "/jobs/", job_uid, "/fence"));
-  return text.ok() ? std::atoi(text->c_str()) : 0;
+absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid) const {
+  const std::string path = absl::StrCat(path_, "/jobs/", job_uid, "/fence");
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  if (absl::IsNotFound(text.status())) return 0;
+  if (!text.ok()) return text.status();
+  int number = 0;
+  if (!absl::SimpleAtoi(*text, &number)) return absl::DataLossError(absl::StrCat(path, " holds no number"));
+  return number;
 }
 
 absl::Status StateFolder::raise_fence(const AttemptKey& key) const {

@@ -49,8 +49,8 @@ class StateFolder {
   absl::Status join(const std::string& cluster);  // Durable.
   std::string run_folder(const AttemptKey& key) const;
 
-  // 0 when the job was never here.
-  int highest_attempt(const std::string& job_uid) const;
+  // 0 when the job was never here. Errors: those of reading; a fence that cannot be read lets nobody pass.
+  absl::StatusOr<int> highest_attempt(const std::string& job_uid) const;
   absl::Status raise_fence(const AttemptKey& key) const;  // Durable.
 
   // Makes the run folder, emptied of an earlier try, with the record.

@@ -1,5 +1,7 @@
 #include "worker/daemon/state_folder.h"
 
+#include <filesystem>
+
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "worker/daemon/resources.h"
@@ -36,8 +38,8 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   const auto state = StateFolder::open(folder.file("s"));
   ASSERT_TRUE(state.ok());
   EXPECT_EQ(state->instance(), instance);
-  EXPECT_EQ(state->highest_attempt("u1"), 3);
-  EXPECT_EQ(state->highest_attempt("other"), 0);
+  EXPECT_EQ(*state->highest_attempt("u1"), 3);
+  EXPECT_EQ(*state->highest_attempt("other"), 0);
   const std::vector<AttemptRecord> all = state->load_all();
   ASSERT_EQ(all.size(), 1);
   EXPECT_EQ(all[0].key, record(3).key);
@@ -45,6 +47,13 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   EXPECT_EQ(all[0].devices, record(3).devices);
   EXPECT_EQ(all[0].phase, Phase::kEnded);
   EXPECT_EQ(all[0].error_reason, "SHIM_LOST");
+  // What cannot be read lets nobody pass: an old attempt would run beside a newer one.
+  const std::string fence = folder.file("s/jobs/u1/fence");
+  ASSERT_TRUE(shim::write_file(fence, "").ok());
+  EXPECT_EQ(state->highest_attempt("u1").status().code(), absl::StatusCode::kDataLoss);
+  std::filesystem::remove(fence);
+  std::filesystem::create_directory(fence);
+  EXPECT_FALSE(state->highest_attempt("u1").ok());
 }
 
 // Only forgotten attempts go, the oldest first, and the fence stays while the job is young.
@@ -63,7 +72,7 @@ TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   state->remove_old(absl::Hours(1), 0);
   ASSERT_EQ(state->load_all().size(), 1);
   EXPECT_EQ(state->load_all()[0].key.number, 2);
-  EXPECT_EQ(state->highest_attempt("u1"), 2);
+  EXPECT_EQ(*state->highest_attempt("u1"), 2);
 }
 
 TEST(StateFolderTest, UidsStayInsideTheFolder) {
