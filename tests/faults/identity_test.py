@@ -1,13 +1,16 @@
 """The controller loses its memory while a job trains: an empty store, then an older copy of the right one. Nothing is stopped."""
 
 import shutil
+import subprocess
 import sys
+import tempfile
 import unittest
 from pathlib import Path
 
 from fault_case import FaultCase, tiny, wait_until
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import BIN  # noqa: E402
 from jobs import committed_steps, last_step, wait_step  # noqa: E402
 
 STEPS = 100_000  # It is cancelled in the end.
@@ -26,6 +29,29 @@ class Identity(FaultCase):
 
     def worker_log(self, name="n1"):
         return Path(self.cluster.worker(name).log).read_text()
+
+    def controller(self, *arguments):
+        """titan-controller in a folder that holds what an older one left: (exit code, what it said)."""
+        done = subprocess.run([BIN / "titan-controller", *map(str, arguments)], cwd=self.left, capture_output=True, text=True, timeout=30)
+        return done.returncode, done.stderr
+
+    def test_no_state_is_overlooked_or_replaced(self):
+        """The default folder was once relative; an empty controller beside the old state would be an empty cluster."""
+        self.left = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        old = self.left / "titan-controller-state"
+        old.mkdir()
+        (old / "titan.db").touch()
+        code, said = self.controller()
+        self.assertEqual(1, code)
+        self.assertIn("--state titan-controller-state", said)
+        code, said = self.controller("--restore", self.left / "nothing.db", "--state", self.left / "new")
+        self.assertEqual(1, code)
+        self.assertIn("there is no file", said)
+        (self.left / "text.db").write_text("no store" * 1000)
+        code, said = self.controller("--restore", self.left / "text.db", "--state", self.left / "new")
+        self.assertEqual(1, code)
+        self.assertIn("text.db", said)
+        self.assertFalse((self.left / "new" / "titan.db").exists())
 
     def test_an_empty_controller_and_an_older_copy_stop_nothing(self):
         self.start(workers=1, devices=2)
