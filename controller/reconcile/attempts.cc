@@ -241,6 +241,8 @@ void Reconciler::conclude(LiveJob& job, Change change, absl::Duration since_fail
   if (!job.attempt->failing && has_failed(*job.attempt)) begin_failure(job, change, since_failure);
   if (!job.attempt->all(&NodePart::ended)) return commit(std::move(change));
   finish_attempt(job, change);
+  // Why the job waits is found at once, and is gone when what is written now becomes visible: it is looked for again.
+  change.then.push_back([this] { schedule_requested_ = true; });
   const std::string uid = job.record.uid;
   const bool over = job::is_final(job.record.state);
   commit(std::move(change));

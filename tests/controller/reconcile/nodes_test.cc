@@ -37,6 +37,18 @@ TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {
   EXPECT_EQ(node_state("n2"), cluster::NodeState::kLost);
 }
 
+// With no node to go to, the job says what it waits for.
+TEST_F(NodesTest, AJobThatFindsNoOtherNodeSaysWhy) {
+  run_on_two_of(2);
+  destroy(nodes.at("n2"));
+  exit_rank(nodes.at("n1"), key("a"), 0, rank_protocol::kExitPeerLost, 0);
+  settle();
+  advance(absl::Seconds(10));
+  EXPECT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(job("a")->pending_reason, "RANKS_PER_NODE_UNSATISFIABLE");
+  EXPECT_THAT(job("a")->pending_message, ::testing::HasSubstr("needs 2 nodes with 1 cpu devices each; 1 of 1 nodes"));
+}
+
 // Its daemon is gone and the ranks train on: the other node's beacons show it, and nothing is restarted.
 TEST_F(NodesTest, AnUnreachableNodeIsLeftAloneWhileTheJobAdvances) {
   run_on_two_of(3);
