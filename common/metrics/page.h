@@ -4,17 +4,20 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "absl/status/statusor.h"
 
+namespace httplib {
+class Server;
+}
+
 namespace titan::metrics {
 
-// One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. A thread of its own serves some connections at
-// a time; slow or silent ones are dropped, and the destructor waits for none of them.
+// One page of text over HTTP, http://ADDRESS/metrics, for GET and HEAD. A visitor that sends nothing is dropped after a
+// second, so the destructor takes no longer than that.
 class Page {
  public:
-  // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's thread for each
+  // `address`: HOST:PORT or [IPV6]:PORT; port 0 takes a free one. `text` is called on the page's threads for each
   // request. Errors: InvalidArgument for another form of address, Unavailable when it cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Page>> open(const std::string& address, std::function<std::string()> text);
   ~Page();
@@ -24,19 +27,10 @@ class Page {
   int port() const { return port_; }
 
  private:
-  struct Visitor;
+  Page(std::unique_ptr<httplib::Server> server, int port);
 
-  Page(int listener, int port, std::function<std::string()> text);
-  void run();
-  void accept_visitor();
-  bool serve(Visitor& visitor);  // False when it is done with.
-  std::string answer(const std::string& request) const;
-
-  const int listener_;
+  const std::unique_ptr<httplib::Server> server_;
   const int port_;
-  const int wake_;  // eventfd: ends the thread.
-  const std::function<std::string()> text_;
-  std::vector<std::unique_ptr<Visitor>> visitors_;  // The thread's.
   std::thread thread_;
 };
 
