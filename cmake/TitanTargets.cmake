@@ -22,13 +22,21 @@ endif()
 # are instantiated once for all of them (docs/decisions/build.md). 0: every file alone, as clang-tidy and editors see it.
 set(TITAN_UNITY 12 CACHE STRING "Files compiled together, by target; 0 compiles each alone")
 
+# Tests run their own code once; a third of their compile time was spent on making it fast.
+set(TITAN_TEST_FLAGS -O1)
+
 function(_titan_configure target torch)
   if(TITAN_UNITY GREATER 1)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TITAN_UNITY})
   endif()
+  set(pch titan_torch_pch)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/" AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/bench")
+    set(pch titan_torch_test_pch)
+    target_compile_options(${target} PRIVATE ${TITAN_TEST_FLAGS})
+  endif()
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
-    target_precompile_headers(${target} REUSE_FROM titan_torch_pch)
+    target_precompile_headers(${target} REUSE_FROM ${pch})
     # The header was compiled with -fPIC; executables would get -fPIE, which the compiler does not accept with it.
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
     target_compile_options(${target} PRIVATE -fPIC)
@@ -61,25 +69,32 @@ function(titan_test name)
   _titan_configure(${name} ${ARG_TORCH})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${name}")
 endfunction()
 
-# titan_script_test(NAME SCRIPT [SERIAL] [LABEL ..] [TIMEOUT ..] [ARGS ...]): a Python or shell test of the built programs.
+# titan_script_test(NAME SCRIPT [SERIAL] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of the built
+# programs; NEEDS: what else of the build it uses.
 # Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.
 function(titan_script_test name script)
-  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
   if(script MATCHES "\\.py$")
     set(command ${TITAN_DEPS}/venv/bin/python)
   else()
     set(command bash)
   endif()
   add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS})
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_NEEDS}")
 endfunction()
 
-function(_titan_test_properties name label timeout serial)
+# The target that builds what ctest -L fast runs.
+add_custom_target(titan_fast_tests)
+
+function(_titan_test_properties name label timeout serial needs)
   if(NOT label)
     set(label fast)
+  endif()
+  if(label STREQUAL "fast" AND needs)
+    add_dependencies(titan_fast_tests ${needs})
   endif()
   if(NOT timeout)
     set(timeout 120)

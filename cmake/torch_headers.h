@@ -1,5 +1,5 @@
-// What nearly every LibTorch file here needs, precompiled. Not <torch/torch.h>: its modules, optimizers and data loaders cost every
-// file two seconds of templates that nobody uses.
+// What nearly every LibTorch file here needs, precompiled. Not <torch/torch.h>: its modules, optimizers and data
+// loaders cost every file two seconds of templates that nobody uses.
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>

@@ -1,1 +1,1 @@
-// Carries the precompiled <torch/torch.h> that every LibTorch target shares.
+// Carries the precompiled cmake/torch_headers.h that the LibTorch targets share.

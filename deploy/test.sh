@@ -3,7 +3,7 @@
 #
 #   deploy/test.sh [CTEST ARGUMENTS...]      for example: deploy/test.sh -L fast     or: deploy/test.sh -R config
 #
-# Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one).
+# Labels: fast, full (minutes), faults (kills real processes), gpu (skipped without one). `-L fast` builds only what it runs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 case "${1:-}" in
@@ -13,7 +13,9 @@ esac
 . deploy/build.sh
 
 timed "install" deploy/bootstrap.sh --with-oracles
-timed "build" build_targets
+targets=()
+[ "$*" != "-L fast" ] || targets=(titan_fast_tests)
+timed "build" build_targets "${targets[@]}"
 printf '==> test\n'
 # The last lines are ctest's summary. Tests that start processes of their own run alone (RUN_SERIAL).
 exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"

@@ -2,6 +2,7 @@
 // backward pass of one feed-forward with the sequence split, timed in turns so that whatever else runs here meets both.
 // Prints the medians, their ratio, and how far the results are apart.
 //   tensor_overlap [--ranks 2] [--length 2048] [--dim 2048] [--hidden 5632] [--rounds 15] [--type float32|bfloat16]
+#include <ATen/Parallel.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/wait.h>

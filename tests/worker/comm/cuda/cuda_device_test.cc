@@ -1,6 +1,7 @@
 // The CUDA library in a process that began without it, as titan-rank does: with or without a device.
 
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/util/Exception.h>
 #include <gtest/gtest.h>
