@@ -107,7 +107,10 @@ std::vector<scheduler::Misfit> Reconciler::misfits(const job::Spec& spec) const 
     if (record.device == spec.device && record.devices > 0)
       roomiest = std::max(roomiest, record.memory_bytes / record.devices);
   }
-  const scheduler::JobView job{"", "", spec.device, spec.ranks, spec.ranks_per_node, 0, 0, false, {}};
+  scheduler::JobView job;
+  job.device = spec.device;
+  job.ranks = spec.ranks;
+  job.ranks_per_node = spec.ranks_per_node;
   std::vector<scheduler::Misfit> found;
   if (std::optional<scheduler::Misfit> misfit = scheduler::misfit(job, std::move(nodes))) found.push_back(*misfit);
   // Of the memory of other devices nodes say nothing: theirs is the host's.
