@@ -83,7 +83,6 @@ SITUATIONS = {
     "TensorBoard of two ranks": {**BOARD, **TWO},
     "checkpoints": SAVES,
     "full checkpoints": FULL,
-    "saves that fail": {**SAVES, "checkpoint.interval": 1, "checkpoint.folder": "metrics.jsonl", "checkpoint.last_save_retry_seconds": 0},
     "after three steps": {**LONGER, "after": "full"},
     "from another job's weights": ANOTHERS,
     "from another job's checkpoint": {**ANOTHERS, "checkpoint.initial_load_model_only": False},
@@ -136,7 +135,6 @@ ROWS = [
 
     ("metrics.log_freq", 2, "rows"),
     ("metrics.enable_tensorboard", True, "files"),
-    ("metrics.disable_color_printing", True, "log"),
     ("metrics.save_tb_folder", "curves", "files", "TensorBoard"),
     ("metrics.save_for_all_ranks", True, "files", "TensorBoard of two ranks"),
     ("metrics.enable_wandb", True, "refused", "a job", "not supported yet"),
@@ -226,7 +224,6 @@ ROWS = [
     ("checkpoint.enable_first_step_checkpoint", True, "files", "checkpoints"),
     ("checkpoint.create_seed_checkpoint", True, "files", "checkpoints"),
     ("checkpoint.load_only", True, "files", "checkpoints"),
-    ("checkpoint.max_failed_saves", 1, "rows", "saves that fail"),
 
     *each("activation_checkpoint.mode", ["selective", "full", "memory_budget"], "activations", "a dry run"),
     ("activation_checkpoint.mode", "none", "activations", "selective recomputation"),
@@ -291,6 +288,8 @@ ROWS = [
 
 # Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).
 ELSEWHERE = [
+    ("checkpoint.max_failed_saves", "FailuresInARowMayEndTheJob", "tests/worker/checkpoint/checkpoint_test.cc"),
+    ("metrics.disable_color_printing", "test_colours_are_for_terminals", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),

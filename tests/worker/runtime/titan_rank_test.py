@@ -4,6 +4,7 @@ import glob
 import json
 import math
 import os
+import pty
 import re
 import resource
 import signal
@@ -346,6 +347,28 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(curve[1], plain[1])
 
     # Ranks that agree on a seed train as with that seed; the next run draws another, but one that goes on keeps the first.
+    def test_colours_are_for_terminals(self):
+        """metrics.disable_color_printing, and where nobody has to say it."""
+        def printed(*extra):
+            reader, writer = pty.openpty()
+            words = [RANK, "--config", CONFIG, *SMALL, "--job.dump_folder", self.folder("colours%d" % len(extra)), "--training.steps", "1", *extra]
+            environment = {name: value for name, value in os.environ.items() if name != "NO_COLOR"}
+            with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=writer, stderr=subprocess.STDOUT, env=environment) as rank:
+                os.close(writer)
+                text = b""
+                try:
+                    while part := os.read(reader, 65536):
+                        text += part
+                except OSError:  # A terminal whose writers are gone.
+                    pass
+                os.close(reader)
+                self.assertEqual(0, rank.wait(120), text)
+            self.assertIn(b"step:", text)
+            return text
+
+        self.assertIn(b"\x1b[", printed())
+        self.assertNotIn(b"\x1b[", printed("--metrics.disable_color_printing"))
+
     def test_a_seed_that_nobody_sets_is_drawn_and_kept(self):
         unset = ["--debug.seed", "None", "--training.steps", "5", "--lr_scheduler.total_steps", "12"]
         first = self.finish("unset", 2, unset)
