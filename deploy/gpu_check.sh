@@ -96,7 +96,7 @@ if [ "$rehearse" = 1 ]; then
   device=cpu
   export TITAN_GPU_TEST_ON=cpu
   small=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 8
-    --optimizer.lr 2e-3)
+    --optimizer.lr 2e-3 --metrics.device_peak_tflops 1)  # A peak, so that the MFU is printed as on a GPU.
   train=("${small[@]}" "${train[@]}")
   echo "==> REHEARSAL on the CPU with a small model: no figure below says anything about a GPU"
 fi
