@@ -41,6 +41,16 @@ wait_for_file() {
   done
 }
 
+# Until both workers have registered: a job that comes before them is told that it cannot run on the nodes there are.
+wait_for_nodes() {
+  local tries=0
+  until [ "$("$bin/titanctl" node list 2>/dev/null | grep -cw READY)" = 2 ]; do
+    tries=$((tries + 1))
+    [ $tries -lt 200 ] || { echo "quickstart: the workers did not register:" >&2; tail -n 20 "$state"/n?.log >&2; return 1; }
+    sleep 0.1
+  done
+}
+
 # setsid: Ctrl-C reaches this script and `titanctl`, which decide what stops and in which order.
 start_cluster() {
   setsid "$bin/titan-controller" --listen 127.0.0.1:0 --metrics-port 0 --state "$state/controller" \
@@ -54,6 +64,7 @@ start_cluster() {
       --state "$state/$node" --stop-ranks-on-exit >"$state/$node.log" 2>&1 &
     children+=($!)
   done
+  wait_for_nodes
   echo "    controller at $TITAN_CONTROLLER, workers n1 and n2"
 }
 

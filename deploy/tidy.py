@@ -1,4 +1,4 @@
-"""Runs clang-tidy over the tree: every file alone, with a precompiled <torch/torch.h> of clang's own.
+"""Runs clang-tidy over the tree: every file alone, with cmake/torch_headers.h precompiled by clang.
 
   deploy/tidy.sh [--changed REVISION] [--jobs N] [PATH...]
 
@@ -58,14 +58,14 @@ def is_torch(arguments):
 
 
 def precompiled(arguments):
-    """Clang's precompiled <torch/torch.h>, made again when the flags or the wheel change."""
+    """Clang's precompiled torch_headers.h, made again when it or the flags change."""
     header, stamp = BUILD / "torch.pch", BUILD / "torch.pch.flags"
-    text = " ".join(arguments)
+    source = SOURCE / "cmake/torch_headers.h"
+    text = " ".join(arguments) + source.read_text()
     if header.exists() and stamp.exists() and stamp.read_text() == text:
         return header
-    print("precompiling <torch/torch.h> for clang", flush=True)
-    (BUILD / "torch_pch.h").write_text("#include <torch/torch.h>\n")
-    subprocess.run(["clang++", *arguments, "-w", "-x", "c++-header", str(BUILD / "torch_pch.h"), "-o", str(header)], check=True)
+    print("precompiling LibTorch's headers for clang", flush=True)
+    subprocess.run(["clang++", *arguments, "-w", "-x", "c++-header", str(source), "-o", str(header)], check=True)
     stamp.write_text(text)
     return header
 
