@@ -342,6 +342,8 @@ TEST_F(DaemonTest, AnotherClusterIsAdoptedOnRequest) {
   EXPECT_EQ(hello.inventory(0).threads_per_rank(), 3);
   EXPECT_GT(hello.inventory(0).start_unix_nanos(), 0);
   EXPECT_EQ(beat_ranks()[0].pid(), before.pid());
+  // The welcome is on its way for as long as the worker has not written the id down.
+  ASSERT_TRUE(eventually([&] { return shim::read_file(worker.state() + "/cluster").value_or("") == "other"; }));
   worker.kill(SIGTERM);
   ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
   worker.start();
