@@ -1,9 +1,10 @@
-"""Runs clang-tidy over the tree: every file alone, with cmake/torch_headers.h precompiled by clang.
+"""Runs clang-tidy over the tree, with cmake/torch_headers.h precompiled by clang.
 
   deploy/tidy.sh [--changed REVISION] [--jobs N] [PATH...]
 
-PATH: files or folders (default: everything); --changed: only what differs from REVISION, headers by the files that include them.
-GCC's precompiled header and unity builds are not for clang-tidy, so a build folder of its own (build/tidy) holds the commands.
+PATH: files or folders, each file alone; --changed: the same for what differs from REVISION, headers by the files that include them.
+Without either: everything, in the units that the build compiles together, which takes a quarter of the time.
+GCC's precompiled header is not for clang-tidy, so build folders of its own (build/tidy, build/tidy-units) hold the commands.
 """
 
 import argparse
@@ -18,26 +19,31 @@ import time
 from pathlib import Path
 
 SOURCE = Path(__file__).resolve().parents[1]
-BUILD = SOURCE / "build/tidy"
+ALONE, UNITS = SOURCE / "build/tidy", SOURCE / "build/tidy-units"
 # Flags of GCC that clang-tidy has no use for; LibTorch's headers ask for omp.h where OpenMP is on.
 DROPPED = ("-fopenmp", "-g1", "-Werror")
 
 
-def configure():
-    command = ["cmake", "--preset", "release", "-B", str(BUILD), "-DTITAN_UNITY=0", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
-    subprocess.run(command, cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
+def configure(build):
+    command = ["cmake", "--preset", "release", "-B", str(build), "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON"]
+    subprocess.run(command + ["-DTITAN_UNITY=0"] * (build == ALONE), cwd=SOURCE, check=True, stdout=subprocess.DEVNULL)
     # What files include that the build makes.
-    made = subprocess.run(["ninja", "-C", str(BUILD), "titan_generated_headers"], stdout=subprocess.PIPE, text=True, check=False)
+    made = subprocess.run(["ninja", "-C", str(build), "titan_generated_headers"], stdout=subprocess.PIPE, text=True, check=False)
     if made.returncode != 0:
         sys.exit(made.stdout)
 
 
-def commands():
+def is_ours(path, build):
+    """Files of the tree and the build's units of them; not what the build generates."""
+    return path.suffix == ".cxx" if build in path.parents else SOURCE in path.parents and path.suffix == ".cc"
+
+
+def commands(build):
     """{file: arguments without compiler, output and input}"""
     result = {}
-    for entry in json.loads((BUILD / "compile_commands.json").read_text()):
+    for entry in json.loads((build / "compile_commands.json").read_text()):
         path = Path(entry["file"]).resolve()
-        if BUILD in path.parents or SOURCE not in path.parents or path.suffix != ".cc":
+        if not is_ours(path, build):
             continue
         words = shlex.split(entry["command"])
         words = words[next(i for i, word in enumerate(words) if re.search(r"(c|clang|g)\+\+(-\d+)?$", word)) + 1:]
@@ -57,9 +63,9 @@ def is_torch(arguments):
     return any("torch/include" in word for word in arguments)
 
 
-def precompiled(arguments):
+def precompiled(build, arguments):
     """Clang's precompiled torch_headers.h, made again when it or the flags change."""
-    header, stamp = BUILD / "torch.pch", BUILD / "torch.pch.flags"
+    header, stamp = build / "torch.pch", build / "torch.pch.flags"
     source = SOURCE / "cmake/torch_headers.h"
     text = " ".join(arguments) + source.read_text()
     if header.exists() and stamp.exists() and stamp.read_text() == text:
@@ -96,7 +102,9 @@ def selected(all_files, paths, changed):
 
 def tidy(path, arguments, pch):
     extra = ["-include-pch", str(pch)] if pch and is_torch(arguments) else []
-    done = subprocess.run(["clang-tidy", "--quiet", str(path), "--", *arguments, *extra], cwd=SOURCE, stdout=subprocess.PIPE,
+    # A unit is a list of .cc files.
+    checks = ["--checks=-bugprone-suspicious-include"] if path.suffix == ".cxx" else []
+    done = subprocess.run(["clang-tidy", "--quiet", *checks, str(path), "--", *arguments, *extra], cwd=SOURCE, stdout=subprocess.PIPE,
                           stderr=subprocess.PIPE, text=True, check=False)
     return path, done.returncode, done.stdout or (done.stderr if done.returncode else "")
 
@@ -107,11 +115,12 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
-    configure()
-    files = commands()
+    build = ALONE if options.paths or options.changed else UNITS
+    configure(build)
+    files = commands(build)
     chosen = selected(files, options.paths, options.changed)
     torch = [arguments for arguments in files.values() if is_torch(arguments)]
-    pch = precompiled(common_arguments(torch)) if any(is_torch(files[path]) for path in chosen) else None
+    pch = precompiled(build, common_arguments(torch)) if any(is_torch(files[path]) for path in chosen) else None
     began, bad = time.monotonic(), 0
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         runs = [pool.submit(tidy, path, files[path], pch) for path in chosen]
@@ -122,7 +131,7 @@ def main():
                 print(text, flush=True)
             left = (time.monotonic() - began) / number * (len(runs) - number)
             print(f"[{number}/{len(runs)}] {path.relative_to(SOURCE)}: {'bad' if code else 'clean'}, {left:.0f} s left", flush=True)
-    print(f"{len(runs) - bad} files are clean, {bad} are not")
+    print(f"{len(runs) - bad} of {len(runs)} {'files' if build == ALONE else 'units'} are clean")
     return 1 if bad else 0
 
 

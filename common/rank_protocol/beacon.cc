@@ -75,8 +75,8 @@ absl::StatusOr<std::unique_ptr<Beacon>> Beacon::create(const std::string& path, 
   page->rank = static_cast<uint32_t>(rank);
   page->pid = ::getpid();
   page->phase_since = monotonic_nanos();
-  std::atomic_thread_fence(std::memory_order_release);
   page->magic = kBeaconMagic;
+  // Readers find the page by its name, so they see all that was written before it had one.
   if (::rename(fresh.c_str(), path.c_str()) != 0) {
     const int failed = errno;
     ::munmap(page, kBeaconBytes);
