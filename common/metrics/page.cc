@@ -6,8 +6,8 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/host_port.h"
 
 namespace titan::metrics {
 namespace {
@@ -15,23 +15,6 @@ namespace {
 constexpr size_t kThreads = 4;
 constexpr time_t kPatienceSeconds = 1;  // With a visitor that says nothing.
 constexpr char kExposition[] = "text/plain; version=0.0.4; charset=utf-8";
-
-struct Endpoint {
-  std::string host;
-  int port = 0;
-};
-
-absl::StatusOr<Endpoint> split(const std::string& address) {
-  const size_t colon = address.rfind(':');
-  int port = 0;
-  if (colon == std::string::npos || colon == 0 || !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 0 ||
-      port > 65535) {
-    return absl::InvalidArgumentError(absl::StrCat("metrics address '", address, "': it must be HOST:PORT"));
-  }
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  return Endpoint{host, port};
-}
 
 std::unique_ptr<httplib::Server> make_server(std::function<std::string()> text) {
   auto server = std::make_unique<httplib::Server>();
@@ -56,8 +39,9 @@ std::unique_ptr<httplib::Server> make_server(std::function<std::string()> text) 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Page>> Page::open(const std::string& address, std::function<std::string()> text) {
-  const absl::StatusOr<Endpoint> endpoint = split(address);
-  if (!endpoint.ok()) return endpoint.status();
+  const std::optional<HostPort> endpoint = split_host_port(address);
+  if (!endpoint)
+    return absl::InvalidArgumentError(absl::StrCat("metrics address '", address, "': it must be HOST:PORT"));
   std::unique_ptr<httplib::Server> server = make_server(std::move(text));
   errno = 0;
   int port = endpoint->port;

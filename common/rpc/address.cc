@@ -3,8 +3,8 @@
 #include <cstdlib>
 
 #include "absl/strings/match.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/host_port.h"
 
 namespace titan::rpc {
 namespace {
@@ -12,20 +12,15 @@ namespace {
 constexpr absl::string_view kNameLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_*";
 constexpr absl::string_view kIpv6Letters = "0123456789abcdefABCDEF:.%";
 
-bool is_host(absl::string_view host) {
-  if (host.size() > 2 && host.front() == '[' && host.back() == ']') {
-    return host.substr(1, host.size() - 2).find_first_not_of(kIpv6Letters) == absl::string_view::npos;
-  }
-  return !host.empty() && host.find_first_not_of(kNameLetters) == absl::string_view::npos;
+bool is_host(const HostPort& address) {
+  const absl::string_view letters = address.bracketed ? kIpv6Letters : kNameLetters;
+  return absl::string_view(address.host).find_first_not_of(letters) == absl::string_view::npos;
 }
 
 bool is_usable(absl::string_view address, Port least) {
   if (absl::StartsWith(address, "unix:")) return address.size() > 5;
-  const size_t colon = address.rfind(':');
-  int port = -1;
-  return colon != absl::string_view::npos && is_host(address.substr(0, colon)) &&
-         absl::SimpleAtoi(address.substr(colon + 1), &port) && port >= (least == Port::kMayBeFree ? 0 : 1) &&
-         port <= 65535;
+  const std::optional<HostPort> parts = split_host_port(address);
+  return parts && is_host(*parts) && parts->port >= (least == Port::kMayBeFree ? 0 : 1);
 }
 
 }  // namespace
