@@ -52,21 +52,10 @@ absl::Status check_pages(sqlite3* database) {
   return absl::DataLossError(answered ? check.text(0) : "no answer");
 }
 
-absl::Status read_meta(sqlite3* database, StoreInfo& info) {
-  TITAN_ASSIGN_OR_RETURN(Statement read, Statement::prepare(database, "SELECT key, value FROM meta"));
-  int64_t schema = 0;
-  while (true) {
-    TITAN_ASSIGN_OR_RETURN(const bool row, read.step());
-    if (!row) break;
-    const std::string key = read.text(0);
-    if (key == "schema_version") schema = read.integer(1);
-    if (key == "id") info.cluster = read.text(1);
-    if (key == "compacted_revision") info.revision = std::max(info.revision, read.integer(1));
-  }
-  if (schema > kSchemaVersion) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("has schema version ", schema, " and this program knows ", kSchemaVersion, "; use the newer one"));
-  }
+absl::Status read_cluster(sqlite3* database, StoreInfo& info) {
+  TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(database));
+  info.cluster = meta.id;
+  info.revision = meta.compacted_revision;
   return info.cluster.empty() ? absl::DataLossError("has no cluster id") : absl::OkStatus();
 }
 
@@ -89,7 +78,7 @@ absl::StatusOr<StoreInfo> check_store(const std::string& path) {
   info.bytes = static_cast<int64_t>(fs::file_size(path, error));
   TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));
   absl::Status status = check_pages(database.get());
-  if (status.ok()) status = read_meta(database.get(), info);
+  if (status.ok()) status = read_cluster(database.get(), info);
   if (status.ok()) status = read_log(database.get(), info);
   if (absl::IsInternal(status)) status = absl::InvalidArgumentError("is no store of titan-controller");
   if (!status.ok()) return annotate(status, path);

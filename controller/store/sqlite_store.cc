@@ -137,30 +137,16 @@ absl::Status SqliteStore::initialise(const std::string& path) {
   TITAN_RETURN_IF_ERROR(writer_->prepare());
   TITAN_ASSIGN_OR_RETURN(reader_, Connection::open(path));
   TITAN_RETURN_IF_ERROR(reader_->prepare());
-  return load_meta();
+  return annotate(load_meta(), absl::StrCat("store ", path));
 }
 
 absl::Status SqliteStore::load_meta() {
   sqlite3* db = writer_->database.get();
-  Statement read;
-  TITAN_ASSIGN_OR_RETURN(read, Statement::prepare(db, "SELECT key, value FROM meta"));
-  int64_t schema = 0;
-  while (true) {
-    TITAN_ASSIGN_OR_RETURN(const bool row, read.step());
-    if (!row) break;
-    const std::string key = read.text(0);
-    if (key == "schema_version") schema = read.integer(1);
-    if (key == "id") id_ = read.text(1);
-    if (key == "compacted_row") compacted_row_ = read.integer(1);
-    if (key == "compacted_revision") compacted_revision_ = read.integer(1);
-  }
-  read.reset();
-  if (schema > kSchemaVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("store has schema version ", schema,
-                                                      " and this controller knows ", kSchemaVersion,
-                                                      "; use the newer titan-controller"));
-  }
-  if (schema == 0) {
+  TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(db));
+  id_ = meta.id;
+  compacted_row_ = meta.compacted_row;
+  compacted_revision_ = meta.compacted_revision;
+  if (meta.schema == 0) {
     id_ = random_id();
     TITAN_RETURN_IF_ERROR(writer_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run());
     TITAN_RETURN_IF_ERROR(writer_->set_meta.bind("id").bind(id_).run());

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "absl/time/clock.h"
+#include "controller/store/sqlite.h"
 #include "controller/store/sqlite_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -106,6 +107,23 @@ TEST_F(BackupTest, ADamagedOneIsNotRestored) {
   std::ofstream(path("text")) << "not a database at all, and long enough to be looked at as one";
   EXPECT_FALSE(restore_store(path("text"), path("state")).ok());
   EXPECT_EQ(restore_store(path("none"), path("state")).status().code(), absl::StatusCode::kNotFound);
+}
+
+// What a newer program wrote is neither opened nor restored, and both say so in the same words.
+TEST_F(BackupTest, AStoreOfANewerProgramIsRefused) {
+  store_.reset();
+  {
+    sqlite3* raw = nullptr;
+    ASSERT_EQ(sqlite3_open(path("titan.db").c_str(), &raw), SQLITE_OK);
+    const Database database(raw);
+    ASSERT_TRUE(execute(raw, "UPDATE meta SET value = 99 WHERE CAST(key AS TEXT) = 'schema_version'").ok());
+  }
+  for (const absl::Status& refused :
+       {SqliteStore::open(path("titan.db")).status(), check_store(path("titan.db")).status()}) {
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
+    EXPECT_THAT(std::string(refused.message()),
+                HasSubstr("titan.db: has schema version 99 and this titan-controller knows 1; use the newer"));
+  }
 }
 
 TEST_F(BackupTest, NothingIsReplaced) {
