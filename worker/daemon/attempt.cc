@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/spool.h"
+#include "common/status/status.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
 
@@ -21,10 +22,11 @@ constexpr absl::Duration kLookAgainSlowly = absl::Seconds(1);
 constexpr int kQuickLooks = 200;
 constexpr absl::Duration kShimPatience = absl::Seconds(3);
 
-// shim.json; an empty object when there is none.
-json shim_state(const std::string& run_folder) {
+// shim.json; an empty object when there is none, or a power failure left nothing in it. Errors: those of reading.
+absl::StatusOr<json> shim_state(const std::string& run_folder) {
   const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/shim.json");
-  if (!text.ok()) return json::object();
+  if (absl::IsNotFound(text.status())) return json::object();
+  if (!text.ok()) return text.status();
   json state = json::parse(*text, nullptr, false);
   return state.is_object() ? state : json::object();
 }
@@ -42,10 +44,15 @@ std::string shim_words(const std::string& run_folder) {
 
 }  // namespace
 
-bool shim_alive(const std::string& run_folder) {
-  const json state = shim_state(run_folder);
-  return state.value("boot_id", "") == shim::boot_id() &&
-         shim::alive(state.value("pid", 0), state.value("start_ticks", int64_t{0}));
+absl::StatusOr<bool> shim_lives(const std::string& run_folder) {
+  const absl::StatusOr<json> state = shim_state(run_folder);
+  if (state.ok() && state->value("boot_id", "") == shim::boot_id() &&
+      shim::alive(state->value("pid", 0), state->value("start_ticks", int64_t{0}))) {
+    return true;
+  }
+  TITAN_ASSIGN_OR_RETURN(const bool held, shim_holds(run_folder));
+  if (!held && !state.ok()) return state.status();
+  return held;
 }
 
 Attempt::Attempt(AttemptHost& host, AttemptRecord record)
@@ -193,8 +200,10 @@ void Attempt::on_message(const json& message) {
 
 void Attempt::on_status(const json& status) {
   looks_ = 0;
+  unknown_.clear();
   shim_pid_ = status.value("pid", int64_t{0});
   shim_ticks_ = status.value("start_ticks", int64_t{0});
+  shim_boot_ = status.value("boot_id", shim_boot_);
   store_port_ = status.value("store_port", 0);
   for (const json& item : status.value("ranks", json::array())) {
     Rank* const rank = find(item.value("rank", -1));
@@ -237,42 +246,49 @@ void Attempt::adopt() {
   if (!over()) look_for_shim();
 }
 
-// The link is down: the shim is there and takes a new one, is about to be there, or is gone.
+// The link is down: the shim is there and takes a new one, is about to be there, or is gone; or the disk does not say.
 void Attempt::look_for_shim() {
   if (over() || link_ != nullptr) return;
-  const bool is_alive = shim_alive(run_folder_);
-  if (is_alive) {
-    absl::StatusOr<std::unique_ptr<ShimLink>> link = ShimLink::connect(*host_.loop, run_folder_, callbacks());
-    if (link.ok()) {
-      link_ = *std::move(link);
-      return;
-    }
+  const absl::StatusOr<bool> lives = shim_lives(run_folder_);
+  if (lives.ok() && !*lives) return shim_is_gone();
+  absl::StatusOr<std::unique_ptr<ShimLink>> link = ShimLink::connect(*host_.loop, run_folder_, callbacks());
+  if (link.ok()) {
+    link_ = *std::move(link);
+    return;
   }
-  if (!is_alive && !shim_holds(run_folder_)) return shim_is_gone();
+  look_for_shim_again(lives.status());
+}
+
+// What cannot be read is no proof of an end: its ranks may train on, and a second attempt must not run beside them.
+void Attempt::look_for_shim_again(const absl::Status& unknown) {
+  if (!unknown.ok() && std::exchange(unknown_, std::string(unknown.message())) != unknown.message()) {
+    note(absl::StrCat("cannot tell whether its shim lives, looking again until it can be told: ", unknown_));
+  }
   ++looks_;
-  if (looks_ == kQuickLooks) note("its shim lives but does not answer");
+  if (looks_ == kQuickLooks && unknown.ok()) note("its shim lives but does not answer");
   host_.loop->after(looks_ < kQuickLooks ? kLookAgain : kLookAgainSlowly, [weak = weak_from_this()] {
     if (const std::shared_ptr<Attempt> self = weak.lock()) self->look_for_shim();
   });
 }
 
 void Attempt::shim_is_gone() {
-  const json state = shim_state(run_folder_);
+  const absl::StatusOr<json> state = shim_state(run_folder_);
+  if (!state.ok()) return look_for_shim_again(state.status());
   if (record_.phase == Phase::kPreparing) {
     return refuse({"LAUNCH_FAILED", absl::StrCat("titan-shim did not start: ", shim_words(run_folder_))});
   }
-  on_status(state);
+  on_status(*state);
   // A full disk may have kept the last state out of shim.json, but not the exits, whose room is reserved.
   const absl::StatusOr<std::vector<shim::ExitRecord>> exits = shim::read_exits(run_folder_);
   const bool all_recorded = exits.ok() && exits->size() == ranks_.size();
-  end_when_ranks_are_gone(/*shim_lost=*/state.value("state", "") != "ended" && !all_recorded);
+  end_when_ranks_are_gone(/*shim_lost=*/state->value("state", "") != "ended" && !all_recorded);
 }
 
 // The kernel kills the ranks of a dead shim; what they left behind is found by its environment. Ended is said when all
 // are gone.
 void Attempt::end_when_ranks_are_gone(bool shim_lost) {
   if (over()) return;
-  const bool same_boot = shim_state(run_folder_).value("boot_id", "") == shim::boot_id();
+  const bool same_boot = shim_boot_ == shim::boot_id();
   if (shim_lost && same_boot) shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder_));
   const bool some_left = same_boot && std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) {
                            return shim::alive(static_cast<pid_t>(rank.pid), rank.start_ticks);

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "common/rank_protocol/beacon.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/daemon/file_watcher.h"
@@ -96,6 +97,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void on_exit(const nlohmann::json& exit);
   void on_link_closed();
   void look_for_shim();
+  void look_for_shim_again(const absl::Status& unknown);
   void shim_is_gone();
   void kill_shim_after(absl::Duration patience);
   void end_when_ranks_are_gone(bool shim_lost);
@@ -116,11 +118,13 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::unique_ptr<ShimLink> link_;
   int64_t shim_pid_ = 0;
   int64_t shim_ticks_ = 0;
+  std::string shim_boot_;  // Boot of the machine that the shim began in.
   int store_port_ = 0;
   bool started_ = false;                 // The shim has started the ranks.
   bool starting_ = false;                // A start is on its way.
   std::vector<nlohmann::json> pending_;  // For the shim, until there is a link to it.
   int looks_ = 0;                        // Tries to find the shim again.
+  std::string unknown_;                  // Why it cannot be told whether the shim lives, as it was said last.
   int64_t log_bytes_dropped_ = 0;
   // Of launch.json, read when first asked for.
   bool placements_read_ = false;
@@ -130,7 +134,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   std::vector<v1::Placement> placements_;
 };
 
-// Does the shim that shim.json of this run folder names still live?
-bool shim_alive(const std::string& run_folder);
+// Is there a shim in this run folder: the process that shim.json names, or one that holds the lock? Errors: the disk
+// does not say, and it may live as well as not.
+absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
 }  // namespace titan::daemon

@@ -112,7 +112,7 @@ void Daemon::adopt_all() {
   for (AttemptRecord& record : state_.load_all()) {
     if (record.phase == Phase::kForgotten) continue;
     const std::string folder = state_.run_folder(record.key);
-    if (record.phase == Phase::kPreparing && !shim_alive(folder) && !shim_holds(folder)) {
+    if (record.phase == Phase::kPreparing && !shim_lives(folder).value_or(true)) {
       // Killed before the shim began: as if it had never been asked for.
       std::error_code ignored;
       std::filesystem::remove_all(folder, ignored);

@@ -123,9 +123,12 @@ void ShimLink::on_readable() {
   on_closed();
 }
 
-bool shim_holds(const std::string& run_folder) {
-  const shim::Descriptor lock(::open((run_folder + "/shim.lock").c_str(), O_RDWR | O_CLOEXEC));
-  return lock && ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
+absl::StatusOr<bool> shim_holds(const std::string& run_folder) {
+  const std::string path = run_folder + "/shim.lock";
+  const shim::Descriptor lock(::open(path.c_str(), O_RDWR | O_CLOEXEC));
+  if (!lock && errno == ENOENT) return false;
+  if (!lock) return errno_status(errno, absl::StrCat("open ", path));
+  return ::flock(lock.get(), LOCK_EX | LOCK_NB) != 0;
 }
 
 }  // namespace titan::daemon

@@ -43,7 +43,7 @@ class ShimLink {
   std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set on destruction, also from within a callback.
 };
 
-// Does a living shim hold the lock of this run folder?
-bool shim_holds(const std::string& run_folder);
+// Does a living shim hold the lock of this run folder? Errors: the lock file cannot be opened although it is there.
+absl::StatusOr<bool> shim_holds(const std::string& run_folder);
 
 }  // namespace titan::daemon

@@ -388,6 +388,35 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a session of its own";
 }
 
+// A disk that cannot be read says nothing of the shim: the attempt stays, the log tells why, and it is taken up again
+// once it can be told.
+TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const v1::RankStatus before = beat_ranks()[0];
+  worker.kill(SIGKILL);
+  const std::vector<std::string> hidden = {"shim.json", "shim.lock", "shim.sock"};
+  const std::filesystem::path folder = worker.run_folder(1);
+  for (const std::string& name : hidden) std::filesystem::rename(folder / name, folder / (name + ".hidden"));
+  std::filesystem::create_directory(folder / "shim.json");  // Open succeeds, reading does not.
+  const size_t known = controller_.heard("n1").registers.size();
+  worker.start();
+  ASSERT_TRUE(eventually([&] { return worker.log().find("cannot tell whether its shim lives") != std::string::npos; }));
+  EXPECT_THAT(worker.log(), HasSubstr("/shim.json: Is a directory"));
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
+  EXPECT_NE(controller_.heard("n1").registers.back().inventory(0).phase(), Report::ENDED);
+  EXPECT_NE(last(1).phase(), Report::ENDED);
+  std::filesystem::remove(folder / "shim.json");
+  for (const std::string& name : hidden) std::filesystem::rename(folder / (name + ".hidden"), folder / name);
+  const size_t seen = controller_.heard("n1").events[0].size();
+  EXPECT_TRUE(events_reach(0, seen + 10));
+  EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
+  controller_.send("n1", stop(1, true, 20'000));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).exits(0).exit_code(), 16) << "it was commanded through its shim again";
+  EXPECT_EQ(last(1).error_reason(), "");
+}
+
 TEST_F(DaemonTest, ShimAndDaemonKilledTogether) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
