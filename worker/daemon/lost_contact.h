@@ -1,6 +1,8 @@
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 
@@ -10,33 +12,36 @@
 
 namespace titan::daemon {
 
-// What the log says while there is no session: each new reason at once, the same one again every half minute, so that
-// a daemon with a wrong address does not look healthy. Times are monotonic.
+// What the log says while there is no session: each new reason at once, one that was said before after a minute, then
+// after twice as long each time up to an hour. A daemon with a wrong address, or one that its controller refuses, must
+// not look healthy, and must not fill the log either. Times are monotonic.
 class LostContact {
  public:
-  static constexpr absl::Duration kSayAgain = absl::Seconds(30);
+  static constexpr absl::Duration kFirstPause = absl::Minutes(1);
+  static constexpr absl::Duration kLongestPause = absl::Hours(1);
 
   // A try that failed; the line for the log, or nothing.
   std::optional<std::string> failed(const std::string& why, absl::Duration now) {
     if (tries_++ == 0) since_ = now;
-    if (why == said_ && now - said_at_ < kSayAgain) return std::nullopt;
-    const bool again = why == said_;
-    said_ = why;
-    said_at_ = now;
-    std::string line = absl::StrCat("no session with the controller: ", why);
-    if (again) {
-      absl::StrAppend(&line, "; ", counted(tries_, "try", "tries"), " in ",
-                      absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1))),
-                      ", ranks train on; --controller names another address");
-    }
-    return line;
+    const auto [said, is_new] = said_.try_emplace(why, Said{now, kFirstPause});
+    const std::string line = absl::StrCat("no session with the controller: ", why, "; ");
+    if (is_new) return absl::StrCat(line, "it is tried on and on, and ranks train on");
+    Said& before = said->second;
+    if (now - before.at < before.pause) return std::nullopt;
+    before = {now, std::min(2 * before.pause, kLongestPause)};
+    return absl::StrCat(line, counted(tries_, "try", "tries"), " in ",
+                        absl::FormatDuration(absl::Trunc(now - since_, absl::Seconds(1))),
+                        ", and it is tried on; ranks train on; --controller names another address");
   }
 
   void found() { *this = {}; }
 
  private:
-  std::string said_;
-  absl::Duration said_at_, since_;
+  struct Said {
+    absl::Duration at, pause;  // When, and how long until it may be said again.
+  };
+  std::map<std::string, Said> said_;  // By reason: two that take turns are not new each time.
+  absl::Duration since_;
   int64_t tries_ = 0;
 };
 

@@ -74,7 +74,7 @@ class Worker {
     std::error_code error;
     for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
       if (item.path().filename() != "shim.json") continue;
-      const json shim = json::parse(*shim::read_file(item.path().string()), nullptr, false);
+      const json shim = json::parse(shim::read_file(item.path().string()).value_or("{}"), nullptr, false);
       const pid_t pid = shim.value("pid", 0);
       if (alive(pid, shim.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
     }
