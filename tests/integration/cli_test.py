@@ -253,10 +253,15 @@ class Cli(unittest.TestCase):
         self.refused(2, "training.steps", "validate", TINY, "--training.steps", "-1")
 
     def test_every_program_tells_its_version(self):
-        for program in ("titanctl", "titan-controller", "titan-worker", "titan-rank"):
+        mine = titanctl("version").stdout.removeprefix("titanctl ")
+        for program in ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint"):
             done = subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30)
             self.assertEqual(0, done.returncode, done.stderr)
             self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+( \([0-9a-f]{{12}}\))?\n$")
+            self.assertEqual(mine.count("("), done.stdout.count("("), f"{done.stdout}: titanctl says {mine}")  # The revision.
+            done = subprocess.run([BIN / program, "--help"], capture_output=True, text=True, timeout=30)
+            self.assertEqual((0, ""), (done.returncode, done.stderr))
+            self.assertIn("--version", done.stdout)
 
     def test_schema_and_version(self):
         self.assertIn("training", json.loads(titanctl("schema").stdout)["properties"])

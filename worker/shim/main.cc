@@ -8,6 +8,7 @@
 #include <cstring>
 #include <string>
 
+#include "common/version/version.h"
 #include "worker/shim/rank_process.h"
 #include "worker/shim/shim.h"
 
@@ -22,7 +23,8 @@ constexpr char kUsage[] =
     "  --spec FILE       What to run. Its folder is the run folder: launch.json, logs, event spools and exit records "
     "are there.\n"
     "  --control-fd FD   A connected socket of the daemon that starts this shim.\n"
-    "  --version         Print the version.\n"
+    "  --version         Print version and revision.\n"
+    "  --help            Print this text.\n"
     "\n"
     "SIGTERM: the ranks save at the next step edge and stop.\n";
 
@@ -34,7 +36,7 @@ int main(int argc, char** argv) {
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
     if (flag == "--help" || flag == "-h") return std::fputs(kUsage, stdout) < 0;
-    if (flag == "--version") return std::printf("titan-shim %s\n", TITAN_VERSION) < 0;
+    if (flag == "--version") return std::puts(titan::version_line("titan-shim").c_str()) < 0;
     if (i + 1 < argc && flag == "--spec") {
       spec = argv[++i];
     } else if (i + 1 < argc && flag == "--control-fd") {

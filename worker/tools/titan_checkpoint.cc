@@ -4,6 +4,7 @@
 #include <iostream>
 
 #include "common/status/status.h"
+#include "common/version/version.h"
 #include "worker/tools/offline.h"
 
 namespace {
@@ -35,7 +36,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
-  app.set_version_flag("--version", TITAN_VERSION);
+  app.set_version_flag("--version", titan::version_line("titan-checkpoint"));
 
   std::string path, target, output = "text";
   bool tensors = false;
