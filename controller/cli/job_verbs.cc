@@ -167,8 +167,10 @@ int cancel(const Globals& globals, const CancelOptions& options) {
     if (globals.format != Format::kTable) print(job_json(job), globals.format);
     note(absl::StrCat("job ", short_name(job.name()), " ", state_name(job.state()),
                       is_final(job.state()) ? ""
-                      : options.now         ? "; its ranks are being killed"
-                                            : "; it saves at the next step edge first"));
+                      : options.now
+                          ? "; its ranks are being killed"
+                          : absl::StrCat("; it saves at the next step edge first, and `titanctl cancel --now ",
+                                         short_name(job.name()), "` does not wait for that")));
   }
   return code;
 }

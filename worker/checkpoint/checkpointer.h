@@ -90,7 +90,10 @@ struct Setup {
   int64_t failed_saves_allowed = 0;
   // Before the first new try of a save whose failure would end the attempt; it doubles up to a minute.
   absl::Duration retry_pause = absl::Seconds(1);
-  std::function<void()> still_trying;               // A sign of life of whoever waits before a new try; may be empty.
+  std::function<void()> still_trying;  // A sign of life of whoever waits before a new try; may be empty.
+  // Once somebody asked this rank to stop: how long a save may be tried again from then on. On any thread; may be
+  // empty.
+  std::function<std::optional<absl::Duration>()> patience_after_stop;
   absl::Duration peer_timeout = absl::Minutes(30);  // For all ranks' reports on one save or load.
   absl::Duration peer_silence = absl::Seconds(15);  // Without a pulse: the rank's process is gone.
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
@@ -123,7 +126,8 @@ class Checkpointer {
 
   // Collective, synchronous: the save at training.steps by last_save_model_only, export_dtype, last_save_in_hf. When
   // storage fails (disk full, I/O error, ...) all ranks try again together, each time with a warning, for
-  // last_save_retry_seconds. Returns any error.
+  // last_save_retry_seconds, once a stop was asked for (rank 0's word counts) for patience_after_stop at most. Returns
+  // any error.
   absl::Status save_last(int64_t step, const std::vector<Slice>& slices, TrainState state);
 
   // Collective, synchronous: a full step before the ranks leave, tried again like the last one, but for no longer than

@@ -120,17 +120,25 @@ absl::Status Saver::write(const Save& save) {
                 persist(save, fatal ? patience() : absl::ZeroDuration(), [this](const Save& one) { return run(one); }));
 }
 
-// Runs the save, and again for as long as storage fails and `patience` lasts. Rank 0's clock decides for all.
+// Runs the save, and again for as long as storage fails and `patience` lasts. Rank 0's clock decides for all. A stop
+// that comes meanwhile ends the pause, on each rank by its own, and leaves less time.
 absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) {
   const Setup& setup = session_.setup;
   const std::string topic = save.topic;
-  const absl::Duration begin = system_clock().monotonic();
+  absl::Duration deadline = system_clock().monotonic() + patience;
   absl::Duration pause = setup.retry_pause;
+  bool stopping = false;
+  const auto stop_is_news = [&] { return !stopping && setup.patience_after_stop && setup.patience_after_stop(); };
   for (int tries = 1;; ++tries) {
+    if (stop_is_news()) {
+      stopping = true;
+      deadline = std::min(deadline, system_clock().monotonic() + setup.patience_after_stop().value());
+      pause = setup.retry_pause;
+    }
     save.topic = absl::StrCat(topic, "/try-", tries);
     const absl::Status status = run(save);
     if (status.ok() || !may_pass(status)) return status;
-    const absl::Duration left = begin + patience - system_clock().monotonic();
+    const absl::Duration left = deadline - system_clock().monotonic();
     std::string answer = "enough";
     if (session_.leader() && left > absl::ZeroDuration()) {
       pause = std::min(pause, left);
@@ -138,14 +146,15 @@ absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) 
       session_.emit(
           event::kWarning,
           {{"message", absl::StrCat("step ", save.step, " could not be saved: ", std::string(status.message()),
-                                    "; try ", tries + 1, " in ", rounded(pause), ", giving up in ", rounded(left))}});
+                                    "; try ", tries + 1, " in ", rounded(pause), ", giving up in ", rounded(left),
+                                    stopping ? " since a stop was asked for" : "")}});
       pause = std::min(2 * pause, absl::Minutes(1));
     }
     TITAN_ASSIGN_OR_RETURN(answer, session_.exchange.broadcast(save.topic + "/again", answer));
     int64_t milliseconds = 0;
     if (!absl::SimpleAtoi(answer, &milliseconds)) return status;
     if (setup.still_trying) setup.still_trying();
-    TITAN_RETURN_IF_ERROR(session_.rest(absl::Milliseconds(milliseconds)));
+    TITAN_RETURN_IF_ERROR(session_.rest(absl::Milliseconds(milliseconds), stop_is_news));
   }
 }
 

@@ -40,11 +40,11 @@ absl::Status Session::conclude(const std::string& topic, const absl::Status& lea
   return status_from_json(nlohmann::json::parse(words, nullptr, false));
 }
 
-absl::Status Session::rest(absl::Duration duration) const {
+absl::Status Session::rest(absl::Duration duration, const std::function<bool()>& enough) const {
   const absl::Duration until = system_clock().monotonic() + duration;
   while (!stop) {
     const absl::Duration left = until - system_clock().monotonic();
-    if (left <= absl::ZeroDuration()) return absl::OkStatus();
+    if (left <= absl::ZeroDuration() || enough()) return absl::OkStatus();
     absl::SleepFor(std::min(left, absl::Milliseconds(50)));
   }
   return absl::CancelledError("stopped between two tries of a save");

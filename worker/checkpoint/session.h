@@ -29,8 +29,8 @@ class Session {
   Manifest manifest(int64_t step, Kind kind) const;
   // Rank 0's status becomes everybody's.
   absl::Status conclude(const std::string& topic, const absl::Status& leaders);
-  // Does nothing for a while. Cancelled once stopped.
-  absl::Status rest(absl::Duration duration) const;
+  // Does nothing for a while, or until `enough`. Cancelled once stopped.
+  absl::Status rest(absl::Duration duration, const std::function<bool()>& enough) const;
 
   const Setup setup;
   storage::Files& files;

@@ -299,6 +299,51 @@ TEST_F(CheckpointTest, PatienceEnds) {
   EXPECT_EQ(old.tries(), 0);
 }
 
+// Who asks the ranks to stop while they try again is heard at once, also in a long pause: one more try, for as long as
+// the stop allows and no longer.
+TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
+  Attempt::Options patient = options(2);
+  BadDisk disk(patient);
+  patient.config.last_save_retry_seconds = 36'000;
+  patient.retry_pause = absl::Hours(1);
+  std::atomic<bool> stop = false;
+  absl::Duration grace = absl::Minutes(1);
+  patient.patience_after_stop = [&] { return stop ? std::optional(grace) : std::nullopt; };
+  Attempt job(patient);
+  const auto save_and_stop = [&](int64_t step) {
+    stop = false;
+    const int before = job.tries();
+    std::thread person([&, before] {
+      while (job.tries() < before + 2) std::this_thread::yield();  // Both ranks wait for their second try.
+      stop = true;
+    });
+    const absl::Status saved = job.save_last(step);
+    person.join();
+    return saved;
+  };
+  disk.fail(1);
+  EXPECT_EQ(save_and_stop(1), absl::OkStatus()) << "the disk had room again";
+  disk.fail(1'000'000);
+  grace = absl::ZeroDuration();
+  EXPECT_EQ(save_and_stop(2).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(job.events(event::kCheckpointFailed).size(), 1u);
+  EXPECT_THAT(steps(), ElementsAre(1));
+
+  // One that was there before is no news: a pause of what is left follows, not one try after the other.
+  grace = absl::Seconds(1);
+  const int before = job.tries();
+  EXPECT_EQ(job.save_last(3).code(), absl::StatusCode::kInternal);
+  EXPECT_LE(job.tries() - before, 6);
+  patient.retry_pause = absl::Milliseconds(1);
+  grace = absl::Minutes(1);
+  Attempt brisk(patient);
+  disk.fail(2);
+  EXPECT_EQ(brisk.save_last(4), absl::OkStatus());
+  ASSERT_EQ(brisk.events(event::kWarning).size(), 2u);
+  EXPECT_THAT(brisk.events(event::kWarning)[0].members["message"].get<std::string>(),
+              HasSubstr("since a stop was asked for"));
+}
+
 TEST_F(CheckpointTest, KeepsTheLatestAndWhatIsBeingRead) {
   Attempt::Options two = options(1);
   two.config.keep_latest_k = 2;

@@ -134,6 +134,8 @@ class Attempt {
     std::optional<models::ModelSpec> model;
     std::string hf_assets_path;
     int64_t failed_saves_allowed = 0;
+    absl::Duration retry_pause = absl::Milliseconds(1);
+    std::function<std::optional<absl::Duration>()> patience_after_stop;
     absl::Duration peer_silence = absl::Seconds(15);
     bool raise_fence = true;
     int64_t committed_step = -1;
@@ -159,7 +161,8 @@ class Attempt {
       setup.job_config = {{"training", {{"seq_len", 64}}}};
       setup.files = options_.rank_files ? options_.rank_files(rank) : options_.files;
       setup.failed_saves_allowed = options_.failed_saves_allowed;
-      setup.retry_pause = absl::Milliseconds(1);
+      setup.retry_pause = options_.retry_pause;
+      setup.patience_after_stop = options_.patience_after_stop;
       setup.still_trying = [this] { ++tries_; };
       setup.peer_timeout = absl::Seconds(20);
       setup.peer_silence = options_.peer_silence;

@@ -322,6 +322,21 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual("MODEL_MISMATCH", other.events(0, "error")[-1]["reason"])
         self.assertIn("step-60 holds llama3 debugmodel (", other.outputs[0])
 
+    def test_a_stop_is_heard_while_the_last_save_waits(self):
+        """Half an hour would be waited for the disk; whoever asks for a stop waits for its grace at most."""
+        ranks = Ranks(self.folder("stops"), 2, ["--checkpoint.interval", "1000", "--restart.stop_grace_seconds", "5"])
+        ranks.wait_for_step(1)
+        open(os.path.join(ranks.folder, "checkpoint"), "x").close()  # A file where the folder of checkpoints has to be.
+        deadline = time.monotonic() + 120
+        while not any("; try 4 in " in event["message"] for event in ranks.events(0, "warning")):
+            self.assertLess(time.monotonic(), deadline, "no third try")
+            time.sleep(0.02)
+        self.assertIn("giving up in 29m", ranks.events(0, "warning")[-1]["message"])
+        for process in ranks.processes:
+            process.send_signal(signal.SIGTERM)
+        self.assertEqual(ranks.wait(60), [14, 14], "\n".join(ranks.outputs))
+        self.assertIn("since a stop was asked for", ranks.outputs[0])
+
     def test_validation_counts_its_tokens_and_misses_no_data_in_silence(self):
         validation = ["--validation.enable", "--validation.seq_len", "64", "--training.steps", "1",
                       "--checkpoint.no_enable"]

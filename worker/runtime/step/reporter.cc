@@ -63,6 +63,10 @@ Command Reporter::command() const {
   return static_cast<Command>(command);
 }
 
+bool Reporter::stop_asked() const {
+  return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(Command::kStopAndSave);
+}
+
 void Reporter::acknowledge(Command command) {
   beacon_->page().command_seen.store(static_cast<uint32_t>(command), std::memory_order_relaxed);
 }

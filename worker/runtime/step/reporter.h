@@ -33,6 +33,8 @@ class Reporter {
   // The command that the node wrote and this rank has not acknowledged yet.
   rank_protocol::Command command() const;
   void acknowledge(rank_protocol::Command command);
+  // The node asked this rank to stop, acknowledged or not; a stop is never taken back. On any thread.
+  bool stop_asked() const;
 
  private:
   Reporter(rank_protocol::SpoolWriter spool, std::unique_ptr<rank_protocol::Beacon> beacon, const Clock& clock)

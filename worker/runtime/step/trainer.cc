@@ -237,11 +237,16 @@ void Trainer::save_if_due(const StepSummary& summary) {
   check(saved, rank_protocol::kExitStorage, "CHECKPOINT");
 }
 
-// How much of a stop's grace is left for its save. When the request came nobody here knows: at the earliest with the
-// beginning of the step that has just ended. Two seconds are for leaving.
+// What a stop's grace leaves for saving: two seconds are for leaving.
+absl::Duration Trainer::time_after_stop() const {
+  return absl::Seconds(config_.restart.stop_grace_seconds) - absl::Seconds(2);
+}
+
+// How much of it is left. When the request came nobody here knows: at the earliest with the beginning of the step that
+// has just ended.
 absl::Duration Trainer::stop_patience() const {
   const absl::Duration spent = context_.clock->monotonic() - step_began_;
-  return absl::Seconds(config_.restart.stop_grace_seconds) - spent - absl::Seconds(2);
+  return time_after_stop() - spent;
 }
 
 void Trainer::acknowledge_commands() {

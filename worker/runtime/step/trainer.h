@@ -59,6 +59,7 @@ class Trainer {
   void add_expert_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);
   void save_if_due(const StepSummary& summary);
+  absl::Duration time_after_stop() const;
   absl::Duration stop_patience() const;
   void acknowledge_commands();
   rank_protocol::ExitCode finish(bool stopped);

@@ -159,6 +159,11 @@ void Trainer::open_outputs() {
   setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : config_.checkpoint.max_failed_saves;
   setup.still_trying = [this] { context_.reporter->enter(Phase::kCheckpoint); };
   setup.events = [this](const char* kind, nlohmann::json members) {
+  setup.patience_after_stop = [this]() -> std::optional<absl::Duration> {
+    const bool signalled = context_.stop_signal != nullptr && context_.stop_signal->load();
+    if (!signalled && !context_.reporter->stop_asked()) return std::nullopt;
+    return time_after_stop();
+  };
     print_trouble(kind, members);
     context_.reporter->event(kind, std::move(members));
   };
