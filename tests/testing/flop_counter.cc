@@ -49,11 +49,12 @@ struct FlopCallback {
   }
 };
 
-// The callback is the process's; what it counts for is the thread's.
-FlopCounter::FlopCounter() {
-  static const auto handle = at::addGlobalCallback(
-      at::RecordFunctionCallback(&FlopCallback::enter).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  (void)handle;
-}
+// The callback is the thread's, as what it counts for is: every operator of a thread that has one puts its inputs into
+// boxes, which costs as much as a small operator itself.
+FlopCounter::FlopCounter()
+    : callback_(at::addThreadLocalCallback(
+          at::RecordFunctionCallback(&FlopCallback::enter).needsInputs(true).scopes({at::RecordScope::FUNCTION}))) {}
+
+FlopCounter::~FlopCounter() { at::removeCallback(callback_); }
 
 }  // namespace titan::testing

@@ -15,6 +15,7 @@ namespace titan::testing {
 class FlopCounter {
  public:
   FlopCounter();
+  ~FlopCounter();
   FlopCounter(const FlopCounter&) = delete;
   FlopCounter& operator=(const FlopCounter&) = delete;
 
@@ -32,6 +33,7 @@ class FlopCounter {
 
   const std::shared_ptr<Counts> counts_ = std::make_shared<Counts>();
   const c10::DebugInfoGuard guard_{c10::DebugInfoKind::TEST_INFO, counts_};
+  const uint64_t callback_;  // at::CallbackHandle, whose header only the source needs.
 };
 
 }  // namespace titan::testing
