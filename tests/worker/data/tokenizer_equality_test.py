@@ -34,6 +34,7 @@ SPACES = [" ", "  ", "\t", "\n", "\r\n", "\r", "\n\n", "\x0b", "\x0c", "\x1c", "
           "\u200b", "\u2028", "\u2029", "\u202f", "\u205f", "\u2060", "\u3000", "\ufeff", "   \n", " \r\n\r\n ", "\t\t "]
 CONTRACTIONS = ["'s", "'S", "'ſ", "'t", "'RE", "'ve", "'Ll", "'ll", "'d", "'m", "’s", "don't", "WE'LL", "''s", "'", "'sx", "x's"]
 EMOJI = ["😀", "👩‍👩‍👧‍👦", "🏳️‍🌈", "👍🏽", "🇩🇪", "1️⃣", "❤️", "🫠", "🪿", "☃", "🫩"]
+RUNS = ["a" * 70000, " " * 30000, "\n" * 20000, "7" * 20000, "!" * 20000, "あ" * 5000, "🙂" * 5000, "ab" * 20000, "\u0301" * 3000]
 ADDED = ["<|begin_of_text|>", "<|end_of_text|>", "<|end_of_text", "<|tool|>", "<|tool|>x", "  <|pad|>  ", "<|PAD|>", "né<|né|>"]
 
 
@@ -82,8 +83,7 @@ def make_texts(seed, size, english, last=0x110000):
     rng = random.Random(seed)
     pools = character_pools()
     texts, total = ["", " ", "\n", "a", "é", "\r\n", "\U0010ffff"], 0
-    for run in ("a" * 70000, " " * 30000, "\n" * 20000, "7" * 20000, "!" * 20000, "あ" * 5000, "🙂" * 5000, "ab" * 20000, "\u0301" * 3000):
-        texts.append(run + "x")
+    texts += [run + "x" for run in RUNS]
     everything = "".join(chr(c) for c in range(last) if not 0xD800 <= c < 0xE000 and not 0x40000 <= c < 0xE0000)
     texts += ["".join(c + rng.choice(" a1\n") for c in everything[i : i + 2000]) for i in range(0, len(everything), 2000)]
     while total < size:
@@ -94,6 +94,11 @@ def make_texts(seed, size, english, last=0x110000):
         texts.append(text)
         total += len(text.encode())
     return texts
+
+
+def training_texts(texts):
+    """What vocabularies are learnt from. Clipped: each merge goes through the whole of a word again, and a run is one word."""
+    return [text[:2000] for text in RUNS + random.Random(3).sample(texts, 150)]
 
 
 def train(texts, pre_tokenizer, vocabulary=2500, normalizer=None, special=(), **model):
@@ -190,7 +195,7 @@ def main():
         work = pathlib.Path(work)
         write_texts(work / "large", large)
         write_texts(work / "small", small)
-        for name, is_large, tokenizer in variants(random.Random(3).sample(large, 400)):
+        for name, is_large, tokenizer in variants(training_texts(large)):
             save(tokenizer, work / name, old_merges=name == "gpt2")
             texts = large if is_large else small
             start = time.monotonic()
