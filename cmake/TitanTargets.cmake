@@ -60,36 +60,37 @@ function(titan_binary name)
   _titan_configure(${name} ${ARG_TORCH})
 endfunction()
 
-# titan_test(NAME [TORCH] [SERIAL] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
-# One ctest entry for the whole GoogleTest program. SERIAL: starts processes, so it runs alone.
+# titan_test(NAME [TORCH] [SERIAL | CROWD] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
+# One ctest entry for the whole GoogleTest program. SERIAL: measures time, so it runs alone. CROWD: many processes or threads, or some
+# that must be heard of in time; a second one beside it would only slow both down, a test that computes alone may run there.
 function(titan_test name)
-  cmake_parse_arguments(ARG "TORCH;SERIAL" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
   _titan_configure(${name} ${ARG_TORCH})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${name}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${name}")
 endfunction()
 
-# titan_script_test(NAME SCRIPT [SERIAL] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of the built
+# titan_script_test(NAME SCRIPT [SERIAL | CROWD] [LABEL ..] [TIMEOUT ..] [ARGS ...] [NEEDS targets...]): a Python or shell test of the built
 # programs; NEEDS: what else of the build it uses.
 # Environment: TITAN_BIN (built programs), TITAN_SOURCE (this tree), TITAN_DEPS. Python runs in the .deps/venv with the oracles.
 function(titan_script_test name script)
-  cmake_parse_arguments(ARG "SERIAL" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL;CROWD" "LABEL;TIMEOUT" "ARGS;NEEDS" ${ARGN})
   if(script MATCHES "\\.py$")
     set(command ${TITAN_DEPS}/venv/bin/python)
   else()
     set(command bash)
   endif()
   add_test(NAME ${name} COMMAND ${command} ${CMAKE_CURRENT_SOURCE_DIR}/${script} ${ARG_ARGS})
-  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_NEEDS}")
+  _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${ARG_NEEDS}")
 endfunction()
 
 # The target that builds what ctest -L fast runs.
 add_custom_target(titan_fast_tests)
 
-function(_titan_test_properties name label timeout serial needs)
+function(_titan_test_properties name label timeout serial crowd needs)
   if(NOT label)
     set(label fast)
   endif()
@@ -99,9 +100,13 @@ function(_titan_test_properties name label timeout serial needs)
   if(NOT timeout)
     set(timeout 120)
   endif()
+  # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
-    "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1")
+    "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
+  endif()
+  if(crowd)
+    set_tests_properties(${name} PROPERTIES RESOURCE_LOCK crowd COST 1000)  # The longest chain: its next test comes first.
   endif()
 endfunction()

@@ -17,5 +17,5 @@ targets=()
 [ "$*" != "-L fast" ] || targets=(titan_fast_tests)
 timed "build" build_targets "${targets[@]}"
 printf '==> test\n'
-# The last lines are ctest's summary. Tests that start processes of their own run alone (RUN_SERIAL).
+# The last lines are ctest's summary. Of the tests that start many processes of their own one runs at a time (CROWD).
 exec ctest --test-dir build/release --output-on-failure -j "$(nproc)" "$@"
