@@ -186,7 +186,7 @@ class Lifecycle(unittest.TestCase):
         shown = float(gauge.search(self.page()).group(1))
         lines = [line for line in metric_lines(self.folder / "dump") if "moe/max_over_mean" in line]
         self.assertIn("%.6f" % shown, ["%.6f" % line["moe/max_over_mean"] for line in lines])
-        tokens = 2 * 256  # Rows of one step, of both ranks.
+        tokens = 2 * 128  # Rows of one step, of both ranks.
         self.assertEqual(2 * tokens, sum(lines[0]["moe/layers.0/tokens_per_expert"]))
         self.cluster.titanctl("cancel", job)
         self.cluster.wait(job)
