@@ -15,7 +15,7 @@ namespace {
 
 using mesh::Axis;
 
-constexpr int64_t kBatch = 4, kLength = 24;
+constexpr int64_t kRows = 4, kTokens = 24;
 
 struct Totals {
   double loss = 0;
@@ -73,7 +73,7 @@ Totals run_split(const Task& task, const Split& split) {
   std::mutex mutex;
   run_ranks(split.degrees, split.world, every_axis(), [&](ThreadRank& self) {
     const mesh::Mesh& mesh = self.mesh->mesh();
-    model::Model model = *model::build(task.spec, {.seq_len = kLength});
+    model::Model model = *model::build(task.spec, {.seq_len = kTokens});
     const absl::Status done = model.parallelize(model, {.mesh = self.mesh.get(),
                                                         .sequence_parallel = split.sequence,
                                                         .loss_parallel = split.loss_parallel,
@@ -81,7 +81,7 @@ Totals run_split(const Task& task, const Split& split) {
                                                         .rotate_method = split.rotate});
     ASSERT_TRUE(done.ok()) << done;
     nn::MicrobatchContext rows = task.batch;
-    const int64_t count = kBatch / mesh.size(Axis::kBatch), first = count * mesh.index(self.rank, Axis::kBatch);
+    const int64_t count = kRows / mesh.size(Axis::kBatch), first = count * mesh.index(self.rank, Axis::kBatch);
     for (at::Tensor* tensor : {&rows.tokens, &rows.labels, &rows.documents}) {
       if (tensor->defined()) *tensor = tensor->narrow(0, first, count);
     }
@@ -103,19 +103,19 @@ Totals run_split(const Task& task, const Split& split) {
 Task make_task(const SmallModel& small, uint64_t seed) {
   Task task{small.spec, {}, {}};
   task.spec.vocab_size = 48;
-  const model::Model model = *model::build(task.spec, {.seq_len = kLength});
+  const model::Model model = *model::build(task.spec, {.seq_len = kTokens});
   task.weights = draw_weights(model, task.spec, seed);
-  task.batch.tokens = at::randint(task.spec.vocab_size, {kBatch, kLength}, at::kLong);
-  task.batch.labels = at::randint(task.spec.vocab_size, {kBatch, kLength}, at::kLong);
-  task.batch.labels.masked_fill_(at::rand({kBatch, kLength}).lt(0.2), nn::kIgnoredLabel);
-  if (task.spec.mask == models::Mask::kBlockCausal) task.batch.documents = draw_documents(kBatch, kLength);
+  task.batch.tokens = at::randint(task.spec.vocab_size, {kRows, kTokens}, at::kLong);
+  task.batch.labels = at::randint(task.spec.vocab_size, {kRows, kTokens}, at::kLong);
+  task.batch.labels.masked_fill_(at::rand({kRows, kTokens}).lt(0.2), nn::kIgnoredLabel);
+  if (task.spec.mask == models::Mask::kBlockCausal) task.batch.documents = draw_documents(kRows, kTokens);
   return task;
 }
 
 Totals run_whole(const Task& task) {
   Totals totals;
   std::mutex mutex;
-  const model::Model model = *model::build(task.spec, {.seq_len = kLength});
+  const model::Model model = *model::build(task.spec, {.seq_len = kTokens});
   run_part(
       model, task, task.batch, true, [](const nn::Parameter&) { return true; }, mutex, totals);
   return totals;
@@ -159,7 +159,7 @@ TEST(SplitRefusalTest, NamesTheNumbers) {
     std::string message;
     std::mutex mutex;
     run_ranks(degrees, world, every_axis(), [&](ThreadRank& self) {
-      model::Model model = *model::build(spec, {.seq_len = kLength});
+      model::Model model = *model::build(spec, {.seq_len = kTokens});
       const absl::Status status = model.parallelize(model, {.mesh = self.mesh.get()});
       EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << status;
       const std::lock_guard<std::mutex> lock(mutex);

@@ -55,23 +55,23 @@ double best_of_all_subsets(const std::vector<KeepItem>& items, int64_t bytes) {
   return best;
 }
 
-struct Case {
+struct BudgetCase {
   const char* name;
   mesh::Degrees degrees;
   int ranks;
   bool asynchronous = false;
 };
-const Case kCases[] = {{"one rank", {.dp_shard = 1}, 1},
-                       {"tp 2", {.dp_shard = 1, .tp = 2, .etp = 2}, 2},
-                       {"tp 2, asynchronous", {.dp_shard = 1, .tp = 2, .etp = 2}, 2, true},
-                       {"cp 2", {.dp_shard = 1, .cp = 2}, 2},
-                       {"ep 2", {.dp_shard = 2, .ep = 2}, 2},
-                       {"ep 2, tp 2, etp 1", {.dp_shard = 1, .tp = 2, .ep = 2, .etp = 1}, 2}};
+const BudgetCase kBudgetCases[] = {{"one rank", {.dp_shard = 1}, 1},
+                                   {"tp 2", {.dp_shard = 1, .tp = 2, .etp = 2}, 2},
+                                   {"tp 2, asynchronous", {.dp_shard = 1, .tp = 2, .etp = 2}, 2, true},
+                                   {"cp 2", {.dp_shard = 1, .cp = 2}, 2},
+                                   {"ep 2", {.dp_shard = 2, .ep = 2}, 2},
+                                   {"ep 2, tp 2, etp 1", {.dp_shard = 1, .tp = 2, .ep = 2, .etp = 1}, 2}};
 
 // One layer at rising budgets: each choice is the best of all subsets within its bytes, the second pass computes the
 // products that the plan says, a larger budget never keeps less nor computes more again, gradients have the same bits,
 // and ranks that share collectives choose alike.
-void rise(testing::ThreadRank& self, const Case& one, const std::string& family, const std::string& flavor,
+void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& family, const std::string& flavor,
           std::vector<std::vector<bool>>& chosen_by_rank) {
   model::ParallelOptions options;
   options.async_tensor_parallel = one.asynchronous;
@@ -116,7 +116,7 @@ TEST(MemoryBudgetTest, LargerBudgetsKeepMoreAndComputeLess) {
                                                                                        {"deepseek_v3", "debugmodel"},
                                                                                        {"qwen3", "debugmodel_moe"},
                                                                                        {"gpt_oss", "debugmodel"}}) {
-    for (const Case& one : kCases) {
+    for (const BudgetCase& one : kBudgetCases) {
       if (one.degrees.ep > 1 && family == std::string("llama3")) continue;
       SCOPED_TRACE(absl::StrCat(family, ", ", one.name));
       std::vector<std::vector<bool>> chosen(one.ranks);

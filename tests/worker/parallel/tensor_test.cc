@@ -56,7 +56,7 @@ nn::Loss loss_for(const Mode& mode, const comm::Group& group) {
   return mode.loss_parallel ? vocabulary_parallel_loss(group) : nn::Loss(nn::cross_entropy_sum);
 }
 
-void expect_near(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const std::string& what) {
+void expect_close(const at::Tensor& actual, const at::Tensor& expected, double tolerance, const std::string& what) {
   ASSERT_EQ(actual.sizes(), expected.sizes()) << what;
   const at::Tensor error = (actual.to(at::kDouble) - expected.to(at::kDouble)).abs().max();
   const double scale = std::max(1.0, expected.to(at::kDouble).abs().max().item<double>());
@@ -79,12 +79,12 @@ void check_all(int tp, at::ScalarType type, double tolerance) {
           decoder.split({.group = &group, .sequence = mode.sequence, .overlap = mode.overlap}, mode.loss_parallel);
           fill(decoder, type);
           Result own = run(decoder, context, loss_for(mode, group));
-          expect_near(own.loss, expected.loss, tolerance, "loss");
+          expect_close(own.loss, expected.loss, tolerance, "loss");
           for (size_t i = 0; i < own.gradients.size(); ++i) {
             const nn::Parameter& parameter = decoder.parameters()[i];
             at::Tensor gradient = own.gradients[i].contiguous();
             if (parameter.on_tensor_axis == nn::OnTensorAxis::kPartial) group.all_reduce(gradient).wait();
-            expect_near(gradient, testing::part_of(expected.gradients[i], parameter), tolerance, parameter.fqn);
+            expect_close(gradient, testing::part_of(expected.gradients[i], parameter), tolerance, parameter.fqn);
           }
         }
       }
@@ -363,8 +363,8 @@ TEST(TensorParallelTest, TiedHeadIsCutOnce) {
       const at::Tensor loss = loss_of(head.forward(embedding.forward(context.tokens)), context.labels);
       results[is_split] = {loss.detach(), torch::autograd::grad({loss}, {matrix.weight})};
     }
-    expect_near(results[1].loss, results[0].loss, 1e-12, "loss");
-    expect_near(results[1].gradients[0], testing::part_of(results[0].gradients[0], matrices[1]), 1e-12, "gradient");
+    expect_close(results[1].loss, results[0].loss, 1e-12, "loss");
+    expect_close(results[1].gradients[0], testing::part_of(results[0].gradients[0], matrices[1]), 1e-12, "gradient");
   });
 }
 

@@ -19,7 +19,7 @@ struct TinyOptions {
 };
 
 // Attention in plain ATen: an oracle of its own, also for sinks.
-inline at::Tensor plain_attention(const nn::AttentionInput& input, const nn::MicrobatchContext&) {
+inline at::Tensor causal_attention(const nn::AttentionInput& input, const nn::MicrobatchContext&) {
   const int64_t length = input.q.size(2), groups = input.q.size(1) / input.k.size(1);
   const at::Tensor k = input.k.repeat_interleave(groups, 1), v = input.v.repeat_interleave(groups, 1);
   const at::Tensor later = at::ones({length, length}, input.q.options().dtype(at::kBool)).triu(1);
@@ -47,7 +47,7 @@ class TinyDecoder : public nn::Block {
         ffn_norm(declare(), "ffn_norm.weight", kDim, 1e-5),
         norm(declare(), "norm.weight", kDim, 1e-5),
         output(declare(), "output.weight", kDim, kVocabulary, {}) {
-    attention->core = plain_attention;
+    attention->core = causal_attention;
   }
 
   at::Tensor forward(const at::Tensor& tokens, const nn::MicrobatchContext& context) override {

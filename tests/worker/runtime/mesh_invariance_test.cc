@@ -10,8 +10,6 @@ using testing::RankOutcome;
 using testing::train_world;
 using testing::TrainingPlan;
 
-constexpr double kExact = 1e-10;  // fp64: no split of the work may show.
-
 RankOutcome one_rank(const TrainingPlan& plan) { return train_world(plan, {}, 1)[0]; }
 
 struct MeshCase {
@@ -27,7 +25,7 @@ class MeshInvarianceTest : public ::testing::TestWithParam<MeshCase> {};
 // Loss, gradients, norm and weights of every data-parallel mesh equal one rank's.
 TEST_P(MeshInvarianceTest, TrainsAsOneRank) {
   const TrainingPlan plan;
-  expect_same_training(one_rank(plan), train_world(plan, GetParam().degrees, GetParam().world), kExact);
+  expect_same_training(one_rank(plan), train_world(plan, GetParam().degrees, GetParam().world), testing::kExact);
 }
 
 // Bytes and calls of one step follow from the split alone: each unit is gathered for the forward pass, and again for
@@ -78,12 +76,12 @@ TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   TrainingPlan plan;
   const RankOutcome whole = one_rank(plan);
   plan.microbatches = 2;
-  expect_same_training(whole, {one_rank(plan)}, kExact);
+  expect_same_training(whole, {one_rank(plan)}, testing::kExact);
   plan.microbatches = 1;
   const auto single = train_world(plan, {.dp_replicate = 2, .dp_shard = 1}, 2);
   plan.microbatches = 2;
   const auto split = train_world(plan, {.dp_replicate = 2, .dp_shard = 1}, 2);
-  expect_same_training(whole, split, kExact);
+  expect_same_training(whole, split, testing::kExact);
   EXPECT_EQ(split[0].step_traffic.at("dp_replicate/all_reduce"), single[0].step_traffic.at("dp_replicate/all_reduce"));
 }
 

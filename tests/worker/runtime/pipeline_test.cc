@@ -10,8 +10,6 @@ using testing::RankOutcome;
 using testing::train_world;
 using testing::TrainingPlan;
 
-constexpr double kExact = 1e-10;  // fp64: no split of the work may show.
-
 // Eight layers make eight stages at most; norms, embedding and head are at their places among them.
 TrainingPlan deep_plan() {
   TrainingPlan plan;
@@ -24,7 +22,7 @@ TrainingPlan deep_plan() {
   return plan;
 }
 
-RankOutcome one_rank(TrainingPlan plan) {
+RankOutcome plain_rank(TrainingPlan plan) {
   plan.sharding.ac.mode = "none";
   plan.sharding.reshard_after_forward = "default";
   plan.microbatches = 1;
@@ -38,9 +36,9 @@ TEST_P(ScheduleTest, TrainsAsOneRank) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
   plan.pipeline_microbatches = 8;
-  const RankOutcome reference = one_rank(plan);
-  expect_same_training(reference, train_world(plan, {.pp = 2}, 2), kExact);
-  expect_same_training(reference, train_world(plan, {.pp = 4}, 4), kExact);
+  const RankOutcome reference = plain_rank(plan);
+  expect_same_training(reference, train_world(plan, {.pp = 2}, 2), testing::kExact);
+  expect_same_training(reference, train_world(plan, {.pp = 4}, 4), testing::kExact);
 }
 
 // The same while blocks run again for their backward pass: split backward passes see the graph of the second run.
@@ -49,7 +47,7 @@ TEST_P(ScheduleTest, WithRecomputation) {
   plan.schedule = GetParam();
   plan.pipeline_microbatches = 8;
   plan.sharding.ac.mode = "full";
-  expect_same_training(one_rank(plan), train_world(plan, {.pp = 2}, 2), kExact);
+  expect_same_training(plain_rank(plan), train_world(plan, {.pp = 2}, 2), testing::kExact);
 }
 
 // Two runs of the schedule make one step.
@@ -58,7 +56,7 @@ TEST_P(ScheduleTest, WithAccumulation) {
   plan.schedule = GetParam();
   plan.microbatches = 2;
   plan.pipeline_microbatches = 4;
-  expect_same_training(one_rank(plan), train_world(plan, {.pp = 2}, 2), kExact);
+  expect_same_training(plain_rank(plan), train_world(plan, {.pp = 2}, 2), testing::kExact);
 }
 
 // Beside FSDP, with weights gathered once a step and for every microbatch; and beside replicas.
@@ -66,14 +64,14 @@ TEST_P(ScheduleTest, WithShardsAndReplicas) {
   TrainingPlan plan = deep_plan();
   plan.schedule = GetParam();
   plan.pipeline_microbatches = 4;
-  const RankOutcome reference = one_rank(plan);
+  const RankOutcome reference = plain_rank(plan);
   for (const char* policy : {"default", "always", "never"}) {
     plan.sharding.reshard_after_forward = policy;
-    expect_same_training(reference, train_world(plan, {.pp = 2, .dp_shard = 2}, 4), kExact);
+    expect_same_training(reference, train_world(plan, {.pp = 2, .dp_shard = 2}, 4), testing::kExact);
   }
   for (const char* policy : {"default", "always"}) {
     plan.sharding.reshard_after_forward = policy;
-    expect_same_training(reference, train_world(plan, {.pp = 2, .dp_replicate = 2, .dp_shard = 1}, 4), kExact);
+    expect_same_training(reference, train_world(plan, {.pp = 2, .dp_replicate = 2, .dp_shard = 1}, 4), testing::kExact);
   }
 }
 
@@ -89,13 +87,13 @@ TEST(PairTest, OverlapChangesNothing) {
   plan.schedule = "DualPipeV";
   plan.pipeline_microbatches = 8;
   plan.sharding.ac.mode = "full";
-  const RankOutcome reference = one_rank(plan);
+  const RankOutcome reference = plain_rank(plan);
   for (const auto via : {testing::Via::kMemory, testing::Via::kGloo}) {
     plan.overlap_pairs = false;
     const auto plain = train_world(plan, {.pp = 2, .tp = 2}, 4, via);
     plan.overlap_pairs = true;
     const auto overlapped = train_world(plan, {.pp = 2, .tp = 2}, 4, via);
-    expect_same_training(reference, overlapped, kExact);
+    expect_same_training(reference, overlapped, testing::kExact);
     for (int rank = 0; rank < 4; ++rank) {
       expect_same_bits(plain[rank], overlapped[rank]);
       EXPECT_EQ(plain[rank].step_traffic, overlapped[rank].step_traffic);

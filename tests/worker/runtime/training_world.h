@@ -207,6 +207,8 @@ inline std::vector<RankOutcome> train_world(const TrainingPlan& plan, const mesh
   return outcomes;
 }
 
+inline constexpr double kExact = 1e-10;  // fp64: no split of the work may show.
+
 // Every rank's parts against the same parts of a one-rank run; together the ranks have all parameters.
 inline void expect_same_training(const RankOutcome& reference, const std::vector<RankOutcome>& world,
                                  double tolerance) {
