@@ -92,6 +92,8 @@ class DryRun {
     const auto began = std::chrono::steady_clock::now();
     build();
     const int64_t standing = meta_memory().live_bytes;
+    // A memory budget is planned by a layer's first pass, which keeps nothing: all later steps are like the second.
+    if (config_.activation_checkpoint.mode == "memory_budget") step();
     const comm::LedgerCounts before = ledger_.counts();
     step();
     ordered_json result = describe_rank();
