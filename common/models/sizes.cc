@@ -85,12 +85,6 @@ int64_t active(const ModelSpec& spec, const Tensor& tensor) {
   return tensor.numel() * spec.moe->top_k / spec.moe->num_experts;
 }
 
-// "layers.3.attention.wq.weight" belongs to block "layers.3"; final norm and head are one block.
-std::string block_of(const std::string& fqn) {
-  if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
-  return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
-}
-
 }  // namespace
 
 int64_t Tensor::numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
@@ -113,6 +107,11 @@ std::vector<Tensor> parameters(const ModelSpec& spec) {
   list.norm("norm", spec.dim);
   if (!spec.tied_embeddings) list.linear("output", spec.vocab_size, spec.dim);
   return list.take();
+}
+
+std::string block_of(const std::string& fqn) {
+  if (fqn.rfind("layers.", 0) == 0) return fqn.substr(0, fqn.find('.', 7));
+  return fqn.rfind("tok_embeddings", 0) == 0 ? "tok_embeddings" : "output";
 }
 
 std::vector<BlockSize> block_sizes(const ModelSpec& spec) {

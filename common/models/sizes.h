@@ -23,7 +23,10 @@ struct Tensor {
 // Every parameter of the model, in declaration order.
 std::vector<Tensor> parameters(const ModelSpec& spec);
 
-// One block of the engine: "tok_embeddings", "layers.3", "output" (final norm and head).
+// The engine's block that a parameter belongs to: "tok_embeddings", "layers.3", or "output" (final norm and head).
+std::string block_of(const std::string& fqn);
+
+// One block of the engine.
 struct BlockSize {
   std::string name;
   int64_t params = 0;         // All of them.

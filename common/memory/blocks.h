@@ -1,0 +1,45 @@
+#pragma once
+
+// What a block takes of a rank's memory for one microbatch, by phase. LibTorch-free; estimates in bytes.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/config/job_config.h"
+#include "common/mesh/mesh.h"
+#include "common/models/activations.h"
+#include "common/models/model_spec.h"
+
+namespace titan::memory {
+
+// A microbatch on one rank of a job.
+models::ActivationShape activation_shape(const config::JobConfig& config);
+
+// Every how many-th layer of a rank runs forward again as a whole, keeping nothing but its input; 0: none does.
+int whole_layers_again(const config::ActivationCheckpoint& ac);
+
+// What waits for the backward pass of a layer, its input left out. `number`: of the layer on its rank, from 1.
+int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac, int number);
+
+// A point of a backward pass: what lives beside the block's input and the gradient of its output.
+struct Moment {
+  int64_t activations = 0;
+  int64_t weight_gradients = 0;  // Elements of the block's weights whose gradients are there already.
+};
+
+struct BlockMemory {
+  int64_t input = 0;        // Lives from the forward pass on.
+  int64_t output = 0;       // And the gradient of it.
+  int64_t graph = 0;        // All that the backward pass reads.
+  int64_t forward = 0;      // At most during a forward pass that builds the graph, input and output included.
+  int64_t first_pass = 0;   // The same without a graph.
+  int64_t for_weights = 0;  // Between the halves of a split backward pass.
+  std::vector<Moment> backward;
+};
+
+// Of tok_embeddings, each layer and output.
+std::vector<BlockMemory> block_memory(const config::JobConfig& config, const models::ModelSpec& spec,
+                                      const mesh::Mesh& mesh);
+
+}  // namespace titan::memory

@@ -1,0 +1,184 @@
+// What the controller estimates of a rank's peak is what a dry run of that rank counts: for every recipe, and for every
+// way to split a model and to save memory, with shapes that are drawn (--gtest_random_seed=N draws others).
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/config/chosen_model.h"
+#include "common/config/load.h"
+#include "common/config/pipeline.h"
+#include "common/config/validate.h"
+#include "common/memory/estimate.h"
+#include "worker/runtime/dry_run/dry_run.h"
+
+namespace titan::runtime {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Of the estimate over what is counted.
+constexpr double kLeast = 0.9, kMost = 1.1;
+
+// A recipe of configs/ and words of the command line.
+struct Case {
+  std::string recipe;
+  std::string words;
+};
+
+config::JobConfig load(const Case& one) {
+  const fs::path path = fs::path(std::getenv("TITAN_SOURCE")) / "configs" / (one.recipe + ".toml");
+  config::Loaded loaded = config::load_file(path.string(), absl::StrSplit(one.words, ' ', absl::SkipEmpty())).value();
+  const absl::Status valid = config::validate(loaded);
+  EXPECT_TRUE(valid.ok()) << one.recipe << " " << one.words << ": " << valid;
+  config::resolve(loaded.config);
+  return loaded.config;
+}
+
+int64_t counted_peak(const config::JobConfig& config, int rank) {
+  RankJob job;
+  job.config = config;
+  job.mode = CommMode::kDryRun;
+  job.world = config.resources.ranks;
+  job.rank = rank;
+  return dry_run(job)["bytes"]["peak"].get<int64_t>();
+}
+
+// A rank of each stage of the pipeline, but of those in the middle, which are alike, one.
+void compare(const Case& one) {
+  const config::JobConfig config = load(one);
+  const models::ModelSpec spec = config::chosen_model(config.model).value();
+  const pipeline::Plan plan = config::pipeline_plan(config, spec.n_layers).value();
+  const int places = plan.schedule.ranks;
+  for (int place = 0; place < places; ++place) {
+    if (place > 1 && place + 1 < places) continue;
+    const int64_t counted = counted_peak(config, config.resources.ranks / places * place);
+    const memory::Estimate estimate = memory::peak_memory_at(config, spec, plan, place);
+    const double ratio = static_cast<double>(estimate.peak.total() + estimate.host) / static_cast<double>(counted);
+    std::printf("%.3f of %7.2f GiB: %s, pipeline rank %d %s\n", ratio, static_cast<double>(counted) / (1 << 30),
+                one.recipe.c_str(), place, one.words.c_str());
+    EXPECT_GT(ratio, kLeast) << one.recipe << " " << one.words << ", pipeline rank " << place;
+    EXPECT_LT(ratio, kMost) << one.recipe << " " << one.words << ", pipeline rank " << place;
+  }
+}
+
+std::vector<Case> recipes() {
+  std::vector<Case> all;
+  for (const auto& file : fs::directory_iterator(fs::path(std::getenv("TITAN_SOURCE")) / "configs"))
+    all.push_back({file.path().stem().string(), ""});
+  return all;
+}
+
+struct Ways {
+  int ranks = 8;
+  int pp = 1, replicate = 1, tp = 1, cp = 1, ep = 1, etp = 1;
+  std::string more;
+};
+
+std::string words_of(const Ways& ways) {
+  const auto degree = [](const char* axis, int value) {
+    return value == 1 ? "" : absl::StrCat(" --parallelism.", axis, "_degree ", value);
+  };
+  return absl::StrCat("--nproc ", ways.ranks, " --parallelism.expert_parallel_degree ", ways.ep,
+                      degree("pipeline_parallel", ways.pp), degree("data_parallel_replicate", ways.replicate),
+                      degree("tensor_parallel", ways.tp), degree("context_parallel", ways.cp),
+                      degree("expert_tensor_parallel", ways.etp), " ", ways.more);
+}
+
+// Every way once, with a batch, a length of rows, recomputation, resharding and a device that are drawn.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+
+  void add(const std::string& recipe, const Ways& ways) {
+    const std::string ac = " --activation_checkpoint.mode ";
+    const std::string mode = any<std::string>(
+        {"none", "full", "selective --activation_checkpoint.selective_ac_option op",
+         absl::StrCat("selective --activation_checkpoint.selective_ac_option ", any<int>({2, 3})),
+         absl::StrCat("memory_budget --activation_checkpoint.memory_budget ", any<int>({2, 5, 8}) / 10.0)});
+    const int rows = ways.pp > 1 ? any<int>({8, 12}) : any<int>({1, 2, 3});
+    const int length = any<int>({1024, 1536, 2048, 4096}) * ways.cp;
+    cases_.push_back(
+        {recipe,
+         absl::StrCat(words_of(ways), ac, mode, " --training.local_batch_size ", rows, " --training.global_batch_size ",
+                      any<bool>({true, false}) ? -1 : 2 * rows * ways.ranks / (ways.pp * ways.tp * ways.cp),
+                      " --training.seq_len ", length, " --parallelism.fsdp_reshard_after_forward ",
+                      any<std::string>({"default", "default", "always", "never"}), " --resources.device ",
+                      any<std::string>({"cuda", "cuda", "cpu"}))});
+  }
+  std::vector<Case> take() { return std::move(cases_); }
+
+ private:
+  template <typename T>
+  T any(const std::vector<T>& values) {
+    return values[random_() % values.size()];
+  }
+
+  std::mt19937 random_;  // The same numbers everywhere.
+  std::vector<Case> cases_;
+};
+
+std::vector<Case> meshes(unsigned seed) {
+  Draw draw(seed);
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ";
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 1},
+           {.ranks = 1, .more = "--training.mixed_precision_param float32"},
+           {.ranks = 2, .replicate = 2},
+           {.ranks = 64},
+           {.replicate = 2},
+           {.more = "--training.enable_cpu_offload"},
+           {.more = "--optimizer.early_step_in_backward"},
+           {.tp = 2},
+           {.tp = 8, .more = "--parallelism.enable_async_tensor_parallel"},
+           {.tp = 4, .more = "--parallelism.no_enable_sequence_parallel"},
+           {.tp = 4, .more = "--parallelism.disable_loss_parallel"},
+           {.cp = 4},
+           {.cp = 4, .more = "--parallelism.context_parallel_rotate_method alltoall"},
+           {.replicate = 2, .tp = 2, .cp = 2},
+           {.pp = 2, .more = schedule + "1F1B"},
+           {.ranks = 2, .pp = 2, .more = schedule + "1F1B"},
+           {.pp = 4, .tp = 2, .more = schedule + "GPipe"},
+           {.pp = 4, .more = schedule + "Interleaved1F1B"},
+           {.pp = 4, .more = schedule + "InterleavedZeroBubble"},
+           {.pp = 4, .more = schedule + "ZBVZeroBubble"},
+           {.pp = 2, .tp = 2, .cp = 2, .more = schedule + "DualPipeV"},
+       }) {
+    draw.add(ways.pp == 1 ? "llama3_8b" : "llama3_debug", ways);
+  }
+  draw.add("llama3_8b", {.pp = 2, .more = schedule + "1F1B"});
+  draw.add("llama3_8b", {.pp = 4, .more = schedule + "ZBVZeroBubble"});
+  for (const Ways& ways : std::vector<Ways>{{}, {.tp = 2}, {.ranks = 1}, {.pp = 2}, {.ranks = 2, .pp = 2}})
+    draw.add("qwen3_0.6b", ways);  // Tied ends.
+  for (const char* recipe : {"deepseek_v3_16b", "qwen3_30b_a3b", "gpt_oss_20b", "llama4_17bx16e"}) {
+    draw.add(recipe, {.ranks = 16, .ep = 8});
+    draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
+  }
+  draw.add("deepseek_v3_debug", {});
+  draw.add("llama4_debug", {.tp = 2, .ep = 2, .etp = 2});
+  draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
+  draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
+  return draw.take();
+}
+
+// Dry runs for CPUs come first: a process takes one kind of norm for good.
+TEST(MemoryEstimate, IsWhatDryRunsCount) {
+  std::vector<Case> cases = recipes();
+  EXPECT_GE(cases.size(), 20u);
+  const int seed = ::testing::UnitTest::GetInstance()->random_seed();
+  for (Case& one : meshes(static_cast<unsigned>(seed))) cases.push_back(std::move(one));
+  std::stable_partition(cases.begin(), cases.end(),
+                        [](const Case& one) { return load(one).resources.device == "cpu"; });
+  for (const Case& one : cases) compare(one);
+}
+
+}  // namespace
+}  // namespace titan::runtime
