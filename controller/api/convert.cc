@@ -245,6 +245,7 @@ v1::Node to_proto(const reconcile::NodeView& view) {
   resources->set_cpu_cores(record.cpu_cores);
   resources->set_memory_bytes(record.memory_bytes);
   resources->set_device_model(record.device_model);
+  resources->set_device_memory_bytes(record.device_memory_bytes);
   node.set_address(record.address);
   node.set_version(record.version);
   const int64_t beat = absl::ToUnixNanos(view.node.last_beat_time);

@@ -46,6 +46,10 @@ absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   return nodes;
 }
 
+std::string gibibytes(int64_t bytes) {
+  return bytes == 0 ? "" : absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1LL << 30));
+}
+
 }  // namespace
 
 int list_nodes(const Globals& globals) {
@@ -62,11 +66,12 @@ int list_nodes(const Globals& globals) {
     note(absl::StrCat("no nodes; start `titan-worker --controller ", client.address(), "` on each"));
     return kExitOk;
   }
-  Table table({"NODE", "STATE", "DEVICE", "USED", "ADDRESS", "LAST BEAT", "UNKNOWN", "JOBS"});
+  Table table({"NODE", "STATE", "DEVICE", "USED", "EACH", "ADDRESS", "LAST BEAT", "UNKNOWN", "JOBS"});
   for (const v1::Node& node : *nodes) {
     table.add({node_id(node), state_text(node), node.resources().device(),
-               absl::StrCat(node.devices_used(), "/", node.resources().devices()), node.address(),
-               age(node.last_beat_time()), absl::StrCat(node.unknown_size()), jobs_text(node)});
+               absl::StrCat(node.devices_used(), "/", node.resources().devices()),
+               gibibytes(node.resources().device_memory_bytes()), node.address(), age(node.last_beat_time()),
+               absl::StrCat(node.unknown_size()), jobs_text(node)});
   }
   print(table.text());
   for (const v1::Node& node : *nodes) {
@@ -98,7 +103,8 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("devices", absl::StrCat(node->devices_used(), " of ", has.devices(), " ", has.device(), " used",
                               has.device_model().empty() ? "" : ", " + has.device_model()));
   row("cores", absl::StrCat(has.cpu_cores()));
-  row("memory", absl::StrFormat("%.1f GiB", static_cast<double>(has.memory_bytes()) / (1LL << 30)));
+  row("memory", gibibytes(has.memory_bytes()));
+  row("of a device", gibibytes(has.device_memory_bytes()));
   row("address", node->address());
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));

@@ -63,6 +63,7 @@ absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared
   record.cpu_cores = hello.resources().cpu_cores();
   record.memory_bytes = hello.resources().memory_bytes();
   record.device_model = hello.resources().device_model();
+  record.device_memory_bytes = hello.resources().device_memory_bytes();
   ++record.lease_epoch;
   node.session = std::move(session);
   node.state = NodeState::kReconciling;

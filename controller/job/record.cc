@@ -31,7 +31,7 @@ TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step
                     last_step, end_cause, end_message, exits, phase_seconds, store_host, store_port)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
-                    device_model, cordoned, cordon_reason, lease_epoch, events)
+                    device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events)
 
 namespace {
 

@@ -145,6 +145,7 @@ struct NodeRecord {
   int cpu_cores = 0;
   int64_t memory_bytes = 0;
   std::string device_model;
+  int64_t device_memory_bytes = 0;  // Of one device; 0: not known, or a record of an older version.
   bool cordoned = false;
   std::string cordon_reason;
   int64_t lease_epoch = 0;

@@ -34,6 +34,9 @@ void log_line(const std::string& text) {
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics& metrics) {
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
+  if (!resources.memory_unknown.empty())
+    log_line(
+        absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown));
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
   }
@@ -137,6 +140,7 @@ v1::Register Daemon::make_register() {
   resources->set_cpu_cores(resources_.cpu_cores);
   resources->set_memory_bytes(resources_.memory_bytes);
   resources->set_device_model(resources_.device_model);
+  resources->set_device_memory_bytes(resources_.device_memory_bytes);
   for (const auto& [key, attempt] : attempts_) {
     if (attempt->preparing()) continue;
     v1::AttemptInventory* const item = message.add_inventory();

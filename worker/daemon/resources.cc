@@ -34,9 +34,9 @@ std::string value_of(const std::string& path, const std::string& key) {
   return begin == std::string::npos || begin >= end ? "" : text->substr(begin, end - begin);
 }
 
-int nvidia_devices() {
+int nvidia_devices(const std::string& device_files) {
   int count = 0;
-  while (count < kMostDevices && fs::exists(absl::StrCat("/dev/nvidia", count))) ++count;
+  while (count < kMostDevices && fs::exists(absl::StrCat(device_files, count))) ++count;
   if (count > 0) return count;
   std::error_code error;
   for (const auto& item : fs::directory_iterator("/proc/driver/nvidia/gpus", error))
@@ -52,13 +52,23 @@ std::string nvidia_model() {
   return "NVIDIA";
 }
 
+void describe_gpus(const NvidiaPaths& nvidia, Resources& found) {
+  const absl::StatusOr<GpuFacts> facts = read_nvml(nvidia.nvml, found.devices);
+  found.device_model = facts.ok() && !facts->model.empty() ? facts->model : nvidia_model();
+  if (facts.ok()) {
+    found.device_memory_bytes = facts->memory_bytes;
+  } else {
+    found.memory_unknown = std::string(facts.status().message());
+  }
+}
+
 }  // namespace
 
-absl::StatusOr<Resources> find_resources(const std::string& devices) {
+absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia) {
   Resources found;
   found.cpu_cores = usable_cores();
   found.memory_bytes = int64_t{::sysconf(_SC_PHYS_PAGES)} * ::sysconf(_SC_PAGESIZE);
-  const int gpus = nvidia_devices();
+  const int gpus = nvidia_devices(nvidia.device_files);
   if (devices == "auto") {
     found.device = gpus > 0 ? "cuda" : "cpu";
     found.devices = gpus > 0 ? gpus : found.cpu_cores;
@@ -78,7 +88,12 @@ absl::StatusOr<Resources> find_resources(const std::string& devices) {
           absl::StrCat("--devices asks for ", found.devices, " CUDA devices, this node has ", gpus, " (/dev/nvidia*)"));
     }
   }
-  found.device_model = found.device == "cuda" ? nvidia_model() : value_of("/proc/cpuinfo", "model name");
+  if (found.device == "cuda") {
+    describe_gpus(nvidia, found);
+  } else {
+    found.device_model = value_of("/proc/cpuinfo", "model name");
+    found.device_memory_bytes = found.memory_bytes / found.devices;
+  }
   return found;
 }
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "worker/daemon/nvml.h"
 
 namespace titan::daemon {
 
@@ -13,10 +14,19 @@ struct Resources {
   int cpu_cores = 0;
   int64_t memory_bytes = 0;
   std::string device_model;
+  int64_t device_memory_bytes =
+      0;                       // Of one device, the smallest; on CPUs a rank's share of memory_bytes. 0: not known.
+  std::string memory_unknown;  // Why not.
+};
+
+// Where NVIDIA's devices are found.
+struct NvidiaPaths {
+  std::string device_files = "/dev/nvidia";  // And a number.
+  std::string nvml = kNvmlLibrary;
 };
 
 // What this node offers. `devices`: "auto" (NVIDIA devices when there are any, or else one CPU rank per core), "cpu:N"
 // or "cuda:N". Errors: InvalidArgument for another text; FailedPrecondition when cuda:N asks for more than there are.
-absl::StatusOr<Resources> find_resources(const std::string& devices);
+absl::StatusOr<Resources> find_resources(const std::string& devices, const NvidiaPaths& nvidia = {});
 
 }  // namespace titan::daemon

@@ -33,6 +33,27 @@ TEST(RecordTest, MissingMembersTakeDefaults) {
   ASSERT_TRUE(attempt.ok()) << attempt.status();
   EXPECT_EQ(attempt->number, 3);
   EXPECT_EQ(attempt->placements[0].num_ranks, 0);
+  const absl::StatusOr<NodeRecord> node = decode<NodeRecord>(R"({"name":"n1","device":"cuda","devices":8})");
+  ASSERT_TRUE(node.ok()) << node.status();
+  EXPECT_EQ(node->devices, 8);
+  EXPECT_EQ(node->device_memory_bytes, 0) << "not known";
+}
+
+// One of an older version may have members that nobody reads any more.
+TEST(RecordTest, ForgottenMembersAreSkipped) {
+  const absl::StatusOr<JobRecord> job = decode<JobRecord>(R"({"name":"a","spec":{"memory_at_least":7,"ranks":2}})");
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->spec.ranks, 2);
+}
+
+TEST(RecordTest, ANodeComesBackAsItWas) {
+  NodeRecord record;
+  record.name = "n1";
+  record.device_memory_bytes = int64_t{80} << 30;
+  const absl::StatusOr<NodeRecord> back = decode<NodeRecord>(encode(record));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(encode(*back), encode(record));
+  EXPECT_EQ(back->device_memory_bytes, int64_t{80} << 30);
 }
 
 TEST(RecordTest, NonFiniteProgressSurvives) {

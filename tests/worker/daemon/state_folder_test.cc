@@ -4,7 +4,6 @@
 
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
-#include "worker/daemon/resources.h"
 #include "worker/daemon/spool_tail.h"
 
 namespace titan::daemon {
@@ -102,17 +101,6 @@ TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
   EXPECT_TRUE(next.next()->empty());
   ASSERT_TRUE(writer->append("step").ok());
   EXPECT_EQ(next.next()->front().sequence, 11);
-}
-
-TEST(ResourcesTest, ReadsTheFlag) {
-  const auto cpu = find_resources("cpu:3");
-  ASSERT_TRUE(cpu.ok());
-  EXPECT_EQ(cpu->devices, 3);
-  EXPECT_GT(cpu->cpu_cores, 0);
-  for (const char* bad : {"", "cpu", "cpu:", "cpu:0", "cpu:x", "cpu:2x", "gpu:1", "cpu:-1"}) {
-    EXPECT_EQ(find_resources(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
-  }
-  EXPECT_TRUE(find_resources("auto").ok());
 }
 
 }  // namespace

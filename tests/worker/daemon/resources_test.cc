@@ -1,0 +1,116 @@
+// What a node says that it has.
+
+#include "worker/daemon/resources.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+std::string beside_this_program(const char* name) {
+  return (fs::read_symlink("/proc/self/exe").parent_path() / name).string();
+}
+
+// A machine with device files of its own and the fake library.
+class GpuTest : public ::testing::Test {
+ protected:
+  GpuTest() : folder_(fs::temp_directory_path() / absl::StrCat("titan-gpus-", ::getpid())) {
+    fs::create_directories(folder_);
+    ::unsetenv("FAKE_NVML");
+  }
+  ~GpuTest() override {
+    ::unsetenv("FAKE_NVML");
+    fs::remove_all(folder_);
+  }
+
+  Resources of(int device_files, const std::string& library = beside_this_program("libfake_nvml.so"),
+               const std::string& devices = "auto") {
+    for (int i = 0; i < device_files; ++i) std::ofstream(folder_ / absl::StrCat("nvidia", i));
+    absl::StatusOr<Resources> found = find_resources(devices, {(folder_ / "nvidia").string(), library});
+    EXPECT_TRUE(found.ok()) << found.status();
+    return found.value_or(Resources{});
+  }
+
+  const fs::path folder_;
+};
+
+TEST(ResourcesTest, ReadsTheFlag) {
+  const auto cpu = find_resources("cpu:3");
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_EQ(cpu->devices, 3);
+  EXPECT_GT(cpu->cpu_cores, 0);
+  for (const char* bad : {"", "cpu", "cpu:", "cpu:0", "cpu:x", "cpu:2x", "gpu:1", "cpu:-1"}) {
+    EXPECT_EQ(find_resources(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_TRUE(find_resources("auto").ok());
+}
+
+TEST(ResourcesTest, ACpuRankHasItsShareOfTheHostsMemory) {
+  const auto cpu = find_resources("cpu:4");
+  ASSERT_TRUE(cpu.ok());
+  EXPECT_GT(cpu->memory_bytes, 0);
+  EXPECT_EQ(cpu->device_memory_bytes, cpu->memory_bytes / 4);
+  EXPECT_EQ(cpu->memory_unknown, "");
+}
+
+TEST_F(GpuTest, TheSmallestDeviceCounts) {
+  const Resources found = of(2);
+  EXPECT_EQ(found.device, "cuda");
+  EXPECT_EQ(found.devices, 2);
+  EXPECT_EQ(found.device_memory_bytes, 40 * kGiB);
+  EXPECT_EQ(found.device_model, "Fake GPU 80GB");
+  EXPECT_EQ(found.memory_unknown, "");
+}
+
+TEST_F(GpuTest, OnlyOfferedDevicesCount) {
+  EXPECT_EQ(of(2, beside_this_program("libfake_nvml.so"), "cuda:1").device_memory_bytes, 80 * kGiB);
+}
+
+TEST_F(GpuTest, MoreDeviceFilesThanTheLibraryKnows) {
+  const Resources found = of(8);
+  EXPECT_EQ(found.devices, 8);
+  EXPECT_EQ(found.device_memory_bytes, 40 * kGiB);
+}
+
+// A node without the library, or with one that does not work, trains all the same.
+TEST_F(GpuTest, WithoutTheLibrary) {
+  const Resources found = of(2, (folder_ / "missing.so.1").string());
+  EXPECT_EQ(found.devices, 2);
+  EXPECT_EQ(found.device_memory_bytes, 0);
+  EXPECT_NE(found.memory_unknown.find("missing.so.1"), std::string::npos) << found.memory_unknown;
+  EXPECT_NE(found.device_model, "");
+}
+
+TEST_F(GpuTest, ALibraryOfAnotherKind) {
+  const Resources found = of(1, "libm.so.6");
+  EXPECT_EQ(found.device_memory_bytes, 0);
+  EXPECT_NE(found.memory_unknown.find("nvmlInit_v2"), std::string::npos) << found.memory_unknown;
+}
+
+TEST_F(GpuTest, ALibraryThatFails) {
+  for (const auto& [failure, said] :
+       {std::pair{"init", "nvmlInit_v2 fails with 999"}, std::pair{"count", "nvmlDeviceGetCount fails with 999"},
+        std::pair{"memory", "device 0 does not tell its memory"}}) {
+    ::setenv("FAKE_NVML", failure, 1);
+    const Resources found = of(2);
+    EXPECT_EQ(found.devices, 2);
+    EXPECT_EQ(found.device_memory_bytes, 0) << failure;
+    EXPECT_NE(found.memory_unknown.find(said), std::string::npos) << found.memory_unknown;
+  }
+}
+
+}  // namespace
+}  // namespace titan::daemon
