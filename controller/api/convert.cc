@@ -9,8 +9,6 @@
 #include "absl/strings/strip.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
-#include "common/models/registry.h"
-#include "common/models/sizes.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "controller/cluster/nodes.h"
@@ -101,23 +99,6 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
 
 }  // namespace
 
-namespace {
-
-// What a rank holds at the very least: its share of the weights, their gradients and Adam's two states, in the type of
-// the weights. Replicas each have all of it; every other axis divides it.
-int64_t memory_at_least(const config::JobConfig& config) {
-  const absl::StatusOr<models::ModelSpec> model = models::find(config.model.name, config.model.flavor);
-  if (!model.ok() || config.training.enable_cpu_offload) return 0;
-  const std::string& type = config.training.dtype;
-  const int64_t element = type == "float64" ? 8 : type == "float32" ? 4 : 2;
-  const int64_t copies = 2 + (absl::StartsWith(config.optimizer.name, "Adam") ? 2 : 0);
-  const int64_t whole = models::parameter_count(*model) * element * copies;
-  const int64_t replicas = std::max(1, config.parallelism.data_parallel_replicate_degree);
-  return whole * replicas / std::max(1, config::processes(config));
-}
-
-}  // namespace
-
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
   TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
   std::vector<FieldViolation> violations;
@@ -163,7 +144,6 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.threads_per_rank = resources.threads_per_rank;
   spec.priority = config.scheduling.priority;
   spec.total_steps = config.training.steps;
-  spec.memory_at_least = memory_at_least(config);
   spec.project = config.scheduling.project;
   spec.job_id = job_id;
   spec.real_folder = normalise(sent.real_folder());
@@ -180,6 +160,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   checked.stored = sent;
   checked.stored.set_config_json(config::to_json(config).dump());
   checked.stored.set_job_id(job_id);
+  checked.config = std::move(config);
   return checked;
 }
 

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/config/job_config.h"
 #include "controller/job/record.h"
 #include "controller/reconcile/published.h"
 #include "controller/reconcile/reconciler.h"
@@ -16,6 +17,7 @@ namespace titan::api {
 struct CheckedSpec {
   job::Spec spec;
   v1::JobSpec stored;  // What is kept: the configuration with every key present.
+  config::JobConfig config;
 };
 
 // The checks of `titanctl validate`, and those of the specification's other fields. `new_id` names a job that has no

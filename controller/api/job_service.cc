@@ -9,6 +9,7 @@
 #include "controller/api/job_watch.h"
 #include "controller/api/log_tail.h"
 #include "controller/api/paging.h"
+#include "controller/planner/memory_fit.h"
 
 namespace titan::api {
 
@@ -21,11 +22,19 @@ absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
                     {{"job", full_job_name(name)}});
 }
 
+std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked) const {
+  std::vector<scheduler::Misfit> found;
+  if (std::optional<scheduler::Misfit> misfit = reconciler_.misfit(checked.spec)) found.push_back(*std::move(misfit));
+  const auto too_small = planner::memory_misfit(checked.config, reconciler_.rooms(checked.spec.device));
+  if (too_small) found.push_back({"MEMORY_TOO_SMALL", *too_small});
+  return found;
+}
+
 grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
                                                 const v1::CreateJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(request->spec(), new_id_));
-    const std::vector<scheduler::Misfit> misfits = reconciler_.misfits(checked.spec);
+    const std::vector<scheduler::Misfit> misfits = misfits_of(checked);
     if (request->require_fit() && !misfits.empty()) {
       return rpc::error(absl::StatusCode::kFailedPrecondition, misfits[0].reason,
                         absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message));
@@ -33,6 +42,8 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
     if (request->validate_only()) {
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
       *response = to_proto(*view);
+      response->mutable_spec()->set_config_json(checked.stored.config_json());
+      response->mutable_spec()->set_config_source(checked.stored.config_source());
       add_warnings(misfits, *response);
       return rpc::finish_now(reactor);
     }

@@ -2,7 +2,9 @@
 
 #include <functional>
 #include <string>
+#include <vector>
 
+#include "controller/api/convert.h"
 #include "controller/api/log_router.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/store.h"
@@ -36,6 +38,7 @@ class JobService : public v1::JobService::CallbackService {
                                                    const v1::TailLogsRequest* request) override;
 
  private:
+  std::vector<scheduler::Misfit> misfits_of(const CheckedSpec& checked) const;
   absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
 
   reconcile::Reconciler& reconciler_;

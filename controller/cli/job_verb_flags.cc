@@ -49,7 +49,7 @@ void add_submit_flags(CLI::App& verb, SubmitOptions& options) {
   verb.add_option("--job-id", options.job_id, "Id of the job (default: the controller chooses)");
   verb.add_flag("--dry-run", options.dry_run, "The controller checks everything and queues nothing");
   verb.add_flag("--require-fit", options.require_fit,
-                "Refuse what the nodes there are could never run, instead of warning");
+                "Refuse what the nodes there are could never run or hold in memory, instead of warning");
   verb.add_flag("--wait", options.wait, "Wait for the job's end; the exit code tells how it went");
   verb.add_flag("-q,--quiet", options.quiet, "Only the job's id");
 }

@@ -21,7 +21,7 @@ TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, b
 TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step,
                     stale_attempts)
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
-                    memory_at_least, project, job_id, restart, real_folder, folder_id)
+                    project, job_id, restart, real_folder, folder_id)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,

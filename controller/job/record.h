@@ -45,7 +45,6 @@ struct Spec {
   int threads_per_rank = 0;  // 0: resolved at the first placement and kept.
   int priority = 0;
   int64_t total_steps = 0;
-  int64_t memory_at_least = 0;  // Bytes that a rank needs on its device, whatever else it does; 0: not known.
   std::string project = "default";
   std::string job_id;
   RestartPolicy restart;

@@ -18,6 +18,7 @@
 #include "common/journal/journal.h"
 #include "common/sync/sync.h"
 #include "controller/cluster/nodes.h"
+#include "controller/planner/memory_fit.h"
 #include "controller/reconcile/live_job.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
@@ -66,8 +67,10 @@ class Reconciler {
               Done<JobViewPtr> done);
   // The checks of create without its effect; the job as it would be.
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
-  // Why the job could not run on the nodes there are, if all their devices were free; empty when it could.
-  std::vector<scheduler::Misfit> misfits(const job::Spec& spec) const;
+  // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
+  std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
+  // The nodes that have such devices.
+  std::vector<planner::Room> rooms(const std::string& device) const;
   // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
   // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_format.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/scheduler/scheduler.h"
 
@@ -97,33 +96,29 @@ void Reconciler::schedule() {
   next_cycle_ = clock_.monotonic() + std::min(10 * took, absl::Milliseconds(200));
 }
 
-std::vector<scheduler::Misfit> Reconciler::misfits(const job::Spec& spec) const {
+std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const {
   sync::Lock lock(mutex_);
   std::vector<scheduler::NodeView> nodes;
-  int64_t roomiest = 0;
-  for (const auto& [name, node] : nodes_.all()) {
-    const job::NodeRecord& record = node.record;
-    nodes.push_back({name, record.device, record.devices, record.devices});
-    if (record.device == spec.device && record.devices > 0)
-      roomiest = std::max(roomiest, record.memory_bytes / record.devices);
-  }
+  for (const auto& [name, node] : nodes_.all())
+    nodes.push_back({name, node.record.device, node.record.devices, node.record.devices});
   scheduler::JobView job;
   job.device = spec.device;
   job.ranks = spec.ranks;
   job.ranks_per_node = spec.ranks_per_node;
-  std::vector<scheduler::Misfit> found;
-  if (std::optional<scheduler::Misfit> misfit = scheduler::misfit(job, std::move(nodes))) found.push_back(*misfit);
-  // Of the memory of other devices nodes say nothing: theirs is the host's.
-  if (spec.device == "cpu" && roomiest > 0 && spec.memory_at_least > roomiest) {
-    constexpr double kGiB = 1 << 30;
-    found.push_back(
-        {"MEMORY_TOO_SMALL",
-         absl::StrFormat("each rank needs at least %.1f GiB for weights, gradients and optimizer states, and the "
-                         "roomiest node has %.1f GiB a device; use more ranks to shard them over "
-                         "(parallelism.data_parallel_shard_degree, tensor or pipeline), or a smaller model",
-                         static_cast<double>(spec.memory_at_least) / kGiB, static_cast<double>(roomiest) / kGiB)});
+  return scheduler::misfit(job, std::move(nodes));
+}
+
+std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {
+  sync::Lock lock(mutex_);
+  std::vector<planner::Room> rooms;
+  for (const auto& [name, node] : nodes_.all()) {
+    const job::NodeRecord& record = node.record;
+    if (record.device != device || record.devices == 0) continue;
+    // A node that does not report it, of an older version, shares its host's among the ranks on its cores.
+    const int64_t share = device == "cpu" ? record.memory_bytes / record.devices : 0;
+    rooms.push_back({record.devices, record.device_memory_bytes > 0 ? record.device_memory_bytes : share});
   }
-  return found;
+  return rooms;
 }
 
 void Reconciler::on_durable() { published_.wakers().wake_all(); }

@@ -20,9 +20,11 @@ MAY_INCLUDE = {
     "controller/scheduler": ["common", "controller/job"],
     "controller/store": ["common", "wire", "controller/job"],
     "controller/cluster": ["common", "wire", "controller/job"],
-    "controller/reconcile": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster"],
+    "controller/planner": ["common", "controller/job"],
+    "controller/reconcile": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster",
+                             "controller/planner"],
     "controller/api": ["common", "wire", "controller/job", "controller/scheduler", "controller/store", "controller/cluster",
-                       "controller/reconcile"],
+                       "controller/planner", "controller/reconcile"],
     "controller/main": ["common", "wire", "controller/job", "controller/store", "controller/cluster", "controller/reconcile", "controller/api"],
     "controller/cli": ["common", "wire"],
     "worker/comm": ["common"],
@@ -41,7 +43,7 @@ MAY_INCLUDE = {
 FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
 NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
-PURE = ("controller/job/", "controller/scheduler/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
+PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 IMPURE = ("common/sync/", "common/clock/", "common/storage/", "common/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex", "thread",
           "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
 

@@ -10,14 +10,16 @@ class WorkerServiceTest : public ServiceCase {
   using Stream = grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>;
 
   std::unique_ptr<Stream> connect(grpc::ClientContext& context, const std::string& node,
-                                  const std::string& instance = "i", int64_t memory = 0) {
+                                  const std::string& instance = "i", int64_t memory = 0,
+                                  const std::string& device = "cpu", int64_t device_memory = 0) {
     rpc::set_deadline(context, absl::Seconds(20));
     auto stream = workers_->Session(&context);
     v1::WorkerMessage hello;
     hello.mutable_register_()->set_node(node);
     hello.mutable_register_()->set_instance(instance);
     hello.mutable_register_()->set_address("127.0.0.1");
-    hello.mutable_register_()->mutable_resources()->set_device("cpu");
+    hello.mutable_register_()->mutable_resources()->set_device(device);
+    hello.mutable_register_()->mutable_resources()->set_device_memory_bytes(device_memory);
     hello.mutable_register_()->mutable_resources()->set_devices(1);
     hello.mutable_register_()->mutable_resources()->set_memory_bytes(memory);
     hello.mutable_register_()->mutable_resources()->set_cpu_cores(2);
@@ -131,7 +133,15 @@ TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   stream->Finish();
 }
 
-// 70 billion parameters in float32 with Adam: 1 TiB at the very least.
+v1::CreateJobRequest request_of(const config::JobConfig& config) {
+  v1::CreateJobRequest request;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  request.set_validate_only(true);
+  return request;
+}
+
+// 70 billion parameters in float32 with Adam: 1 TiB, and more while a step runs. A node of an older version says
+// nothing of its devices.
 TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
   grpc::ClientContext context;
   auto stream = connect(context, "n1", "i", int64_t{32} << 30);
@@ -141,16 +151,53 @@ TEST_F(WorkerServiceTest, AModelThatIsLargerThanTheNodesMemoryIsNamed) {
   config.model.name = "llama3";
   config.model.flavor = "70B";
   config.resources.device = "cpu";
-  v1::CreateJobRequest request;
-  request.mutable_spec()->set_config_json(config::to_json(config).dump());
-  request.set_validate_only(true);
+  v1::CreateJobRequest request = request_of(config);
   v1::Job answer;
   ASSERT_TRUE(create(request, &answer).ok());
   ASSERT_EQ(answer.warnings_size(), 1);
   EXPECT_EQ(answer.warnings(0).reason(), "MEMORY_TOO_SMALL");
-  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("at least 1051"));
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("a device of the roomiest node has 32.0 GiB"));
+  request.set_require_fit(true);
+  EXPECT_EQ(rpc::reason(create(request, &answer)), "MEMORY_TOO_SMALL");
   stream->WritesDone();
   stream->Finish();
+}
+
+TEST_F(WorkerServiceTest, AJobIsComparedWithTheMemoryOfGpus) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1", "i", int64_t{2000} << 30, "cuda", int64_t{80} << 30);
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  v1::Node node;
+  grpc::ClientContext asking;
+  v1::GetNodeRequest which;
+  which.set_name("n1");
+  ASSERT_TRUE(v1::NodeService::NewStub(channel_)->GetNode(&asking, which, &node).ok());
+  EXPECT_EQ(node.resources().device_memory_bytes(), int64_t{80} << 30);
+
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/gpu";
+  config.resources.device = "cuda";
+  v1::Job answer;
+  ASSERT_TRUE(create(request_of(config), &answer).ok());
+  EXPECT_EQ(answer.warnings_size(), 0) << answer.warnings(0).message();
+  config.model.flavor = "8B";  // 120 GiB between steps.
+  ASSERT_TRUE(create(request_of(config), &answer).ok());
+  ASSERT_EQ(answer.warnings_size(), 1);
+  EXPECT_EQ(answer.warnings(0).reason(), "MEMORY_TOO_SMALL");
+  EXPECT_THAT(answer.warnings(0).message(), ::testing::HasSubstr("a device of the roomiest node has 80.0 GiB"));
+  stream->WritesDone();
+  stream->Finish();
+}
+
+// What would be queued is shown with every key.
+TEST_F(WorkerServiceTest, ADryRunShowsTheResolvedConfiguration) {
+  v1::CreateJobRequest request = job("shown");
+  request.set_validate_only(true);
+  v1::Job answer;
+  ASSERT_TRUE(create(request, &answer).ok());
+  const nlohmann::json config = nlohmann::json::parse(answer.spec().config_json());
+  EXPECT_EQ(config["parallelism"]["data_parallel_shard_degree"], 1);
+  EXPECT_TRUE(config["debug"]["seed"].is_number());
 }
 
 TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "common/config/job_config.h"
+#include "common/memory/estimate.h"
+
+namespace titan::planner {
+
+// What one device has to hold at most, for all ranks that share it; nothing when it cannot be told. On CPUs the host's
+// memory is the device's.
+std::optional<int64_t> device_bytes(const config::JobConfig& config);
+
+// "set activation_checkpoint.mode = \"full\", which takes about 31.0 GiB": the first change that fits into `room`
+// bytes, beginning with those that shrink the largest part; or all of them, when only together they fit.
+std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t room);
+
+std::string gibibytes(int64_t bytes);
+
+}  // namespace titan::planner
