@@ -87,6 +87,11 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   const auto job = client.create_job(request);
   if (!job.ok()) return report(job.status());
   for (const v1::JobWarning& warning : job->warnings()) {
+    // No misfit: nodes are yet to come. A queued job says what it waits for below.
+    if (warning.reason() == "NO_NODES") {
+      if (options.dry_run) note(absl::StrCat("the job ", warning.message()));
+      continue;
+    }
     warn(absl::StrCat("on the nodes there are now this job cannot run: ", warning.reason(), ": ", warning.message()));
   }
 

@@ -11,6 +11,8 @@
 namespace titan::scheduler {
 namespace {
 
+constexpr char kNoNodes[] = "waits for the first worker to register; start titan-worker on a node";
+
 struct Candidate {
   const NodeView* node;
   int capacity;  // Devices that this job may take there.
@@ -195,6 +197,7 @@ class Planner {
       free += free_.at(node.name);
       if (node.devices >= job.ranks_per_node) ++wide_enough;
     }
+    if (nodes_.empty()) return {"NO_NODES", kNoNodes};
     if (ready == 0) return {"NO_NODES", "no worker node is ready; start titan-worker on a node"};
     if (cordoned == ready) {
       return {"ALL_CORDONED", absl::StrCat("all ", ready, " ready nodes are cordoned; see titanctl node uncordon")};
@@ -238,7 +241,7 @@ std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes) {
     if (node.devices >= job.ranks_per_node) ++wide_enough;
   }
   if (!place(job, candidates).empty()) return std::nullopt;
-  if (nodes.empty()) return Misfit{"NO_NODES", "no worker node has registered yet; start titan-worker on a node"};
+  if (nodes.empty()) return Misfit{"NO_NODES", kNoNodes};
   if (fitting == 0) {
     return Misfit{"WRONG_DEVICE",
                   absl::StrCat("the job asks for ", job.device, " devices and no node has any; see resources.device")};

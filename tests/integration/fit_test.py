@@ -1,0 +1,60 @@
+"""What submit says of a job and the nodes there are: nothing to worry about before the first worker, and what cannot fit afterwards."""
+
+import json
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import Cluster, wait_until
+from jobs import TINY, tiny
+
+
+class Fit(unittest.TestCase):
+    def setUp(self):
+        self.cluster = self.enterContext(Cluster(workers=0))
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def submit(self, *words, check=True):
+        return self.cluster.titanctl("submit", TINY, "--job.dump_folder", self.folder / "dump", *words, check=check)
+
+    # A submit may follow a worker's start at once.
+    def test_before_the_first_worker(self):
+        said = self.submit("--dry-run").stderr
+        self.assertIn("the job waits for the first worker to register", said)
+        self.assertNotIn("cannot run", said)
+        refused = self.submit("--require-fit", check=False)
+        self.assertEqual(1, refused.returncode)
+        self.assertIn("waits for the first worker to register", refused.stderr)
+
+        self.assertEqual("", self.submit("-q", "--job-id", "early").stderr)
+        self.assertEqual("NO_NODES", wait_until("reason", lambda: self.cluster.ask("describe", "early").get("pending_reason")))
+        self.cluster.titanctl("cancel", "early", "--wait", check=False)
+        done = self.cluster.titanctl("submit", *tiny(self.folder / "other", steps=2, ranks=1), "--job-id", "second")
+        self.assertNotIn("cannot run", done.stderr)
+        self.cluster.add_worker("n1")
+        self.cluster.succeed("second")
+
+    def test_a_dry_run_shows_the_configuration(self):
+        shown = json.loads(self.submit("--dry-run", "--training.seq_len", "128", "-o", "json").stdout)
+        self.assertEqual(128, shown["spec"]["config"]["training"]["seq_len"])
+        self.assertEqual(1, shown["spec"]["config"]["parallelism"]["data_parallel_shard_degree"])
+
+    # A petabyte: no machine of a test has it.
+    def test_what_no_device_can_hold(self):
+        self.cluster.add_worker("n1")
+        node = wait_until("the node", lambda: self.cluster.ask("node", "list")["nodes"])[0]["resources"]
+        self.assertEqual(int(node["memory_bytes"]) // node["devices"], int(node["device_memory_bytes"]))
+        self.assertIn(" GiB", self.cluster.titanctl("node", "list").stdout)
+        self.assertIn("of a device", self.cluster.titanctl("node", "describe", "n1").stdout)
+        large = ["--model.flavor", "405B", "--training.local_batch_size", "512", "--training.seq_len", "8192", "--training.global_batch_size", "-1"]
+        said = self.submit("--dry-run", *large).stderr
+        self.assertIn("MEMORY_TOO_SMALL: the fullest rank takes about ", said)
+        for part in ("weights ", "gradients ", "optimizer ", "activations ", "buffers ", "a device of the roomiest node has "):
+            self.assertIn(part, said)
+        self.assertEqual(1, self.submit("--dry-run", "--require-fit", *large, check=False).returncode)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=sys.argv[:1], verbosity=1)
