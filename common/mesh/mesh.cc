@@ -42,8 +42,8 @@ absl::Status check_positive(const Degrees& degrees) {
 // Numbers of ranks around `world_size` that degrees with this product can have.
 std::string fitting_worlds(int64_t product, int64_t world_size) {
   const int64_t below = world_size / product * product;
-  return absl::StrCat("use ", below > 0 ? absl::StrCat(below, " or ") : "", below + product,
-                      " ranks, or other degrees");
+  return absl::StrCat("use ", below > 0 ? absl::StrCat(below, " or ") : "", counted(below + product, "rank"),
+                      ", or other degrees");
 }
 
 std::string divisors(int64_t number) {

@@ -125,9 +125,9 @@ std::string rank_and_step(int rank, std::optional<std::size_t> step) {
 absl::Status check(const Schedule& schedule, const Where& where) {
   if (schedule.ranks < 1 || schedule.stages < schedule.ranks || schedule.stages % schedule.ranks != 0 ||
       schedule.microbatches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat(schedule.stages, " stages on ", schedule.ranks, " ranks with ",
-                                                   schedule.microbatches,
-                                                   " microbatches: each rank needs the same number of stages"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        counted(schedule.stages, "stage"), " on ", counted(schedule.ranks, "rank"), " with ",
+        counted(schedule.microbatches, "microbatch", "microbatches"), ": each rank needs the same number of stages"));
   }
   if (static_cast<int>(schedule.steps.size()) != schedule.ranks) {
     return absl::InvalidArgumentError(

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "common/pipeline/simulator.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -132,7 +133,8 @@ absl::Status check_number(const char* what, int number, const Action& action, st
                           int rank, std::size_t step) {
   if (number < 0 || static_cast<std::size_t>(number) < forwards) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(where(rank, step), ": ", to_string(action), " names ", what, " ",
-                                                 number, ", but the file has ", forwards, " forward passes in all"));
+                                                 number, ", but the file has ",
+                                                 counted(forwards, "forward pass", "forward passes"), " in all"));
 }
 
 // Counts, and the placement under which every rank owns the stages of its row.

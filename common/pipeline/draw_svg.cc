@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/pipeline/draw.h"
 #include "common/pipeline/memory.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -65,8 +66,8 @@ std::string memory_area(const std::vector<Held>& held, bool bytes, double most, 
   }
   const Held peak = most_held(held);
   return absl::StrFormat("<g><title>at most %s from %g on</title><path d=\"%sV%dZ\" fill=\"#bdbdbd\"/></g>\n",
-                         bytes ? bytes_text(peak.bytes) : absl::StrCat(peak.activations, " activations"), peak.time,
-                         path, bottom);
+                         bytes ? bytes_text(peak.bytes) : counted(peak.activations, "activation"), peak.time, path,
+                         bottom);
 }
 
 std::string legend(int y) {
@@ -134,7 +135,7 @@ std::string draw_svg(const Schedule& schedule, const Simulation& simulation, con
     out += text_at(right, y + 16, absl::StrCat("bubble ", percent_text(timeline.bubble)));
     out += text_at(right, y + kBar + kMemory,
                    absl::StrCat("holds ", bytes ? bytes_text(most_held(held[rank]).bytes) + ", " : "",
-                                timeline.peak_activations, " activations"));
+                                counted(timeline.peak_activations, "activation")));
   }
   return out + legend(kTop + kRow * schedule.ranks + 10) + "</svg>\n";
 }

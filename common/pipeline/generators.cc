@@ -11,6 +11,7 @@
 #include "common/pipeline/rank_order.h"
 #include "common/pipeline/rounds.h"
 #include "common/pipeline/v_schedules.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -74,24 +75,24 @@ std::vector<Step> rank_steps(const Schedule& shape, int rank) {
 }
 
 absl::Status check_shape(const Kind& kind, int ranks, int stages_per_rank, int microbatches) {
+  const std::string shape = absl::StrCat(counted(ranks, "rank"), " with ", counted(stages_per_rank, "stage"),
+                                         " each and ", counted(microbatches, "microbatch", "microbatches"));
   if (ranks < 1 || stages_per_rank < 1 || microbatches < 1) {
-    return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", ranks, " ranks with ",
-                                                   stages_per_rank, " stages each and ", microbatches,
-                                                   " microbatches: each must be at least 1"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, ": each must be at least 1"));
   }
   if (std::int64_t{ranks} * stages_per_rank * microbatches > kMostWork) {
-    return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", ranks, " ranks with ",
-                                                   stages_per_rank, " stages each and ", microbatches,
-                                                   " microbatches make more than ", kMostWork, " passes a step"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, " make more than ", kMostWork, " passes a step"));
   }
   const bool few = stages_per_rank < kind.least_stages_per_rank;
   const bool many = kind.most_stages_per_rank > 0 && stages_per_rank > kind.most_stages_per_rank;
   if (few || many) {
     const std::string takes = kind.most_stages_per_rank == kind.least_stages_per_rank
-                                  ? absl::StrCat("exactly ", kind.least_stages_per_rank)
-                                  : absl::StrCat(kind.least_stages_per_rank, " or more");
+                                  ? absl::StrCat("exactly ", counted(kind.least_stages_per_rank, "stage"))
+                                  : absl::StrCat(kind.least_stages_per_rank, " or more stages");
     return absl::InvalidArgumentError(
-        absl::StrCat(kScheduleKey, kind.name, " takes ", takes, " stages per rank, not ", stages_per_rank,
+        absl::StrCat(kScheduleKey, kind.name, " takes ", takes, " per rank, not ", stages_per_rank,
                      stages_per_rank == 1 ? "; 1F1B and GPipe take 1"
                                           : "; Interleaved1F1B, LoopedBFS and InterleavedZeroBubble take 2 or more"));
   }

@@ -56,8 +56,8 @@ absl::StatusOr<int> stages_of_layers(const PlanOptions& options) {
       if (((effective + l - 1) / l) % ranks == 0) fitting.push_back(l);
     }
     return absl::InvalidArgumentError(
-        absl::StrCat(kLayersKey, per_stage, " gives ", stages, " stages for ", effective,
-                     " layers (embedding and output count), which pipeline_parallel_degree ", ranks, " does not divide",
+        absl::StrCat(kLayersKey, per_stage, " gives ", counted(stages, "stage"), " for ", counted(effective, "layer"),
+                     " (embedding and output count), which pipeline_parallel_degree ", ranks, " does not divide",
                      fitting.empty() ? "" : "; possible: ", absl::StrJoin(fitting, ", ")));
   }
   return static_cast<int>(stages);
@@ -68,8 +68,9 @@ absl::StatusOr<int> wanted_stages(const PlanOptions& options) {
   if (!options.module_fqns_per_model_part.has_value()) return stages_of_layers(options);
   const int parts = static_cast<int>(options.module_fqns_per_model_part->size());
   if (parts == 0 || parts % options.pipeline_parallel_degree != 0) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        kPartsKey, parts, " parts are not a multiple of pipeline_parallel_degree ", options.pipeline_parallel_degree));
+    return absl::InvalidArgumentError(absl::StrCat(kPartsKey, counted(parts, "part"), parts == 1 ? " is" : " are",
+                                                   " not a multiple of pipeline_parallel_degree ",
+                                                   options.pipeline_parallel_degree));
   }
   return parts;
 }
@@ -111,7 +112,7 @@ absl::StatusOr<Schedule> make_schedule(const PlanOptions& options, int stages, i
   if (schedule.ok() || !options.pipeline_parallel_layers_per_stage.has_value() || stages == 0) return schedule;
   return absl::InvalidArgumentError(
       absl::StrCat(std::string(schedule.status().message()), " (pipeline_parallel_layers_per_stage ",
-                   *options.pipeline_parallel_layers_per_stage, " makes ", stages, " stages)"));
+                   *options.pipeline_parallel_layers_per_stage, " makes ", counted(stages, "stage"), ")"));
 }
 
 // One rank holds the whole model and takes its batch in one piece, whatever the other keys say.
@@ -147,9 +148,10 @@ absl::StatusOr<Plan> plan(const PlanOptions& options) {
     }
     if (plan.schedule.microbatches < plan.schedule.stages) {
       plan.warnings.push_back(absl::StrCat(
-          "training.local_batch_size: ", plan.schedule.microbatches, " microbatches for ", plan.schedule.stages,
-          " pipeline stages leave the ranks idle for ", static_cast<int>(100 * simulation->bubble + 0.5),
-          " % of a step; use at least ", plan.schedule.stages * options.pipeline_parallel_microbatch_size));
+          "training.local_batch_size: ", counted(plan.schedule.microbatches, "microbatch", "microbatches"), " for ",
+          plan.schedule.stages, " pipeline stages ", plan.schedule.microbatches == 1 ? "leaves" : "leave",
+          " the ranks idle for ", static_cast<int>(100 * simulation->bubble + 0.5), " % of a step; use at least ",
+          plan.schedule.stages * options.pipeline_parallel_microbatch_size));
     }
   }
   if (options.n_layers == 0 || plan.schedule.stages == 0) return plan;

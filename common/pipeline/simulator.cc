@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -176,7 +177,7 @@ absl::StatusOr<Simulation> simulate(const Schedule& schedule, const Costs& costs
   if (absl::Status bad = check(schedule, where); !bad.ok()) return bad;
   if (!costs.stage_scale.empty() && static_cast<int>(costs.stage_scale.size()) != schedule.stages) {
     return absl::InvalidArgumentError(
-        absl::StrCat(costs.stage_scale.size(), " stage scales for ", schedule.stages, " stages"));
+        absl::StrCat(counted(costs.stage_scale.size(), "stage scale"), " for ", counted(schedule.stages, "stage")));
   }
   return Run(schedule, costs, where).run();
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/pipeline/keys.h"
+#include "common/text/counted.h"
 
 namespace titan::pipeline {
 namespace {
@@ -21,9 +22,9 @@ std::vector<std::string> modules_of(std::int64_t n_layers) {
 
 absl::Status check_weight(const char* key, std::int64_t less, const char* what, std::int64_t per_stage) {
   if (less <= per_stage) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(key, ": the ", what, " counts as ", less,
-                                                 " layers, but a stage has only ", per_stage, "; use at most ",
-                                                 per_stage, " or fewer stages"));
+  return absl::InvalidArgumentError(absl::StrCat(key, ": the ", what, " counts as ", counted(less, "layer"),
+                                                 ", but a stage has only ", per_stage, "; use at most ", per_stage,
+                                                 " or fewer stages"));
 }
 
 }  // namespace
@@ -34,9 +35,9 @@ absl::StatusOr<Split> split_layers(int stages, std::int64_t n_layers, std::int64
   const std::int64_t effective = n_layers + first_less + last_less;
   const std::int64_t per_stage = effective / stages;
   if (per_stage == 0) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("parallelism.pipeline_parallel_degree: ", stages, " stages for ", effective,
-                     " layers (embedding and output count); use fewer stages, at most ", effective));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "parallelism.pipeline_parallel_degree: ", counted(stages, "stage"), " for ", counted(effective, "layer"),
+        " (embedding and output count); use fewer stages, at most ", effective));
   }
   if (absl::Status bad =
           check_weight("parallelism.pipeline_parallel_first_stage_less_layers", first_less, "embedding", per_stage);

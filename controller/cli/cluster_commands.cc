@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
@@ -112,8 +113,8 @@ int show_cluster(const Globals& globals) {
   row("nodes", absl::StrCat(cluster->ready_nodes(), " of ", cluster->nodes(), " ready"));
   row("jobs", absl::StrCat(cluster->live_jobs(), " of ", cluster->jobs(), " not over"));
   if (cluster->unknown_attempts() > 0)
-    row("unknown", absl::StrCat(cluster->unknown_attempts(),
-                                " attempts of jobs that this controller does not know; "
+    row("unknown", absl::StrCat(counted(cluster->unknown_attempts(), "attempt of a job", "attempts of jobs"),
+                                " that this controller does not know; "
                                 "`titanctl node list` shows where"));
   print(out);
   return kExitOk;

@@ -50,8 +50,7 @@ absl::StatusOr<pipeline::Costs> parse_costs(const ScheduleRequest& request, cons
   }
   if (request.costs.empty()) return costs;
   const std::vector<std::string> parts = absl::StrSplit(request.costs, ',');
-  if (parts.size() < 3 || parts.size() > 4)
-    return no_number(request.costs, absl::StrCat(parts.size(), parts.size() == 1 ? " number" : " numbers"));
+  if (parts.size() < 3 || parts.size() > 4) return no_number(request.costs, counted(parts.size(), "number"));
   double* const members[] = {&costs.forward, &costs.input_gradient, &costs.weight_gradient, &costs.transfer};
   for (std::size_t i = 0; i < parts.size(); ++i) {
     if (!absl::SimpleAtod(parts[i], members[i]) || !std::isfinite(*members[i]))

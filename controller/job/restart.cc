@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
+#include "common/text/counted.h"
 
 namespace titan::job {
 namespace {
@@ -212,7 +213,8 @@ AttemptEnd classify(const EndFacts& facts) {
   if (lost_a_peer && !facts.hung.empty()) return from_hang(facts, root);
   if (root != nullptr) return from_exit(*root, facts);
   return {Cause::kRankFailed, "",
-          absl::StrCat(facts.exits.size(), " of ", facts.num_ranks, " ranks were seen leaving")};
+          absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
+                       facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
 }
 
 bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }
@@ -250,9 +252,9 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
     history.user_error_step = step;
   }
   if (history.without_progress >= policy.no_progress_limit) {
-    return fail("NO_PROGRESS",
-                absl::StrCat(history.without_progress, " restarts reached no new step or checkpoint beyond step ",
-                             history.best_step, "; the last attempt ended with ", reason, ": ", end.message));
+    return fail("NO_PROGRESS", absl::StrCat(counted(history.without_progress, "restart"),
+                                            " reached no new step or checkpoint beyond step ", history.best_step,
+                                            "; the last attempt ended with ", reason, ": ", end.message));
   }
   const int restart =
       history.without_progress++;  // The first one is immediate, then 1, 2, 4 ... times the initial backoff.

@@ -343,8 +343,9 @@ void Reconciler::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t
       .add("message", end.message);
   if (verdict.delay_seconds > 0) {
     job.pending_reason = "BACKOFF";
-    job.pending_message = absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)),
-                                       " after ", job.record.history.without_progress, " restarts without progress");
+    job.pending_message =
+        absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
+                     counted(job.record.history.without_progress, "restart"), " without progress");
   }
   put_job(change, job);
 }

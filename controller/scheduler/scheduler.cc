@@ -200,7 +200,9 @@ class Planner {
     if (nodes_.empty()) return {"NO_NODES", kNoNodes};
     if (ready == 0) return {"NO_NODES", "no worker node is ready; start titan-worker on a node"};
     if (cordoned == ready) {
-      return {"ALL_CORDONED", absl::StrCat("all ", ready, " ready nodes are cordoned; see titanctl node uncordon")};
+      return {"ALL_CORDONED",
+              absl::StrCat(ready == 1 ? "the one ready node is" : absl::StrCat("all ", ready, " ready nodes are"),
+                           " cordoned; see titanctl node uncordon")};
     }
     if (fitting == 0) {
       return {"WRONG_DEVICE", absl::StrCat("the job asks for ", job.device, " devices and no ready node has any")};
@@ -209,7 +211,7 @@ class Planner {
       return {"RANKS_PER_NODE_UNSATISFIABLE",
               absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
                            counted(job.ranks_per_node, job.device + " device"), " each; ", wide_enough, " of ",
-                           counted(fitting, "node"), " have so many")};
+                           counted(fitting, "node"), wide_enough == 1 ? " has" : " have", " so many")};
     }
     const std::string counts =
         absl::StrCat("needs ", counted(job.ranks, job.device + " device"), "; ", free, " of ", devices,
@@ -249,13 +251,16 @@ std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes) {
   if (job.ranks_per_node > 0 && wide_enough < job.ranks / job.ranks_per_node) {
     return Misfit{
         "RANKS_PER_NODE_UNSATISFIABLE",
-        absl::StrCat("needs ", job.ranks / job.ranks_per_node, " nodes with ", job.ranks_per_node, " ", job.device,
-                     " devices each; ", wide_enough, " of ", fitting, " nodes have so many, and the largest has ",
+        absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
+                     counted(job.ranks_per_node, job.device + " device"), " each; ", wide_enough, " of ",
+                     counted(fitting, "node"), wide_enough == 1 ? " has" : " have", " so many, and the largest has ",
                      widest, "; resources.ranks_per_node = 0 leaves the placement to the scheduler")};
   }
-  return Misfit{"INSUFFICIENT_DEVICES",
-                absl::StrCat("needs ", job.ranks, " ", job.device, " devices, and all ", fitting,
-                             " nodes together have ", devices, "; use fewer ranks or add nodes")};
+  return Misfit{
+      "INSUFFICIENT_DEVICES",
+      absl::StrCat("needs ", counted(job.ranks, job.device + " device"), ", and ",
+                   fitting == 1 ? "the one node has " : absl::StrCat("all ", fitting, " nodes together have "), devices,
+                   "; use fewer ranks or add nodes")};
 }
 
 std::vector<Decision> plan(std::vector<JobView> jobs, std::vector<NodeView> nodes) {

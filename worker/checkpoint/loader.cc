@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -95,7 +96,7 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
           absl::StrCat(candidate.path, " does not fit this model: it has ", unclaimed.front(),
-                       unclaimed.size() > 1 ? absl::StrCat(" and ", unclaimed.size() - 1, " more tensors") : "",
+                       unclaimed.size() > 1 ? absl::StrCat(" and ", counted(unclaimed.size() - 1, "more tensor")) : "",
                        " that this model lacks"));
     }
   }

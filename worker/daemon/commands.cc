@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/spool.h"
+#include "common/text/counted.h"
 #include "worker/daemon/daemon.h"
 #include "worker/shim/log_file.h"
 #include "worker/shim/process.h"
@@ -95,7 +96,7 @@ void Daemon::answer_unknown(const AttemptKey& key, v1::AttemptReport::Phase phas
 Refusal Daemon::check_prepare(const v1::Prepare& prepare, const AttemptKey& key) const {
   if (!valid_uid(key.job_uid) || key.number < 1 || prepare.ranks().empty()) {
     return {"BAD_REQUEST", absl::StrCat("prepare: job uid '", key.job_uid, "', attempt ", key.number, ", ",
-                                        prepare.ranks_size(), " ranks")};
+                                        counted(prepare.ranks_size(), "rank"))};
   }
   if (shutdowns_ > 0) return {"NODE_STOPPING", "the worker daemon is stopping and takes no new ranks"};
   const absl::StatusOr<int> highest = state_.highest_attempt(key.job_uid);
@@ -144,9 +145,11 @@ void Daemon::prepare_when_older_are_gone(const v1::Prepare& prepare) {
   if (stale) return answer_unknown(record.key, v1::AttemptReport::REFUSED, stale);
   const std::set<int> free = free_devices();
   if (free.size() < record.ranks.size()) {
-    return answer_unknown(record.key, v1::AttemptReport::REFUSED,
-                          {"NO_DEVICES", absl::StrCat(record.ranks.size(), " ranks need a device each, ", free.size(),
-                                                      " of ", resources_.devices, " are free")});
+    return answer_unknown(
+        record.key, v1::AttemptReport::REFUSED,
+        {"NO_DEVICES",
+         absl::StrCat(counted(record.ranks.size(), "rank needs a device", "ranks need a device each"), ", ",
+                      free.size(), " of ", resources_.devices, free.size() == 1 ? " is" : " are", " free")});
   }
   record.devices.assign(free.begin(), std::next(free.begin(), static_cast<int64_t>(record.ranks.size())));
   const AttemptKey key = record.key;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::data {
@@ -122,7 +123,8 @@ absl::StatusOr<bool> DocumentReader::next_line(std::string_view& line) {
 absl::Status DocumentReader::seek(const DocumentPosition& position, int64_t bad_lines) {
   if (position.file < 0 || position.file > static_cast<int64_t>(options_.files.size()) || position.offset < 0) {
     return absl::InvalidArgumentError(absl::StrCat("the saved position is in file ", position.file,
-                                                   " of the dataset, which has ", options_.files.size(), " files"));
+                                                   " of the dataset, which has ",
+                                                   counted(options_.files.size(), "file")));
   }
   source_ = nullptr;
   position_ = position;

@@ -5,6 +5,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 
 namespace titan::data {
 namespace {
@@ -22,7 +23,7 @@ absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, i
     TITAN_ASSIGN_OR_RETURN(const int64_t documents, count_documents(files));
     if (documents < dp_size) {
       return absl::InvalidArgumentError(
-          absl::StrCat("the dataset has ", documents, " documents for ", dp_size,
+          absl::StrCat("the dataset has ", counted(documents, "document"), " for ", dp_size,
                        " data-parallel ranks; in order \"per_rank\" each rank needs one"));
     }
     const int64_t each = documents / dp_size, more = documents % dp_size;

@@ -5,6 +5,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "common/text/counted.h"
 
 namespace titan::optim {
 
@@ -30,8 +31,8 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
   const int64_t total = options.total_steps;
   schedule.warmup_ = options.warmup_steps;
   if (schedule.warmup_ > total) {
-    schedule.warnings_.push_back(absl::StrCat("lr_scheduler.warmup_steps ", schedule.warmup_, " exceeds the ", total,
-                                              " steps of the schedule: using ", total));
+    schedule.warnings_.push_back(absl::StrCat("lr_scheduler.warmup_steps ", schedule.warmup_, " exceeds the ",
+                                              counted(total, "step"), " of the schedule: using ", total));
     schedule.warmup_ = total;
   }
   const int64_t room = total - schedule.warmup_;
@@ -45,7 +46,8 @@ absl::StatusOr<LrSchedule> LrSchedule::create(const LrScheduleOptions& options) 
     schedule.decay_ = static_cast<int64_t>(std::nearbyint(static_cast<double>(total) * *options.decay_ratio));
     if (schedule.decay_ > room) {
       schedule.warnings_.push_back(absl::StrCat("lr_scheduler: warm-up (", schedule.warmup_, ") and decay (",
-                                                schedule.decay_, ") exceed ", total, " steps: decaying over ", room));
+                                                schedule.decay_, ") exceed ", counted(total, "step"),
+                                                ": decaying over ", room));
       schedule.decay_ = room;
     }
   }

@@ -14,6 +14,7 @@
 #include "common/config/validate.h"
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 
 namespace titan::runtime {
 
@@ -103,11 +104,12 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   job.world = one_process ? job.config.resources.ranks : static_cast<int>(launch.ranks.size());
   if (options.world && *options.world != static_cast<int>(launch.ranks.size())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--world ", *options.world, ": the launch file has ", launch.ranks.size(), " ranks"));
+        absl::StrCat("--world ", *options.world, ": the launch file has ", counted(launch.ranks.size(), "rank")));
   }
   job.rank = options.rank.value_or(0);
   if (job.rank >= job.world) {
-    return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, ": the launch file has ", job.world, " ranks"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--rank ", job.rank, ": the launch file has ", counted(job.world, "rank")));
   }
   const rank_protocol::RankPlace& place = launch.ranks[one_process ? 0 : job.rank];
   job.local_rank = place.local_rank;
@@ -138,7 +140,8 @@ absl::Status read_config(const Options& options, RankJob& job) {
   job.rank = options.rank.value_or(0);
   job.local_rank = job.rank;
   if (job.rank >= job.world) {
-    return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, ": there are ", job.world, " ranks (--world)"));
+    return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, job.world == 1 ? ": there is " : ": there are ",
+                                                   counted(job.world, "rank"), " (--world)"));
   }
   job.job_uid = job.config.scheduling.job_id.empty() ? "by-hand" : job.config.scheduling.job_id;
   job.threads = job.config.resources.threads_per_rank;

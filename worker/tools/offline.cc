@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/models/identity.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
@@ -168,12 +169,12 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
     }
     out << step << "  step " << manifest.step << "  " << (manifest.full ? "full" : "model only") << "  "
         << (manifest.model.is_null() ? "model not recorded" : models::label(manifest.model)) << "  attempt "
-        << manifest.attempt << "  " << manifest.world << (manifest.world == 1 ? " rank  " : " ranks  ")
-        << manifest.tensors.size() << " tensors  " << mebibytes(bytes_of(manifest)) << "\n";
+        << manifest.attempt << "  " << counted(manifest.world, "rank") << "  "
+        << counted(manifest.tensors.size(), "tensor") << "  " << mebibytes(bytes_of(manifest)) << "\n";
     if (!tensors) continue;
     for (const TensorRecord& tensor : manifest.tensors) {
       out << "  " << tensor.key << "  " << type_name(tensor.dtype) << " [" << absl::StrJoin(tensor.shape, ", ") << "]  "
-          << tensor.pieces.size() << (tensor.pieces.size() == 1 ? " piece\n" : " pieces\n");
+          << counted(tensor.pieces.size(), "piece") << "\n";
     }
   }
   return worst;

@@ -202,7 +202,7 @@ TEST(GeneratorsTest, RefusesWhatAScheduleCannotTake) {
   };
   EXPECT_THAT(message("2F2B", 2, 1, 2), HasSubstr("parallelism.pipeline_parallel_schedule: no schedule \"2F2B\"; there "
                                                   "are GPipe, 1F1B, Interleaved1F1B, LoopedBFS"));
-  EXPECT_THAT(message("1F1B", 2, 2, 2), HasSubstr("1F1B takes exactly 1 stages per rank, not 2; Interleaved1F1B"));
+  EXPECT_THAT(message("1F1B", 2, 2, 2), HasSubstr("1F1B takes exactly 1 stage per rank, not 2; Interleaved1F1B"));
   EXPECT_THAT(message("LoopedBFS", 2, 1, 2),
               HasSubstr("LoopedBFS takes 2 or more stages per rank, not 1; 1F1B and GPipe"));
   EXPECT_THAT(message("ZBVZeroBubble", 2, 3, 2), HasSubstr("takes exactly 2 stages per rank, not 3"));

@@ -74,7 +74,7 @@ TEST(PlanTest, NamesTheKeyAndWhatWouldDo) {
                                       "(embedding and output count), which pipeline_parallel_degree 4 does not divide; "
                                       "possible: 1, 2"));
   options.pipeline_parallel_layers_per_stage = 1;
-  EXPECT_THAT(why(options), HasSubstr("1F1B takes exactly 1 stages per rank, not 2"));
+  EXPECT_THAT(why(options), HasSubstr("1F1B takes exactly 1 stage per rank, not 2"));
   options = four_ranks();
   options.pipeline_parallel_schedule = "PipelineScheduleMulti";
   EXPECT_THAT(why(options), HasSubstr("has no order of its own; set parallelism.pipeline_parallel_schedule_csv"));

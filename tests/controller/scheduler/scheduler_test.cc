@@ -49,7 +49,7 @@ TEST(SchedulerTest, SaysWhyAJobWaits) {
   EXPECT_EQ(plan({cuda}, {node("n1", 1, 1)})[0].reason, "WRONG_DEVICE");
   const auto narrow = plan({job("a", 4, 2)}, {node("n1", 2, 2), node("n2", 1, 1)});
   EXPECT_EQ(narrow[0].reason, "RANKS_PER_NODE_UNSATISFIABLE");
-  EXPECT_EQ(narrow[0].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes have so many");
+  EXPECT_EQ(narrow[0].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
 }
 
 // A node that failed a job is left alone as long as the others could hold the job, also when they are busy now.

@@ -220,7 +220,7 @@ TEST_F(DatasetTest, SeekNoticesAChangedFile) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << changed;
     EXPECT_THAT(status.message(), HasSubstr("the dataset has changed"));
   }
-  EXPECT_THAT(reader.seek({.file = 3}, 0).message(), HasSubstr("has 1 files"));
+  EXPECT_THAT(reader.seek({.file = 3}, 0).message(), HasSubstr("has 1 file"));
 }
 
 TEST_F(DatasetTest, ContiguousChunksWithTheRemainderFirst) {

@@ -181,7 +181,7 @@ class TitanRankTest(unittest.TestCase):
             "--training.steps", "6", "--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "3",
             "--training.global_batch_size", "-1", "--parallelism.pipeline_parallel_microbatch_size", "3"])
         self.assertEqual(staged.wait(), [11, 11], "\n".join(staged.outputs))
-        for part in ("the checkpoint's global batch is kept", "1 data-parallel ranks 2 rows", "with 2: ", "with 1: ",
+        for part in ("the checkpoint's global batch is kept", "the data-parallel rank 2 rows", "with 2: ", "with 1: ",
                      "3 does not divide training.local_batch_size 2"):
             self.assertIn(part, staged.outputs[0])
 

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/counted.h"
 
 namespace titan::runtime {
 namespace {
@@ -26,9 +27,9 @@ absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, 
                                      const TakesBatch& takes) {
   if (global_batch < 0) global_batch = local_batch * data_parallel_ranks;
   if (global_batch < 1 || global_batch % data_parallel_ranks != 0) {
-    return absl::InvalidArgumentError(absl::StrCat("training.global_batch_size = ", global_batch,
-                                                   " does not divide by the ", data_parallel_ranks,
-                                                   " data-parallel ranks; choose a number of ranks that divides it"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("training.global_batch_size = ", global_batch, " does not divide by the ",
+                     counted(data_parallel_ranks, "data-parallel rank"), "; choose a number of ranks that divides it"));
   }
   const int64_t rows = global_batch / data_parallel_ranks;
   const std::vector<int64_t> sizes = by_preference(rows, local_batch);
@@ -39,9 +40,9 @@ absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, 
     reasons.push_back(absl::StrCat("with ", size, ": ", std::string(taken.message())));
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "training.global_batch_size = ", global_batch, " gives each of the ", data_parallel_ranks,
-      " data-parallel ranks ", rows,
-      " rows, and this mesh takes no local batch that divides them; choose fewer data-parallel ranks or another "
+      "training.global_batch_size = ", global_batch, " gives each of the ",
+      counted(data_parallel_ranks, "data-parallel rank"), " ", counted(rows, "row"),
+      ", and this mesh takes no local batch that divides them; choose fewer data-parallel ranks or another "
       "pipeline (",
       absl::StrJoin(reasons, "; "), ")"));
 }

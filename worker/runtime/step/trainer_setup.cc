@@ -13,6 +13,7 @@
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
 #include "common/status/status.h"
+#include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
@@ -158,12 +159,12 @@ void Trainer::open_outputs() {
   // A seed checkpoint is all that its run is for.
   setup.failed_saves_allowed = config_.checkpoint.create_seed_checkpoint ? 1 : config_.checkpoint.max_failed_saves;
   setup.still_trying = [this] { context_.reporter->enter(Phase::kCheckpoint); };
-  setup.events = [this](const char* kind, nlohmann::json members) {
   setup.patience_after_stop = [this]() -> std::optional<absl::Duration> {
     const bool signalled = context_.stop_signal != nullptr && context_.stop_signal->load();
     if (!signalled && !context_.reporter->stop_asked()) return std::nullopt;
     return time_after_stop();
   };
+  setup.events = [this](const char* kind, nlohmann::json members) {
     print_trouble(kind, members);
     context_.reporter->event(kind, std::move(members));
   };
@@ -199,8 +200,8 @@ void Trainer::load() {
   restore_state(loaded);
   const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
   if (seq_len != training.seq_len && context_.rank == 0) {
-    context_.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", seq_len,
-                                            " tokens; training goes on with training.seq_len = ", training.seq_len));
+    context_.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", counted(seq_len, "token"),
+                                            "; training goes on with training.seq_len = ", training.seq_len));
   }
   if (const auto stored = loaded.train_state.find("global_batch"); stored != loaded.train_state.end()) {
     // The batch belongs to the job, not to the mesh: it stays what it was when the number of ranks changes.
@@ -209,12 +210,13 @@ void Trainer::load() {
     if (!kept.ok()) kept = annotate(kept.status(), "the checkpoint's global batch is kept");
     batch_plan_ = value(std::move(kept), kExitUserError, "BATCH_SIZE");
     if (batch_plan_.global_batch != planned.global_batch && context_.rank == 0) {
-      context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ", batch_plan_.global_batch,
-                                              " rows is kept; the configuration gives ", planned.global_batch));
+      context_.reporter->warning(absl::StrCat("the checkpoint's global batch of ",
+                                              counted(batch_plan_.global_batch, "row"),
+                                              " is kept; the configuration gives ", planned.global_batch));
     }
     if (batch_plan_.local_batch > training.local_batch_size && context_.rank == 0) {
-      context_.reporter->warning(absl::StrCat("a local batch of ", batch_plan_.local_batch, " rows is used, not ",
-                                              training.local_batch_size,
+      context_.reporter->warning(absl::StrCat("a local batch of ", counted(batch_plan_.local_batch, "row"),
+                                              " is used, not ", training.local_batch_size,
                                               ": no smaller one keeps the global batch on this mesh"));
     }
     if (batch_plan_.local_batch != planned.local_batch) {
