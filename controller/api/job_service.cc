@@ -109,6 +109,17 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
   });
 }
 
+grpc::ServerUnaryReactor* JobService::DeleteJob(grpc::CallbackServerContext* context,
+                                                const v1::DeleteJobRequest* request, v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
+    reconciler_.remove(view->record->uid, rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) {
+                         *response = to_proto(*job);
+                       }));
+    return absl::OkStatus();
+  });
+}
+
 grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext* context,
                                                     const v1::CheckpointJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {

@@ -28,6 +28,8 @@ class JobService : public v1::JobService::CallbackService {
                                      v1::ListJobsResponse* response) override;
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context, const v1::CancelJobRequest* request,
                                       v1::Job* response) override;
+  grpc::ServerUnaryReactor* DeleteJob(grpc::CallbackServerContext* context, const v1::DeleteJobRequest* request,
+                                      v1::Job* response) override;
   grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context, const v1::CheckpointJobRequest* request,
                                           v1::Job* response) override;
   grpc::ServerWriteReactor<v1::JobChange>* WatchJobs(grpc::CallbackServerContext* context,

@@ -76,8 +76,9 @@ void JobWatch::refill() {
     revision_ = std::max(revision_, batch->revision);
     for (const reconcile::JobViewPtr& view : batch->views) {
       if (!name_.empty() && view->record->name != name_) continue;
-      add_change(v1::JobChange::CHANGED, view, view->revision);
+      add_change(view->deleted ? v1::JobChange::DELETED : v1::JobChange::CHANGED, view, view->revision);
       added = true;
+      if (view->deleted && !name_.empty()) return end(absl::OkStatus());
     }
     if (batch->views.empty()) break;
   }

@@ -109,6 +109,13 @@ absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CancelJob(&context, request, &job); });
 }
 
+absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
+  v1::DeleteJobRequest request;
+  request.set_name(name);
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->DeleteJob(&context, request, &job); });
+}
+
 absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
   v1::CheckpointJobRequest request;
   request.set_name(name);

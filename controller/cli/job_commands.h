@@ -41,6 +41,9 @@ struct CancelOptions {
 };
 int cancel(const Globals& globals, const CancelOptions& options);
 
+// Jobs that are over leave the controller's store.
+int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs);
+
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
 
 // `until`: empty for the end of the job, a state, "step=N" or "committed=N".

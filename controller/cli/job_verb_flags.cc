@@ -159,6 +159,12 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
   cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
   cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
 
+  auto deleted = std::make_shared<std::vector<std::string>>();
+  add_verb(parent, choice, "delete", "Take jobs that are over off the list, for good; dump folders stay",
+           "titanctl delete my-job old-job", [&choice, deleted] { return delete_jobs(choice.globals, *deleted); })
+      .add_option("job", *deleted, "Jobs")
+      ->required();
+
   struct Wait {
     std::string job, until;
   };

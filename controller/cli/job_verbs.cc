@@ -175,6 +175,23 @@ int cancel(const Globals& globals, const CancelOptions& options) {
   return code;
 }
 
+int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
+  Client client(globals.controller, globals.timeout);
+  int code = kExitOk;
+  for (const std::string& name : jobs) {
+    const auto job = client.delete_job(name);
+    if (!job.ok()) {
+      const int failed = report(job.status());
+      if (code == kExitOk) code = failed;
+      if (absl::IsUnavailable(job.status())) break;
+      continue;
+    }
+    if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+    note(absl::StrCat("job ", short_name(job->name()), " is deleted; ", job->spec().dump_folder(), " stays"));
+  }
+  return code;
+}
+
 int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {
   if (wait_for_commit) Interrupt::block_signals();
   Client client(globals.controller, globals.timeout);

@@ -35,6 +35,7 @@ struct Flags {
   int metrics_port = 7701;
   std::string metrics_address = "127.0.0.1";
   int lease_ms = 5000;
+  double keep_finished_days = 0;
   std::string port_file;
   bool reflection = true;
   std::string restore;
@@ -166,6 +167,7 @@ absl::Status run(const Flags& flags) {
   options.lease = absl::Milliseconds(flags.lease_ms);
   options.beat = std::min(absl::Seconds(1), options.lease / 5);
   options.cluster = store->id();
+  if (flags.keep_finished_days > 0) options.keep_finished = absl::Hours(24 * flags.keep_finished_days);
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = std::make_shared<journal::StderrJournal>();
@@ -224,6 +226,10 @@ int main(int argc, char** argv) {
   app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
       ->capture_default_str()
       ->check(CLI::Range(200, 3'600'000));
+  app.add_option("--keep-finished-days", flags.keep_finished_days,
+                 "Delete jobs that ended longer ago, with their events; 0 keeps them for ever. Dump folders stay")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
   app.set_version_flag("--version", titan::version_line("titan-controller"));

@@ -8,10 +8,15 @@ namespace titan::reconcile {
 
 std::string job_key(const std::string& uid) { return absl::StrCat("job/", uid); }
 std::string spec_key(const std::string& uid) { return absl::StrCat("spec/", uid); }
-std::string attempt_key(const std::string& uid, int number) { return absl::StrFormat("attempt/%s/%06d", uid, number); }
+std::string deleted_key(const std::string& uid) { return absl::StrCat("deleted/", uid); }
+std::string attempts_prefix(const std::string& uid) { return absl::StrCat("attempt/", uid, "/"); }
+std::string attempt_key(const std::string& uid, int number) {
+  return absl::StrFormat("%s%06d", attempts_prefix(uid), number);
+}
 std::string progress_key(const std::string& uid) { return absl::StrCat("progress/", uid); }
+std::string cursors_prefix(const std::string& uid) { return absl::StrCat("cursor/", uid, "/"); }
 std::string cursor_key(const std::string& uid, int attempt, int rank) {
-  return absl::StrFormat("cursor/%s/%06d/%06d", uid, attempt, rank);
+  return absl::StrFormat("%s%06d/%06d", cursors_prefix(uid), attempt, rank);
 }
 std::string node_key(const std::string& node) { return absl::StrCat("node/", node); }
 std::string job_events_prefix(const std::string& uid) { return absl::StrCat("event/job/", uid, "/"); }

@@ -46,6 +46,8 @@ absl::Status Reconciler::load() {
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? clock_.monotonic() : clock_.monotonic() + options_.lease;
   TITAN_RETURN_IF_ERROR(load_jobs());
+  TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> deleted, store::scan_all(store_, deleted_key("")));
+  for (const store::Record& record : deleted) deleted_.insert(record.key.substr(deleted_key("").size()));
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> cancels, store::scan_all(store_, "cancel/"));
   for (const store::Record& record : cancels) {

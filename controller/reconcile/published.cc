@@ -18,22 +18,30 @@ void Published::publish(const std::vector<JobViewPtr>& views, int64_t revision) 
       uid_by_name_[view->record->name] = view->record->uid;
       uid_by_order_[view->record->order] = view->record->uid;
     }
-    ring_.push_back(std::move(published));
-  }
-  while (ring_.size() > keep_) {
-    ring_.pop_front();
-    ++ring_begin_;
+    keep_for_watchers(std::move(published));
   }
   revision_ = std::max(revision_, revision);
 }
 
-void Published::erase(const std::string& uid) {
+void Published::erase(const std::string& uid, int64_t revision) {
   sync::Lock lock(mutex_);
   const auto it = by_uid_.find(uid);
   if (it == by_uid_.end()) return;
-  uid_by_order_.erase(it->second->record->order);
-  uid_by_name_.erase(it->second->record->name);
+  auto last = std::make_shared<JobView>(*it->second);
+  last->revision = revision;
+  last->deleted = true;
+  uid_by_order_.erase(last->record->order);
+  uid_by_name_.erase(last->record->name);
   by_uid_.erase(it);
+  keep_for_watchers(std::move(last));
+  revision_ = std::max(revision_, revision);
+}
+
+void Published::keep_for_watchers(JobViewPtr view) {
+  ring_.push_back(std::move(view));
+  if (ring_.size() <= keep_) return;
+  ring_.pop_front();
+  ++ring_begin_;
 }
 
 JobViewPtr Published::find(const std::string& uid) const {

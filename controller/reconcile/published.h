@@ -25,6 +25,7 @@ struct JobView {
   std::string pending_reason;  // Why nothing runs; not durable, since it follows from the cluster's present.
   std::string pending_message;
   int64_t revision = 0;
+  bool deleted = false;  // The last view of a job: as it was.
 };
 using JobViewPtr = std::shared_ptr<const JobView>;
 
@@ -53,7 +54,8 @@ class Published {
 
   // Job changes of one transaction, in log order. A view without a new revision keeps the job's own.
   void publish(const std::vector<JobViewPtr>& views, int64_t revision);
-  void erase(const std::string& uid);
+  // The job is no more; watchers see it once again, as deleted.
+  void erase(const std::string& uid, int64_t revision);
 
   JobViewPtr find(const std::string& uid) const;
   JobViewPtr find_by_name(const std::string& full_name) const;
@@ -78,6 +80,8 @@ class Published {
   Wakers& wakers() { return wakers_; }
 
  private:
+  void keep_for_watchers(JobViewPtr view) TITAN_REQUIRES(mutex_);
+
   const int64_t floor_;  // Changes up to here happened before this process.
   mutable sync::Mutex mutex_;
   absl::flat_hash_map<std::string, JobViewPtr> by_uid_ TITAN_GUARDED_BY(mutex_);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
 #include "absl/status/statusor.h"
 #include "common/clock/clock.h"
 #include "common/journal/journal.h"
@@ -36,11 +37,12 @@ using Done = std::function<void(const absl::StatusOr<Result>&)>;
 struct Options {
   absl::Duration lease = absl::Seconds(5);
   absl::Duration beat = absl::Seconds(1);
-  int64_t events_kept = 10'000;               // Per job and per node.
-  std::string cluster;                        // The store's id.
-  std::function<double()> jitter;             // In [0, 1), for backoffs.
-  std::function<std::string()> new_id;        // Random hexadecimal text, for uids and tokens.
-  std::shared_ptr<journal::Journal> journal;  // Of decisions; none: they are not written.
+  int64_t events_kept = 10'000;                             // Per job and per node.
+  absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
+  std::string cluster;                                      // The store's id.
+  std::function<double()> jitter;                           // In [0, 1), for backoffs.
+  std::function<std::string()> new_id;                      // Random hexadecimal text, for uids and tokens.
+  std::shared_ptr<journal::Journal> journal;                // Of decisions; none: they are not written.
 };
 
 // A node as clients see it.
@@ -75,6 +77,9 @@ class Reconciler {
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
   // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
   void checkpoint(const std::string& uid, Done<JobViewPtr> done);
+  // Takes a job that is over out of the store with its attempts and events; what lies in its dump folder stays. The
+  // answer is the job as it was. Errors: NotFound, FailedPrecondition (JOB_NOT_OVER), ResourceExhausted.
+  void remove(const std::string& uid, Done<JobViewPtr> done);
   // Errors: NotFound, ResourceExhausted.
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
   // Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Answered once
@@ -139,6 +144,11 @@ class Reconciler {
   void start_cancel(const std::string& uid, bool now, Done<JobViewPtr> done) TITAN_REQUIRES(mutex_);
   absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb) TITAN_REQUIRES(mutex_);
   NodeView node_view(const cluster::Node& node) const TITAN_REQUIRES(mutex_);
+
+  // deletion.cc
+  void forget_job(const job::JobRecord& record, int64_t revision) TITAN_REQUIRES(mutex_);
+  bool time_to_delete_old() TITAN_REQUIRES(mutex_);
+  void delete_old_jobs() TITAN_EXCLUDES(mutex_);
 
   // attempts.cc
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements) TITAN_REQUIRES(mutex_);
@@ -239,6 +249,7 @@ class Reconciler {
   absl::flat_hash_map<std::string, std::string> names_ TITAN_GUARDED_BY(mutex_);  // All jobs: name to uid.
   // Live jobs: every name and id of a dump folder to the uid of the job that has it.
   absl::flat_hash_map<std::string, std::string> dump_folders_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_set<std::string> deleted_ TITAN_GUARDED_BY(mutex_);                // Uids of jobs that were deleted.
   absl::flat_hash_map<std::string, std::string> requests_ TITAN_GUARDED_BY(mutex_);  // request_id to uid.
   absl::flat_hash_map<std::string, std::vector<Done<JobViewPtr>>> creating_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, uint32_t> creating_fingerprints_ TITAN_GUARDED_BY(mutex_);
@@ -252,14 +263,18 @@ class Reconciler {
   bool soft_changes_ TITAN_GUARDED_BY(mutex_) = false;
   absl::Duration next_cycle_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
   std::optional<absl::Duration> last_tick_ TITAN_GUARDED_BY(mutex_);
+  absl::Duration next_deletion_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
 // Keys of the store.
 std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);
+std::string deleted_key(const std::string& uid);
 std::string attempt_key(const std::string& uid, int number);
+std::string attempts_prefix(const std::string& uid);
 std::string progress_key(const std::string& uid);
 std::string cursor_key(const std::string& uid, int attempt, int rank);
+std::string cursors_prefix(const std::string& uid);
 std::string node_key(const std::string& node);
 std::string job_events_prefix(const std::string& uid);
 std::string node_events_prefix(const std::string& node);

@@ -143,7 +143,10 @@ void Reconciler::cancel(const std::string& uid, bool now, Done<JobViewPtr> done)
 
 void Reconciler::start_cancel(const std::string& uid, bool now, Done<JobViewPtr> done) {
   const auto it = jobs_.find(uid);
-  if (it == jobs_.end()) return done(published_.find(uid));  // It ended meanwhile.
+  if (it == jobs_.end()) {  // It ended meanwhile.
+    const JobViewPtr view = published_.find(uid);
+    return view == nullptr ? done(no_such_job(uid)) : done(view);
+  }
   LiveJob& job = it->second;
   Change change;
   const bool repeated = job.record.cancel_requested;

@@ -32,7 +32,9 @@ int newest_recorded(const LiveJob& job) {
 
 }  // namespace
 
-bool Reconciler::knows(const std::string& uid) const { return jobs_.count(uid) > 0 || published_.find(uid) != nullptr; }
+bool Reconciler::knows(const std::string& uid) const {
+  return jobs_.count(uid) > 0 || deleted_.contains(uid) || published_.find(uid) != nullptr;
+}
 
 Stray& Reconciler::stray_of(cluster::Node& node, const v1::AttemptId& id) {
   return strays_[node.record.name][{id.job_uid(), id.number()}];

@@ -245,7 +245,7 @@ void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::Attempt
 }
 
 void Reconciler::tick() {
-  bool wake = false;
+  bool wake = false, sweep = false;
   {
     sync::Lock lock(mutex_);
     excuse_own_pause();
@@ -260,7 +260,9 @@ void Reconciler::tick() {
     due = due || (!scheduling_ && may_schedule());
     if (due) request_schedule(/*urgent=*/true);
     wake = std::exchange(soft_changes_, false);
+    sweep = time_to_delete_old();
   }
+  if (sweep) delete_old_jobs();
   if (wake) published_.wakers().wake_all();  // Without the lock: watchers may ask the reconciler.
 }
 

@@ -143,6 +143,22 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", "n1")
         self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
 
+    def test_only_jobs_that_are_over_are_deleted(self):
+        over, live = self.submit("over", steps=2), self.submit("live", ranks=64)  # Which waits for devices.
+        self.cluster.succeed(over)
+        done = self.cluster.titanctl("delete", live, over, check=False)  # One refusal does not save the others.
+        self.assertEqual(1, done.returncode)
+        self.assertIn("only a job that is over can be deleted", done.stderr)
+        self.assertIn(f"job {over} is deleted; {self.folder / 'over'} stays", done.stderr)
+        self.assertTrue((self.folder / "over/metrics.jsonl").exists())
+        self.assertEqual([live], [job["id"] for job in self.cluster.ask("list")["jobs"] if job["id"] in (live, over)])
+        for verb in ("delete", "describe", "events", "logs"):
+            self.assertEqual(3, self.cluster.titanctl(verb, over, check=False).returncode)
+        self.cluster.daemons["controller"].kill()
+        self.assertEqual("QUEUED", self.cluster.job(live)["state"])
+        self.assertEqual(3, self.cluster.titanctl("describe", over, check=False).returncode, "gone durably")
+        self.cluster.titanctl("cancel", live)
+
     # A job that sets no seed is restarted before its first checkpoint: the same weights again, bit for bit.
     def test_a_seed_is_drawn_once_for_the_jobs_life(self):
         job = self.submit(steps=500, interval=500, ranks=1, extra=["--debug.seed", "None"])

@@ -187,6 +187,46 @@ TEST_F(JobServiceTest, WatchSendsASnapshotAndThenChanges) {
   }
 }
 
+// A job that is over can be deleted; whoever watches it is told, and it stays away after a restart.
+TEST_F(JobServiceTest, ADeletedJobIsGoneForEverybody) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const auto remove = [this](const std::string& name) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
+    v1::DeleteJobRequest request;
+    request.set_name(name);
+    v1::Job answer;
+    const absl::Status status = rpc::from_grpc(jobs_->DeleteJob(&context, request, &answer));
+    return status.ok() ? absl::StatusOr<v1::Job>(answer) : status;
+  };
+  EXPECT_EQ(rpc::reason(remove("a").status()), "JOB_NOT_OVER");
+  EXPECT_EQ(rpc::reason(remove("b").status()), "JOB_NOT_FOUND");
+  ASSERT_TRUE(cancel("a").ok());
+  grpc::ClientContext context;
+  rpc::set_deadline(context, absl::Seconds(20));
+  v1::WatchJobsRequest watch;
+  watch.set_name("a");
+  auto stream = jobs_->WatchJobs(&context, watch);
+  v1::JobChange change;
+  do {
+    ASSERT_TRUE(stream->Read(&change));
+  } while (change.kind() != v1::JobChange::SNAPSHOT_END);
+  const auto deleted = remove("a");
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_EQ(deleted->state(), v1::Job::CANCELLED) << "as it was";
+  ASSERT_TRUE(stream->Read(&change));
+  EXPECT_EQ(change.kind(), v1::JobChange::DELETED);
+  EXPECT_EQ(change.job().uid(), created.uid());
+  EXPECT_FALSE(stream->Read(&change));
+  EXPECT_TRUE(stream->Finish().ok());
+  EXPECT_EQ(remove("a").status().code(), absl::StatusCode::kNotFound);
+  stop();
+  start("127.0.0.1:0");
+  EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
+  EXPECT_TRUE(create(job("a"), &created).ok()) << "the name is free";
+}
+
 TEST_F(JobServiceTest, EventsAreFollowedToTheEndOfTheJob) {
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());

@@ -77,6 +77,7 @@ class World {
     Options options;
     options.cluster = cluster;
     options.journal = journal;
+    options.keep_finished = keep_finished;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", ++ids_); };
     measures_ = std::make_unique<Measures>(metrics_);
@@ -330,6 +331,7 @@ class World {
   bool obedient = true;                           // Stop kills at once.
   std::string config_json = "{}";
   std::string cluster = "test";
+  absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;
