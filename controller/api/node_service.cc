@@ -49,6 +49,15 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
   });
 }
 
+grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* context,
+                                                 const v1::DrainNodeRequest* request, v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+    const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
+    reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill));
+    return absl::OkStatus();
+  });
+}
+
 grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* context,
                                                    const v1::StopUnknownRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {

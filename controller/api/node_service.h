@@ -17,6 +17,8 @@ class NodeService : public v1::NodeService::CallbackService {
                                        v1::Node* response) override;
   grpc::ServerUnaryReactor* StopUnknown(grpc::CallbackServerContext* context, const v1::StopUnknownRequest* request,
                                         v1::Node* response) override;
+  grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context, const v1::DrainNodeRequest* request,
+                                      v1::Node* response) override;
   grpc::ServerUnaryReactor* UncordonNode(grpc::CallbackServerContext* context, const v1::UncordonNodeRequest* request,
                                          v1::Node* response) override;
 

@@ -142,6 +142,14 @@ absl::StatusOr<v1::ListNodesResponse> Client::list_nodes(const v1::ListNodesRequ
   });
 }
 
+absl::StatusOr<v1::Node> Client::drain_node(const std::string& name, const std::string& reason) {
+  v1::DrainNodeRequest request;
+  request.set_name(name);
+  request.set_reason(reason);
+  return call<v1::Node>(
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->DrainNode(&context, request, &node); });
+}
+
 absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std::string& reason) {
   v1::CordonNodeRequest request;
   request.set_name(name);

@@ -34,6 +34,7 @@ class Client {
   absl::StatusOr<v1::Node> get_node(const std::string& name);
   absl::StatusOr<v1::ListNodesResponse> list_nodes(const v1::ListNodesRequest& request);
   absl::StatusOr<v1::Node> cordon_node(const std::string& name, const std::string& reason);
+  absl::StatusOr<v1::Node> drain_node(const std::string& name, const std::string& reason);
   absl::StatusOr<v1::Node> uncordon_node(const std::string& name);
   absl::StatusOr<v1::Node> stop_unknown(const std::string& node, const std::string& job_uid, absl::Duration grace);
 

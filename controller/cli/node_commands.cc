@@ -1,8 +1,12 @@
 #include "controller/cli/node_commands.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
@@ -11,6 +15,7 @@ namespace titan::cli {
 namespace {
 
 constexpr int kNodePage = 1000;
+constexpr absl::Duration kDrainPoll = absl::Milliseconds(500);
 
 std::string node_id(const v1::Node& node) {
   constexpr std::string_view kPrefix = "nodes/";
@@ -50,6 +55,36 @@ std::string gibibytes(int64_t bytes) {
   return bytes == 0 ? "" : absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1LL << 30));
 }
 
+std::string drain_text(const v1::Node& node) {
+  if (node.jobs().empty()) {
+    const std::string rest = node.unknown().empty()
+                                 ? "is empty and takes no new ranks"
+                                 : absl::StrCat("takes no new ranks and runs only ",
+                                                counted(node.unknown_size(), "attempt of a job", "attempts of jobs"),
+                                                " that this controller does not know");
+    return absl::StrCat("node ", node_id(node), " ", rest, "; `titanctl node uncordon ", node_id(node),
+                        "` takes it back");
+  }
+  return absl::StrCat("node ", node_id(node), " takes no new ranks; ", jobs_text(node),
+                      node.jobs_size() == 1 ? " saves and goes" : " save and go",
+                      " on elsewhere, but what cannot save stays to its end");
+}
+
+// Asks again and again: an attempt that was about to start, or a controller that was restarted, has not heard it.
+absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, const std::string& reason,
+                                    absl::Time deadline) {
+  while (true) {
+    const auto node = client.drain_node(name, reason);
+    if (!node.ok() || node->jobs().empty()) return node;
+    if (absl::Now() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("node ", node_id(*node), " still runs ", jobs_text(*node),
+                                                      "; it stays cordoned, and `titanctl node drain ", node_id(*node),
+                                                      " --wait` waits again"));
+    }
+    absl::SleepFor(std::min(kDrainPoll, std::max(absl::ZeroDuration(), deadline - absl::Now())));
+  }
+}
+
 }  // namespace
 
 int list_nodes(const Globals& globals) {
@@ -77,8 +112,8 @@ int list_nodes(const Globals& globals) {
   for (const v1::Node& node : *nodes) {
     if (!node.refusal().empty()) note(absl::StrCat("node ", node_id(node), " is refused: ", node.refusal()));
     if (node.unknown_size() == 0) continue;
-    note(absl::StrCat("node ", node_id(node), " runs ", node.unknown_size(),
-                      node.unknown_size() == 1 ? " attempt of a job" : " attempts of jobs",
+    note(absl::StrCat("node ", node_id(node), " runs ",
+                      counted(node.unknown_size(), "attempt of a job", "attempts of jobs"),
                       " that this controller does not know; `titanctl node describe ", node_id(node), "` names them"));
   }
   return kExitOk;
@@ -123,6 +158,26 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
     if (globals.format != Format::kTable) print(to_json(*node), globals.format);
     note(absl::StrCat("node ", node_id(*node), " takes no new ranks; running ones stay. `titanctl node uncordon ",
                       node_id(*node), "` takes it back"));
+  }
+  return kExitOk;
+}
+
+int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait) {
+  Client client(globals.controller, globals.timeout);
+  const absl::Time deadline = absl::Now() + globals.whole_wait();
+  for (const std::string& name : nodes) {  // All are asked before one is waited for.
+    const auto node = client.drain_node(name, reason);
+    if (!node.ok()) return report(node.status());
+    if (wait) continue;
+    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+    note(drain_text(*node));
+  }
+  for (const std::string& name : nodes) {
+    if (!wait) break;
+    const auto node = empty_node(client, name, reason, deadline);
+    if (!node.ok()) return report(node.status());
+    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+    note(drain_text(*node));
   }
   return kExitOk;
 }

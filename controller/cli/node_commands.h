@@ -13,6 +13,8 @@ int describe_node(const Globals& globals, const std::string& node);
 int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason);
 // Ends what a node runs of a job that the controller does not know.
 int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds);
+// `wait`: until nothing runs there, or --timeout. Ctrl-C ends the waiting alone.
+int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait);
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes);
 
 }  // namespace titan::cli

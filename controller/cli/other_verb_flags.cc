@@ -156,6 +156,18 @@ void add_node_verbs(CLI::App& parent, Choice& choice) {
   cordon.add_option("node", cordoned->nodes, "Nodes")->required();
   cordon.add_option("--reason", cordoned->reason, "Why, for those who read the list");
 
+  struct Drain : Cordon {
+    bool wait = false;
+  };
+  auto drained = std::make_shared<Drain>();
+  CLI::App& drain = add_verb(
+      parent, choice, "drain", "Empty nodes: no new ranks, and what runs there saves and goes on elsewhere",
+      "titanctl node drain n1 --wait --reason 'new disk'\ntitanctl node drain n1 n2 --wait --timeout 600",
+      [&choice, drained] { return drain_nodes(choice.globals, drained->nodes, drained->reason, drained->wait); });
+  drain.add_option("node", drained->nodes, "Nodes")->required();
+  drain.add_option("--reason", drained->reason, "Why, for those who read the list");
+  drain.add_flag("--wait", drained->wait, "Until nothing runs there; --timeout SECONDS limits it");
+
   struct Unknown {
     std::string node, job_uid;
     double grace_seconds = 30;

@@ -174,7 +174,7 @@ void Reconciler::send_stop(LiveJob& job, const std::string& name) {
   identify(stop->mutable_id(), job);
   stop->set_save(save);
   stop->set_grace_milliseconds(save ? static_cast<int64_t>(job.record.spec.restart.stop_grace_seconds * 1000) : 0);
-  stop->set_reason(job.record.cancel_requested ? "CANCELLED" : "ATTEMPT_FAILED");
+  stop->set_reason(job.record.cancel_requested ? "CANCELLED" : attempt.failing ? "ATTEMPT_FAILED" : "NODE_DRAINED");
   node->session->send(message);
 }
 

@@ -26,10 +26,11 @@ struct RankSeen {
 struct NodePart {
   job::Placement placement;
   bool prepared = false;
-  bool started = false;                                     // Every local rank is, or was, a process.
-  bool ended = false;                                       // Every local rank is gone, or the node is.
-  bool lost = false;                                        // Given up without the node's word.
-  int64_t counter = 0;                                      // Sum over ranks of their beacons' progress counters.
+  bool started = false;         // Every local rank is, or was, a process.
+  bool ended = false;           // Every local rank is gone, or the node is.
+  bool lost = false;            // Given up without the node's word.
+  bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
+  int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
   std::map<int, RankSeen> ranks;                            // By rank.
 };

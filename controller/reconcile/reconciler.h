@@ -82,6 +82,8 @@ class Reconciler {
   void remove(const std::string& uid, Done<JobViewPtr> done);
   // Errors: NotFound, ResourceExhausted.
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
+  // Cordons the node, and lets what it runs save and go on elsewhere. Idempotent. Errors: those of cordon.
+  void drain(const std::string& node, const std::string& reason, Done<NodeView> done);
   // Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Answered once
   // the node was told. Errors: NotFound (node; or JOB_NOT_UNKNOWN), Unavailable.
   void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done);
@@ -144,11 +146,15 @@ class Reconciler {
   void start_cancel(const std::string& uid, bool now, Done<JobViewPtr> done) TITAN_REQUIRES(mutex_);
   absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb) TITAN_REQUIRES(mutex_);
   NodeView node_view(const cluster::Node& node) const TITAN_REQUIRES(mutex_);
+  bool can_save(const std::string& uid) const;  // False: its configuration turns checkpoints off.
 
   // deletion.cc
   void forget_job(const job::JobRecord& record, int64_t revision) TITAN_REQUIRES(mutex_);
   bool time_to_delete_old() TITAN_REQUIRES(mutex_);
   void delete_old_jobs() TITAN_EXCLUDES(mutex_);
+
+  // drain.cc
+  void ask_to_leave(const std::string& node, Done<NodeView> done) TITAN_EXCLUDES(mutex_);
 
   // attempts.cc
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements) TITAN_REQUIRES(mutex_);

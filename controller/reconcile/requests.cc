@@ -17,12 +17,6 @@ absl::Status no_such_job(const std::string& what) {
   return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
 }
 
-bool saves_checkpoints(const absl::StatusOr<v1::JobSpec>& spec) {
-  if (!spec.ok()) return true;  // Its ranks know.
-  const auto config = nlohmann::json::parse(spec->config_json(), nullptr, /*allow_exceptions=*/false);
-  return !config.is_object() || config.value(nlohmann::json::json_pointer("/checkpoint/enable"), true);
-}
-
 std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
 
 }  // namespace
@@ -174,12 +168,19 @@ void Reconciler::start_cancel(const std::string& uid, bool now, Done<JobViewPtr>
   request_schedule(/*urgent=*/true);
 }
 
+bool Reconciler::can_save(const std::string& uid) const {
+  const absl::StatusOr<v1::JobSpec> spec = stored_spec(uid);
+  if (!spec.ok()) return true;  // Its ranks know.
+  const auto config = nlohmann::json::parse(spec->config_json(), nullptr, /*allow_exceptions=*/false);
+  return !config.is_object() || config.value(nlohmann::json::json_pointer("/checkpoint/enable"), true);
+}
+
 void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
   sync::Lock lock(mutex_);
   absl::StatusOr<LiveJob*> found = live_job(uid, "checkpoint");
   if (!found.ok()) return done(found.status());
   LiveJob& job = **found;
-  if (!saves_checkpoints(stored_spec(uid))) {
+  if (!can_save(uid)) {
     return done(rpc::error(StatusCode::kFailedPrecondition, "CHECKPOINTS_DISABLED",
                            absl::StrCat("job ", job.record.name, " has checkpoint.enable = false: it cannot save")));
   }

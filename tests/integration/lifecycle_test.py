@@ -143,6 +143,39 @@ class Lifecycle(unittest.TestCase):
             self.cluster.titanctl("node", "uncordon", "n1")
         self.assertFalse(self.cluster.ask("node", "describe", "n1")["cordoned"])
 
+    def test_a_drained_node_is_empty_and_its_job_goes_on_elsewhere(self):
+        job = self.submit(steps=500, interval=500, ranks=1)
+        wait_step(self.folder / "dump", 3)
+        node = self.cluster.job(job)["attempts"][0]["placements"][0]["node"]
+        try:
+            done = self.cluster.titanctl("node", "drain", node, "--wait", "--timeout", 60, "--reason", "new disk")
+            self.assertIn(f"node {node} is empty and takes no new ranks", done.stderr)
+            saved = max(committed_steps(self.folder / "dump"))
+            self.assertGreaterEqual(saved, 3)
+            self.cluster.wait(job, until="running")
+            first, second = self.cluster.job(job)["attempts"][:2]
+            self.assertEqual("STOPPED", first["end_cause"])
+            self.assertNotEqual(node, second["placements"][0]["node"])
+            self.assertEqual(saved, second["resumed_step"])
+            self.assertIn("NodeDraining", [event["reason"] for event in self.cluster.events(job)])
+        finally:
+            self.cluster.titanctl("node", "uncordon", node)
+        self.cluster.titanctl("cancel", job, "--now", "--wait")
+
+    def test_what_cannot_be_saved_stays_and_the_drain_says_so(self):
+        job = self.cluster.submit(*tiny(self.folder / "dump", steps=500, ranks=1), "--checkpoint.no_enable")
+        wait_step(self.folder / "dump", 2)
+        node = self.cluster.job(job)["attempts"][0]["placements"][0]["node"]
+        try:
+            late = self.cluster.titanctl("node", "drain", node, "--wait", "--timeout", 1, check=False)
+            self.assertEqual(4, late.returncode)
+            self.assertIn(f"node {node} still runs {job}", late.stderr)
+            self.assertEqual(1, len(self.cluster.job(job)["attempts"]))
+            self.cluster.titanctl("cancel", job, "--now", "--wait")
+            self.cluster.titanctl("node", "drain", node, "--wait", "--timeout", 30)
+        finally:
+            self.cluster.titanctl("node", "uncordon", node)
+
     def test_only_jobs_that_are_over_are_deleted(self):
         over, live = self.submit("over", steps=2), self.submit("live", ranks=64)  # Which waits for devices.
         self.cluster.succeed(over)

@@ -20,6 +20,19 @@ class NodesTest : public ::testing::Test, protected World {
       advance(absl::Milliseconds(500));
     }
   }
+  absl::Status drain(const std::string& node) {
+    absl::Status status = absl::InternalError("never answered");
+    reconciler->drain(node, "new disk", [&](const absl::StatusOr<NodeView>& result) { status = result.status(); });
+    settle();
+    return status;
+  }
+  static std::vector<v1::Stop> stops_of(const FakeNode& node) {
+    std::vector<v1::Stop> stops;
+    for (const v1::ControllerMessage& message : node.received) {
+      if (message.has_stop()) stops.push_back(message.stop());
+    }
+    return stops;
+  }
   cluster::NodeState node_state(const std::string& name) { return reconciler->node(name)->node.state; }
   int64_t step_ = 1;
 };
@@ -168,6 +181,59 @@ TEST_F(NodesTest, ANewSessionReplacesTheOldOne) {
   old->inbox.clear();
   reconciler->on_message("n1", old, beat);
   EXPECT_TRUE(old->inbox.empty()) << "the old session is not heard any more";
+}
+
+// Who drains a node loses no step: the ranks there are asked to save, and the next attempt runs elsewhere.
+TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 5);
+  FakeNode& other = add_node("n2");
+  ASSERT_TRUE(drain("n1").ok());
+  const auto stops = stops_of(nodes.at("n1"));
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_TRUE(stops[0].save());
+  EXPECT_EQ(stops[0].reason(), "NODE_DRAINED");
+  EXPECT_GT(stops[0].grace_milliseconds(), 0);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "STOPPED");
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[1]->placements[0].node, "n2");
+  EXPECT_EQ(other.attempts.size(), 1u);
+  EXPECT_EQ(count_events("a", "NodeDraining"), 1);
+  EXPECT_TRUE(reconciler->node("n1")->jobs.empty());
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
+}
+
+// Asked again, also of a controller that was restarted, while the ranks still save.
+TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 5);
+  obedient = false;  // The save takes its time.
+  ASSERT_TRUE(drain("n1").ok());
+  ASSERT_TRUE(drain("n1").ok());
+  EXPECT_EQ(stops_of(node).size(), 1u);
+  EXPECT_EQ(reconciler->node("n1")->jobs.size(), 1u);
+  crash();
+  connect_all();
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned) << "durable";
+  ASSERT_TRUE(drain("n1").ok());
+  EXPECT_EQ(stops_of(node).size(), 2u);
+  EXPECT_EQ(drain("n9").code(), absl::StatusCode::kNotFound);
+}
+
+// It would lose all that it trained.
+TEST_F(NodesTest, AJobThatCannotSaveStaysOnADrainedNode) {
+  config_json = R"({"checkpoint":{"enable":false}})";
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 5);
+  ASSERT_TRUE(drain("n1").ok());
+  EXPECT_TRUE(stops_of(node).empty());
+  EXPECT_EQ(state("a"), "RUNNING");
+  finish_all("a");
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_TRUE(reconciler->node("n1")->jobs.empty());
 }
 
 TEST_F(NodesTest, CordonKeepsRanksAndTakesNoNew) {
