@@ -14,7 +14,9 @@ if(TITAN_SANITIZER STREQUAL "address")
   target_compile_options(titan_flags INTERFACE -fsanitize=address,undefined)
   target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
 elseif(TITAN_SANITIZER STREQUAL "thread")
-  target_compile_options(titan_flags INTERFACE -fsanitize=thread)
+  # Debian's libraries are not instrumented: their headers must not take the forms that they have for instrumented ones (Protobuf's maps
+  # have another layout then), the standard library's must.
+  target_compile_options(titan_flags INTERFACE -fsanitize=thread -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
   target_link_options(titan_flags INTERFACE -fsanitize=thread)
 endif()
 
@@ -100,9 +102,13 @@ function(_titan_test_properties name label timeout serial crowd needs)
   if(NOT timeout)
     set(timeout 120)
   endif()
+  set(sanitizer "")
+  if(TITAN_SANITIZER STREQUAL "thread")
+    set(sanitizer "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan_suppressions.txt;")
+  endif()
   # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
-    "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
+    "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

@@ -107,15 +107,15 @@ class Cluster:
 
     def _start_controller(self, lease_ms):
         port_file = self.folder / "controller-ports.json"
-        command = [BIN / "titan-controller", "--state", self.folder / "controller", "--metrics-port", "0"]
+        command = [BIN / "titan-controller", "--state", self.folder / "controller"]
         if lease_ms:
             command += ["--lease-ms", str(lease_ms)]
-        daemon = self._add("controller", [*command, "--listen", "127.0.0.1:0", "--port-file", port_file])
+        daemon = self._add("controller", [*command, "--listen", "127.0.0.1:0", "--metrics-port", "0", "--port-file", port_file])
         ports = wait_until("controller port file", lambda: self._ports(port_file, daemon))
         self.address = f"127.0.0.1:{ports['port']}"
         self.metrics_port = ports["metrics"]
-        # A restarted controller must be found under the same address.
-        daemon.command = [*command, "--listen", self.address, "--port-file", port_file]
+        # A restarted controller must be found under the same addresses.
+        daemon.command = [*command, "--listen", self.address, "--metrics-port", str(self.metrics_port), "--port-file", port_file]
 
     @staticmethod
     def _ports(path, daemon):
