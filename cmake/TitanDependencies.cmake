@@ -44,3 +44,8 @@ if(TITAN_TORCH)
   endforeach()
   target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_TEST_FLAGS})
 endif()
+
+# One OpenMP runtime a program, so that its threads are one pool: the wheel's beside LibTorch, else the compiler's.
+add_library(titan_openmp INTERFACE)
+target_compile_options(titan_openmp INTERFACE -fopenmp)
+target_link_libraries(titan_openmp INTERFACE $<IF:$<BOOL:${TITAN_TORCH}>,${_torch_gomp},gomp>)
