@@ -23,8 +23,8 @@ std::optional<Level> find_best_level() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return Level::kAvx2;
-  const bool amx = __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") &&
-                   __builtin_cpu_supports("amx-bf16");
+  const bool amx =
+      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
   return amx && tiles_are_allowed() ? Level::kAmx : Level::kAvx512;
 }
 

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# no_weak_symbols.sh OBJECT...: what is compiled for one level of processor holds no symbol of which the linker keeps one copy
+# out of several: a program would run AVX-512's copy on a machine without it.
+set -euo pipefail
+
+checked=0
+for object in "$@"; do
+  [[ $object =~ _(avx2|avx512|amx)\.cc\.o$ ]] || continue
+  checked=$((checked + 1))
+  if weak=$(nm -C "$object" | grep -E '^[0-9a-f ]* [WwVvu] '); then
+    echo "weak symbols in $object:" >&2
+    echo "$weak" >&2
+    exit 1
+  fi
+done
+[[ $checked -gt 0 ]] || { echo "no object of any level among: $*" >&2; exit 1; }
+echo "$checked objects without weak symbols"

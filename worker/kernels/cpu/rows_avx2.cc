@@ -1,0 +1,2 @@
+// The bodies of all row operations for AVX2, in one file: the intrinsics' header is most of what there is to compile.
+#include "worker/kernels/cpu/flat_body.h"

@@ -1,0 +1,3 @@
+// The bodies of all row operations for AVX-512, in one file: the intrinsics' header is most of what there is to
+// compile.
+#include "worker/kernels/cpu/flat_body.h"
