@@ -169,7 +169,7 @@ constexpr Dtype kBothTypes[] = {Dtype::kBf16, Dtype::kF32};
 inline const char* name(Dtype type) { return type == Dtype::kF32 ? "fp32" : "bf16"; }
 
 // Half a unit in the last place: what one rounding to the type may cost, relative.
-inline double rounding(Dtype type) { return type == Dtype::kF32 ? 0x1p-24 : 0x1p-9; }
+inline double rounding(Dtype type) { return type == Dtype::kF32 ? 0x1p-24 : 0x1p-8; }
 
 class Random {
  public:
