@@ -2,3 +2,5 @@
 // compile.
 #include "worker/kernels/cpu/flat_body.h"
 #include "worker/kernels/cpu/rms_norm_body.h"
+#include "worker/kernels/cpu/rope_body.h"
+#include "worker/kernels/cpu/swiglu_body.h"

@@ -28,8 +28,9 @@ using Mask = __mmask16;
 constexpr int64_t kLanes = 16;
 
 struct First {
+  int64_t count;
   __mmask16 lanes;
-  explicit First(int64_t n) : lanes(static_cast<__mmask16>((1U << n) - 1)) {}
+  explicit First(int64_t n) : count(n), lanes(static_cast<__mmask16>((1U << n) - 1)) {}
 };
 
 TITAN_INLINE Floats splat(float value) { return _mm512_set1_ps(value); }
@@ -55,7 +56,7 @@ TITAN_INLINE Floats root(Floats a) { return _mm512_sqrt_ps(a); }
 TITAN_INLINE Floats nearest(Floats a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TITAN_INLINE Mask is_less(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 TITAN_INLINE Mask is_less_equal(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_LE_OQ); }
-TITAN_INLINE Mask both(Mask a, Mask b) { return a & b; }
+TITAN_INLINE Mask is_equal(Floats a, Floats b) { return _mm512_cmp_ps_mask(a, b, _CMP_EQ_OQ); }
 TITAN_INLINE Mask is_number(Floats a) { return _mm512_cmp_ps_mask(a, a, _CMP_ORD_Q); }
 TITAN_INLINE Floats choose(Mask mask, Floats yes, Floats no) { return _mm512_mask_blend_ps(mask, no, yes); }
 TITAN_INLINE Floats swap_pairs(Floats a) { return _mm512_permute_ps(a, 0xB1); }
@@ -171,7 +172,7 @@ TITAN_INLINE Floats root(Floats a) { return _mm256_sqrt_ps(a); }
 TITAN_INLINE Floats nearest(Floats a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 TITAN_INLINE Mask is_less(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 TITAN_INLINE Mask is_less_equal(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_LE_OQ); }
-TITAN_INLINE Mask both(Mask a, Mask b) { return _mm256_and_ps(a, b); }
+TITAN_INLINE Mask is_equal(Floats a, Floats b) { return _mm256_cmp_ps(a, b, _CMP_EQ_OQ); }
 TITAN_INLINE Mask is_number(Floats a) { return _mm256_cmp_ps(a, a, _CMP_ORD_Q); }
 TITAN_INLINE Floats choose(Mask mask, Floats yes, Floats no) { return _mm256_blendv_ps(no, yes, mask); }
 TITAN_INLINE Floats swap_pairs(Floats a) { return _mm256_permute_ps(a, 0xB1); }
@@ -290,9 +291,9 @@ TITAN_INLINE float largest(Floats a) {
   return _mm_cvtss_f32(_mm_max_ss(two, _mm_movehdup_ps(two)));
 }
 
-// Pairs of fp32, n of them: two loads or stores.
-TITAN_INLINE First first_of_low(int64_t pairs) { return First(2 * pairs < kLanes ? 2 * pairs : kLanes); }
-TITAN_INLINE First first_of_high(int64_t pairs) { return First(2 * pairs < kLanes ? 0 : 2 * pairs - kLanes); }
+// As many pairs as `pairs` has lanes, side by side in two vectors of fp32: the lanes of the first and of the second.
+TITAN_INLINE First lower_of(First pairs) { return First(2 * pairs.count < kLanes ? 2 * pairs.count : kLanes); }
+TITAN_INLINE First upper_of(First pairs) { return First(2 * pairs.count < kLanes ? 0 : 2 * pairs.count - kLanes); }
 
 // e to the power of each, within 2e-7 of it; below -86.5 it is 0, so that nothing ends in a denormal. Cephes' expf.
 TITAN_INLINE Floats exponential(Floats x) {
