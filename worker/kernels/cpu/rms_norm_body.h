@@ -4,23 +4,11 @@
 #include <string.h>
 
 #include "worker/kernels/cpu/parts.h"
+#include "worker/kernels/cpu/reductions.h"
 #include "worker/kernels/cpu/rms_norm.h"
 
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
-
-// term(offset, lanes) summed over a row, in two chains.
-template <typename Term>
-TITAN_INLINE float sum_over(int64_t n, Term term) {
-  Floats first = splat(0), second = splat(0);
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    first = first + term(i, All{});
-    second = second + term(i + kLanes, All{});
-  }
-  for_vectors(n - i, [&](int64_t j, auto lanes) { first = first + term(i + j, lanes); });
-  return sum(first + second);
-}
 
 template <typename T, typename Lanes>
 TITAN_INLINE Floats load_or(const T* from, int64_t i, float otherwise, Lanes lanes) {

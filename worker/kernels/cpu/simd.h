@@ -91,6 +91,7 @@ TITAN_INLINE Floats keep(Floats a, Floats other, First first) { return _mm512_ma
 
 TITAN_INLINE __m256 upper_half(Floats a) { return _mm512_extractf32x8_ps(a, 1); }
 TITAN_INLINE __m256 lower_half(Floats a) { return _mm512_castps512_ps256(a); }
+TITAN_INLINE float lowest(Floats a) { return _mm256_cvtss_f32(lower_half(a)); }
 
 // Pairs (even, odd) that lie side by side: kLanes of them.
 TITAN_INLINE Ints load_pairs(const uint16_t* from, All) { return _mm512_loadu_si512(from); }
@@ -218,6 +219,7 @@ TITAN_INLINE Floats keep(Floats a, Floats other, First first) { return choose(bi
 
 TITAN_INLINE __m128 upper_half(Floats a) { return _mm256_extractf128_ps(a, 1); }
 TITAN_INLINE __m128 lower_half(Floats a) { return _mm256_castps256_ps128(a); }
+TITAN_INLINE float lowest(Floats a) { return _mm256_cvtss_f32(a); }
 
 // Pairs (even, odd) that lie side by side: kLanes of them.
 TITAN_INLINE Ints load_pairs(const uint16_t* from, All) {

@@ -7,13 +7,12 @@
 
 // Gated activations (Shazeer, arXiv 2002.05202) of rows [rows, width]; strides in elements from row to row. The gate
 // and the linear part are two matrices (two projections, or halves of one), or alternate in one: then `linear` is null,
-// and `gate` names rows of 2 width, gates at even places. Results are rounded once; sigmoid and exponent are within
-// 3e-7.
+// and `gate` names rows of 2 width, gates at even places. Results are rounded once.
 namespace titan::kernels {
 
 // Without a limit y = silu(gate) linear. With one, GPT-OSS's form: with g = min(gate, limit), y = g sigmoid(1.702 g)
-// (clamp(linear, -limit, limit) + 1). Relative to the truth within 1e-6 + 2e-7 |gate| beside the rounding; 0 where a sigmoid
-// would be a denormal.
+// (clamp(linear, -limit, limit) + 1). Relative to the truth within 1e-6 + 2e-7 |gate| beside the rounding; 0 where a
+// sigmoid would be a denormal.
 struct SwigluForward {
   int64_t rows = 0, width = 0;
   Dtype type = Dtype::kBf16;
@@ -28,8 +27,8 @@ struct SwigluForward {
 };
 bool swiglu_forward(Level level, const SwigluForward& args);
 
-// The gradients of both from dy and forward's inputs, laid out as these; what is clamped has none. dgate is within 2e-6 of
-// |dy| (|linear| + 1) (1 + |gate|), dlinear as close as y, beside the rounding.
+// The gradients of both from dy and forward's inputs, laid out as these; what is clamped has none. dgate is within 2e-6
+// of |dy| (|linear| + 1) (1 + |gate|), dlinear as close as y, beside the rounding.
 struct SwigluBackward {
   int64_t rows = 0, width = 0;
   Dtype type = Dtype::kBf16;
