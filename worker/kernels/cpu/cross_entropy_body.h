@@ -10,20 +10,6 @@
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-template <typename T>
-float largest_of(const T* row, int64_t n) {
-  Floats first = splat(-INFINITY), second = first;
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    first = larger(first, load(row + i, All{}));
-    second = larger(second, load(row + i + kLanes, All{}));
-  }
-  for_vectors(n - i, [&](int64_t j, auto lanes) {
-    first = larger(first, keep(load(row + i + j, lanes), splat(-INFINITY), lanes));
-  });
-  return largest(larger(first, second));
-}
-
 struct Softmax {
   float maximum, sum;
 };

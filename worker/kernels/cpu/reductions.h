@@ -1,5 +1,7 @@
 #pragma once
 
+#include <math.h>
+
 #include "worker/kernels/cpu/simd.h"
 
 // Over the numbers of a row.
@@ -17,6 +19,21 @@ TITAN_INLINE float sum_over(int64_t n, Term term) {
   }
   for_vectors(n - i, [&](int64_t j, auto lanes) { first = first + term(i + j, lanes); });
   return sum(first + second);
+}
+
+// The largest of n numbers; minus infinity of none. What is no number counts or not.
+template <typename T>
+float largest_of(const T* row, int64_t n) {
+  Floats first = splat(-INFINITY), second = first;
+  int64_t i = 0;
+  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
+    first = larger(first, load(row + i, All{}));
+    second = larger(second, load(row + i + kLanes, All{}));
+  }
+  for_vectors(n - i, [&](int64_t j, auto lanes) {
+    first = larger(first, keep(load(row + i + j, lanes), splat(-INFINITY), lanes));
+  });
+  return largest(larger(first, second));
 }
 
 }  // namespace
