@@ -7,7 +7,9 @@
 // nothing with weak linkage (no std::, no inline functions at namespace scope): the linker would keep one of several
 // copies, and one compiled for AVX-512 ends the program on an older machine. So all of this is static, and so are the
 // bodies.
-#if defined(__AVX512F__)
+#if defined(__AMX_BF16__)
+#define TITAN_LEVEL amx
+#elif defined(__AVX512F__)
 #define TITAN_LEVEL avx512
 #else
 #define TITAN_LEVEL avx2

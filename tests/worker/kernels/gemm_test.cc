@@ -1,0 +1,218 @@
+#include "worker/kernels/cpu/gemm.h"
+
+#include <numeric>
+
+#include "tests/worker/kernels/harness.h"
+
+namespace titan::kernels::testing {
+namespace {
+
+struct GemmCase {
+  std::vector<int64_t> group_rows;
+  int64_t columns, depth;
+
+  int64_t rows() const { return std::accumulate(group_rows.begin(), group_rows.end(), int64_t{0}); }
+  int64_t groups() const { return static_cast<int64_t>(group_rows.size()); }
+};
+
+const std::vector<GemmCase>& gemm_cases() {
+  static const std::vector<GemmCase> cases = {
+      {{0}, 8, 8},     {{1}, 1, 1},     {{5}, 3, 0},      {{6}, 16, 32},           {{32}, 32, 64}, {{7}, 33, 31},
+      {{13}, 17, 300}, {{130}, 40, 33}, {{33}, 70, 1100}, {{3, 0, 40, 1}, 24, 20}, {{0, 0}, 5, 6}, {{64, 32}, 64, 96}};
+  return cases;
+}
+
+int64_t depth_blocks(int64_t depth) { return 1 + depth / 1024; }
+
+void* aligned(const Buffer<unsigned char>& buffer) {
+  return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(buffer.data()) + 63) / 64 * 64);
+}
+
+// Two operands with rows further apart than they are long, as bf16, and room.
+struct Factors {
+  Factors(int64_t a_rows, int64_t a_width, int64_t b_rows, int64_t b_width, int64_t scratch_bytes, uint64_t seed = 1)
+      : random(seed),
+        a_stride(a_width + random.whole(0, 3)),
+        b_stride(b_width + random.whole(0, 3)),
+        a(Dtype::kBf16, random.normals(a_rows * a_stride), random.edge()),
+        b(Dtype::kBf16, random.normals(b_rows * b_stride), random.edge()),
+        scratch(scratch_bytes + 64) {}
+
+  Random random;
+  int64_t a_stride, b_stride;
+  Numbers a, b;
+  Buffer<unsigned char> scratch;
+};
+
+struct Sum {
+  double truth = 0, magnitude = 0;
+  void add(double product) {
+    truth += product;
+    magnitude += std::abs(product);
+  }
+};
+
+struct Product : Factors {
+  Product(const GemmCase& c, bool deep, Dtype type, int threads)
+      : Factors(c.rows(), c.depth, c.groups() * (deep ? c.depth : c.columns), deep ? c.columns : c.depth,
+                gemm_scratch(c.columns, c.depth, threads)),
+        c(c),
+        deep(deep),
+        stride(c.columns + random.whole(0, 3)),
+        result(type, std::vector<double>(c.rows() * stride, 42), random.edge()) {
+    args = {.rows = c.rows(),
+            .columns = c.columns,
+            .depth = c.depth,
+            .groups = c.groups(),
+            .group_rows = this->c.group_rows.data(),
+            .a = static_cast<uint16_t*>(a.data()),
+            .a_stride = a_stride,
+            .b = static_cast<uint16_t*>(b.data()),
+            .b_stride = b_stride,
+            .b_group = (deep ? c.depth : c.columns) * b_stride,
+            .b_is_deep = deep,
+            .c = result.data(),
+            .c_type = type,
+            .c_stride = stride,
+            .scratch = aligned(scratch),
+            .threads = threads};
+  }
+
+  Sum truth(int64_t group, int64_t row, int64_t column) const {
+    Sum sum;
+    for (int64_t k = 0; k < c.depth; ++k) {
+      const int64_t place = deep ? k * b_stride + column : column * b_stride + k;
+      sum.add(a.get(row * a_stride + k) * b.get(group * args.b_group + place));
+    }
+    return sum;
+  }
+
+  GemmCase c;
+  bool deep;
+  int64_t stride;
+  Numbers result;
+  Gemm args;
+};
+
+TEST(GemmTest, MultipliesEachGroupByItsMatrix) {
+  for (const GemmCase& c : gemm_cases()) {
+    for (const bool deep : {false, true}) {
+      for (const Dtype type : kBothTypes) {
+        SCOPED_TRACE(::testing::Message() << c.rows() << " rows of " << c.groups() << " groups, " << c.columns << " x "
+                                          << c.depth << ", deep " << deep << ", " << name(type));
+        at_every_level([&](Level level, int threads) {
+          const Product product(c, deep, type, threads);
+          ASSERT_TRUE(gemm(level, product.args));
+          int64_t row = 0;
+          for (int64_t group = 0; group < c.groups(); ++group) {
+            for (const int64_t end = row + c.group_rows[group]; row < end; ++row) {
+              for (int64_t column = 0; column < product.stride; ++column) {
+                const double found = product.result.get(row * product.stride + column);
+                const Sum sum = column < c.columns ? product.truth(group, row, column) : Sum{.truth = 42};
+                const double slack = 1e-6 * static_cast<double>(depth_blocks(c.depth)) * sum.magnitude;
+                ASSERT_TRUE(is_close(found, sum.truth, rounding(type), slack))
+                    << row << ", " << column << ": " << found << ", " << sum.truth;
+              }
+            }
+          }
+        });
+      }
+    }
+  }
+}
+
+struct Gradient : Factors {
+  Gradient(const GemmCase& c, int64_t outputs, int threads)
+      : Factors(c.rows(), outputs, c.rows(), c.columns, weight_gradient_scratch(c.columns, threads)),
+        c(c),
+        outputs(outputs),
+        stride(c.columns + random.whole(0, 3)),
+        result(Dtype::kF32, random.normals(c.groups() * outputs * stride), random.edge()) {
+    args = {.rows = c.rows(),
+            .outputs = outputs,
+            .inputs = c.columns,
+            .groups = c.groups(),
+            .group_rows = this->c.group_rows.data(),
+            .dy = static_cast<uint16_t*>(a.data()),
+            .dy_stride = a_stride,
+            .x = static_cast<uint16_t*>(b.data()),
+            .x_stride = b_stride,
+            .c = static_cast<float*>(result.data()),
+            .c_stride = stride,
+            .c_group = outputs * stride,
+            .scratch = aligned(scratch),
+            .threads = threads};
+  }
+
+  GemmCase c;
+  int64_t outputs, stride;
+  Numbers result;
+  WeightGradient args;
+};
+
+TEST(GemmTest, AddsTheGradientOfEachGroupsMatrix) {
+  for (const GemmCase& c : gemm_cases()) {
+    for (const bool add : {false, true}) {
+      SCOPED_TRACE(::testing::Message() << c.rows() << " rows of " << c.groups() << " groups, " << c.columns
+                                        << " inputs, add " << add);
+      at_every_level([&](Level level, int threads) {
+        Gradient gradient(c, c.depth % 140 + 1, threads);
+        gradient.args.add = add;
+        const std::vector<double> before = gradient.result.values();
+        ASSERT_TRUE(weight_gradient(level, gradient.args));
+        int64_t first = 0;
+        for (int64_t group = 0; group < c.groups(); first += c.group_rows[group++]) {
+          for (int64_t i = 0; i < gradient.outputs * gradient.stride; ++i) {
+            const int64_t output = i / gradient.stride, input = i % gradient.stride;
+            const int64_t place = group * gradient.args.c_group + i;
+            Sum sum;
+            if (add || input >= c.columns) sum.add(before[place]);
+            for (int64_t row = first; input < c.columns && row < first + c.group_rows[group]; ++row) {
+              sum.add(gradient.a.get(row * gradient.a_stride + output) *
+                      gradient.b.get(row * gradient.b_stride + input));
+            }
+            ASSERT_NEAR(gradient.result.get(place), sum.truth, 1e-6 * sum.magnitude) << output << ", " << input;
+          }
+        }
+      });
+    }
+  }
+}
+
+TEST(GemmTest, HasTheSameBitsForAnyNumberOfThreads) {
+  const GemmCase c = {{200, 77}, 50, 700};
+  for (const Level level : levels_here()) {
+    const Product one(c, false, Dtype::kBf16, 1), three(c, false, Dtype::kBf16, 3);
+    ASSERT_TRUE(gemm(level, one.args) && gemm(level, three.args));
+    EXPECT_EQ(one.result.bits(), three.result.bits());
+    const Gradient first(c, 300, 1), second(c, 300, 3);
+    ASSERT_TRUE(weight_gradient(level, first.args) && weight_gradient(level, second.args));
+    EXPECT_EQ(first.result.bits(), second.result.bits());
+  }
+}
+
+TEST(GemmTest, KeepsInfinitiesInTheirRow) {
+  for (const Level level : levels_here()) {
+    const Product product({{40}, 40, 40}, false, Dtype::kBf16, 1);
+    product.a.set(7 * product.a_stride + 39, kInfinity);
+    product.a.set(8 * product.a_stride, kNan);
+    ASSERT_TRUE(gemm(level, product.args));
+    for (int64_t row = 0; row < 40; ++row) {
+      for (int64_t column = 0; column < 40; ++column) {
+        const double found = product.result.get(row * product.stride + column);
+        EXPECT_EQ(std::isinf(found), row == 7);
+        EXPECT_EQ(std::isnan(found), row == 8);
+      }
+    }
+  }
+}
+
+TEST(GemmTest, DeclinesWithoutRoom) {
+  for (const Level level : levels_here()) {
+    EXPECT_FALSE(gemm(level, {.rows = 1}));
+    EXPECT_FALSE(weight_gradient(level, {.rows = 1}));
+  }
+}
+
+}  // namespace
+}  // namespace titan::kernels::testing
