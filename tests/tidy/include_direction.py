@@ -41,7 +41,7 @@ MAY_INCLUDE = {
     "worker/shim": ["common"],
 }
 FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
-NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/")
+NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/", "worker/kernels/cpu/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
 PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 IMPURE = ("common/sync/", "common/clock/", "common/storage/", "common/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex", "thread",
