@@ -10,6 +10,7 @@
 #include <cstring>
 #include <functional>
 #include <memory>
+#include <new>
 #include <random>
 #include <string>
 #include <vector>
@@ -30,13 +31,24 @@ namespace {
 
 std::mt19937 random_bits(1);
 
-std::vector<uint16_t> bf16(int64_t count) {  // Magnitudes of 0.5 to 2, either sign.
-  std::vector<uint16_t> values(count);
+// Memory as LibTorch allocates it: no vector of numbers crosses a line of the cache.
+template <typename T>
+struct Aligned {
+  using value_type = T;
+  T* allocate(size_t count) { return static_cast<T*>(operator new (count * sizeof(T), std::align_val_t{64})); }
+  void deallocate(T* values, size_t) { operator delete (values, std::align_val_t{64}); }
+  bool operator==(const Aligned&) const { return true; }
+};
+template <typename T>
+using Values = std::vector<T, Aligned<T>>;
+
+Values<uint16_t> bf16(int64_t count) {  // Magnitudes of 0.5 to 2, either sign.
+  Values<uint16_t> values(count);
   for (uint16_t& value : values) value = static_cast<uint16_t>(0x3f00 + (random_bits() & 0x80ff));
   return values;
 }
-std::vector<float> fp32(int64_t count) {
-  std::vector<float> values(count);
+Values<float> fp32(int64_t count) {
+  Values<float> values(count);
   for (float& value : values) value = static_cast<float>(random_bits()) * 0x1p-31F - 1;
   return values;
 }
@@ -59,7 +71,7 @@ double own_time() {
 double copy_bandwidth() {
   static const double best = [] {
     constexpr size_t kBytes = size_t{256} << 20;
-    std::vector<char> from(kBytes, 1), to(kBytes, 2);
+    Values<char> from(kBytes, 1), to(kBytes, 2);
     double fastest = 0;
     for (int i = 0; i < 8; ++i) {
       const double start = own_time();
@@ -113,8 +125,8 @@ void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
     };
     benchmark::RegisterBenchmark(("gemm/" + of + std::string(name(level))).c_str(),
                                  [=](benchmark::State& state) {
-                                   const std::vector<uint16_t> a = bf16(rows * depth), b = bf16(columns * depth);
-                                   std::vector<uint16_t> c = bf16(rows * columns);
+                                   const Values<uint16_t> a = bf16(rows * depth), b = bf16(columns * depth);
+                                   Values<uint16_t> c = bf16(rows * columns);
                                    const std::unique_ptr<void, void (*)(void*)> scratch(
                                        std::aligned_alloc(64, gemm_scratch(columns, depth, 1)), std::free);
                                    timed(state, [&] {
@@ -137,8 +149,8 @@ void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
         ->ComputeStatistics("least", least);
     benchmark::RegisterBenchmark(("weight_gradient/" + of + std::string(name(level))).c_str(),
                                  [=](benchmark::State& state) {
-                                   const std::vector<uint16_t> dy = bf16(rows * columns), x = bf16(rows * depth);
-                                   std::vector<float> c = fp32(columns * depth);
+                                   const Values<uint16_t> dy = bf16(rows * columns), x = bf16(rows * depth);
+                                   Values<float> c = fp32(columns * depth);
                                    const std::unique_ptr<void, void (*)(void*)> scratch(
                                        std::aligned_alloc(64, weight_gradient_scratch(depth, 1)), std::free);
                                    timed(state, [&] {
@@ -294,7 +306,7 @@ void add_flat(int64_t count) {
   const std::string of = shape({count});
   add("adamw/" + of, 28 * count, [=](Level level) -> Run {
     return [=, value = fp32(count), gradient = fp32(count), average = fp32(count),
-            square = std::vector<float>(count, 0.1F)]() mutable {
+            square = Values<float>(count, 0.1F)]() mutable {
       return adam(level, {.count = count,
                           .value = value.data(),
                           .gradient = gradient.data(),
