@@ -22,10 +22,18 @@ class FmaAttention {
   static constexpr int kStrip = 2 * kLanes;  // Queries side by side in two vectors.
   static constexpr int kStrips = 4;          // Strips that share one conversion of keys and values to fp32.
   static constexpr int kKeys = 96;           // Of a block.
+  static constexpr int kLine = 16;           // Numbers of a cache line.
 
  public:
   static constexpr int kQueries = kStrip * kStrips;
 
+ private:
+  // Rows lie an odd number of cache lines apart: at a power of two they would all fall into the same few sets of the
+  // cache.
+  static constexpr int64_t kRow = kQueries + kLine;
+  static int64_t row_stride(int64_t size) { return (((size + kLine - 1) / kLine) | 1) * kLine; }
+
+ public:
   static size_t forward_bytes(const AttentionShape& shape) {
     Arena arena(nullptr);
     ForwardScratch(shape, arena);
@@ -86,41 +94,43 @@ class FmaAttention {
   };
 
   struct ForwardScratch {
-    ForwardScratch(const AttentionShape& shape, Arena& arena) {
-      keys = arena.take<float>(kKeys * shape.size);
-      values = arena.take<float>(kKeys * shape.v_size);
+    ForwardScratch(const AttentionShape& shape, Arena& arena)
+        : size(row_stride(shape.size)), v_size(row_stride(shape.v_size)) {
+      keys = arena.take<float>(kKeys * size);
+      values = arena.take<float>(kKeys * v_size);
       queries = arena.take<float>(shape.size * kQueries);
       out = arena.take<float>(shape.v_size * kQueries);
       scores = arena.take<float>(kKeys * kStrip);
     }
-    float* keys;     // [kKeys, size]
-    float* values;   // [kKeys, v_size]
-    float* queries;  // Of each strip [size, kStrip], times scale * log2(e).
-    float* out;      // Of each strip [v_size, kStrip].
-    float* scores;   // [kKeys, kStrip]
+    int64_t size, v_size;  // Of rows in memory.
+    float* keys;           // [kKeys, size]
+    float* values;         // [kKeys, v_size]
+    float* queries;        // Of each strip [size, kStrip], times scale * log2(e).
+    float* out;            // Of each strip [v_size, kStrip].
+    float* scores;         // [kKeys, kStrip]
   };
 
   struct BackwardScratch {
     BackwardScratch(const AttentionShape& shape, Arena& arena)
-        : size(round_up(shape.size, kLanes)), v_size(round_up(shape.v_size, kLanes)) {
-      keys = arena.take<float>(kKeys * shape.size);
-      values = arena.take<float>(kKeys * shape.v_size);
+        : size(row_stride(shape.size)), v_size(row_stride(shape.v_size)) {
+      keys = arena.take<float>(kKeys * size);
+      values = arena.take<float>(kKeys * v_size);
       queries = arena.take<float>(shape.size * kQueries);
       grad_o = arena.take<float>(shape.v_size * kQueries);
       query_rows = arena.take<float>(kQueries * size);
       grad_o_rows = arena.take<float>(kQueries * v_size);
       grad_q = arena.take<float>(shape.size * kQueries);
-      scores = arena.take<float>(kKeys * kQueries);
-      grad_scores = arena.take<float>(kKeys * kQueries);
+      scores = arena.take<float>(kKeys * kRow);
+      grad_scores = arena.take<float>(kKeys * kRow);
       grad_k = arena.take<float>(shape.keys * size);
       grad_v = arena.take<float>(shape.keys * v_size);
     }
-    int64_t size, v_size;     // Rounded up to vectors.
-    float *keys, *values;     // [kKeys, shape.size], [kKeys, shape.v_size]
+    int64_t size, v_size;     // Of rows in memory.
+    float *keys, *values;     // [kKeys, size], [kKeys, v_size]
     float *queries, *grad_o;  // Of each strip [shape.size, kStrip] (times scale * log2(e)), [shape.v_size, kStrip].
     float *query_rows, *grad_o_rows;  // [kQueries, size], [kQueries, v_size]
     float* grad_q;                    // Of each strip [shape.size, kStrip].
-    float *scores, *grad_scores;      // [kKeys, kQueries]: probabilities, and gradients of scores.
+    float *scores, *grad_scores;      // [kKeys, kRow]: probabilities, and gradients of scores.
     float *grad_k, *grad_v;           // [shape.keys, size], [shape.keys, v_size]
   };
 
@@ -142,13 +152,13 @@ class FmaAttention {
     fill_zero(scratch.out, shape.v_size * kStrip * strips);
     for (int64_t base = block.all.begin / kKeys * kKeys; base < block.all.end; base += kKeys) {
       const int64_t end = least(base + kKeys, block.all.end);
-      load_rows(args.k, row, base, end, kv_head, shape.size, shape.size, scratch.keys);
-      load_rows(args.v, row, base, end, kv_head, shape.v_size, shape.v_size, scratch.values);
+      load_rows(args.k, row, base, end, kv_head, shape.size, scratch.size, scratch.keys);
+      load_rows(args.v, row, base, end, kv_head, shape.v_size, scratch.v_size, scratch.values);
       for (int s = 0; s < strips; ++s) {
         const int64_t from = most(base, block.strips[s].begin), to = least(end, block.strips[s].end);
         if (from >= to) continue;
         float* const out = scratch.out + s * kStrip * shape.v_size;
-        product<false, false>(to - from, kStrip, shape.size, scratch.keys + (from - base) * shape.size, shape.size,
+        product<false, false>(to - from, kStrip, shape.size, scratch.keys + (from - base) * scratch.size, scratch.size,
                               scratch.queries + s * kStrip * shape.size, kStrip, scratch.scores, kStrip);
         const int32_t *begins = block.begin + s * kStrip, *ends = block.end + s * kStrip;
         if (block.strips[s].masks(from, to)) {
@@ -156,8 +166,8 @@ class FmaAttention {
         } else {
           add_scores<false>(scratch.scores, from, to, begins, ends, softmax[s], out, shape.v_size);
         }
-        product<true, true>(shape.v_size, kStrip, to - from, scratch.values + (from - base) * shape.v_size,
-                            shape.v_size, scratch.scores, kStrip, out, kStrip);
+        product<true, true>(shape.v_size, kStrip, to - from, scratch.values + (from - base) * scratch.v_size,
+                            scratch.v_size, scratch.scores, kStrip, out, kStrip);
       }
     }
     for (int s = 0; s < strips; ++s) {
@@ -250,8 +260,8 @@ class FmaAttention {
     fill_zero(scratch.grad_q, shape.size * kStrip * strips);
     for (int64_t base = block.all.begin / kKeys * kKeys; base < block.all.end; base += kKeys) {
       const int64_t end = least(base + kKeys, block.all.end);
-      load_rows(args.k, row, base, end, kv_head, shape.size, shape.size, scratch.keys);
-      load_rows(args.v, row, base, end, kv_head, shape.v_size, shape.v_size, scratch.values);
+      load_rows(args.k, row, base, end, kv_head, shape.size, scratch.size, scratch.keys);
+      load_rows(args.v, row, base, end, kv_head, shape.v_size, scratch.v_size, scratch.values);
       backward_keys(shape, block, strips, statistics, most(base, block.all.begin), end, base, scratch);
     }
     for (int64_t i = first; i < last; ++i) {
@@ -283,14 +293,14 @@ class FmaAttention {
       clear_columns(scores, strip_from - from, strip_to - from, to - from);
       clear_columns(grad_scores, strip_from - from, strip_to - from, to - from);
       if (strip_from >= strip_to) continue;
-      const float* const keys = scratch.keys + (strip_from - base) * shape.size;
-      const float* const values = scratch.values + (strip_from - base) * shape.v_size;
-      float* const own_scores = scores + (strip_from - from) * kQueries;
-      float* const own_grads = grad_scores + (strip_from - from) * kQueries;
-      product<false, false>(strip_to - strip_from, kStrip, shape.size, keys, shape.size,
-                            scratch.queries + s * kStrip * shape.size, kStrip, own_scores, kQueries);
-      product<false, false>(strip_to - strip_from, kStrip, shape.v_size, values, shape.v_size,
-                            scratch.grad_o + s * kStrip * shape.v_size, kStrip, own_grads, kQueries);
+      const float* const keys = scratch.keys + (strip_from - base) * scratch.size;
+      const float* const values = scratch.values + (strip_from - base) * scratch.v_size;
+      float* const own_scores = scores + (strip_from - from) * kRow;
+      float* const own_grads = grad_scores + (strip_from - from) * kRow;
+      product<false, false>(strip_to - strip_from, kStrip, shape.size, keys, scratch.size,
+                            scratch.queries + s * kStrip * shape.size, kStrip, own_scores, kRow);
+      product<false, false>(strip_to - strip_from, kStrip, shape.v_size, values, scratch.v_size,
+                            scratch.grad_o + s * kStrip * shape.v_size, kStrip, own_grads, kRow);
       const int32_t *begins = block.begin + s * kStrip, *ends = block.end + s * kStrip;
       const float *lse = statistics.lse + s * kStrip, *delta = statistics.delta + s * kStrip;
       if (block.strips[s].masks(strip_from, strip_to)) {
@@ -298,15 +308,15 @@ class FmaAttention {
       } else {
         score_gradients<false>(own_scores, own_grads, strip_from, strip_to, begins, ends, lse, delta);
       }
-      product<true, true>(shape.size, kStrip, strip_to - strip_from, keys, shape.size, own_grads, kQueries,
+      product<true, true>(shape.size, kStrip, strip_to - strip_from, keys, scratch.size, own_grads, kRow,
                           scratch.grad_q + s * kStrip * shape.size, kStrip);
     }
     if (first_strip >= last_strip) return;
     const int64_t query = first_strip * kStrip, queries = (last_strip - first_strip) * kStrip;
-    product<false, true>(to - from, scratch.v_size, queries, scratch.scores + query, kQueries,
+    product<false, true>(to - from, round_up(shape.v_size, kLanes), queries, scratch.scores + query, kRow,
                          scratch.grad_o_rows + query * scratch.v_size, scratch.v_size,
                          scratch.grad_v + from * scratch.v_size, scratch.v_size);
-    product<false, true>(to - from, scratch.size, queries, scratch.grad_scores + query, kQueries,
+    product<false, true>(to - from, round_up(shape.size, kLanes), queries, scratch.grad_scores + query, kRow,
                          scratch.query_rows + query * scratch.size, scratch.size, scratch.grad_k + from * scratch.size,
                          scratch.size);
   }
@@ -318,8 +328,8 @@ class FmaAttention {
     for (int64_t key = from; key < to; ++key) {
       const Int number = Isa::numbers(static_cast<int32_t>(key));
       for (int i = 0; i < kStrip; i += kLanes) {
-        float* const score = scores + (key - from) * kQueries + i;
-        float* const grad = grads + (key - from) * kQueries + i;
+        float* const score = scores + (key - from) * kRow + i;
+        float* const grad = grads + (key - from) * kRow + i;
         Float weight = Isa::exp2(load<Float>(score) - load<Float>(lse + i));
         Float change = weight * (load<Float>(grad) - load<Float>(delta + i));
         if constexpr (kMasked) {
@@ -338,7 +348,7 @@ class FmaAttention {
     for (int64_t i = 0; i < end; ++i) {
       if (i == from) i = to;
       if (i >= end) break;
-      for (int j = 0; j < kStrip; j += kLanes) store(columns + i * kQueries + j, Isa::all(0));
+      for (int j = 0; j < kStrip; j += kLanes) store(columns + i * kRow + j, Isa::all(0));
     }
   }
 
