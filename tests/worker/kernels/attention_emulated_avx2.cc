@@ -22,8 +22,11 @@ struct Wide {
   }
   template <int kDegree>
   static TITAN_INLINE Float power(Float x) {
-    Float whole, scale;
-    for (int i = 0; i < kLanes; ++i) whole[i] = __builtin_floorf(x[i]), scale[i] = __builtin_exp2f(whole[i]);
+    Float whole = x, scale = x;
+    for (int i = 0; i < kLanes; ++i) {
+      whole[i] = __builtin_floorf(x[i]);
+      scale[i] = __builtin_exp2f(whole[i]);
+    }
     const Float rest = x - whole;
     return power_of_two<kDegree>(rest) * scale;
   }
@@ -42,18 +45,18 @@ struct Tiles : Wide {
   static TITAN_INLINE Float exp2(Float x) { return power<3>(x); }
 
   static TITAN_INLINE Words narrow(Float low, Float high) {
-    Words words;
-    for (int i = 0; i < 16; ++i) words[i] = bf16_of(low[i]), words[16 + i] = bf16_of(high[i]);
+    Words words = {};
+    for (int i = 0; i < 16; ++i) {
+      words[i] = bf16_of(low[i]);
+      words[16 + i] = bf16_of(high[i]);
+    }
     return words;
   }
-  // The first, or second, four words of each eight, a word of a before one of b.
-  static TITAN_INLINE Words unpack(Words a, Words b, int half) {
-    Words words;
-    for (int i = 0; i < 32; ++i) words[i] = (i % 2 == 0 ? a : b)[i / 8 * 8 + half * 4 + i % 8 / 2];
-    return words;
-  }
-  static TITAN_INLINE Words unpack_low(Words a, Words b) { return unpack(a, b, 0); }
-  static TITAN_INLINE Words unpack_high(Words a, Words b) { return unpack(a, b, 1); }
+  // Of each eight words the first, or the last, four, a word of a before one of b.
+  static constexpr Words kFirstFour = {0,  32, 1,  33, 2,  34, 3,  35, 8,  40, 9,  41, 10, 42, 11, 43,
+                                       16, 48, 17, 49, 18, 50, 19, 51, 24, 56, 25, 57, 26, 58, 27, 59};
+  static TITAN_INLINE Words unpack_low(Words a, Words b) { return __builtin_shuffle(a, b, kFirstFour); }
+  static TITAN_INLINE Words unpack_high(Words a, Words b) { return __builtin_shuffle(a, b, kFirstFour + 4); }
 
   template <int kTile>
   static void load_tile(const void* from, int64_t stride) {
