@@ -323,7 +323,7 @@ class TileAttention {
     }
     for (int half = 0; half < 2; ++half) {
       store_columns(out + half * 16, kStrip, v_tiles, load<Float>(factors + half * 16), shape.v_size, args.o, row,
-                    first + half * 16, head, static_cast<int>(most(0, count - half * 16)));
+                    first + half * 16, head, static_cast<int>(most(0, least(16, count - half * 16))));
     }
   }
 
