@@ -10,6 +10,7 @@ struct Avx2 {
   static constexpr int kRows = 6;  // 12 of the 16 registers hold sums.
   typedef float Float __attribute__((vector_size(32), may_alias));
   typedef int32_t Int __attribute__((vector_size(32), may_alias));
+  typedef uint32_t Bits __attribute__((vector_size(32), may_alias));
 
   static TITAN_INLINE Float all(float value) { return _mm256_set1_ps(value); }
   static TITAN_INLINE Int numbers(int32_t value) { return (Int)_mm256_set1_epi32(value); }
@@ -22,7 +23,7 @@ struct Avx2 {
     const Float shifter = all(12582912.0f);  // 1.5 * 2^23: the sum's last bits are the whole number.
     const Float shifted = (x - 0.5f) + shifter;
     const Float power = power_of_two<4>(x - (shifted - shifter));
-    return (Float)((Int)power + ((Int)shifted << 23));
+    return (Float)((Bits)power + ((Bits)shifted << 23));  // May wrap for keys that are not seen.
   }
 };
 
