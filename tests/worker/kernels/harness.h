@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <functional>
 #include <iostream>
@@ -24,15 +25,21 @@
 // with fp64 truth.
 namespace titan::kernels::testing {
 
-// The levels of this machine. Those that it lacks are named in the output, once a program: they were not tested.
+inline Level highest_asked_for() {
+  const char* const named = std::getenv("TITAN_KERNEL_LEVEL");
+  return named == nullptr ? Level::kAmx : level_named(named).value();
+}
+
+// The levels of this machine, up to the one that TITAN_KERNEL_LEVEL names. The others are named in the output, once a
+// program: they were not tested.
 inline const std::vector<Level>& levels_here() {
   static const std::vector<Level> levels = [] {
     std::vector<Level> here;
     for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAmx}) {
-      if (best_level() && level <= *best_level()) {
+      if (best_level() && level <= std::min(*best_level(), highest_asked_for())) {
         here.push_back(level);
       } else {
-        std::cout << "[ SKIPPED  ] level " << name(level) << ": not on this machine\n";
+        std::cout << "[ SKIPPED  ] level " << name(level) << ": not tested here\n";
       }
     }
     return here;
