@@ -19,7 +19,7 @@ SHOWN = {
     "traffic": "calls and bytes of collectives",
     "events": "events of rank 0",
     "log": "what the ranks print",
-    "facts": "exit code, threads and determinism of the process",
+    "facts": "exit code, threads, determinism and optimizer operations of the process",
     "bytes": "bytes of a rank in a dry run",
     "activations": "activations of a rank in a dry run",
     "split": "parameters of a rank in a dry run",
@@ -152,7 +152,7 @@ ROWS = [
     ("optimizer.name", "Adam", "loss"),
     *keys("optimizer", {"lr": 1e-3, "beta1": 0.5, "beta2": 0.5, "eps": 1e-2, "weight_decay": 0.9}, "loss"),
     ("optimizer.early_step_in_backward", True, "loss", "a tight clip"),
-    *each("optimizer.implementation", ["foreach", "for-loop"], "loss"),
+    *each("optimizer.implementation", ["foreach", "for-loop"], "facts"),
 
     *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "decay"),

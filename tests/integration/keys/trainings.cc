@@ -1,15 +1,19 @@
 // Runs small trainings and dry runs one after another in this process, for tests that look at what each leaves behind.
 // Each line of standard input is a JSON array: an existing folder, then the words of titan-rank. The ranks are threads
-// (comm.mode local_tensor) or there is one (fake_backend). In the folder: log (what was printed), facts.json {exit code
-// and what the process was told of threads and determinism}, dry.json (a dry run's result).
+// (comm.mode local_tensor) or there is one (fake_backend). In the folder: log (what was printed), facts.json {exit
+// code, what the process was told of threads and determinism, and which operations over many tensors it called},
+// dry.json (a dry run's result).
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <mutex>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +26,29 @@ namespace {
 
 using nlohmann::json;
 using namespace titan::runtime;
+
+// Ways to step an optimizer may give the same bits; what they call tells them apart.
+class ManyTensorCalls {
+ public:
+  ManyTensorCalls() {
+    const auto note = [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
+      const std::string name = call.name();
+      if (name.rfind("aten::_fused_", 0) != 0 && name.rfind("aten::_foreach_", 0) != 0) return nullptr;
+      const std::scoped_lock lock(mutex_);
+      names_.insert(name);
+      return nullptr;
+    };
+    at::addGlobalCallback(at::RecordFunctionCallback(note).scopes({at::RecordScope::FUNCTION}));
+  }
+  static std::set<std::string> take() {
+    const std::scoped_lock lock(mutex_);
+    return std::exchange(names_, {});
+  }
+
+ private:
+  static inline std::mutex mutex_;
+  static inline std::set<std::string> names_;
+};
 
 int run_dry(const RankJob& job, const std::string& folder) {
   try {
@@ -52,13 +79,15 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
   return {{"code", code},
           {"threads", job->threads},
           {"deterministic", context.deterministicAlgorithms()},
-          {"warn_only", context.deterministicAlgorithmsWarnOnly()}};
+          {"warn_only", context.deterministicAlgorithmsWarnOnly()},
+          {"many_tensor_calls", ManyTensorCalls::take()}};
 }
 
 }  // namespace
 
 int main() {
   use_cpu_memory();
+  const ManyTensorCalls calls;
   for (std::string line; std::getline(std::cin, line);) {
     auto words = json::parse(line).get<std::vector<std::string>>();
     const std::string folder = words.front();
