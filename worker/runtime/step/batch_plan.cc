@@ -40,8 +40,10 @@ absl::StatusOr<BatchPlan> plan_batch(int64_t global_batch, int64_t local_batch, 
     reasons.push_back(absl::StrCat("with ", size, ": ", std::string(taken.message())));
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      "training.global_batch_size = ", global_batch, " gives each of the ",
-      counted(data_parallel_ranks, "data-parallel rank"), " ", counted(rows, "row"),
+      "training.global_batch_size = ", global_batch, " gives ",
+      data_parallel_ranks == 1 ? "the data-parallel rank"
+                               : absl::StrCat("each of the ", data_parallel_ranks, " data-parallel ranks"),
+      " ", counted(rows, "row"),
       ", and this mesh takes no local batch that divides them; choose fewer data-parallel ranks or another "
       "pipeline (",
       absl::StrJoin(reasons, "; "), ")"));
