@@ -69,7 +69,7 @@ def main():
     parser.add_argument("--attention", type=int, default=0, metavar="TOKENS")
     options = parser.parse_args()
     if options.attention:
-        subprocess.run([BIN.parent / "tests" / "context_test", "--gtest_filter=ContextTest.LongRow"], check=True,
+        subprocess.run([BIN.parent / "tests" / "parallel_test", "--gtest_filter=ContextTest.LongRow"], check=True,
                        env={**os.environ, "TITAN_LONG_ROW": str(options.attention)})
     report = Report()
     long_rows(options, report)
