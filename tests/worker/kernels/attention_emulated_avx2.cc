@@ -94,30 +94,9 @@ struct Tiles : Wide {
   }
 };
 
-using Attention = FmaAttention<Wide>;
-using AttentionByTiles = TileAttention<Tiles>;
-
-void nothing() {}
-
 }  // namespace
 
-const AttentionLevel testing::kAttentionEmulatedAvx512 = {
-    .query_block = Attention::kQueries,
-    .forward_bytes = Attention::forward_bytes,
-    .backward_bytes = Attention::backward_bytes,
-    .enter = nothing,
-    .leave = nothing,
-    .forward = Attention::forward,
-    .backward = Attention::backward,
-};
-const AttentionLevel testing::kAttentionEmulatedAmx = {
-    .query_block = AttentionByTiles::kQueries,
-    .forward_bytes = AttentionByTiles::forward_bytes,
-    .backward_bytes = AttentionByTiles::backward_bytes,
-    .enter = nothing,
-    .leave = nothing,
-    .forward = AttentionByTiles::forward,
-    .backward = AttentionByTiles::backward,
-};
+const AttentionLevel testing::kAttentionEmulatedAvx512 = level_of<FmaAttention<Wide>>();
+const AttentionLevel testing::kAttentionEmulatedAmx = level_of<TileAttention<Tiles>>();
 
 }  // namespace titan::kernels

@@ -27,20 +27,8 @@ struct Avx2 {
   }
 };
 
-using Attention = FmaAttention<Avx2>;
-
-void nothing() {}
-
 }  // namespace
 
-const AttentionLevel kAttentionAvx2 = {
-    .query_block = Attention::kQueries,
-    .forward_bytes = Attention::forward_bytes,
-    .backward_bytes = Attention::backward_bytes,
-    .enter = nothing,
-    .leave = nothing,
-    .forward = Attention::forward,
-    .backward = Attention::backward,
-};
+const AttentionLevel kAttentionAvx2 = level_of<FmaAttention<Avx2>>();
 
 }  // namespace titan::kernels

@@ -1,7 +1,6 @@
 #pragma once
 
 #include "worker/kernels/cpu/attention_common.h"
-#include "worker/kernels/cpu/attention_levels.h"
 
 // Attention by fp32 multiply-adds, for levels without tiles. All products are one small kernel: C[m, n] += A[m, k] B[k,
 // n] with numbers of A broadcast and rows of B and C in vectors. Scores are kept transposed, a row for each key and a
@@ -34,16 +33,8 @@ class FmaAttention {
   static int64_t row_stride(int64_t size) { return (((size + kLine - 1) / kLine) | 1) * kLine; }
 
  public:
-  static size_t forward_bytes(const AttentionShape& shape) {
-    Arena arena(nullptr);
-    ForwardScratch(shape, arena);
-    return arena.used();
-  }
-  static size_t backward_bytes(const AttentionShape& shape) {
-    Arena arena(nullptr);
-    BackwardScratch(shape, arena);
-    return arena.used();
-  }
+  static size_t forward_bytes(const AttentionShape& shape) { return bytes_of<ForwardScratch>(shape); }
+  static size_t backward_bytes(const AttentionShape& shape) { return bytes_of<BackwardScratch>(shape); }
 
   static void forward(const AttentionForward& args, const AttentionPart& part, char* memory) {
     Arena arena(memory);

@@ -4,13 +4,13 @@
 #include <stdint.h>
 
 #include "worker/kernels/cpu/attention.h"
+#include "worker/kernels/cpu/attention_levels.h"
+#include "worker/kernels/cpu/inline.h"
 
 // What the bodies of all levels share. Included only by files that are compiled for one level: everything here has
 // internal linkage and nothing comes from the C++ library, so that no older machine is handed code of a newer one.
 namespace titan::kernels {
 namespace {
-
-#define TITAN_INLINE inline __attribute__((always_inline))
 
 constexpr float kLog2E = 1.44269504088896341f;
 constexpr float kLn2 = 0.693147180559945309f;
@@ -170,6 +170,28 @@ TITAN_INLINE double load_statistics(const AttentionBackward& args, int64_t row, 
     }
   }
   return sink_sum;
+}
+
+// Of each thread's scratch memory, which Scratch lays out.
+template <typename Scratch>
+size_t bytes_of(const AttentionShape& shape) {
+  Arena arena(nullptr);
+  Scratch(shape, arena);
+  return arena.used();
+}
+
+inline void nothing() {}
+
+// What a level's file offers of its body.
+template <typename Body>
+constexpr AttentionLevel level_of(void (*enter)() = nothing, void (*leave)() = nothing) {
+  return {.query_block = Body::kQueries,
+          .forward_bytes = Body::forward_bytes,
+          .backward_bytes = Body::backward_bytes,
+          .enter = enter,
+          .leave = leave,
+          .forward = Body::forward,
+          .backward = Body::backward};
 }
 
 }  // namespace

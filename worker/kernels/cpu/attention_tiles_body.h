@@ -1,7 +1,6 @@
 #pragma once
 
 #include "worker/kernels/cpu/attention_common.h"
-#include "worker/kernels/cpu/attention_levels.h"
 
 // Attention by products of bf16 tiles (AMX). A tile is 16 rows of 64 bytes, kept as 1 KiB in one piece:
 //   as A  [16 rows of C][32 k]
@@ -33,16 +32,8 @@ class TileAttention {
  public:
   static constexpr int kQueries = kStrip * kStrips;
 
-  static size_t forward_bytes(const AttentionShape& shape) {
-    Arena arena(nullptr);
-    ForwardScratch(shape, arena);
-    return arena.used();
-  }
-  static size_t backward_bytes(const AttentionShape& shape) {
-    Arena arena(nullptr);
-    BackwardScratch(shape, arena);
-    return arena.used();
-  }
+  static size_t forward_bytes(const AttentionShape& shape) { return bytes_of<ForwardScratch>(shape); }
+  static size_t backward_bytes(const AttentionShape& shape) { return bytes_of<BackwardScratch>(shape); }
 
   static void forward(const AttentionForward& args, const AttentionPart& part, char* memory) {
     const AttentionShape& shape = args.shape;

@@ -3,18 +3,12 @@
 #include <immintrin.h>
 #include <stdint.h>
 
+#include "worker/kernels/cpu/inline.h"
+
 // One vocabulary of vectors for the bodies of the kernels, in the level of the file that includes it. Such files hold
 // nothing with weak linkage (no std::, no inline functions at namespace scope): the linker would keep one of several
 // copies, and one compiled for AVX-512 ends the program on an older machine. So all of this is static, and so are the
 // bodies.
-#if defined(__AMX_BF16__)
-#define TITAN_LEVEL amx
-#elif defined(__AVX512F__)
-#define TITAN_LEVEL avx512
-#else
-#define TITAN_LEVEL avx2
-#endif
-#define TITAN_INLINE [[gnu::always_inline]] static inline
 
 namespace titan::kernels::TITAN_LEVEL {
 namespace {

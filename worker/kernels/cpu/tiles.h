@@ -1,24 +1,30 @@
 #pragma once
 
-#include "worker/kernels/cpu/simd.h"
+#include <stdint.h>
+
+#include "worker/kernels/cpu/inline.h"
 
 // AMX tiles: eight registers of 16 rows of 64 bytes. Written as assembly, because GCC 12's intrinsics do not say what
 // they read, so that a store before them may come too late.
 namespace titan::kernels::TITAN_LEVEL {
 namespace {
 
-// All tiles whole, while this lives, for this thread.
+// All tiles whole, for this thread.
+TITAN_INLINE void tiles_configure() {
+  struct alignas(64) {
+    uint8_t palette = 1, start_row = 0, reserved[14] = {};
+    uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
+    uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
+  } shape;
+  asm volatile("ldtilecfg %0" ::"m"(shape) : "memory");
+}
+TITAN_INLINE void tiles_release() { asm volatile("tilerelease" ::: "memory"); }
+
+// The same, while this lives.
 class Session {
  public:
-  [[gnu::always_inline]] Session() {
-    struct alignas(64) {
-      uint8_t palette = 1, start_row = 0, reserved[14] = {};
-      uint16_t row_bytes[16] = {64, 64, 64, 64, 64, 64, 64, 64};
-      uint8_t rows[16] = {16, 16, 16, 16, 16, 16, 16, 16};
-    } shape;
-    asm volatile("ldtilecfg %0" ::"m"(shape) : "memory");
-  }
-  [[gnu::always_inline]] ~Session() { asm volatile("tilerelease" ::: "memory"); }
+  [[gnu::always_inline]] Session() { tiles_configure(); }
+  [[gnu::always_inline]] ~Session() { tiles_release(); }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 };
