@@ -85,28 +85,30 @@ double copy_bandwidth() {
   return best;
 }
 
+void add_timed(const std::string& name, const std::function<void(benchmark::State&)>& body) {
+  benchmark::RegisterBenchmark(name.c_str(), body)
+      ->Unit(benchmark::kMillisecond)
+      ->MinTime(0.05)
+      ->Repetitions(5)
+      ->ReportAggregatesOnly()
+      ->ComputeStatistics("least", least);
+}
+
 // `prepare` makes the operands, and gives what is timed.
 using Run = std::function<bool()>;
 void add(const std::string& name_and_shape, int64_t bytes, const std::function<Run(Level)>& prepare) {
   for (const Level level : {Level::kAvx2, Level::kAvx512}) {
     if (!best_level() || level > *best_level()) continue;
-    benchmark::RegisterBenchmark((name_and_shape + "/" + std::string(name(level))).c_str(),
-                                 [=](benchmark::State& state) {
-                                   const Run run = prepare(level);
-                                   const double start = own_time();
-                                   for (auto _ : state) {
-                                     if (!run()) state.SkipWithError("declined");
-                                   }
-                                   const double rate = static_cast<double>(bytes) *
-                                                       static_cast<double>(state.iterations()) / (own_time() - start);
-                                   state.counters["GB/s"] = rate * 1e-9;
-                                   state.counters["of_copy"] = rate / copy_bandwidth();
-                                 })
-        ->Unit(benchmark::kMillisecond)
-        ->MinTime(0.05)
-        ->Repetitions(5)
-        ->ReportAggregatesOnly()
-        ->ComputeStatistics("least", least);
+    add_timed(name_and_shape + "/" + std::string(name(level)), [=](benchmark::State& state) {
+      const Run run = prepare(level);
+      const double start = own_time();
+      for (auto _ : state) {
+        if (!run()) state.SkipWithError("declined");
+      }
+      const double rate = static_cast<double>(bytes) * static_cast<double>(state.iterations()) / (own_time() - start);
+      state.counters["GB/s"] = rate * 1e-9;
+      state.counters["of_copy"] = rate / copy_bandwidth();
+    });
   }
 }
 
@@ -123,54 +125,42 @@ void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
       const double flops = 2.0 * static_cast<double>(rows * columns * depth) * static_cast<double>(state.iterations());
       state.counters["GFLOP/s"] = flops * 1e-9 / (own_time() - start);
     };
-    benchmark::RegisterBenchmark(("gemm/" + of + std::string(name(level))).c_str(),
-                                 [=](benchmark::State& state) {
-                                   const Values<uint16_t> a = bf16(rows * depth), b = bf16(columns * depth);
-                                   Values<uint16_t> c = bf16(rows * columns);
-                                   const std::unique_ptr<void, void (*)(void*)> scratch(
-                                       std::aligned_alloc(64, gemm_scratch(columns, depth, 1)), std::free);
-                                   timed(state, [&] {
-                                     return gemm(level, {.rows = rows,
-                                                         .columns = columns,
-                                                         .depth = depth,
-                                                         .a = a.data(),
-                                                         .a_stride = depth,
-                                                         .b = b.data(),
-                                                         .b_stride = depth,
-                                                         .c = c.data(),
-                                                         .c_stride = columns,
-                                                         .scratch = scratch.get()});
-                                   });
-                                 })
-        ->Unit(benchmark::kMillisecond)
-        ->MinTime(0.05)
-        ->Repetitions(5)
-        ->ReportAggregatesOnly()
-        ->ComputeStatistics("least", least);
-    benchmark::RegisterBenchmark(("weight_gradient/" + of + std::string(name(level))).c_str(),
-                                 [=](benchmark::State& state) {
-                                   const Values<uint16_t> dy = bf16(rows * columns), x = bf16(rows * depth);
-                                   Values<float> c = fp32(columns * depth);
-                                   const std::unique_ptr<void, void (*)(void*)> scratch(
-                                       std::aligned_alloc(64, weight_gradient_scratch(depth, 1)), std::free);
-                                   timed(state, [&] {
-                                     return weight_gradient(level, {.rows = rows,
-                                                                    .outputs = columns,
-                                                                    .inputs = depth,
-                                                                    .dy = dy.data(),
-                                                                    .dy_stride = columns,
-                                                                    .x = x.data(),
-                                                                    .x_stride = depth,
-                                                                    .c = c.data(),
-                                                                    .c_stride = depth,
-                                                                    .scratch = scratch.get()});
-                                   });
-                                 })
-        ->Unit(benchmark::kMillisecond)
-        ->MinTime(0.05)
-        ->Repetitions(5)
-        ->ReportAggregatesOnly()
-        ->ComputeStatistics("least", least);
+    add_timed("gemm/" + of + std::string(name(level)), [=](benchmark::State& state) {
+      const Values<uint16_t> a = bf16(rows * depth), b = bf16(columns * depth);
+      Values<uint16_t> c = bf16(rows * columns);
+      const std::unique_ptr<void, void (*)(void*)> scratch(std::aligned_alloc(64, gemm_scratch(columns, depth, 1)),
+                                                           std::free);
+      timed(state, [&] {
+        return gemm(level, {.rows = rows,
+                            .columns = columns,
+                            .depth = depth,
+                            .a = a.data(),
+                            .a_stride = depth,
+                            .b = b.data(),
+                            .b_stride = depth,
+                            .c = c.data(),
+                            .c_stride = columns,
+                            .scratch = scratch.get()});
+      });
+    });
+    add_timed("weight_gradient/" + of + std::string(name(level)), [=](benchmark::State& state) {
+      const Values<uint16_t> dy = bf16(rows * columns), x = bf16(rows * depth);
+      Values<float> c = fp32(columns * depth);
+      const std::unique_ptr<void, void (*)(void*)> scratch(std::aligned_alloc(64, weight_gradient_scratch(depth, 1)),
+                                                           std::free);
+      timed(state, [&] {
+        return weight_gradient(level, {.rows = rows,
+                                       .outputs = columns,
+                                       .inputs = depth,
+                                       .dy = dy.data(),
+                                       .dy_stride = columns,
+                                       .x = x.data(),
+                                       .x_stride = depth,
+                                       .c = c.data(),
+                                       .c_stride = depth,
+                                       .scratch = scratch.get()});
+      });
+    });
   }
 }
 
