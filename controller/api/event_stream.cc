@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
 
 namespace titan::api {
 namespace {
@@ -22,7 +21,7 @@ bool EventStream::open() {
     const std::string name = full_job_name(request_.job());
     const reconcile::JobViewPtr view = reconciler_.published().find_by_name(name);
     if (view == nullptr) {
-      end(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", name), {{"job", name}}));
+      end(reconcile::no_such_job(name));
       return false;
     }
     job_uid_ = view->record->uid;

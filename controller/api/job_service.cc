@@ -18,8 +18,7 @@ using reconcile::JobViewPtr;
 absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
   if (view != nullptr) return view;
-  return rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", full_job_name(name)),
-                    {{"job", full_job_name(name)}});
+  return reconcile::no_such_job(full_job_name(name));
 }
 
 std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked) const {

@@ -57,7 +57,7 @@ bool JobWatch::first() {
     add_change(v1::JobChange::SNAPSHOT, view, view->revision);
   }
   if (!found) {
-    end(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", "no job " + name_, {{"job", name_}}));
+    end(reconcile::no_such_job(name_));
     return false;
   }
   cursor_ = all.next_cursor;

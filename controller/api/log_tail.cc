@@ -17,7 +17,7 @@ bool LogTail::open() {
   const std::string name = full_job_name(request_.name());
   const reconcile::JobViewPtr view = reconciler_.published().find_by_name(name);
   if (view == nullptr) {
-    end(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", name), {{"job", name}}));
+    end(reconcile::no_such_job(name));
     return false;
   }
   uid_ = view->record->uid;

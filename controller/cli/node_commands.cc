@@ -3,10 +3,10 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/text/counted.h"
+#include "common/text/gibibytes.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
@@ -51,9 +51,8 @@ absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   return nodes;
 }
 
-std::string gibibytes(int64_t bytes) {
-  return bytes == 0 ? "" : absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1LL << 30));
-}
+// Workers of older versions do not report all of it.
+std::string if_known(int64_t bytes) { return bytes == 0 ? "" : gibibytes(bytes); }
 
 std::string drain_text(const v1::Node& node) {
   if (node.jobs().empty()) {
@@ -105,7 +104,7 @@ int list_nodes(const Globals& globals) {
   for (const v1::Node& node : *nodes) {
     table.add({node_id(node), state_text(node), node.resources().device(),
                absl::StrCat(node.devices_used(), "/", node.resources().devices()),
-               gibibytes(node.resources().device_memory_bytes()), node.address(), age(node.last_beat_time()),
+               if_known(node.resources().device_memory_bytes()), node.address(), age(node.last_beat_time()),
                absl::StrCat(node.unknown_size()), jobs_text(node)});
   }
   print(table.text());
@@ -138,8 +137,8 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("devices", absl::StrCat(node->devices_used(), " of ", has.devices(), " ", has.device(), " used",
                               has.device_model().empty() ? "" : ", " + has.device_model()));
   row("cores", absl::StrCat(has.cpu_cores()));
-  row("memory", gibibytes(has.memory_bytes()));
-  row("of a device", gibibytes(has.device_memory_bytes()));
+  row("memory", if_known(has.memory_bytes()));
+  row("of a device", if_known(has.device_memory_bytes()));
   row("address", node->address());
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));

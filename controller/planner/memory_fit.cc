@@ -6,6 +6,7 @@
 #include "common/config/validate.h"
 #include "common/memory/estimate.h"
 #include "common/text/counted.h"
+#include "common/text/gibibytes.h"
 #include "controller/planner/remedy.h"
 
 namespace titan::planner {

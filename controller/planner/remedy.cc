@@ -6,9 +6,9 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/config/validate.h"
+#include "common/text/gibibytes.h"
 
 namespace titan::planner {
 namespace {
@@ -101,8 +101,6 @@ std::string with_bytes(const std::vector<std::string>& steps, int64_t bytes) {
 }
 
 }  // namespace
-
-std::string gibibytes(int64_t bytes) { return absl::StrFormat("%.1f GiB", static_cast<double>(bytes) / (1LL << 30)); }
 
 std::optional<int64_t> device_bytes(const JobConfig& config) {
   if (config.comm.mode == "fake_backend") return std::nullopt;  // Holds nothing.

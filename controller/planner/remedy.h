@@ -17,6 +17,4 @@ std::optional<int64_t> device_bytes(const config::JobConfig& config);
 // bytes, beginning with those that shrink the largest part; or all of them, when only together they fit.
 std::string remedy(const config::JobConfig& config, const memory::Parts& peak, int64_t room);
 
-std::string gibibytes(int64_t bytes);
-
 }  // namespace titan::planner

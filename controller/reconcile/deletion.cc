@@ -28,9 +28,7 @@ absl::StatusOr<std::vector<store::Mutation>> deletion_of(const store::Store& sto
 
 void Reconciler::remove(const std::string& uid, Done<JobViewPtr> done) {
   const JobViewPtr view = published_.find(uid);
-  if (view == nullptr) {
-    return done(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", uid), {{"job", uid}}));
-  }
+  if (view == nullptr) return done(no_such_job(uid));
   const job::JobRecord& record = *view->record;
   if (!job::is_final(record.state)) {
     return done(rpc::error(absl::StatusCode::kFailedPrecondition, "JOB_NOT_OVER",

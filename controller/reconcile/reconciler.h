@@ -272,6 +272,9 @@ class Reconciler {
   absl::Duration next_deletion_ TITAN_GUARDED_BY(mutex_) = absl::ZeroDuration();
 };
 
+// NotFound, JOB_NOT_FOUND. `what`: its name or uid.
+absl::Status no_such_job(const std::string& what);
+
 // Keys of the store.
 std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);

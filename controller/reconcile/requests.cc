@@ -13,13 +13,13 @@ using absl::StatusCode;
 using job::JobEvent;
 using job::JobState;
 
-absl::Status no_such_job(const std::string& what) {
-  return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
-}
-
 std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
 
 }  // namespace
+
+absl::Status no_such_job(const std::string& what) {
+  return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
+}
 
 absl::Status Reconciler::check_new(const job::Spec& spec, const std::string& name) const {
   if (names_.contains(name)) {

@@ -9,6 +9,7 @@
 
 #include "common/config/validate.h"
 #include "common/memory/estimate.h"
+#include "common/text/gibibytes.h"
 #include "controller/planner/remedy.h"
 
 namespace titan::planner {
