@@ -251,6 +251,10 @@ std::vector<Field> fields_of(Resources& c) {
             "CPU threads of a rank; 0 divides the node's cores among its ranks once")
           .in("threads")
           .between(0, 4096),
+      Field("kernels", c.kernels,
+            "Operations of CPU ranks: Titan's own kernels for the processor where they are proven (auto) or at a "
+            "level, or LibTorch's alone (reference)")
+          .one_of({"auto", "reference", "avx2", "avx512", "amx"}),
   };
 }
 

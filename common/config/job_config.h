@@ -259,6 +259,7 @@ struct Resources {
   int ranks_per_node = 0;  // 0: the scheduler packs as many as fit.
   std::string device = "cpu";
   int threads_per_rank = 0;  // 0: the node's cores divided by its ranks, resolved once and kept for the job's life.
+  std::string kernels = "auto";
 };
 
 struct Restart {

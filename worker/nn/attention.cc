@@ -3,6 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "worker/nn/rms_norm.h"
+
 namespace titan::nn {
 namespace {
 
@@ -23,7 +25,7 @@ std::optional<RmsNorm> head_norm(const Declare& declare, const std::string& fqn,
 
 const Init* bias(const AttentionOptions& options) { return options.bias_init ? &*options.bias_init : nullptr; }
 
-at::Tensor unit_heads(const at::Tensor& x, double eps) { return at::rms_norm(x, x.size(3), {}, eps); }
+at::Tensor unit_heads(const at::Tensor& x, double eps) { return rms_norm(x, {}, eps); }
 
 // x [B, T, H, D]
 at::Tensor scale_by_position(const at::Tensor& x, const QueryTemperature& temperature, const at::Tensor& positions) {

@@ -34,7 +34,7 @@ BlockOutput attend_or_keep(const at::Tensor& q, int64_t keys, const std::functio
 }
 
 BlockwiseAttention::BlockwiseAttention(at::Tensor q, int64_t v_dim, double scale, bool once)
-    : q_(std::move(q)), v_dim_(v_dim), once_(once), kernel_(make_attention_kernel(q_, scale)) {}
+    : q_(std::move(q)), v_dim_(v_dim), once_(once), kernel_(make_attention_kernel(q_, v_dim, scale)) {}
 
 void BlockwiseAttention::add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs) {
   for (const BlockPair& pair : pairs) {
@@ -114,7 +114,7 @@ BlockwiseGradients::BlockwiseGradients(const at::Tensor& grad_out, at::Tensor q,
     : grad_out_(dense_heads(grad_out)),
       q_(std::move(q)),
       merged_(std::move(merged)),
-      kernel_(make_attention_kernel(q_, scale)),
+      kernel_(make_attention_kernel(q_, grad_out_.size(3), scale)),
       grad_q_(q_) {}
 
 void BlockwiseGradients::add(const at::Tensor& k, const at::Tensor& v, const std::vector<BlockPair>& pairs,

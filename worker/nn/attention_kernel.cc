@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "worker/nn/attention_ranges.h"
 #include "worker/nn/layers.h"
 
 namespace titan::nn {
@@ -71,8 +72,9 @@ std::unique_ptr<AttentionKernel> make_plain_attention_kernel(double scale) {
   return std::make_unique<PlainAttentionKernel>(scale);
 }
 
-std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, double scale) {
+std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale) {
   if (q.is_meta()) return std::make_unique<MetaAttentionKernel>();
+  if (ranges_take(q, v_size)) return make_ranges_attention_kernel(scale);
   if (q.is_cpu()) return make_cpu_attention_kernel(scale);
   TORCH_CHECK(q.is_cuda(), "attention: no kernel for tensors on ", q.device());
   return q.scalar_type() == at::kDouble ? make_plain_attention_kernel(scale) : make_cuda_attention_kernel(scale);

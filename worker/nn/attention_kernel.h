@@ -33,8 +33,9 @@ class AttentionKernel {
                                   const at::Tensor& v, const BlockOutput& merged, const Band& band) = 0;
 };
 
-// The kernel for tensors like q: fused ones on CPU and CUDA, shapes only on meta. One per pass: it may keep a mask.
-std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, double scale);
+// The kernel for tensors like q, and values of `v_size`: fused ones on CPU and CUDA, shapes only on meta. One per pass:
+// it may keep a mask.
+std::unique_ptr<AttentionKernel> make_attention_kernel(const at::Tensor& q, int64_t v_size, double scale);
 
 // By device; make_attention_kernel chooses. The plain one writes all scores down: for float64 on CUDA.
 std::unique_ptr<AttentionKernel> make_cpu_attention_kernel(double scale);

@@ -5,11 +5,10 @@
 #include <utility>
 
 #include "worker/nn/kept_results.h"
+#include "worker/nn/products.h"
 
 namespace titan::nn {
 namespace {
-
-at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
 // Saves the leaf itself, whose storage may be freed and refilled between the passes.
 struct DeferredProduct : torch::autograd::Function<DeferredProduct> {
@@ -20,7 +19,7 @@ struct DeferredProduct : torch::autograd::Function<DeferredProduct> {
     const OpCall call{.kind = OpCall::Kind::kProduct,
                       .weight = parameter,
                       .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weight.size(0))};
-    return kept_or(call, [&] { return at::linear(input, weight); });
+    return kept_or(call, [&] { return times_transposed(input, weight); });
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -30,11 +29,10 @@ struct DeferredProduct : torch::autograd::Function<DeferredProduct> {
     const at::Tensor& output_gradient = gradients[0];
     if (!output_gradient.defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
     at::Tensor input_gradient, weight_gradient;
-    if (context->needs_input_grad(0)) input_gradient = at::matmul(output_gradient, saved[1]);
+    if (context->needs_input_grad(0)) input_gradient = times(output_gradient, saved[1]);
     if (context->needs_input_grad(1)) {
-      weight_gradient = compute_or_defer(*parameter, [x = saved[0].detach(), dy = output_gradient] {
-        return at::mm(as_matrix(dy).t(), as_matrix(x));
-      });
+      weight_gradient = compute_or_defer(
+          *parameter, [x = saved[0].detach(), dy = output_gradient] { return nn::weight_gradient(dy, x); });
     }
     return {std::move(input_gradient), std::move(weight_gradient), at::Tensor()};
   }
@@ -50,7 +48,8 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
 }
 
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight) {
-  if (weight.deferred == nullptr && KeptResults::current() == nullptr) return at::linear(input, weight.weight);
+  const bool plain = weight.deferred == nullptr && KeptResults::current() == nullptr;
+  if (plain && !own_products_take(input, weight.weight)) return at::linear(input, weight.weight);
   return DeferredProduct::apply(input, weight.weight, &weight);
 }
 

@@ -1,5 +1,7 @@
 #include "worker/nn/feed_forward.h"
 
+#include "worker/nn/swiglu.h"
+
 namespace titan::nn {
 
 FeedForward::FeedForward(const Declare& declare, const std::string& fqn, int64_t dim, int64_t hidden, Init w1_init,
@@ -11,7 +13,7 @@ FeedForward::FeedForward(const Declare& declare, const std::string& fqn, int64_t
 at::Tensor FeedForward::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
   const std::vector<at::Tensor> wide = project(x, {&w1, &w3});
-  return through(seams.output, w2.forward(at::silu(wide[0]) * wide[1]));
+  return through(seams.output, w2.forward(swiglu(wide[0], wide[1])));
 }
 
 }  // namespace titan::nn

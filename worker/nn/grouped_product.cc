@@ -9,6 +9,7 @@
 
 #include "worker/nn/deferred_gradients.h"
 #include "worker/nn/kept_results.h"
+#include "worker/nn/products.h"
 
 namespace titan::nn {
 namespace {
@@ -18,46 +19,17 @@ bool fits_grouped_kernel(const at::Tensor& x, const at::Tensor& weight) {
   return x.is_cuda() && x.scalar_type() == at::kBFloat16 && weight.size(1) % 8 == 0 && weight.size(2) % 8 == 0;
 }
 
-// Calls visit(group, first row, rows) for every group, empty ones included.
-template <typename Visit>
-void for_each_group(const std::vector<int64_t>& rows, Visit&& visit) {
-  int64_t first = 0;
-  for (size_t group = 0; group < rows.size(); ++group) {
-    visit(static_cast<int64_t>(group), first, rows[group]);
-    first += rows[group];
-  }
-}
-
-// x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.
-at::Tensor multiply(const at::Tensor& x, const at::Tensor& matrices, const std::vector<int64_t>& rows,
+// x times each group's weight [out, in], transposed or not.
+at::Tensor multiply(const at::Tensor& x, const at::Tensor& weights, bool transposed, const std::vector<int64_t>& rows,
                     const at::Tensor& ends) {
-  if (ends.defined() && x.size(0) > 0) return at::_grouped_mm(x, matrices, ends);
-  at::Tensor y = at::empty({x.size(0), matrices.size(2)}, x.options());
-  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
-    if (count == 0) return;
-    at::Tensor part = y.narrow(0, first, count);
-    at::mm_out(part, x.narrow(0, first, count), matrices.select(0, group));
-  });
-  return y;
+  if (ends.defined() && x.size(0) > 0) return at::_grouped_mm(x, transposed ? weights.transpose(1, 2) : weights, ends);
+  return transposed ? grouped_times_transposed(x, weights, rows) : grouped_times(x, weights, rows);
 }
 
 void add_bias(at::Tensor& y, const at::Tensor& bias, double factor, const std::vector<int64_t>& rows) {
   for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
     if (count > 0) y.narrow(0, first, count).add_(bias.select(0, group), factor);
   });
-}
-
-at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, const std::vector<int64_t>& rows) {
-  at::Tensor gradient = at::empty({static_cast<int64_t>(rows.size()), dy.size(1), x.size(1)}, x.options());
-  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
-    at::Tensor part = gradient.select(0, group);
-    if (count == 0) {
-      part.zero_();
-    } else {
-      at::mm_out(part, dy.narrow(0, first, count).t(), x.narrow(0, first, count));
-    }
-  });
-  return gradient;
 }
 
 at::Tensor bias_gradient(const at::Tensor& dy, const std::vector<int64_t>& rows) {
@@ -82,7 +54,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
                       .weight = parameter,
                       .flops = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(1))};
     return kept_or(call, [&] {
-      at::Tensor y = multiply(x, weight.transpose(1, 2), groups.rows, groups.ends);
+      at::Tensor y = multiply(x, weight, /*transposed=*/true, groups.rows, groups.ends);
       if (bias) add_bias(y, *bias, bias_factor, groups.rows);
       return y;
     });
@@ -96,10 +68,10 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
     const std::vector<int64_t> rows = context->saved_data["rows"].toIntVector();
     const auto* parameter = reinterpret_cast<const Parameter*>(context->saved_data["parameter"].toInt());
     const at::Tensor dy = gradients[0].contiguous();
-    if (context->needs_input_grad(0)) result[0] = multiply(dy, saved[1], rows, saved[2]);
+    if (context->needs_input_grad(0)) result[0] = multiply(dy, saved[1], /*transposed=*/false, rows, saved[2]);
     if (context->needs_input_grad(1)) {
-      result[1] =
-          compute_or_defer(*parameter, [dy, x = saved[0].detach(), rows] { return weight_gradient(dy, x, rows); });
+      result[1] = compute_or_defer(*parameter,
+                                   [dy, x = saved[0].detach(), rows] { return grouped_weight_gradient(dy, x, rows); });
     }
     if (context->saved_data["biased"].toBool()) result[2] = bias_gradient(dy, rows);
     return result;

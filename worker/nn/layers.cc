@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "worker/nn/deferred_gradients.h"
+#include "worker/nn/rms_norm.h"
 
 namespace titan::nn {
 
@@ -32,7 +33,7 @@ RmsNorm::RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, do
 
 at::Tensor RmsNorm::forward(const at::Tensor& input) const {
   const at::Tensor x = through(seams.input, input);
-  return through(seams.output, at::rms_norm(x, weight_->shape, weight_->weight, eps_));
+  return through(seams.output, rms_norm(x, weight_->weight, eps_));
 }
 
 Embedding::Embedding(const Declare& declare, const std::string& fqn, int64_t vocab_size, int64_t dim, Init init)

@@ -1,10 +1,38 @@
 #include "worker/nn/loss.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include "worker/nn/layers.h"
+#include "worker/nn/own_cross_entropy.h"
+#include "worker/nn/own_kernels.h"
 
 namespace titan::nn {
+namespace {
+
+struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
+                            const at::Tensor& labels) {
+    const at::Tensor rows = rows_of(logits), ids = labels.flatten().contiguous();
+    const at::Tensor known = ids.ge(0).bitwise_and_(ids.lt(rows.size(1))).bitwise_or_(ids.eq(kIgnoredLabel));
+    TORCH_CHECK(known.all().item<bool>(), "a label is outside the vocabulary of ", rows.size(1));
+    const SoftmaxFigures figures = softmax_figures(rows, ids, 0);
+    context->save_for_backward({logits, ids, figures.maximum, figures.sum});
+    return loss_of(figures, ids);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    const at::Tensor gradient = at::empty(saved[0].sizes(), saved[0].options());
+    write_logit_gradient(rows_of(gradient), rows_of(saved[0]), saved[1], 0, saved[2], saved[3], gradients[0]);
+    return {gradient, {}};
+  }
+};
+
+}  // namespace
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels) {
+  if (own_kernels_take(logits)) return OwnCrossEntropy::apply(logits, labels);
   const at::Tensor rows = logits.flatten(0, 1);
   return at::cross_entropy_loss(rows.to(accumulate_type(rows.scalar_type())), labels.flatten(0, 1), /*weight=*/{},
                                 at::Reduction::Sum, kIgnoredLabel);

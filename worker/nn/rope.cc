@@ -1,11 +1,15 @@
 #include "worker/nn/rope.h"
 
+#include <ATen/Parallel.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
 #include <cmath>
 
+#include "worker/kernels/cpu/rope.h"
 #include "worker/nn/layers.h"
+#include "worker/nn/own_kernels.h"
 
 // The same operations in the same order and precision as torchtitan: a table that differs in the last bit moves every
 // logit.
@@ -79,6 +83,47 @@ at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
   return at::cat({first * cos - second * sin, second * cos + first * sin}, 3);
 }
 
+// `back`: the transposed rotation.
+at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const at::Tensor& positions, bool back) {
+  const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
+  const at::Tensor y = at::empty(x.sizes(), x.options());
+  took(kernels::rope(
+      *kernels::chosen_level(),
+      {.batches = x.size(0),
+       .tokens = x.size(1),
+       .heads = x.size(2),
+       .dim = x.size(3),
+       .x = x.const_data_ptr(),
+       .x_batch = x.stride(0),
+       .x_token = x.stride(1),
+       .x_head = x.stride(2),
+       .y = y.mutable_data_ptr(),
+       .y_batch = y.stride(0),
+       .y_token = y.stride(1),
+       .y_head = y.stride(2),
+       .table = static_cast<const float*>(table.const_data_ptr()),  // Complex: cosine and sine side by side.
+       .positions = positions.defined() ? positions.const_data_ptr<int64_t>() : nullptr,
+       .halves = !table.is_complex(),
+       .inverse = back,
+       .threads = at::get_num_threads()}));
+  return y;
+}
+
+struct OwnRope : torch::autograd::Function<OwnRope> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& table,
+                            const std::optional<at::Tensor>& positions) {
+    const at::Tensor places = positions.value_or(at::Tensor());
+    context->save_for_backward({table, places});
+    return own_rotation(x, table, places, /*back=*/false);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const auto saved = context->get_saved_variables();
+    return {own_rotation(gradients[0], saved[0], saved[1], /*back=*/true), {}, {}};
+  }
+};
+
 }  // namespace
 
 at::Tensor rope_table(const RopeOptions& options, at::Device device, at::ScalarType compute) {
@@ -96,6 +141,10 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Te
   const int64_t length = x.size(1), width = table.is_complex() ? x.size(3) / 2 : x.size(3);
   TORCH_CHECK(length <= table.size(0) && width == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
+  if (own_kernels_take(x) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
+    return OwnRope::apply(x, table,
+                          positions.defined() ? std::optional<at::Tensor>(positions.contiguous()) : std::nullopt);
+  }
   const at::Tensor rows =
       (positions.defined() ? table.index_select(0, positions) : table.narrow(0, 0, length)).view({1, length, 1, width});
   const at::Tensor wide = x.to(accumulate_type(x.scalar_type()));

@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "worker/nn/layers.h"
+#include "worker/nn/own_cross_entropy.h"
+#include "worker/nn/own_kernels.h"
 #include "worker/parallel/tensor.h"
 
 namespace titan::parallel {
@@ -61,15 +63,23 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
     at::Tensor own_maxima = at::empty({rows}, logits.options().dtype(wide));
     at::Tensor terms = at::empty({2, rows}, own_maxima.options());  // Sums of exponentials, labels' logits.
-    for_row_chunks(logits, [&](int64_t first, int64_t count) {
-      const at::Tensor x = logits.narrow(0, first, count).to(wide);
-      const at::Tensor highest = x.amax(1, /*keepdim=*/true);
-      own_maxima.narrow(0, first, count).copy_(highest.squeeze(1));
-      terms[0].narrow(0, first, count).copy_(x.sub(highest).exp_().sum(1));
-    });
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
-    terms[1].copy_(logits.gather(1, local.clamp_min(0).unsqueeze(1)).squeeze(1));
-    terms[1].masked_fill_(local.eq(kNotHere), 0);
+    if (nn::own_kernels_take(logits)) {
+      const nn::SoftmaxFigures own =
+          nn::softmax_figures(nn::rows_of(logits), labels.contiguous(), group->rank() * columns);
+      own_maxima = own.maximum;
+      terms[0].copy_(own.sum);
+      terms[1].copy_(own.label_logit);
+    } else {
+      for_row_chunks(logits, [&](int64_t first, int64_t count) {
+        const at::Tensor x = logits.narrow(0, first, count).to(wide);
+        const at::Tensor highest = x.amax(1, /*keepdim=*/true);
+        own_maxima.narrow(0, first, count).copy_(highest.squeeze(1));
+        terms[0].narrow(0, first, count).copy_(x.sub(highest).exp_().sum(1));
+      });
+      terms[1].copy_(logits.gather(1, local.clamp_min(0).unsqueeze(1)).squeeze(1));
+      terms[1].masked_fill_(local.eq(kNotHere), 0);
+    }
 
     const at::Tensor maxima = own_maxima.clone();
     group->all_reduce(maxima, c10d::ReduceOp::MAX).wait();
@@ -95,6 +105,12 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
 
     const bool alone = logits.use_count() == 1 && logits.storage().use_count() == 1;
     at::Tensor result = alone ? logits : at::empty_like(logits);
+    if (nn::own_kernels_take(logits) && result.stride(1) == 1) {
+      // Local ids from 0 on; those of other ranks' tokens match none, and ignored ones are told apart.
+      const at::Tensor labels = local.masked_fill(ignored, nn::kIgnoredLabel);
+      nn::write_logit_gradient(result, nn::rows_of(logits), labels, 0, maxima, sums, gradients[0]);
+      return {std::move(result), {}, {}};
+    }
     const bool wide = logits.scalar_type() == scale.scalar_type();
     for_row_chunks(logits, [&](int64_t first, int64_t count) {
       const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, first, count); };

@@ -19,6 +19,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
+#include "worker/kernels/choice.h"
 #include "worker/model/registry.h"
 #include "worker/runtime/failure/failure_watch.h"
 #include "worker/runtime/step/parallel_setup.h"
@@ -155,6 +156,15 @@ void set_determinism(const config::Debug& debug) {
       false);  // Costs a pass over memory and fixes nothing here.
 }
 
+void choose_kernels(const config::Resources& resources) {
+  if (resources.device != "cpu" || kernels::choose(resources.kernels)) return;
+  const std::optional<kernels::Level> best = kernels::best_level();
+  throw Failure(
+      rank_protocol::kExitBadConfig, "KERNEL_LEVEL",
+      absl::StrCat("resources.kernels is ", resources.kernels, ", but the best level of this machine, ", host_name(),
+                   ", is ", best ? std::string(kernels::name(*best)) : "below avx2", "; auto takes what there is"));
+}
+
 nlohmann::json to_json(const comm::LedgerCounts& counts) {
   nlohmann::json json = nlohmann::json::object();
   for (const auto& [key, entry] : counts) json[key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
@@ -216,6 +226,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   for (const std::string& warning : job.warnings) {
     if (job.rank == 0) context.reporter->warning(warning);
   }
+  choose_kernels(job.config.resources);
   set_determinism(job.config.debug);
   if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
     check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.

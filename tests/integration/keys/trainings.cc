@@ -1,8 +1,8 @@
 // Runs small trainings and dry runs one after another in this process, for tests that look at what each leaves behind.
 // Each line of standard input is a JSON array: an existing folder, then the words of titan-rank. The ranks are threads
 // (comm.mode local_tensor) or there is one (fake_backend). In the folder: log (what was printed), facts.json {exit
-// code, what the process was told of threads and determinism, and which operations over many tensors it called},
-// dry.json (a dry run's result).
+// code, what the process was told of threads, kernels and determinism, and which operations over many tensors it
+// called}, dry.json (a dry run's result).
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>
 #include <ATen/record_function.h>
@@ -17,6 +17,7 @@
 #include <string>
 #include <vector>
 
+#include "worker/kernels/choice.h"
 #include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
 #include "worker/runtime/memory/cpu_memory.h"
@@ -65,6 +66,7 @@ int run_dry(const RankJob& job, const std::string& folder) {
 
 json run(const std::string& folder, const std::vector<std::string>& words) {
   at::globalContext().setDeterministicAlgorithms(false, false);
+  titan::kernels::choose("reference");
   const auto options = parse_options(words);
   const auto job = options.ok() ? read_job(*options) : options.status();
   if (!job.ok()) {
@@ -76,8 +78,10 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
   const int code =
       job->mode == CommMode::kDryRun ? run_dry(*job, folder) : static_cast<int>(run_local_ranks(*job, nullptr, 0));
   const at::Context& context = at::globalContext();
+  const std::optional<titan::kernels::Level> level = titan::kernels::chosen_level();
   return {{"code", code},
           {"threads", job->threads},
+          {"kernels", level ? titan::kernels::name(*level) : "reference"},
           {"deterministic", context.deterministicAlgorithms()},
           {"warn_only", context.deterministicAlgorithmsWarnOnly()},
           {"many_tensor_calls", ManyTensorCalls::take()}};

@@ -5,6 +5,7 @@
 
 #include <random>
 
+#include "tests/worker/kernels/chosen_kernels.h"
 #include "tests/worker/nn/plain_attention.h"
 #include "worker/nn/attention_kernel.h"
 #include "worker/nn/attention_pairs.h"
@@ -107,6 +108,31 @@ TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
       expect_exact(c, 0.03);
     }
   }
+}
+
+// bf16 with Titan's own kernels and without: every mask at once, heads of any size.
+TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(7);
+    std::mt19937 random(7);
+    const auto pick = [&](std::initializer_list<int64_t> values) {
+      return *(values.begin() + random() % values.size());
+    };
+    for (int i = 0; i < 40; ++i) {
+      Case c{.rows = pick({1, 2, 3}),
+             .kv_heads = pick({1, 2}),
+             .sharing = pick({1, 3}),
+             .tokens = pick({1, 37, 64, 200, 301}),
+             .head = pick({4, 12, 33, 64}),
+             .v_head = pick({4, 8, 12, 65}),
+             .mask = {.window = pick({0, 0, 1, 5, 64, 150}),
+                      .chunk = pick({0, 0, 16, 77}),
+                      .documents = pick({0, 1}) == 1},
+             .sinks = pick({0, 1}) == 1};
+      c.type = at::kBFloat16;
+      expect_exact(c, 0.03);
+    }
+  });
 }
 
 // Nothing changes for the models that have only the plain mask: their bits are LibTorch's.

@@ -11,6 +11,7 @@
 
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/kernels/chosen_kernels.h"
 #include "tests/worker/nn/plain_attention.h"
 
 namespace titan::parallel {
@@ -137,7 +138,12 @@ TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
 TEST(ContextTest, LowerPrecisionsComeClose) {
   at::manual_seed(2);
   expect_exact({.ranks = 4, .sharing = 2, .tokens = 160, .type = at::kFloat}, 1e-5);
-  expect_exact({.ranks = 4, .sharing = 2, .tokens = 160, .sinks = true, .type = at::kBFloat16}, 0.05);
+  kernels::testing::with_every_choice([] {
+    const nn::AttentionMask masks[] = {{}, {.window = 70}, {.chunk = 35, .documents = true}};
+    for (const nn::AttentionMask& mask : masks) {
+      expect_exact({.ranks = 4, .sharing = 2, .tokens = 160, .mask = mask, .sinks = true, .type = at::kBFloat16}, 0.05);
+    }
+  });
 }
 
 TEST(ContextTest, SharesMakeUpTheRow) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/kernels/chosen_kernels.h"
 #include "tests/worker/parallel/tiny_decoder.h"
 #include "worker/parallel/tensor.h"
 
@@ -73,22 +74,26 @@ void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarT
 }
 
 TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
-  testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
-    const comm::Group& group = self.mesh->group(Axis::kTensor);
-    for (const Batch& batch : {draw(5, 16, 1.0), draw(7, 64, 300.0)}) {
-      expect_whole_loss(group, batch, at::kDouble, 1e-14);
-      expect_whole_loss(group, batch, at::kFloat, 2e-6);
-      expect_whole_loss(group, batch, at::kBFloat16, 8e-3);
-    }
+  kernels::testing::with_every_choice([] {
+    testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
+      const comm::Group& group = self.mesh->group(Axis::kTensor);
+      for (const Batch& batch : {draw(5, 16, 1.0), draw(7, 64, 300.0)}) {
+        expect_whole_loss(group, batch, at::kDouble, 1e-14);
+        expect_whole_loss(group, batch, at::kFloat, 2e-6);
+        expect_whole_loss(group, batch, at::kBFloat16, 8e-3);
+      }
+    });
   });
 }
 
 // More elements than are widened at a time.
 TEST(VocabularyParallelLossTest, EqualsTheWholeLossInSeveralChunks) {
-  testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
-    const Batch batch = draw(130, int64_t{1} << 15, 3.0);
-    expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kFloat, 2e-6);
-    expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kBFloat16, 8e-3);
+  kernels::testing::with_every_choice([] {
+    testing::run_ranks({.tp = 2}, 2, {Axis::kTensor}, [](testing::ThreadRank& self) {
+      const Batch batch = draw(130, int64_t{1} << 15, 3.0);
+      expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kFloat, 2e-6);
+      expect_whole_loss(self.mesh->group(Axis::kTensor), batch, at::kBFloat16, 8e-3);
+    });
   });
 }
 

@@ -1,0 +1,25 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <string>
+
+#include "tests/worker/kernels/harness.h"
+#include "worker/kernels/choice.h"
+
+namespace titan::kernels::testing {
+
+// Runs the body with LibTorch's operations and with Titan's kernels of every level here; failures say which.
+inline void with_every_choice(const std::function<void()>& body) {
+  std::vector<std::string> choices{"reference"};
+  for (const Level level : levels_here()) choices.emplace_back(name(level));
+  for (const std::string& choice : choices) {
+    SCOPED_TRACE("kernels: " + choice);
+    ASSERT_TRUE(choose(choice));
+    body();
+  }
+  choose("reference");
+}
+
+}  // namespace titan::kernels::testing

@@ -1,0 +1,107 @@
+#include "worker/nn/products.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "tests/worker/kernels/chosen_kernels.h"
+
+// The products of layers against fp64, whichever kernels compute them.
+namespace titan::nn {
+namespace {
+
+// A bf16 tensor, and the same numbers in fp64.
+struct Operand {
+  explicit Operand(std::vector<int64_t> shape) : given(at::randn(shape).to(at::kBFloat16)) {}
+  at::Tensor exact() const { return given.to(at::kDouble); }
+  at::Tensor given;
+};
+
+// One rounding to bf16, beside sums whose error is far below one.
+void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std::string& what) {
+  EXPECT_EQ(result.scalar_type(), at::kBFloat16) << what;
+  ASSERT_EQ(result.sizes(), exact.sizes()) << what;
+  if (exact.numel() == 0) return;
+  const at::Tensor bound = exact.abs() * (1.0 / 256) + 1e-4;
+  EXPECT_TRUE((result.to(at::kDouble) - exact).abs().le(bound).all().item<bool>()) << what;
+}
+
+TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(3);
+    std::mt19937 random(3);
+    const auto pick = [&](std::initializer_list<int64_t> values) {
+      return *(values.begin() + random() % values.size());
+    };
+    for (int i = 0; i < 25; ++i) {
+      const int64_t rows = pick({0, 1, 2, 31, 100}), out = pick({1, 5, 32, 130}), in = pick({1, 7, 64, 200});
+      const Operand x({rows, pick({1, 3}), in}), w({out, in}), dy({rows, x.given.size(1), out});
+      const std::string what =
+          "rows " + std::to_string(rows) + ", out " + std::to_string(out) + ", in " + std::to_string(in);
+      expect_rounded(times_transposed(x.given, w.given), at::matmul(x.exact(), w.exact().t()), what);
+      expect_rounded(times(dy.given, w.given), at::matmul(dy.exact(), w.exact()), what);
+      expect_rounded(weight_gradient(dy.given, x.given),
+                     at::matmul(dy.exact().flatten(0, 1).t(), x.exact().flatten(0, 1)), what);
+    }
+  });
+}
+
+TEST(ProductsTest, TakeAnyLayout) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(4);
+    const Operand x({40, 6, 20}), w({20, 30});
+    const at::Tensor turned = x.given.transpose(0, 1), wide = w.given.t();  // [6, 40, 20], [30, 20]
+    const at::Tensor exact = at::matmul(x.exact().transpose(0, 1), w.exact());
+    expect_rounded(times_transposed(turned, wide), exact, "turned");
+    expect_rounded(times_transposed(turned.narrow(1, 3, 9), wide.narrow(0, 4, 21)),
+                   exact.narrow(1, 3, 9).narrow(2, 4, 21), "pieces");
+    const at::Tensor one = at::ones({1}, at::kBFloat16).expand({50, 30});
+    expect_rounded(times(one, wide), at::matmul(one.to(at::kDouble), wide.to(at::kDouble)), "one number everywhere");
+  });
+}
+
+// A vocabulary's weights are packed piece by piece.
+TEST(ProductsTest, OfAVocabulary) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(5);
+    const Operand x({3, 96}), w({180001, 96}), dy({3, 180001});
+    expect_rounded(times_transposed(x.given, w.given), at::matmul(x.exact(), w.exact().t()), "logits");
+    const at::Tensor exact = at::matmul(dy.exact(), w.exact());
+    const at::Tensor error = (times(dy.given, w.given).to(at::kDouble) - exact).abs();
+    EXPECT_LE(error.max().item<double>(), exact.abs().max().item<double>() / 256);
+  });
+}
+
+TEST(ProductsTest, OfGroupsAreThoseOfEach) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(6);
+    for (const std::vector<int64_t>& rows :
+         {std::vector<int64_t>{5, 0, 33, 1}, {0, 0}, {64}, {1, 2, 3, 4, 5, 6, 7, 8}}) {
+      int64_t total = 0;
+      for (const int64_t count : rows) total += count;
+      const auto groups = static_cast<int64_t>(rows.size());
+      const Operand x({total, 24}), w({groups, 40, 24}), dy({total, 40});
+      const at::Tensor y = grouped_times_transposed(x.given, w.given, rows),
+                       dx = grouped_times(dy.given, w.given, rows);
+      const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, rows);
+      for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
+        const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, count); };
+        const std::string what = "group " + std::to_string(group);
+        expect_rounded(part(y), at::matmul(part(x.exact()), w.exact()[group].t()), what);
+        expect_rounded(part(dx), at::matmul(part(dy.exact()), w.exact()[group]), what);
+        expect_rounded(dw[group], at::matmul(part(dy.exact()).t(), part(x.exact())), what);
+      });
+    }
+  });
+}
+
+TEST(ProductsTest, OtherTypesAreLibTorchs) {
+  kernels::testing::with_every_choice([] {
+    const at::Tensor x = at::randn({4, 8}), w = at::randn({5, 8});
+    EXPECT_TRUE(times_transposed(x, w).equal(at::linear(x, w)));
+    EXPECT_TRUE(weight_gradient(at::linear(x, w), x).equal(at::mm(at::linear(x, w).t(), x)));
+  });
+}
+
+}  // namespace
+}  // namespace titan::nn

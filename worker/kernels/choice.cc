@@ -1,0 +1,34 @@
+#include "worker/kernels/choice.h"
+
+#include <atomic>
+
+namespace titan::kernels {
+namespace {
+
+constexpr int kReference = -1;
+std::atomic<int> chosen{kReference};
+
+// Wider ones have run on emulators only (docs/kernels.md), and LibTorch has its own code for such machines.
+constexpr Level kWidestProven = Level::kAvx2;
+
+}  // namespace
+
+std::optional<Level> chosen_level() {
+  const int level = chosen.load(std::memory_order_relaxed);
+  return level == kReference ? std::nullopt : std::optional<Level>(static_cast<Level>(level));
+}
+
+bool choose(std::string_view written) {
+  const std::optional<Level> best = best_level();
+  std::optional<Level> level;
+  if (written == "auto") {
+    if (best && *best <= kWidestProven) level = best;
+  } else if (written != "reference") {
+    level = level_named(written);
+    if (!level || !best || *best < *level) return false;
+  }
+  chosen.store(level ? static_cast<int>(*level) : kReference, std::memory_order_relaxed);
+  return true;
+}
+
+}  // namespace titan::kernels

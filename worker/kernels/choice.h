@@ -1,0 +1,20 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "worker/kernels/level.h"
+
+// Which kernels the layers of this process compute with. One choice for a process, made before it computes: its ranks,
+// where they are threads, train one job.
+namespace titan::kernels {
+
+// The level of Titan's own CPU kernels; none: LibTorch's operations alone, which is also so before choose().
+std::optional<Level> chosen_level();
+
+// "reference": LibTorch's operations. "auto": the best level, where it is one that has been proven on a machine that
+// has it (docs/kernels.md), else as "reference". A level's name: that one; false if this machine lacks it.
+bool choose(std::string_view written);
+
+}  // namespace titan::kernels

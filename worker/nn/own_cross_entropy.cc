@@ -1,0 +1,55 @@
+#include "worker/nn/own_cross_entropy.h"
+
+#include <ATen/Parallel.h>
+
+#include "worker/kernels/cpu/cross_entropy.h"
+#include "worker/nn/loss.h"
+#include "worker/nn/own_kernels.h"
+
+namespace titan::nn {
+
+SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels, int64_t first_id) {
+  const auto column = [&] { return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat)); };
+  SoftmaxFigures figures{column(), column(), column()};
+  took(kernels::softmax_chunk(*kernels::chosen_level(), {.tokens = logits.size(0),
+                                                         .vocabulary = logits.size(1),
+                                                         .first_id = first_id,
+                                                         .logits = logits.const_data_ptr(),
+                                                         .stride = logits.stride(0),
+                                                         .labels = labels.const_data_ptr<int64_t>(),
+                                                         .first = true,
+                                                         .maximum = figures.maximum.mutable_data_ptr<float>(),
+                                                         .sum = figures.sum.mutable_data_ptr<float>(),
+                                                         .label_logit = figures.label_logit.mutable_data_ptr<float>(),
+                                                         .threads = at::get_num_threads()}));
+  return figures;
+}
+
+at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
+  const double loss = kernels::cross_entropy_loss({.tokens = labels.numel(),
+                                                   .labels = labels.const_data_ptr<int64_t>(),
+                                                   .ignored = kIgnoredLabel,
+                                                   .maximum = figures.maximum.const_data_ptr<float>(),
+                                                   .sum = figures.sum.const_data_ptr<float>(),
+                                                   .label_logit = figures.label_logit.const_data_ptr<float>()});
+  return at::scalar_tensor(loss, figures.sum.options());
+}
+
+void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
+                          int64_t first_id, const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale) {
+  took(kernels::cross_entropy_gradient(*kernels::chosen_level(), {.tokens = logits.size(0),
+                                                                  .vocabulary = logits.size(1),
+                                                                  .first_id = first_id,
+                                                                  .logits = logits.const_data_ptr(),
+                                                                  .stride = logits.stride(0),
+                                                                  .gradient = gradient.mutable_data_ptr(),
+                                                                  .gradient_stride = gradient.stride(0),
+                                                                  .labels = labels.const_data_ptr<int64_t>(),
+                                                                  .ignored = kIgnoredLabel,
+                                                                  .maximum = maximum.const_data_ptr<float>(),
+                                                                  .sum = sum.const_data_ptr<float>(),
+                                                                  .scale = scale.item<float>(),
+                                                                  .threads = at::get_num_threads()}));
+}
+
+}  // namespace titan::nn

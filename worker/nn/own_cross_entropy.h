@@ -1,0 +1,28 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <cstdint>
+
+// Cross-entropy by Titan's own kernels (own_kernels_take(logits)): logits are read as they are, and their gradient is
+// written in their type, so that no copy in fp32 exists. Shared by the loss of whole rows and that of ranks with parts
+// of the vocabulary.
+namespace titan::nn {
+
+// Of logits [rows, columns] for the ids from first_id on, each fp32 [rows].
+struct SoftmaxFigures {
+  at::Tensor maximum;
+  at::Tensor sum;          // Of exp(logit - maximum).
+  at::Tensor label_logit;  // 0 where the label is not among the ids.
+};
+SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels, int64_t first_id);
+
+// The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
+// vocabulary; an fp32 scalar.
+at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels);
+
+// (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits.
+void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
+                          int64_t first_id, const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale);
+
+}  // namespace titan::nn

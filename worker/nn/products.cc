@@ -1,0 +1,153 @@
+#include "worker/nn/products.h"
+
+#include <ATen/Parallel.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "worker/kernels/cpu/gemm.h"
+#include "worker/nn/own_kernels.h"
+
+namespace titan::nn {
+namespace {
+
+// Packed operands are as large as the weights in fp32; a vocabulary's are cut at this.
+constexpr int64_t kMostPackedBytes = 64 << 20;
+
+at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
+
+// With neighbours in the last dimension.
+at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+const uint16_t* bits(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
+
+at::Tensor bytes(int64_t count) { return at::empty({count}, at::kByte); }
+
+std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
+  std::vector<int64_t> shape = x.sizes().vec();
+  shape.back() = last;
+  return shape;
+}
+
+// Whose weights are one matrix, or one of each group.
+struct Weights {
+  at::Tensor matrices;  // [groups, out, in]
+  std::vector<int64_t> rows;
+};
+
+// c = a b^T, or a b where b is deep; as many columns at a time as may be packed at once.
+at::Tensor own_product(const at::Tensor& input, const Weights& weights, bool deep) {
+  const at::Tensor a = rows_of(input), b = dense_rows(weights.matrices);
+  const int64_t columns = b.size(deep ? 2 : 1), depth = a.size(1);
+  at::Tensor c = at::empty({a.size(0), columns}, a.options());
+  const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(depth);
+  const int64_t step = std::max<int64_t>(kMostPackedBytes / column_bytes / 32 * 32, 32);
+  const int threads = at::get_num_threads();
+  const at::Tensor scratch = bytes(kernels::gemm_scratch(std::min(step, columns), depth, threads));
+  for (int64_t first = 0; first < columns; first += step) {
+    took(kernels::gemm(*kernels::chosen_level(), {.rows = a.size(0),
+                                                  .columns = std::min(step, columns - first),
+                                                  .depth = depth,
+                                                  .groups = b.size(0),
+                                                  .group_rows = weights.rows.data(),
+                                                  .a = bits(a),
+                                                  .a_stride = a.stride(0),
+                                                  .b = bits(b) + first * (deep ? 1 : b.stride(1)),
+                                                  .b_stride = b.stride(1),
+                                                  .b_group = b.stride(0),
+                                                  .b_is_deep = deep,
+                                                  .c = reinterpret_cast<uint16_t*>(c.mutable_data_ptr()) + first,
+                                                  .c_type = kernels::Dtype::kBf16,
+                                                  .c_stride = columns,
+                                                  .scratch = scratch.mutable_data_ptr(),
+                                                  .threads = threads}));
+  }
+  return c.view(shape_with(input, columns));
+}
+
+// [groups, out, in]
+at::Tensor own_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows) {
+  const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
+  const int64_t outputs = dy.size(1), inputs = x.size(1);
+  const at::Tensor c = at::empty({static_cast<int64_t>(rows.size()), outputs, inputs}, x.options().dtype(at::kFloat));
+  const int threads = at::get_num_threads();
+  const at::Tensor scratch = bytes(kernels::weight_gradient_scratch(inputs, threads));
+  took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
+                                                           .outputs = outputs,
+                                                           .inputs = inputs,
+                                                           .groups = c.size(0),
+                                                           .group_rows = rows.data(),
+                                                           .dy = bits(dy),
+                                                           .dy_stride = dy.stride(0),
+                                                           .x = bits(x),
+                                                           .x_stride = x.stride(0),
+                                                           .c = c.mutable_data_ptr<float>(),
+                                                           .c_stride = inputs,
+                                                           .c_group = outputs * inputs,
+                                                           .scratch = scratch.mutable_data_ptr(),
+                                                           .threads = threads}));
+  return c.to(x.scalar_type());
+}
+
+// x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.
+at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const std::vector<int64_t>& rows) {
+  at::Tensor y = at::empty({x.size(0), matrices.size(2)}, x.options());
+  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
+    if (count == 0) return;
+    at::Tensor part = y.narrow(0, first, count);
+    at::mm_out(part, x.narrow(0, first, count), matrices.select(0, group));
+  });
+  return y;
+}
+
+at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
+                  at::Tensor (*otherwise)(const at::Tensor&, const at::Tensor&)) {
+  if (!own_products_take(x, weight)) return otherwise(x, weight);
+  return own_product(x, {weight.unsqueeze(0), {x.numel() / std::max<int64_t>(x.size(-1), 1)}}, deep);
+}
+
+}  // namespace
+
+bool own_products_take(const at::Tensor& x, const at::Tensor& y) {
+  return own_kernels_take(x) && y.scalar_type() == x.scalar_type();
+}
+
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
+  return own_or(x, weight, /*deep=*/false, [](const at::Tensor& a, const at::Tensor& b) { return at::linear(a, b); });
+}
+
+at::Tensor times(const at::Tensor& dy, const at::Tensor& weight) {
+  return own_or(dy, weight, /*deep=*/true, [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
+}
+
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
+  if (!own_products_take(x, dy)) return at::mm(as_matrix(dy).t(), as_matrix(x));
+  return own_weight_gradient(dy, x, {x.numel() / x.size(-1)}).squeeze(0);
+}
+
+at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const std::vector<int64_t>& rows) {
+  if (own_products_take(x, weights)) return own_product(x, {weights, rows}, /*deep=*/false);
+  return one_by_one(x, weights.transpose(1, 2), rows);
+}
+
+at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const std::vector<int64_t>& rows) {
+  if (own_products_take(dy, weights)) return own_product(dy, {weights, rows}, /*deep=*/true);
+  return one_by_one(dy, weights, rows);
+}
+
+at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const std::vector<int64_t>& rows) {
+  if (own_products_take(x, dy)) return own_weight_gradient(dy, x, rows);
+  at::Tensor gradient = at::empty({static_cast<int64_t>(rows.size()), dy.size(1), x.size(1)}, x.options());
+  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
+    at::Tensor part = gradient.select(0, group);
+    if (count == 0) {
+      part.zero_();
+    } else {
+      at::mm_out(part, dy.narrow(0, first, count).t(), x.narrow(0, first, count));
+    }
+  });
+  return gradient;
+}
+
+}  // namespace titan::nn

@@ -1,0 +1,15 @@
+#pragma once
+
+#include <ATen/ATen.h>
+
+namespace titan::nn {
+
+// silu(gate) * linear (arXiv 2002.05202), of tensors of one shape. bf16 on the CPU goes to Titan's own kernel where it
+// is chosen (worker/kernels/choice.h): it rounds once and keeps nothing besides the operands.
+at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear);
+
+// GPT-OSS's form over pairs (gate, linear) that alternate in the last dimension, [..., 2 n] -> [..., n]: with
+// g = min(gate, limit), g * sigmoid(1.702 g) * (clamp(linear, -limit, limit) + 1).
+at::Tensor clamped_swiglu(const at::Tensor& x, double limit);
+
+}  // namespace titan::nn
