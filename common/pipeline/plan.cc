@@ -1,5 +1,7 @@
 #include "common/pipeline/plan.h"
 
+#include <cmath>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -150,7 +152,7 @@ absl::StatusOr<Plan> plan(const PlanOptions& options) {
       plan.warnings.push_back(absl::StrCat(
           "training.local_batch_size: ", counted(plan.schedule.microbatches, "microbatch", "microbatches"), " for ",
           plan.schedule.stages, " pipeline stages ", plan.schedule.microbatches == 1 ? "leaves" : "leave",
-          " the ranks idle for ", static_cast<int>(100 * simulation->bubble + 0.5), " % of a step; use at least ",
+          " the ranks idle for ", std::lround(100 * simulation->bubble), " % of a step; use at least ",
           plan.schedule.stages * options.pipeline_parallel_microbatch_size));
     }
   }

@@ -25,17 +25,17 @@ std::string code_name(absl::StatusCode code) { return absl::StatusCodeToString(c
 }  // namespace
 
 absl::Status error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
-                   std::vector<std::pair<std::string, std::string>> metadata) {
+                   const std::vector<std::pair<std::string, std::string>>& metadata) {
   absl::Status status(code, message);
   google::rpc::ErrorInfo info;
   info.set_reason(std::string(reason));
   info.set_domain(kDomain);
-  for (auto& [key, value] : metadata) (*info.mutable_metadata())[key] = value;
+  for (const auto& [key, value] : metadata) (*info.mutable_metadata())[key] = value;
   status.SetPayload(kErrorInfo, absl::Cord(info.SerializeAsString()));
   return status;
 }
 
-absl::Status bad_request(absl::string_view reason, std::vector<FieldViolation> violations, std::string message) {
+absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolation>& violations, std::string message) {
   google::rpc::BadRequest details;
   for (const FieldViolation& violation : violations) {
     auto* added = details.add_field_violations();

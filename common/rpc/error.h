@@ -22,9 +22,10 @@ struct FieldViolation {
 
 // A status with google.rpc.ErrorInfo: an UPPER_SNAKE reason that programs may rely on, and what it is about.
 absl::Status error(absl::StatusCode code, absl::string_view reason, absl::string_view message,
-                   std::vector<std::pair<std::string, std::string>> metadata = {});
+                   const std::vector<std::pair<std::string, std::string>>& metadata = {});
 // InvalidArgument with google.rpc.BadRequest; the message lists the violations when it is empty.
-absl::Status bad_request(absl::string_view reason, std::vector<FieldViolation> violations, std::string message = "");
+absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolation>& violations,
+                         std::string message = "");
 
 // What error() and bad_request() put in; empty when nothing did.
 std::string reason(const absl::Status& status);

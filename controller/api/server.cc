@@ -21,7 +21,7 @@ Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const Ser
       cluster_(reconciler, store, options.cluster) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,
-                                                      ServerOptions options) {
+                                                      const ServerOptions& options) {
   std::unique_ptr<Server> server(new Server(reconciler, store, options));
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();

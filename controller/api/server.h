@@ -26,7 +26,7 @@ class Server {
  public:
   // Errors: Unavailable when the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
-                                                       ServerOptions options);
+                                                       const ServerOptions& options);
   // Ends streams, waits for calls in progress.
   ~Server();
 

@@ -101,7 +101,7 @@ std::vector<std::string> complete(const CLI::App& root, const std::vector<std::s
     if (!subs.empty()) app = subs.front();
   }
   std::vector<std::string> candidates;
-  if (typed.rfind("-", 0) == 0) {
+  if (typed.rfind('-', 0) == 0) {
     candidates = options_of(app);
     const bool takes_keys = app->get_name() == "submit" || app->get_name() == "resubmit" || app->get_name() == "run" ||
                             app->get_name() == "validate" || app->get_name() == "dump" || app->get_name() == "show";

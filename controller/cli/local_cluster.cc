@@ -124,7 +124,7 @@ void Child::stop(absl::Duration grace) {
   changed_.wait(lock, [this] { return ended_; });
 }
 
-absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(Options options) {
+absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const Options& options) {
   TITAN_ASSIGN_OR_RETURN(const std::string controller, program("titan-controller"));
   TITAN_ASSIGN_OR_RETURN(const std::string worker, program("titan-worker"));
   std::unique_ptr<LocalCluster> cluster(new LocalCluster());

@@ -55,7 +55,7 @@ class LocalCluster {
     std::function<void(const std::string&)> on_failure;  // A daemon ended by itself; the text names its log.
   };
 
-  static absl::StatusOr<std::unique_ptr<LocalCluster>> start(Options options);
+  static absl::StatusOr<std::unique_ptr<LocalCluster>> start(const Options& options);
   ~LocalCluster() { stop(absl::Seconds(5)); }
   LocalCluster(const LocalCluster&) = delete;
   LocalCluster& operator=(const LocalCluster&) = delete;

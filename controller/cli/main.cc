@@ -161,7 +161,7 @@ class Program {
     CLI::App& app = deepest();
     const std::string where = app.get_parent() == nullptr ? "titanctl" : "titanctl " + verb_path(app);
     for (const std::string& word : app_.remaining(/*recurse=*/true)) {
-      if (word.rfind("-", 0) == 0)
+      if (word.rfind('-', 0) == 0)
         return absl::StrCat("unknown flag '", word, "' for `", where, "`", did_you_mean(word, flags(app)));
       const std::vector<std::string> verbs = verbs_of(app);
       if (!verbs.empty()) return absl::StrCat("unknown verb '", word, "' for `", where, "`", did_you_mean(word, verbs));

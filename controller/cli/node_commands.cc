@@ -73,7 +73,7 @@ std::string drain_text(const v1::Node& node) {
 absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, const std::string& reason,
                                     absl::Time deadline) {
   while (true) {
-    const auto node = client.drain_node(name, reason);
+    auto node = client.drain_node(name, reason);
     if (!node.ok() || node->jobs().empty()) return node;
     if (absl::Now() >= deadline) {
       return absl::DeadlineExceededError(absl::StrCat("node ", node_id(*node), " still runs ", jobs_text(*node),
@@ -165,7 +165,7 @@ int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, c
   Client client(globals.controller, globals.timeout);
   const absl::Time deadline = absl::Now() + globals.whole_wait();
   for (const std::string& name : nodes) {  // All are asked before one is waited for.
-    const auto node = client.drain_node(name, reason);
+    auto node = client.drain_node(name, reason);
     if (!node.ok()) return report(node.status());
     if (wait) continue;
     if (globals.format != Format::kTable) print(to_json(*node), globals.format);

@@ -93,7 +93,7 @@ absl::StatusOr<Subject> subject_of_config(const ScheduleRequest& request) {
 }
 
 absl::StatusOr<std::string> read_csv(const std::string& path) {
-  const auto text = config::read_schedule_file(path);
+  auto text = config::read_schedule_file(path);
   if (text.ok()) return text;
   std::error_code error;
   return absl::InvalidArgumentError(absl::StrCat("--csv: ", std::string(text.status().message()),

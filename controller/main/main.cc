@@ -107,7 +107,7 @@ absl::Status clear_scratch(const std::string& scratch) {
 std::function<absl::StatusOr<store::StoreInfo>(const std::string&)> back_up(
     const std::string& database, const std::shared_ptr<journal::Journal>& journal) {
   return [database, journal](const std::string& copy) {
-    const absl::StatusOr<store::StoreInfo> made = store::copy_store(database, copy);
+    absl::StatusOr<store::StoreInfo> made = store::copy_store(database, copy);
     journal::Line line{
         made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
     if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));

@@ -65,7 +65,7 @@ class Reconciler {
   // Clients. Each `done` runs once, when the change is durable, or at once with an error.
   // Errors of create: AlreadyExists (JOB_ID_IN_USE), FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument
   // (REQUEST_ID_REUSED), ResourceExhausted (disk). The same request_id gives the same job again.
-  void create(job::Spec spec, v1::JobSpec stored, const std::string& request_id, uint32_t fingerprint,
+  void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
               Done<JobViewPtr> done);
   // The checks of create without its effect; the job as it would be.
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;

@@ -40,7 +40,7 @@ absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::Spec& spec) const
   return view_of(job);
 }
 
-void Reconciler::create(job::Spec spec, v1::JobSpec stored, const std::string& request_id, uint32_t fingerprint,
+void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
                         Done<JobViewPtr> done) {
   LiveJob job;
   job::JobRecord& record = job.record;

@@ -105,7 +105,7 @@ std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const
   job.device = spec.device;
   job.ranks = spec.ranks;
   job.ranks_per_node = spec.ranks_per_node;
-  return scheduler::misfit(job, std::move(nodes));
+  return scheduler::misfit(job, nodes);
 }
 
 std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {

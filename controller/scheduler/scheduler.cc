@@ -231,7 +231,7 @@ class Planner {
 
 }  // namespace
 
-std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes) {
+std::optional<Misfit> misfit(const JobView& job, const std::vector<NodeView>& nodes) {
   int fitting = 0, devices = 0, widest = 0, wide_enough = 0;
   std::vector<Candidate> candidates;
   for (const NodeView& node : nodes) {

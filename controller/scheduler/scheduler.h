@@ -60,6 +60,6 @@ struct Misfit {
 };
 
 // Why the job could never run on these nodes, were all of them ready, idle and not cordoned; nothing when it could.
-std::optional<Misfit> misfit(const JobView& job, std::vector<NodeView> nodes);
+std::optional<Misfit> misfit(const JobView& job, const std::vector<NodeView>& nodes);
 
 }  // namespace titan::scheduler

@@ -170,13 +170,13 @@ void SqliteStore::commit(Transaction transaction, Committed done) {
     sync::Lock lock(mutex_);
     failed = failed_;
     if (failed.ok() && closing_) failed = absl::UnavailableError("store: closing");
-    if (failed.ok()) queue_.push_back({std::move(transaction), std::move(done)});
+    if (failed.ok()) {
+      queue_.push_back({std::move(transaction), std::move(done)});
+      wake_.notify_one();
+      return;
+    }
   }
-  if (!failed.ok()) {
-    if (done) done(absl::UnavailableError(failed.message()));
-    return;
-  }
-  wake_.notify_one();
+  if (done) done(absl::UnavailableError(failed.message()));
 }
 
 std::vector<SqliteStore::Queued> SqliteStore::next_group() {

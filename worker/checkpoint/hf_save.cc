@@ -119,7 +119,7 @@ absl::Status save_as_hugging_face(Session& session, const Save& save) {
     return absl::FailedPreconditionError("checkpoint.last_save_in_hf: this model has no Hugging Face names");
   const std::string staging =
       storage::join_path(session.folder, absl::StrCat(".export-a", setup.attempt, "-", "step-", save.step));
-  const absl::Status status = HfSave(session, save, staging).run();
+  absl::Status status = HfSave(session, save, staging).run();
   if (session.leader()) session.files.remove_folder(staging).IgnoreError();
   return status;
 }

@@ -87,7 +87,7 @@ absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, Tr
   // A Hugging Face export casts when it makes its files; a full checkpoint keeps every type.
   const bool cast = kind == Kind::kModel && !config.last_save_in_hf;
   stage(slices, kind, cast ? std::optional(export_type(config)) : std::nullopt, Copy::kWhereNeeded, save.parts);
-  const absl::Status status = persist(save, patience(), [&](const Save& one) {
+  absl::Status status = persist(save, patience(), [&](const Save& one) {
     return config.last_save_in_hf ? save_as_hugging_face(session_, one) : run(one);
   });
   settle(save, status).IgnoreError();  // For the event.
@@ -100,7 +100,7 @@ absl::Status Saver::save_before_stop(int64_t step, const std::vector<Slice>& sli
   if (last_committed_ == step) return absl::OkStatus();
   Save save = make_save("stop", step, Kind::kFull, std::move(state));
   stage(slices, save.kind, std::nullopt, Copy::kWhereNeeded, save.parts);
-  const absl::Status status =
+  absl::Status status =
       persist(save, std::min(patience, this->patience()), [this](const Save& one) { return run(one); });
   settle(save, status).IgnoreError();  // For the event.
   return status;
@@ -136,7 +136,7 @@ absl::Status Saver::persist(Save save, absl::Duration patience, const Run& run) 
       pause = setup.retry_pause;
     }
     save.topic = absl::StrCat(topic, "/try-", tries);
-    const absl::Status status = run(save);
+    absl::Status status = run(save);
     if (status.ok() || !may_pass(status)) return status;
     const absl::Duration left = deadline - system_clock().monotonic();
     std::string answer = "enough";

@@ -75,8 +75,8 @@ void DeviceMesh::set_timeout(std::chrono::milliseconds timeout) const {
 // device where another group's kernel waits for a rank that is gone.
 void DeviceMesh::abort() const {
   std::vector<std::function<void()>> calls;
-  for (const auto& [axis, group] : groups_) {
-    if (group.size() > 1) calls.emplace_back([&group] { group.abort(); });
+  for (const auto& entry : groups_) {
+    if (entry.second.size() > 1) calls.emplace_back([&group = entry.second] { group.abort(); });
   }
   at_once(calls);
 }

@@ -163,7 +163,8 @@ class Translator {
     std::string set = absl::StrCat("\\p{", name, "}");
     for (const CategoryRange& range : kNewerCharacters) {
       if (std::string(range.category).compare(0, name.size(), name) != 0) continue;
-      absl::StrAppendFormat(&set, range.first == range.last ? "\\x{%x}" : "\\x{%x}-\\x{%x}", range.first, range.last);
+      absl::StrAppendFormat(&set, "\\x{%x}", range.first);
+      if (range.first != range.last) absl::StrAppendFormat(&set, "-\\x{%x}", range.last);
     }
     return set;
   }

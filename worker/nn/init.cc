@@ -38,7 +38,7 @@ int64_t product_until(at::IntArrayRef sizes, int64_t dim) {
 
 }  // namespace
 
-void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end, at::Tensor out) {
+void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end, const at::Tensor& out) {
   const int64_t size = std::accumulate(parameter.global_shape.begin(), parameter.global_shape.end(), int64_t{1},
                                        std::multiplies<int64_t>());
   TORCH_CHECK(0 <= begin && begin <= end && end <= size, parameter.fqn, ": elements [", begin, ", ", end,
@@ -61,7 +61,7 @@ void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end,
   if (!values.is_same(out)) out.copy_(values.view(out.sizes()));
 }
 
-void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64_t>& offset, at::Tensor out) {
+void fill_box(const Parameter& parameter, uint64_t seed, const std::vector<int64_t>& offset, const at::Tensor& out) {
   const std::vector<int64_t>& shape = parameter.global_shape;
   const auto dims = static_cast<int64_t>(shape.size());
   TORCH_CHECK(out.dim() == dims && static_cast<int64_t>(offset.size()) == dims && out.is_contiguous(), parameter.fqn,

@@ -25,10 +25,11 @@ class GatheringExchange final : public ContextExchange {
 
   at::Tensor visit_and_reduce(at::Tensor own, const Contribute& contribute) const override {
     auto [all, gathering] = gather(own);
+    const std::vector<int64_t> shape = all.sizes().vec();
     at::Tensor parts;  // What this rank adds to each rank's block.
     const auto add = [&](int owner, const at::Tensor& packed) {
       const at::Tensor part = contribute(owner, packed);
-      if (!parts.defined()) parts = at::empty(all.sizes(), part.options());
+      if (!parts.defined()) parts = at::empty(shape, part.options());
       parts.select(0, owner).copy_(part);
     };
     add(group_.rank(), own);

@@ -43,11 +43,12 @@ c10::intrusive_ptr<Flight> flight_of(AutogradContext* context) {
 }
 
 struct Begin : torch::autograd::Function<Begin> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, c10::intrusive_ptr<Flight> flight) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
+                            const c10::intrusive_ptr<Flight>& flight) {
     context->saved_data["flight"] = c10::IValue::make_capsule(flight);
     return nn::kept_or(kExchange, [&] { return flight->start(rows, /*backward=*/false); });
   }
-  static variable_list backward(AutogradContext* context, variable_list) {
+  static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
     const auto flight = flight_of(context);
     flight->pending.wait();
     return {std::exchange(flight->returning, at::Tensor()), {}};
@@ -55,7 +56,8 @@ struct Begin : torch::autograd::Function<Begin> {
 };
 
 struct Finish : torch::autograd::Function<Finish> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows, c10::intrusive_ptr<Flight> flight) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
+                            const c10::intrusive_ptr<Flight>& flight) {
     context->saved_data["flight"] = c10::IValue::make_capsule(flight);
     flight->pending.wait();
     return rows;

@@ -41,7 +41,7 @@ void copy_pieces(const at::Tensor& full, const at::Tensor& pieces, const Sharded
   const int64_t world = pieces.size(0);
   const int64_t outer = placed.parameter->shape.empty() ? 1 : product_before(placed.parameter->shape, placed.dim);
   const int64_t inner = placed.row_numel / outer;
-  const auto copy = [to_pieces](at::Tensor whole, at::Tensor piece) {
+  const auto copy = [to_pieces](const at::Tensor& whole, const at::Tensor& piece) {
     if (to_pieces) {
       piece.copy_(whole);
     } else {

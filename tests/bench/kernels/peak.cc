@@ -67,7 +67,7 @@ double peak_gflops(Level level) {
   if (level == Level::kAvx2) return avx2;
   static const double avx512 = best_gflops(12.0 * 16 * 2 * kRounds, multiply_add_avx512);
   if (level == Level::kAvx512) return avx512;
-  static const double amx = best_gflops(4.0 * 16 * 16 * 32 * 2 * (kRounds / 10), multiply_tiles);
+  static const double amx = best_gflops(4.0 * 16 * 16 * 32 * 2 * (kRounds / 10.0), multiply_tiles);
   return amx;
 }
 

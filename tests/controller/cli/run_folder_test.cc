@@ -27,7 +27,7 @@ class RunFolderTest : public ::testing::Test {
 
   // A folder whose last word was written so long ago.
   std::string old(const std::string& name, absl::Duration ago, const std::string& file = "worker.log") {
-    const std::string folder = base_ + "/" + name;
+    std::string folder = base_ + "/" + name;
     fs::create_directories(folder);
     std::ofstream(folder + "/" + file) << "x";
     age(folder, ago);

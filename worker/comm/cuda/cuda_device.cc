@@ -35,10 +35,10 @@ class CudaDevice final : public Device {
   explicit CudaDevice(int local_index) : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)) {
     set_library_defaults();
     report_lost_peers();
-    const int count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
+    const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
     TORCH_CHECK(local_index >= 0 && local_index < count, "local rank ", local_index,
-                " asks for it, but the number of CUDA devices on this node is ", count, " (CUDA_VISIBLE_DEVICES ",
-                c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
+                " asks for it, but the number of CUDA devices on this node is ", static_cast<unsigned>(count),
+                " (CUDA_VISIBLE_DEVICES ", c10::utils::get_env("CUDA_VISIBLE_DEVICES").value_or("not set"),
                 "); a node runs at most one rank per device");
     at::globalContext().lazyInitDevice(at::kCUDA);
     c10::cuda::set_device(device_.index());

@@ -18,7 +18,8 @@ struct Message {
   int microbatch = 0;
   bool gradient = false;
 
-  auto operator<=>(const Message&) const = default;
+  auto operator<=>(const Message&) const =
+      default;  // NOLINT(modernize-use-nullptr): clang-tidy takes its 0 for a pointer.
 };
 
 // The message that an action needs before it can run, and the one that it makes.

@@ -37,7 +37,7 @@ std::string read_reason(c10d::Store& store, int rank) {
   while (true) {
     try {
       store.wait({kReason}, kOneWait);
-      const std::string reason = store.get_to_str(kReason);
+      std::string reason = store.get_to_str(kReason);
       if (rank != 0) store.add(kReaders, 1);
       return reason;
     } catch (const c10::DistStoreError&) {
