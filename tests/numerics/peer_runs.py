@@ -82,20 +82,35 @@ def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NOR
         report.below(f"{name}: {theirs}", off, limit)
 
 
+def first_gradients(run, peer):
+    """By name: Adam's first moment after one step is (1 - beta1) times the clipped gradient."""
+    first = run.checkpoint(1)
+    factor = (1 - BETA1) * min(1.0, MAX_NORM / (run.metrics()[1][NORM] + 1e-6))
+    names = [name[len("grad."):] for name in peer.first if name.startswith("grad.")]
+    return {fqn: numpy.float64(first["optim.exp_avg." + fqn]) / factor for fqn in names}
+
+
 def compare_run(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT):
     compare_steps(report, name, run, peer, loss_limit, norm_limit)
-    # Adam's first moment after one step is (1 - beta1) times the clipped gradient.
-    first = run.checkpoint(1)
     norm = run.metrics()[1][NORM]
-    factor = (1 - BETA1) * min(1.0, MAX_NORM / (norm + 1e-6))
     errors, squares = {}, 0.0
-    for fqn in (name[len("grad."):] for name in peer.first if name.startswith("grad.")):
-        gradient = numpy.float64(first["optim.exp_avg." + fqn]) / factor
+    for fqn, gradient in first_gradients(run, peer).items():
         errors[fqn] = relative_rms(gradient, peer.first["grad." + fqn])
         squares += float(numpy.sum(gradient * gradient))
     worst = max(errors, key=errors.get)
     report.below(f"{name}: first step's gradients, worst {worst}", errors[worst], GRAD_LIMIT)
     report.below(f"{name}: its grad_norm against an fp64 norm", abs(norm / squares**0.5 - 1), OWN_NORM_LIMIT)
+
+
+def compare_errors(report, name, run, peer, exact, limit):
+    """Another precision's first gradients: each tensor's distance from the exact ones over that of the peer's."""
+    ratios = {}
+    for fqn, gradient in first_gradients(run, peer).items():
+        truth = exact.first["grad." + fqn]
+        ratios[fqn] = relative_rms(gradient, truth) / relative_rms(numpy.float64(peer.first["grad." + fqn]), truth)
+    worst = max(ratios, key=ratios.get)
+    print(f"{name}: errors of the first step's gradients over torchtitan's: median {sorted(ratios.values())[len(ratios) // 2]:.3f}")
+    report.below(f"{name}: the same, worst {worst}", ratios[worst], limit)
 
 
 def compare_updates(report, name, final, peer):
