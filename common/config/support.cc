@@ -55,7 +55,6 @@ Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view 
 const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules"},
-      {"profiling.enable_profiling", "profiler traces"},
       {"profiling.enable_memory_snapshot", "memory snapshots"},
       {"metrics.enable_wandb", "Weights & Biases"},
       {"model.converters", "quantized training"},

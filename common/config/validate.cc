@@ -53,6 +53,16 @@ void check_resources(Checker& check) {
   }
 }
 
+void check_profiling(Checker& check) {
+  const Profiling& profiling = check.config().profiling;
+  const int traced = profiling.profiler_warmup + profiling.profiler_active;
+  if (!profiling.enable_profiling || profiling.profile_freq >= traced) return;
+  check.fail("profiling.profile_freq", profiling.profile_freq,
+             absl::StrCat("is less than the ", profiling.profiler_warmup, " + ", profiling.profiler_active,
+                          " steps of profiling.profiler_warmup and profiler_active that make a trace"),
+             absl::StrCat("use ", traced, " or more"));
+}
+
 void check_schedules(Checker& check) {
   const Optimizer& optimizer = check.config().optimizer;
   if (optimizer.beta1 == 1) check.fail("optimizer.beta1", optimizer.beta1, "must be below 1", "");
@@ -189,6 +199,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   Checker checker(config, origins);
   const std::optional<models::ModelSpec> spec = check_model(checker);
   check_mesh(checker, spec);
+  check_profiling(checker);
   check_resources(checker);
   check_pipeline(checker, spec ? spec->n_layers : 0);
   check_checkpoint(checker);

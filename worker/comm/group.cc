@@ -35,10 +35,18 @@ Pending::Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at:
 void Pending::wait() {
   if (!work_.defined()) return;
   Turns::pass();
+  const TraceScope trace([&] { return std::string("wait for ") + call_.operation + " " + *call_.name; });
   auto work = std::move(work_);
   work_.reset();
   translate(call_, [&] { return work->wait(); });
   keep_alive_.clear();
+}
+
+TraceScope Group::traced(const char* operation, const at::Tensor& tensor) const {
+  return TraceScope([&] {
+    return std::string(operation) + " " + *name_ + ", " + std::to_string(size()) + " ranks, " +
+           std::to_string(tensor.nbytes()) + " bytes";
+  });
 }
 
 Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend)
@@ -58,6 +66,7 @@ Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
   output = output.view({-1});
   input = input.view({-1});
   const Call what = call("all_gather");
+  const TraceScope trace = traced("all_gather", output);
   auto work = translate(what, [&] { return backend_->_allgather_base(output, input, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
@@ -72,6 +81,7 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
   output = output.view({-1});
   input = input.view({-1});
   const Call what = call("reduce_scatter");
+  const TraceScope trace = traced("reduce_scatter", input);
   auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
@@ -79,6 +89,7 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
 Pending Group::all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation) const {
   if (!backend_) return {};
   const Call what = call("all_reduce");
+  const TraceScope trace = traced("all_reduce", tensor);
   std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
@@ -92,6 +103,7 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
     return {};
   }
   const Call what = call("all_to_all");
+  const TraceScope trace = traced("all_to_all", input);
   std::vector<int64_t> equal;
   auto work = translate(what, [&] { return backend_->alltoall_base(output, input, equal, equal, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
@@ -104,6 +116,7 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64
     return {};
   }
   const Call what = call("all_to_all");
+  const TraceScope trace = traced("all_to_all", input);
   auto work = translate(what, [&] { return backend_->alltoall_base(output, input, output_splits, input_splits, {}); });
   return {std::move(work), what, {std::move(output), std::move(input)}};
 }
@@ -111,6 +124,7 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64
 Pending Group::send(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, *name_, " send: a group of one has no peer");
   const Call what = call("send to", peer);
+  const TraceScope trace = traced("send", tensor);
   std::vector<at::Tensor> tensors{tensor};
   auto work = translate(what, [&] { return backend_->send(tensors, peer, tag); });
   return {std::move(work), what, {std::move(tensor)}};
@@ -119,6 +133,7 @@ Pending Group::send(at::Tensor tensor, int peer, int tag) const {
 Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, *name_, " recv: a group of one has no peer");
   const Call what = call("recv from", peer);
+  const TraceScope trace = traced("recv", tensor);
   std::vector<at::Tensor> tensors{tensor};
   auto work = translate(what, [&] { return backend_->recv(tensors, peer, tag); });
   return {std::move(work), what, {std::move(tensor)}};
@@ -127,6 +142,7 @@ Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
 Pending Group::broadcast(at::Tensor tensor, int root) const {
   if (!backend_) return {};
   const Call what = call("broadcast");
+  const TraceScope trace = traced("broadcast", tensor);
   std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/comm/device.h"
+#include "worker/comm/trace_scope.h"
 
 namespace titan::comm {
 
@@ -81,6 +82,8 @@ class Group {
   void abort() const;
 
  private:
+  // For profiler traces: "all_gather fsdp, 4 ranks, 65536 bytes".
+  TraceScope traced(const char* operation, const at::Tensor& tensor) const;
   Call call(const char* operation) const { return {name_, among_, operation}; }
   Call call(const char* operation, int peer) const { return {name_, among_, operation, ranks_.at(peer)}; }
 

@@ -262,7 +262,7 @@ std::unique_ptr<RankContext> make_context(const RankJob& job, const std::atomic<
   context->local_rank = job.local_rank;
   context->host = job.host;
   context->run_folder = job.run_folder;
-  context->on_console = job.mode == CommMode::kProcesses || job.rank == 0;
+  context->leads_process = job.mode == CommMode::kProcesses || job.rank == 0;
   context->clock = &system_clock();
   context->stop_signal = stop_signal;
   return context;

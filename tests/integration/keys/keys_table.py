@@ -81,6 +81,8 @@ SITUATIONS = {
     "bfloat16 by kernels for AVX2": {"training.mixed_precision_param": "bfloat16", "resources.kernels": "avx2"},
     "short documents": SHORT,
     "attention inside short documents": {**SHORT, "model.flavor": "packed"},
+    "a trace a step": {"profiling.profile_freq": 1, "profiling.profiler_warmup": 0},
+    "traces": {"profiling.enable_profiling": True, "profiling.profile_freq": 3, "profiling.profiler_warmup": 1},
     "a tight clip": {"training.max_norm": 1e-3},
     "TensorBoard": BOARD,
     "TensorBoard of two ranks": {**BOARD, **TWO},
@@ -131,7 +133,9 @@ ROWS = [
     ("job.save_config_file", "used.json", "files"),
     ("job.custom_config_module", "mine", "refused", "a job", "not supported yet"),
 
-    ("profiling.enable_profiling", True, "refused", "a job", "set profiling.enable_profiling = false"),
+    ("profiling.enable_profiling", True, "files", "a trace a step"),
+    ("profiling.profile_freq", 2, "files", "traces"),
+    ("profiling.save_traces_folder", "t", "files", "traces"),
     ("profiling.enable_memory_snapshot", True, "refused", "a job", "not supported yet"),
     *keys("profiling", {"save_traces_folder": "t", "profile_freq": 7, "profiler_active": 2, "profiler_warmup": 1,
                         "save_memory_snapshot_folder": "s"}, "warned", "a job", OFF),
@@ -295,6 +299,8 @@ ROWS = [
 # Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).
 ELSEWHERE = [
     ("checkpoint.max_failed_saves", "FailuresInARowMayEndTheJob", "tests/worker/checkpoint/checkpoint_test.cc"),
+    ("profiling.profiler_active", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),
+    ("profiling.profiler_warmup", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),
     ("metrics.disable_color_printing", "test_colours_are_for_terminals", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),

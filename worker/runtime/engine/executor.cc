@@ -3,6 +3,7 @@
 #include <set>
 #include <utility>
 
+#include "worker/comm/trace_scope.h"
 #include "worker/runtime/engine/transfers.h"
 
 namespace titan::runtime {
@@ -20,6 +21,28 @@ bool takes_gradient(const Action& action) {
 
 bool brings_weight_gradients(const Action& action) {
   return action.work == Work::kBackward || action.work == Work::kWeightGradient;
+}
+
+std::string words(const Action& action) {
+  const char* work = "";
+  switch (action.work) {
+    case Work::kForward:
+      work = "forward ";
+      break;
+    case Work::kBackward:
+      work = "backward ";
+      break;
+    case Work::kInputGradient:
+      work = "input gradients ";
+      break;
+    case Work::kWeightGradient:
+      work = "weight gradients ";
+      break;
+    case Work::kReduce:
+      work = "reduction ";
+      break;
+  }
+  return work + pipeline::to_string(action);
 }
 
 }  // namespace
@@ -139,6 +162,7 @@ at::Tensor Executor::Run::take_input(const Action& action) {
 }
 
 at::Tensor Executor::Run::compute(const Action& action, at::Tensor input) {
+  const comm::TraceScope trace([&] { return words(action); });
   StageRunner& stage = *executor_.stages_.at(action.stage);
   bool last = false;
   if (brings_weight_gradients(action)) last = --open_[action.stage] == 0 && last_;

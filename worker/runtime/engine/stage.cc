@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/comm/trace_scope.h"
 #include "worker/runtime/failure/failure.h"
 
 namespace titan::runtime {
@@ -111,6 +112,7 @@ void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor
 
 // The loss belongs to the last block's graph, so that the logits are freed with it.
 at::Tensor Stage::run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context) {
+  const comm::TraceScope trace([&] { return blocks_[index].block->name(); });
   at::Tensor output = blocks_[index].block->forward(input, context);
   check_output(index, input, output);
   if (!options_.last || index + 1 < blocks_.size()) return output;
@@ -163,7 +165,7 @@ at::Tensor Stage::forward(int microbatch, const nn::MicrobatchContext& context, 
   Microbatch& state = microbatches_[microbatch];
   TORCH_CHECK(state.blocks.empty(), "microbatch ", microbatch, " is in this stage already");
   state = {context, std::vector<Saved>(blocks_.size())};
-  return through_blocks(options_.first ? context.tokens : std::move(input),
+  return through_blocks(options_.first ? context.tokens : input,
                         [&](size_t index, const at::Tensor& activation) { return forward(index, activation, state); });
 }
 
@@ -171,7 +173,7 @@ at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor inpu
   at::NoGradGuard no_grad;
   nn::MicrobatchContext uncounted = context;
   uncounted.counting = false;
-  return through_blocks(options_.first ? context.tokens : std::move(input),
+  return through_blocks(options_.first ? context.tokens : input,
                         [&](size_t index, const at::Tensor& activation) { return run(index, activation, uncounted); });
 }
 
@@ -182,6 +184,7 @@ at::Tensor Stage::take_gradients(size_t index, Saved& saved, const at::Tensor& g
   if (input_too) leaves.push_back(saved.input);
   for (const nn::Parameter* parameter : parameters_of(blocks_[index])) leaves.push_back(parameter->weight);
   saved.input.reset();
+  const comm::TraceScope trace([&] { return blocks_[index].block->name() + " backward"; });
   const torch::autograd::Edge root = std::exchange(saved.output, {});
   if (split) {
     const Deferring deferring(deferred_, saved.deferred);

@@ -26,7 +26,9 @@ struct RankContext {
   // that was another job's doing.
   int64_t committed_step = -1;
   bool committed_by_another_job = false;
-  bool on_console = true;  // Whether its metrics go to stdout too; of ranks that share it, the first one's do.
+  // False for all but the first of ranks that share a process: their metrics do not go to stdout, and no profiler
+  // records them.
+  bool leads_process = true;
 
   const Clock* clock = nullptr;
   std::unique_ptr<Reporter> reporter;

@@ -6,12 +6,14 @@
 #include "common/status/status.h"
 #include "worker/checkpoint/policy.h"
 #include "worker/comm/store.h"
+#include "worker/comm/trace_scope.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
 
+using comm::TraceScope;
 using rank_protocol::Command;
 using rank_protocol::ExitCode;
 using rank_protocol::Phase;
@@ -35,15 +37,35 @@ ExitCode Trainer::run() {
     run_step();
     stop = command_ == Command::kStopAndSave;
   }
+  tell_trace(tracer_.finish(step_));
   return finish(stop && step_ < config_.training.steps);
 }
 
 void Trainer::run_step() {
+  tracer_.begin_step(step_ + 1);
+  {
+    const TraceScope trace([&] { return absl::StrCat("ProfilerStep#", step_ + 1); });  // TensorBoard's name for it.
+    train_step();
+  }
+  tell_trace(tracer_.end_step(step_));
+}
+
+// A trace that cannot be written is no reason to stop.
+void Trainer::tell_trace(const absl::StatusOr<std::optional<std::string>>& saved) {
+  if (!saved.ok()) {
+    context_.reporter->warning(absl::StrCat("the profiler's trace is lost: ", saved.status().message()));
+  } else if (*saved) {
+    log_line(absl::StrCat("Profiler trace: ", **saved));
+  }
+}
+
+void Trainer::train_step() {
   const absl::Duration began = step_began_ = context_.clock->monotonic();
   const comm::LedgerCounts before = context_.ledger.counts();
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
+  const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares = config_.optimizer.early_step_in_backward
                               ? early_squares_
                               : optim::sum_of_squares(model_->gradients()).item<double>();
@@ -70,6 +92,7 @@ void Trainer::run_step() {
 }
 
 void Trainer::validate() {
+  const TraceScope trace([] { return "validation"; });
   context_.reporter->enter(Phase::kValidate);
   validating_ = true;
   const ValidationResult result = validator_->run(*executor_, *context_.mesh);
@@ -94,6 +117,7 @@ void Trainer::validate() {
 }
 
 std::vector<data::Batch> Trainer::fetch_batches() {
+  const TraceScope trace([] { return "data"; });
   context_.reporter->enter(Phase::kData);
   std::vector<data::Batch> batches;
   for (int64_t i = 0; i < batch_plan_.microbatches; ++i) {
@@ -106,6 +130,7 @@ std::vector<data::Batch> Trainer::fetch_batches() {
 }
 
 StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
+  const TraceScope trace([] { return "forward and backward"; });
   const at::Device device = context_.device->torch_device();
   std::vector<std::vector<nn::MicrobatchContext>> runs;
   int64_t valid_tokens = 0;

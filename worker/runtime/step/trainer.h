@@ -12,6 +12,7 @@
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/engine/sharded_model.h"
 #include "worker/runtime/metrics_out/metrics_logger.h"
+#include "worker/runtime/profiling/tracer.h"
 #include "worker/runtime/step/batch_plan.h"
 #include "worker/runtime/step/microbatches.h"
 #include "worker/runtime/step/rank_context.h"
@@ -49,6 +50,8 @@ class Trainer {
 
   // trainer.cc
   void run_step();
+  void train_step();
+  void tell_trace(const absl::StatusOr<std::optional<std::string>>& saved);
   void validate();
   std::vector<data::Batch> fetch_batches();
   StepReport forward_backward(const std::vector<data::Batch>& batches);
@@ -85,6 +88,7 @@ class Trainer {
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Validator> validator_;  // Null when validation is off.
   std::unique_ptr<MetricsLogger> metrics_;
+  Tracer tracer_;
 
   std::optional<int64_t> seed_;  // Of the initial weights; none where the checkpoint that they came from does not say.
 

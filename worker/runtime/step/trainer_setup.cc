@@ -55,7 +55,7 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
   setup.clock = context.clock;
   setup.memory = make_memory_monitor(*context.device);
-  if (!context.on_console) setup.console = [](const std::string&) {};
+  if (!context.leads_process) setup.console = [](const std::string&) {};
   return setup;
 }
 
@@ -89,7 +89,12 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
 
 }  // namespace
 
-Trainer::Trainer(RankContext& context) : context_(context), config_(context.config), seed_(context.config.debug.seed) {
+Trainer::Trainer(RankContext& context)
+    : context_(context),
+      config_(context.config),
+      tracer_(config_.profiling, absl::StrCat(config_.job.dump_folder, "/", config_.profiling.save_traces_folder),
+              context.rank, context.leads_process),
+      seed_(context.config.debug.seed) {
   build();
   open_outputs();
 }

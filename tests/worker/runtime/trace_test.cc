@@ -1,0 +1,145 @@
+#include <ATen/ThreadLocalState.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "nlohmann/json.hpp"
+#include "tests/common/rank_protocol/temp_folder.h"
+#include "worker/comm/trace_scope.h"
+#include "worker/runtime/profiling/trace_schedule.h"
+#include "worker/runtime/profiling/tracer.h"
+
+namespace titan::runtime {
+namespace {
+
+config::Profiling every(int freq, int warmup, int active) {
+  config::Profiling config;
+  config.enable_profiling = true;
+  config.profile_freq = freq;
+  config.profiler_warmup = warmup;
+  config.profiler_active = active;
+  return config;
+}
+
+// One letter a step: nothing, warm-up, record, save.
+std::string drawn(const config::Profiling& config, int64_t steps) {
+  std::string text;
+  for (int64_t step = 1; step <= steps; ++step) {
+    const TraceWork work = trace_work(config, step);
+    EXPECT_FALSE(work.warms_up && work.records);
+    EXPECT_TRUE(work.records || !work.saves);
+    text += work.saves ? 's' : work.records ? 'r' : work.warms_up ? 'w' : '.';
+  }
+  return text;
+}
+
+TEST(TraceScheduleTest, TheLastStepsOfARoundAreRecorded) {
+  EXPECT_EQ(drawn(every(10, 3, 1), 23), "......wwws......wwws...");
+  EXPECT_EQ(drawn(every(6, 2, 3), 13), ".wwrrs.wwrrs.");
+  EXPECT_EQ(drawn(every(4, 2, 2), 9), "wwrswwrsw");
+  EXPECT_EQ(drawn(every(3, 0, 1), 7), "..s..s.");
+  EXPECT_EQ(drawn(every(1, 0, 1), 3), "sss");
+  EXPECT_EQ(drawn(config::Profiling(), 20), std::string(20, '.'));
+}
+
+std::vector<std::string> names_in(const std::string& path) {
+  std::ifstream file(path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  std::vector<std::string> names;
+  for (const auto& event : trace["traceEvents"]) names.push_back(event.value("name", ""));
+  return names;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
+  const rank_protocol::TempFolder folder;
+  Tracer tracer(every(3, 1, 2), folder.path() + "/traces", 5, /*records=*/true);
+  std::string written;
+  for (int64_t step = 1; step <= 3; ++step) {
+    tracer.begin_step(step);
+    {
+      const comm::TraceScope scope([&] { return "step " + std::to_string(step); });
+      std::thread([state = at::ThreadLocalState()] {
+        const at::ThreadLocalStateGuard for_the_rank(state);
+        const comm::TraceScope help([] { return "a helper"; });
+      }).join();
+      std::thread([] { const comm::TraceScope other([] { return "somebody else"; }); }).join();
+    }
+    const auto saved = tracer.end_step(step);
+    ASSERT_TRUE(saved.ok()) << saved.status().message();
+    EXPECT_EQ(saved->has_value(), step == 3);
+    if (*saved) written = **saved;
+  }
+  EXPECT_EQ(written, folder.path() + "/traces/iteration_3/rank5_trace.json");
+  const std::vector<std::string> names = names_in(written);
+  EXPECT_FALSE(has(names, "step 1"));
+  EXPECT_TRUE(has(names, "step 2"));
+  EXPECT_TRUE(has(names, "step 3"));
+  EXPECT_TRUE(has(names, "a helper"));
+  EXPECT_FALSE(has(names, "somebody else"));
+}
+
+TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
+  const rank_protocol::TempFolder folder;
+  Tracer tracer(every(4, 1, 3), folder.path(), 0, /*records=*/true);
+  tracer.begin_step(2);
+  {
+    const comm::TraceScope scope([] { return "step 2"; });
+  }
+  ASSERT_FALSE(tracer.end_step(2)->has_value());
+  const auto saved = tracer.finish(2);
+  ASSERT_TRUE(saved.ok() && saved->has_value());
+  EXPECT_TRUE(has(names_in(**saved), "step 2"));
+  EXPECT_FALSE(tracer.finish(2)->has_value());
+}
+
+TEST(TracerTest, AnEndWhileWarmingUpLeavesTheProfilerFree) {
+  const rank_protocol::TempFolder folder;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    Tracer tracer(every(3, 1, 1), folder.path(), 0, /*records=*/true);
+    tracer.begin_step(2);
+    EXPECT_FALSE(tracer.end_step(2)->has_value());
+    EXPECT_FALSE(tracer.finish(2)->has_value());
+  }
+  Tracer tracer(every(1, 0, 1), folder.path(), 0, /*records=*/true);
+  tracer.begin_step(1);
+  EXPECT_TRUE(tracer.end_step(1)->has_value());
+}
+
+TEST(TracerTest, OthersRecordNothing) {
+  const rank_protocol::TempFolder folder;
+  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", 1, /*records=*/false);
+  tracer.begin_step(1);
+  EXPECT_FALSE(tracer.end_step(1)->has_value());
+  EXPECT_FALSE(std::filesystem::exists(folder.path() + "/traces"));
+}
+
+TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
+  const rank_protocol::TempFolder folder;
+  std::ofstream(folder.path() + "/traces") << "a file";
+  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", 0, /*records=*/true);
+  tracer.begin_step(1);
+  EXPECT_FALSE(tracer.end_step(1).ok());
+  tracer.begin_step(2);  // The profiler is free again.
+  EXPECT_FALSE(tracer.end_step(2).ok());
+}
+
+// Costs nothing worth a name while nobody records.
+TEST(TraceScopeTest, MakesNoTextUnasked) {
+  bool asked = false;
+  {
+    const comm::TraceScope scope([&] {
+      asked = true;
+      return "never";
+    });
+  }
+  EXPECT_FALSE(asked);
+}
+
+}  // namespace
+}  // namespace titan::runtime
