@@ -15,9 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
-DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
+from programs import titan_command, titan_environment, torchtitan_command, torchtitan_environment
+
 COMMON = ["--training.steps", "10", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
           "--lr_scheduler.warmup_steps", "1"]
 
@@ -64,21 +63,14 @@ def phases(spool, began):
 def titan():
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
-        command = [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", *COMMON, "--checkpoint.no_enable", "--validation.no_enable", "--metrics.no_enable_tensorboard",
-                   "--job.dump_folder", folder / "dump"]
-        seconds, began = until_first_step(command, {"XDG_CACHE_HOME": str(folder / "cache")}, folder, lambda: keep_spool(folder))
+        command = titan_command(folder, COMMON)
+        seconds, began = until_first_step(command, titan_environment(folder), folder, lambda: keep_spool(folder))
         return seconds, phases(folder / "spool.jsonl", began)
 
 
 def torchtitan():
     with tempfile.TemporaryDirectory() as folder:
-        command = [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c10d",
-                   "--rdzv_endpoint", "localhost:0", SOURCE / "tests/bench/torchtitan_main.py", *COMMON, "--model.name", "llama3",
-                   "--model.flavor", "debugmodel", "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test",
-                   "--training.dataset_path", DEPS / "assets/c4_test", "--activation_checkpoint.mode", "none",
-                   "--job.dump_folder", Path(folder) / "dump"]
-        environment = {"PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        return until_first_step(command, environment, folder)[0]
+        return until_first_step(torchtitan_command(Path(folder), COMMON), torchtitan_environment(), folder)[0]
 
 
 def main():

@@ -33,9 +33,9 @@ at::Tensor Experts::forward(const at::Tensor& x, const std::vector<int64_t>& row
     return grouped_product(clamped_swiglu(wide, swiglu_limit_), *parameters[2], parameters[3], partial_bias_factor,
                            groups);
   }
-  const at::Tensor wide_gate = grouped_product(x, *parameters[0], nullptr, 1, groups);
-  const at::Tensor linear = grouped_product(x, *parameters[2], nullptr, 1, groups);
-  return grouped_product(swiglu(wide_gate, linear), *parameters[1], nullptr, 1, groups);
+  const at::Tensor wide = swiglu(grouped_product(x, *parameters[0], nullptr, 1, groups),
+                                 [&] { return grouped_product(x, *parameters[2], nullptr, 1, groups); });
+  return grouped_product(wide, *parameters[1], nullptr, 1, groups);
 }
 
 MixtureOfExperts::MixtureOfExperts(const Declare& declare, Buffer& expert_bias, const std::string& fqn,

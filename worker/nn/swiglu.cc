@@ -110,6 +110,12 @@ at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear) {
   return at::silu(gate) * linear;
 }
 
+at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear) {
+  if (own_kernels_take(gate)) return swiglu(gate, linear());
+  gate = at::silu(gate);
+  return gate * linear();
+}
+
 at::Tensor clamped_swiglu(const at::Tensor& x, double limit) { return ClampedSwiglu::apply(x, limit); }
 
 }  // namespace titan::nn

@@ -57,7 +57,7 @@ class RankJob {
     };
     model_ = require(
         runtime::ShardedModel::create(require(runtime::build_model(config, job.spec, config.training.seq_len, mesh_)),
-                                      std::move(sharding), mesh_, *self.device));
+                                      sharding, mesh_, *self.device));
     model_->init_weights(7);
     executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline),
                       [this](const pipeline::Action& action) { begins(action); });

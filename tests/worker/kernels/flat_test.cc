@@ -21,8 +21,8 @@ std::vector<double> awkward(int64_t count, uint64_t seed) {
 }
 
 TEST(CastTest, CopiesAnyTypeIntoAnyWithTheNearestValue) {
-  for (const auto& [rows, width] :
-       {std::pair<int64_t, int64_t>{0, 8}, {1, 0}, {1, 1}, {3, 7}, {2, 16}, {5, 33}, {1, 9001}}) {
+  for (const auto& shape : {std::pair<int64_t, int64_t>{0, 8}, {1, 0}, {1, 1}, {3, 7}, {2, 16}, {5, 33}, {1, 9001}}) {
+    const int64_t rows = shape.first, width = shape.second;
     for (const Dtype from_type : kBothTypes) {
       for (const Dtype to_type : kBothTypes) {
         at_every_level([&](Level level, int threads) {

@@ -1,5 +1,6 @@
 // What the controller estimates of a rank's peak is what a dry run of that rank counts: for every recipe, and for every
-// way to split a model and to save memory, with shapes that are drawn (--gtest_random_seed=N draws others).
+// way to split a model and to save memory, with shapes that are drawn (by ctest with one seed; --gtest_random_seed=N
+// draws others).
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,72 @@
+"""Tokens a second and rank while training: Titan beside torchtitan, FSDP over two ranks of one thread each, in turns.
+
+  .deps/venv/bin/python tests/bench/training_speed.py [--rounds 5] [--steps 6] [--seq-len 256] [--batch 1]
+      [--kernels auto,reference] [--no-peer] [-- --model.flavor bench --training.mixed_precision_param bfloat16 ...]
+
+Both print a line a step with their own tokens/s; of each run the median counts, without the first two steps. Words after -- go to
+both programs. The last line of each program is the median of its runs, with the least and the greatest, and Titan's ratio to torchtitan.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from programs import titan_command, titan_environment, torchtitan_command, torchtitan_environment
+
+LINE = re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+).*tps:\s*([\d,]+)")
+WARM = 2  # Steps that do not count.
+
+
+def run(command, environment, folder):
+    """(median tokens/s, last loss)"""
+    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment}, cwd=folder, text=True, check=False,
+                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    # Of torchtitan's ranks each prints; a step's lines agree but for the time.
+    steps = [(int(step), float(loss), int(tps.replace(",", ""))) for step, loss, tps in LINE.findall(re.sub(r"\x1b\[[\d;]*m", "", done.stdout))]
+    speeds = [tps for step, _, tps in steps if step > WARM]
+    if done.returncode != 0 or not speeds:
+        sys.exit(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-3000:]}")
+    return statistics.median(speeds), steps[-1][1]
+
+
+def main():
+    words = sys.argv[1:]
+    common = words[words.index("--") + 1:] if "--" in words else []
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=6)
+    parser.add_argument("--seq-len", type=int, default=256)
+    parser.add_argument("--batch", type=int, default=1)
+    parser.add_argument("--kernels", default="auto,reference")
+    parser.add_argument("--no-peer", action="store_true")
+    options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
+    if options.steps <= WARM:
+        parser.error(f"--steps {options.steps}: the first {WARM} do not count")
+    flags = ["--training.steps", options.steps, "--training.seq_len", options.seq_len, "--training.local_batch_size", options.batch,
+             "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *common]
+    found = {}
+    for _ in range(options.rounds):  # In turns, so that what else the machine does hits all.
+        for kernels in options.kernels.split(","):
+            with tempfile.TemporaryDirectory() as folder:
+                folder = Path(folder)
+                command = titan_command(folder, [*flags, "--resources.kernels", kernels])
+                found.setdefault(f"titan, kernels {kernels}", []).append(run(command, titan_environment(folder), folder))
+        if not options.no_peer:
+            with tempfile.TemporaryDirectory() as folder:
+                folder = Path(folder)
+                found.setdefault("torchtitan", []).append(run(torchtitan_command(folder, flags), torchtitan_environment(), folder))
+    peer = statistics.median(speed for speed, _ in found["torchtitan"]) if "torchtitan" in found else None
+    for name, runs in found.items():
+        speeds = sorted(speed for speed, _ in runs)
+        middle = statistics.median(speeds)
+        ratio = f"  {middle / peer:.1f} x torchtitan" if peer else ""
+        print(f"{name:<26}{middle:>8,.0f} tokens/s a rank ({speeds[0]:,.0f} to {speeds[-1]:,.0f}), loss {runs[-1][1]:.4f}{ratio}")
+
+
+if __name__ == "__main__":
+    main()
