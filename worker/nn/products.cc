@@ -12,7 +12,7 @@
 namespace titan::nn {
 namespace {
 
-// Packed operands are as large as the weights in fp32; a vocabulary's are cut at this.
+// Packed operands and sums are as large as the weights in fp32; a vocabulary's are cut at this.
 constexpr int64_t kMostPackedBytes = 64 << 20;
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -66,28 +66,35 @@ at::Tensor own_product(const at::Tensor& input, const Weights& weights, bool dee
   return c.view(shape_with(input, columns));
 }
 
-// [groups, out, in]
+// [groups, out, in]. The kernel sums in fp32: of as many outputs at a time as may lie beside the result.
 at::Tensor own_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
-  const int64_t outputs = dy.size(1), inputs = x.size(1);
-  const at::Tensor c = at::empty({static_cast<int64_t>(rows.size()), outputs, inputs}, x.options().dtype(at::kFloat));
+  const int64_t groups = static_cast<int64_t>(rows.size()), outputs = dy.size(1), inputs = x.size(1);
+  const at::Tensor gradient = at::empty({groups, outputs, inputs}, x.options());
+  const int64_t output_bytes = static_cast<int64_t>(sizeof(float)) * groups * inputs;
+  const int64_t step = std::min(outputs, std::max<int64_t>(kMostPackedBytes / output_bytes / 32 * 32, 32));
+  const at::Tensor sums = at::empty({groups, step, inputs}, x.options().dtype(at::kFloat));
   const int threads = at::get_num_threads();
   const at::Tensor scratch = bytes(kernels::weight_gradient_scratch(inputs, threads));
-  took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
-                                                           .outputs = outputs,
-                                                           .inputs = inputs,
-                                                           .groups = c.size(0),
-                                                           .group_rows = rows.data(),
-                                                           .dy = bits(dy),
-                                                           .dy_stride = dy.stride(0),
-                                                           .x = bits(x),
-                                                           .x_stride = x.stride(0),
-                                                           .c = c.mutable_data_ptr<float>(),
-                                                           .c_stride = inputs,
-                                                           .c_group = outputs * inputs,
-                                                           .scratch = scratch.mutable_data_ptr(),
-                                                           .threads = threads}));
-  return c.to(x.scalar_type());
+  for (int64_t first = 0; first < outputs; first += step) {
+    const int64_t count = std::min(step, outputs - first);
+    took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
+                                                             .outputs = count,
+                                                             .inputs = inputs,
+                                                             .groups = groups,
+                                                             .group_rows = rows.data(),
+                                                             .dy = bits(dy) + first,
+                                                             .dy_stride = dy.stride(0),
+                                                             .x = bits(x),
+                                                             .x_stride = x.stride(0),
+                                                             .c = sums.mutable_data_ptr<float>(),
+                                                             .c_stride = inputs,
+                                                             .c_group = step * inputs,
+                                                             .scratch = scratch.mutable_data_ptr(),
+                                                             .threads = threads}));
+    gradient.narrow(1, first, count).copy_(sums.narrow(1, 0, count));
+  }
+  return gradient;
 }
 
 // x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.

@@ -156,13 +156,21 @@ void set_determinism(const config::Debug& debug) {
       false);  // Costs a pass over memory and fixes nothing here.
 }
 
-void choose_kernels(const config::Resources& resources) {
-  if (resources.device != "cpu" || kernels::choose(resources.kernels)) return;
-  const std::optional<kernels::Level> best = kernels::best_level();
-  throw Failure(
-      rank_protocol::kExitBadConfig, "KERNEL_LEVEL",
-      absl::StrCat("resources.kernels is ", resources.kernels, ", but the best level of this machine, ", host_name(),
-                   ", is ", best ? std::string(kernels::name(*best)) : "below avx2", "; auto takes what there is"));
+void choose_kernels(const RankJob& job) {
+  const std::string& wanted = job.config.resources.kernels;
+  if (job.config.resources.device != "cpu") return;
+  if (!kernels::choose(wanted)) {
+    const std::optional<kernels::Level> best = kernels::best_level();
+    throw Failure(
+        rank_protocol::kExitBadConfig, "KERNEL_LEVEL",
+        absl::StrCat("resources.kernels is ", wanted, ", but the best level of this machine, ", host_name(), ", is ",
+                     best ? std::string(kernels::name(*best)) : "below avx2", "; auto takes what there is"));
+  }
+  if (job.rank != 0 || job.config.training.mixed_precision_param != "bfloat16") return;
+  const std::optional<kernels::Level> level = kernels::chosen_level();
+  log_line(absl::StrCat("bfloat16 is computed by ",
+                        level ? "Titan's kernels for " + std::string(kernels::name(*level)) : "LibTorch's operations",
+                        " (resources.kernels = ", wanted, ")"));
 }
 
 nlohmann::json to_json(const comm::LedgerCounts& counts) {
@@ -226,7 +234,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   for (const std::string& warning : job.warnings) {
     if (job.rank == 0) context.reporter->warning(warning);
   }
-  choose_kernels(job.config.resources);
+  choose_kernels(job);
   set_determinism(job.config.debug);
   if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
     check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.

@@ -60,7 +60,7 @@ TEST(ProductsTest, TakeAnyLayout) {
   });
 }
 
-// A vocabulary's weights are packed piece by piece.
+// A vocabulary's weights are packed, and their gradients summed, piece by piece.
 TEST(ProductsTest, OfAVocabulary) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
@@ -69,6 +69,7 @@ TEST(ProductsTest, OfAVocabulary) {
     const at::Tensor exact = at::matmul(dy.exact(), w.exact());
     const at::Tensor error = (times(dy.given, w.given).to(at::kDouble) - exact).abs();
     EXPECT_LE(error.max().item<double>(), exact.abs().max().item<double>() / 256);
+    expect_rounded(weight_gradient(dy.given, x.given), at::matmul(dy.exact().t(), x.exact()), "weights' gradient");
   });
 }
 

@@ -383,6 +383,19 @@ class TitanRankTest(unittest.TestCase):
                 gathered = [name for name in names if re.fullmatch(r"all_gather \S+, 2 ranks, \d+ bytes", name)]
                 self.assertGreater(len(gathered), 0, sorted(set(names)))
 
+    def test_kernels_are_named_or_refused(self):
+        words = ["--training.steps", "1", "--training.mixed_precision_param", "bfloat16", "--resources.kernels"]
+        for kernels, said in (("avx2", "Titan's kernels for avx2"), ("reference", "LibTorch's operations")):
+            ranks = Ranks(self.folder(kernels), 1, [*words, kernels])
+            self.assertEqual([0], ranks.wait(), ranks.outputs)
+            self.assertIn("bfloat16 is computed by %s (resources.kernels = %s)" % (said, kernels), ranks.outputs[0])
+        with open("/proc/cpuinfo") as file:
+            if "amx_bf16" in file.read():
+                return
+        ranks = Ranks(self.folder("amx"), 1, [*words, "amx"])
+        self.assertEqual([10], ranks.wait(), ranks.outputs)
+        self.assertIn("KERNEL_LEVEL: resources.kernels is amx, but the best level of this machine", ranks.outputs[0])
+
     # The disk's trouble is not the training's.
     def test_a_trace_that_cannot_be_written_stops_nothing(self):
         os.makedirs(self.folder("blocked"))
