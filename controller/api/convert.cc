@@ -39,7 +39,7 @@ absl::StatusOr<config::JobConfig> read_config(const std::string& text) {
     violations.push_back({problem.key, config::format(problem)});
     absl::StrAppend(&message, message.empty() ? "" : "\n", violations.back().description);
   }
-  if (!violations.empty()) return rpc::bad_request("CONFIG_INVALID", std::move(violations), message);
+  if (!violations.empty()) return rpc::bad_request("CONFIG_INVALID", violations, message);
   return config;
 }
 
@@ -127,7 +127,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
     violations.push_back(
         {"scheduling.project", absl::StrCat("is '", config.scheduling.project, "', but must match ", kId)});
   }
-  if (!violations.empty()) return rpc::bad_request("SPEC_INVALID", std::move(violations));
+  if (!violations.empty()) return rpc::bad_request("SPEC_INVALID", violations);
 
   CheckedSpec checked;
   config::resolve(config);

@@ -46,8 +46,7 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
       add_warnings(misfits, *response);
       return rpc::finish_now(reactor);
     }
-    reconciler_.create(std::move(checked.spec), std::move(checked.stored), request->request_id(),
-                       fingerprint(request->spec()),
+    reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(request->spec()),
                        rpc::finish<JobViewPtr>(reactor, [response, misfits](const JobViewPtr& view) {
                          *response = to_proto(*view);
                          add_warnings(misfits, *response);

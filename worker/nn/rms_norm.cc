@@ -20,7 +20,7 @@ struct OwnRmsNorm : torch::autograd::Function<OwnRmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             double eps) {
     const at::Tensor x = rows_of(input);
-    const at::Tensor y = at::empty(input.sizes(), input.options());
+    at::Tensor y = at::empty(input.sizes(), input.options());
     const at::Tensor factors = at::empty({x.size(0)}, input.options().dtype(at::kFloat));
     const at::Tensor scale = weight.value_or(at::Tensor());
     took(kernels::rms_norm_forward(*kernels::chosen_level(), {.rows = x.size(0),

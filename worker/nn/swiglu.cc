@@ -21,7 +21,7 @@ at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& linear, double 
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear;
   std::vector<int64_t> shape = gate.sizes().vec();
   if (!linear.defined()) shape.back() /= 2;
-  const at::Tensor y = at::empty(shape, gate.options());
+  at::Tensor y = at::empty(shape, gate.options());
   took(kernels::swiglu_forward(*kernels::chosen_level(),
                                {.rows = gates.size(0),
                                 .width = shape.back(),
