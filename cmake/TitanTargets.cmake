@@ -104,7 +104,7 @@ function(_titan_test_properties name label timeout serial crowd needs)
   endif()
   set(sanitizer "")
   if(TITAN_SANITIZER STREQUAL "thread")
-    set(sanitizer "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan_suppressions.txt;")
+    set(sanitizer "TSAN_OPTIONS=suppressions=${PROJECT_SOURCE_DIR}/cmake/tsan_suppressions.txt:ignore_noninstrumented_modules=1;")
   endif()
   # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
