@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "worker/nn/kept_results.h"
 #include "worker/nn/layers.h"
 
 namespace titan::nn {
@@ -20,18 +19,6 @@ at::Tensor tokens_first_empty(const std::vector<int64_t>& shape, const at::Tenso
 }
 
 }  // namespace
-
-BlockOutput attend_or_keep(const at::Tensor& q, int64_t keys, const std::function<BlockOutput()>& compute) {
-  if (KeptResults::current() == nullptr) return compute();
-  // Two products, and half of the pairs.
-  const OpCall call{.kind = OpCall::Kind::kAttention,
-                    .flops = 2.0 * static_cast<double>(q.numel()) * static_cast<double>(keys)};
-  std::vector<at::Tensor> results = kept_or(call, {}, [&] {
-    BlockOutput output = compute();
-    return std::vector<at::Tensor>{std::move(output.out), std::move(output.lse)};
-  });
-  return {std::move(results[0]), std::move(results[1])};
-}
 
 BlockwiseAttention::BlockwiseAttention(at::Tensor q, int64_t v_dim, double scale, bool once)
     : q_(std::move(q)), v_dim_(v_dim), once_(once), kernel_(make_attention_kernel(q_, v_dim, scale)) {}

@@ -2,9 +2,7 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
 #include <memory>
-#include <optional>
 #include <vector>
 
 #include "worker/nn/attention_kernel.h"
@@ -16,15 +14,6 @@ namespace titan::nn {
 
 // With neighbours in the last dimension, which kernels take for granted; nearly always the tensor itself.
 inline at::Tensor dense_heads(const at::Tensor& heads) { return heads.stride(3) == 1 ? heads : heads.contiguous(); }
-
-// As arguments of autograd functions, which want no undefined tensors.
-inline std::optional<at::Tensor> optional_tensor(const at::Tensor& tensor) {
-  return tensor.defined() ? std::optional<at::Tensor>(tensor) : std::nullopt;
-}
-
-// The result of `compute`, or the one kept from the block's first pass (worker/nn/kept_results.h). `keys`: of the whole
-// row, about half of which a query sees.
-BlockOutput attend_or_keep(const at::Tensor& q, int64_t keys, const std::function<BlockOutput()>& compute);
 
 class BlockwiseAttention {
  public:

@@ -1,79 +1,52 @@
 #include "worker/nn/attention_core.h"
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <utility>
 
 #include "worker/nn/attention_blocks.h"
+#include "worker/nn/attention_plan.h"
 #include "worker/nn/attention_ranges.h"
 #include "worker/nn/kept_results.h"
 
 namespace titan::nn {
 namespace {
 
-// How one call's blocks lie; travels to its backward pass.
-struct BlockPlan final : torch::CustomClassHolder {
+// Every query is in one pair: its keys are one range of the row.
+struct BlockPlan final : AttentionPlan {
   std::vector<BlockPair> pairs;
   double scale = 0;
-};
 
-// Every query is in one pair: its keys are one range of the row.
-class BlockedAttention : public torch::autograd::Function<BlockedAttention> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const std::optional<at::Tensor>& sinks,
-                            c10::intrusive_ptr<BlockPlan> plan) {
-    const BlockOutput result = attend_or_keep(q, k.size(2), [&] {
-      BlockwiseAttention attention(q, v.size(3), plan->scale, /*once=*/true);
-      attention.add(k, v, plan->pairs);
-      return attention.finish(sinks.value_or(at::Tensor()));
-    });
-    context->save_for_backward({q, k, v, sinks.value_or(at::Tensor()), result.out, result.lse});
-    context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
-    return result.out;
+  BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& sinks) const override {
+    BlockwiseAttention attention(q, v.size(3), scale, /*once=*/true);
+    attention.add(k, v, pairs);
+    return attention.finish(sinks);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], &sinks = saved[3];
-    const auto plan = c10::static_intrusive_pointer_cast<BlockPlan>(context->saved_data["plan"].toCapsule());
-    BlockwiseGradients gradients(grads[0], q, {saved[4], saved[5]}, plan->scale);
+  AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& sinks, const BlockOutput& result) const override {
+    BlockwiseGradients gradients(grad_out, q, result, scale);
     GradientSum grad_k(k), grad_v(v);
-    gradients.add(k, v, plan->pairs, grad_k, grad_v);
+    gradients.add(k, v, pairs, grad_k, grad_v);
     return {gradients.grad_q(), grad_k.take().to(k.scalar_type()), grad_v.take().to(v.scalar_type()),
-            sinks.defined() ? gradients.grad_sinks(sinks) : at::Tensor(), at::Tensor()};
+            sinks.defined() ? gradients.grad_sinks(sinks) : at::Tensor()};
   }
 };
 
-// How one call of Titan's own kernels sees its keys; travels to its backward pass.
-struct RangesPlan final : torch::CustomClassHolder {
+// By Titan's own kernels.
+struct RangesPlan final : AttentionPlan {
   VisibleKeys visible;
   double scale = 0;
-};
 
-class RangesAttention : public torch::autograd::Function<RangesAttention> {
- public:
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& q, const at::Tensor& k,
-                            const at::Tensor& v, const std::optional<at::Tensor>& sinks,
-                            c10::intrusive_ptr<RangesPlan> plan) {
-    const BlockOutput result = attend_or_keep(q, k.size(2), [&] {
-      return ranges_forward(q, k, v, sinks.value_or(at::Tensor()), plan->visible, plan->scale);
-    });
-    context->save_for_backward({q, k, v, sinks.value_or(at::Tensor()), result.out, result.lse});
-    context->saved_data["plan"] = c10::IValue::make_capsule(std::move(plan));
-    return result.out;
+  BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                      const at::Tensor& sinks) const override {
+    return ranges_forward(q, k, v, sinks, visible, scale);
   }
 
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list grads) {
-    const auto saved = context->get_saved_variables();
-    const auto plan = c10::static_intrusive_pointer_cast<RangesPlan>(context->saved_data["plan"].toCapsule());
-    RangesGradients gradients = ranges_backward(dense_heads(grads[0]), saved[0], saved[1], saved[2], saved[3],
-                                                {saved[4], saved[5]}, plan->visible, plan->scale);
-    return {std::move(gradients.q), std::move(gradients.k), std::move(gradients.v), std::move(gradients.sinks),
-            at::Tensor()};
+  AttentionGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                              const at::Tensor& sinks, const BlockOutput& result) const override {
+    return ranges_backward(grad_out, q, k, v, sinks, result, visible, scale);
   }
 };
 
@@ -100,8 +73,7 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
     auto plan = c10::make_intrusive<RangesPlan>();
     plan->visible = visible_keys(pairs, input.q.size(0), tokens);
     plan->scale = input.scale;
-    return RangesAttention::apply(dense_heads(input.q), dense_heads(input.k), dense_heads(input.v),
-                                  optional_tensor(input.sinks), std::move(plan));
+    return attend_by(std::move(plan), input);
   }
   auto plan = c10::make_intrusive<BlockPlan>();
   plan->pairs = std::move(pairs);
@@ -112,8 +84,7 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
     return at::scaled_dot_product_attention(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                             /*is_causal=*/true, input.scale, grouped);
   }
-  return BlockedAttention::apply(dense_heads(input.q), dense_heads(input.k), dense_heads(input.v),
-                                 optional_tensor(input.sinks), std::move(plan));
+  return attend_by(std::move(plan), input);
 }
 
 }  // namespace titan::nn

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "worker/kernels/choice.h"
+#include "worker/nn/own_kernels.h"
 
 namespace titan::nn {
 namespace {
@@ -43,12 +43,6 @@ kernels::AttentionShape shape_of(const at::Tensor& q, const at::Tensor& k, const
           .threads = at::get_num_threads()};
 }
 
-kernels::Level level() {
-  const std::optional<kernels::Level> chosen = kernels::chosen_level();
-  TORCH_INTERNAL_ASSERT(chosen);
-  return *chosen;
-}
-
 // Query i sees keys i + first to i + last of those there are.
 void add_band(const Band& band, int64_t queries, int64_t first_key, int64_t keys, kernels::KeyRange* ranges) {
   for (int64_t i = 0; i < queries; ++i) {
@@ -75,7 +69,7 @@ class RangesAttentionKernel final : public AttentionKernel {
 
   BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const BlockOutput& merged, const Band& band) override {
-    RangesGradients gradients =
+    AttentionGradients gradients =
         ranges_backward(grad_out, q, k, v, {}, merged, visible_in(band, q.size(2), k.size(2)), scale_);
     return {std::move(gradients.q), std::move(gradients.k), std::move(gradients.v)};
   }
@@ -87,8 +81,7 @@ class RangesAttentionKernel final : public AttentionKernel {
 }  // namespace
 
 bool ranges_take(const at::Tensor& q, int64_t v_size) {
-  return q.is_cpu() && q.scalar_type() == at::kBFloat16 && std::max(q.size(3), v_size) <= kLargestHead &&
-         kernels::chosen_level().has_value();
+  return own_kernels_take(q) && std::max(q.size(3), v_size) <= kLargestHead;
 }
 
 VisibleKeys visible_keys(const std::vector<BlockPair>& pairs, int64_t batch, int64_t queries) {
@@ -111,34 +104,35 @@ BlockOutput ranges_forward(const at::Tensor& q, const at::Tensor& k, const at::T
   const at::Tensor wide_sinks = plain_floats(sinks);
   BlockOutput result{tokens_first(q, v.size(3)),
                      at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
-  const bool done = kernels::attention_forward(level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
-                                                         .q = heads_of(q),
-                                                         .k = heads_of(k),
-                                                         .v = heads_of(v),
-                                                         .o = out_heads_of(result.out),
-                                                         .lse = result.lse.mutable_data_ptr<float>()});
+  const bool done =
+      kernels::attention_forward(*kernels::chosen_level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
+                                                            .q = heads_of(q),
+                                                            .k = heads_of(k),
+                                                            .v = heads_of(v),
+                                                            .o = out_heads_of(result.out),
+                                                            .lse = result.lse.mutable_data_ptr<float>()});
   TORCH_CHECK(done, "attention: no memory for the work on queries of ", q.sizes(), " and keys of ", k.sizes());
   return result;
 }
 
-RangesGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const at::Tensor& sinks, const BlockOutput& result,
-                                const VisibleKeys& visible, double scale) {
+AttentionGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& sinks, const BlockOutput& result,
+                                   const VisibleKeys& visible, double scale) {
   const at::Tensor wide_sinks = plain_floats(sinks), lse = result.lse.contiguous();
-  RangesGradients gradients{tokens_first(q, q.size(3)), tokens_first(k, k.size(3)), tokens_first(v, v.size(3)),
-                            sinks.defined() ? at::empty({q.size(1)}, lse.options()) : at::Tensor()};
+  AttentionGradients gradients{tokens_first(q, q.size(3)), tokens_first(k, k.size(3)), tokens_first(v, v.size(3)),
+                               sinks.defined() ? at::empty({q.size(1)}, lse.options()) : at::Tensor()};
   const bool done = kernels::attention_backward(
-      level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
-                .q = heads_of(q),
-                .k = heads_of(k),
-                .v = heads_of(v),
-                .o = heads_of(result.out),
-                .grad_o = heads_of(grad_out),
-                .lse = lse.const_data_ptr<float>(),
-                .grad_q = out_heads_of(gradients.q),
-                .grad_k = out_heads_of(gradients.k),
-                .grad_v = out_heads_of(gradients.v),
-                .grad_sinks = sinks.defined() ? gradients.sinks.mutable_data_ptr<float>() : nullptr});
+      *kernels::chosen_level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
+                                 .q = heads_of(q),
+                                 .k = heads_of(k),
+                                 .v = heads_of(v),
+                                 .o = heads_of(result.out),
+                                 .grad_o = heads_of(grad_out),
+                                 .lse = lse.const_data_ptr<float>(),
+                                 .grad_q = out_heads_of(gradients.q),
+                                 .grad_k = out_heads_of(gradients.k),
+                                 .grad_v = out_heads_of(gradients.v),
+                                 .grad_sinks = sinks.defined() ? gradients.sinks.mutable_data_ptr<float>() : nullptr});
   TORCH_CHECK(done, "attention: no memory for the gradients of queries of ", q.sizes(), " and keys of ", k.sizes());
   if (sinks.defined()) gradients.sinks = gradients.sinks.to(sinks.scalar_type());
   return gradients;

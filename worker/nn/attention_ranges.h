@@ -9,6 +9,7 @@
 #include "worker/kernels/cpu/attention.h"
 #include "worker/nn/attention_kernel.h"
 #include "worker/nn/attention_pairs.h"
+#include "worker/nn/attention_plan.h"
 
 // Attention by Titan's own CPU kernels, where every query sees one range of keys: all of a row's documents, chunks and
 // windows in one call, without padding, copies or a mask in memory.
@@ -26,18 +27,14 @@ struct VisibleKeys {
 // Of pairs that have every query exactly once.
 VisibleKeys visible_keys(const std::vector<BlockPair>& pairs, int64_t batch, int64_t queries);
 
-struct RangesGradients {
-  at::Tensor q, k, v, sinks;
-};
-
 // Shapes and strides as for AttentionKernel; sinks [H] or undefined. Results lie with their tokens before their heads.
 // A query that sees nothing has zeros, and -inf in lse.
 BlockOutput ranges_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const at::Tensor& sinks,
                            const VisibleKeys& visible, double scale);
 // `result`: what forward returned, or for a piece of a longer row what its blocks came to together.
-RangesGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
-                                const at::Tensor& v, const at::Tensor& sinks, const BlockOutput& result,
-                                const VisibleKeys& visible, double scale);
+AttentionGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k,
+                                   const at::Tensor& v, const at::Tensor& sinks, const BlockOutput& result,
+                                   const VisibleKeys& visible, double scale);
 
 // For blocks that come one after another.
 std::unique_ptr<AttentionKernel> make_ranges_attention_kernel(double scale);

@@ -15,7 +15,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
     const at::Tensor rows = rows_of(logits), ids = labels.flatten().contiguous();
     const at::Tensor known = ids.ge(0).bitwise_and_(ids.lt(rows.size(1))).bitwise_or_(ids.eq(kIgnoredLabel));
     TORCH_CHECK(known.all().item<bool>(), "a label is outside the vocabulary of ", rows.size(1));
-    const SoftmaxFigures figures = softmax_figures(rows, ids, 0);
+    const SoftmaxFigures figures = softmax_figures(rows, ids);
     context->save_for_backward({logits, ids, figures.maximum, figures.sum});
     return loss_of(figures, ids);
   }
@@ -24,7 +24,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
                                                  torch::autograd::variable_list gradients) {
     const auto saved = context->get_saved_variables();
     const at::Tensor gradient = at::empty(saved[0].sizes(), saved[0].options());
-    write_logit_gradient(rows_of(gradient), rows_of(saved[0]), saved[1], 0, saved[2], saved[3], gradients[0]);
+    write_logit_gradient(rows_of(gradient), rows_of(saved[0]), saved[1], saved[2], saved[3], gradients[0]);
     return {gradient, {}};
   }
 };

@@ -8,12 +8,11 @@
 
 namespace titan::nn {
 
-SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels, int64_t first_id) {
+SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels) {
   const auto column = [&] { return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat)); };
   SoftmaxFigures figures{column(), column(), column()};
   took(kernels::softmax_chunk(*kernels::chosen_level(), {.tokens = logits.size(0),
                                                          .vocabulary = logits.size(1),
-                                                         .first_id = first_id,
                                                          .logits = logits.const_data_ptr(),
                                                          .stride = logits.stride(0),
                                                          .labels = labels.const_data_ptr<int64_t>(),
@@ -36,10 +35,9 @@ at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
 }
 
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
-                          int64_t first_id, const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale) {
+                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale) {
   took(kernels::cross_entropy_gradient(*kernels::chosen_level(), {.tokens = logits.size(0),
                                                                   .vocabulary = logits.size(1),
-                                                                  .first_id = first_id,
                                                                   .logits = logits.const_data_ptr(),
                                                                   .stride = logits.stride(0),
                                                                   .gradient = gradient.mutable_data_ptr(),

@@ -9,13 +9,13 @@
 // of the vocabulary.
 namespace titan::nn {
 
-// Of logits [rows, columns] for the ids from first_id on, each fp32 [rows].
+// Of logits [rows, columns], each fp32 [rows]. A label is a column; one outside of them is another rank's, or ignored.
 struct SoftmaxFigures {
   at::Tensor maximum;
   at::Tensor sum;          // Of exp(logit - maximum).
-  at::Tensor label_logit;  // 0 where the label is not among the ids.
+  at::Tensor label_logit;  // 0 where the label is no column.
 };
-SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels, int64_t first_id);
+SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels);
 
 // The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
 // vocabulary; an fp32 scalar.
@@ -23,6 +23,6 @@ at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels);
 
 // (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits.
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
-                          int64_t first_id, const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale);
+                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale);
 
 }  // namespace titan::nn

@@ -30,15 +30,11 @@ std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
   return shape;
 }
 
-// Whose weights are one matrix, or one of each group.
-struct Weights {
-  at::Tensor matrices;  // [groups, out, in]
-  std::vector<int64_t> rows;
-};
-
-// c = a b^T, or a b where b is deep; as many columns at a time as may be packed at once.
-at::Tensor own_product(const at::Tensor& input, const Weights& weights, bool deep) {
-  const at::Tensor a = rows_of(input), b = dense_rows(weights.matrices);
+// c = a b^T, or a b where b is deep, with weights [groups, out, in] and the rows of each group; as many columns at a
+// time as may be packed at once.
+at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows,
+                       bool deep) {
+  const at::Tensor a = rows_of(input), b = dense_rows(weights);
   const int64_t columns = b.size(deep ? 2 : 1), depth = a.size(1);
   at::Tensor c = at::empty({a.size(0), columns}, a.options());
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(depth);
@@ -50,7 +46,7 @@ at::Tensor own_product(const at::Tensor& input, const Weights& weights, bool dee
                                                   .columns = std::min(step, columns - first),
                                                   .depth = depth,
                                                   .groups = b.size(0),
-                                                  .group_rows = weights.rows.data(),
+                                                  .group_rows = rows.data(),
                                                   .a = bits(a),
                                                   .a_stride = a.stride(0),
                                                   .b = bits(b) + first * (deep ? 1 : b.stride(1)),
@@ -111,7 +107,7 @@ at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const std
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
                   at::Tensor (*otherwise)(const at::Tensor&, const at::Tensor&)) {
   if (!own_products_take(x, weight)) return otherwise(x, weight);
-  return own_product(x, {weight.unsqueeze(0), {x.numel() / std::max<int64_t>(x.size(-1), 1)}}, deep);
+  return own_product(x, weight.unsqueeze(0), {x.numel() / x.size(-1)}, deep);
 }
 
 }  // namespace
@@ -134,12 +130,12 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 }
 
 at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const std::vector<int64_t>& rows) {
-  if (own_products_take(x, weights)) return own_product(x, {weights, rows}, /*deep=*/false);
+  if (own_products_take(x, weights)) return own_product(x, weights, rows, /*deep=*/false);
   return one_by_one(x, weights.transpose(1, 2), rows);
 }
 
 at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const std::vector<int64_t>& rows) {
-  if (own_products_take(dy, weights)) return own_product(dy, {weights, rows}, /*deep=*/true);
+  if (own_products_take(dy, weights)) return own_product(dy, weights, rows, /*deep=*/true);
   return one_by_one(dy, weights, rows);
 }
 

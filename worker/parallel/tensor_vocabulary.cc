@@ -65,8 +65,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     at::Tensor terms = at::empty({2, rows}, own_maxima.options());  // Sums of exponentials, labels' logits.
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
     if (nn::own_kernels_take(logits)) {
-      const nn::SoftmaxFigures own =
-          nn::softmax_figures(nn::rows_of(logits), labels.contiguous(), group->rank() * columns);
+      const nn::SoftmaxFigures own = nn::softmax_figures(nn::rows_of(logits), local);
       own_maxima = own.maximum;
       terms[0].copy_(own.sum);
       terms[1].copy_(own.label_logit);
@@ -99,18 +98,16 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     context->saved_data.clear();
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &local = saved[0], &ignored = saved[1], &maxima = saved[2], &sums = saved[3];
-    const at::Tensor scale = (gradients[0] / sums).masked_fill_(ignored, 0).unsqueeze(1);
-    const at::Tensor hot = local.ne(kNotHere).to(scale.scalar_type()).mul_(gradients[0]).neg_().unsqueeze(1);
-    const at::Tensor columns = local.clamp_min(0).unsqueeze(1);
-
     const bool alone = logits.use_count() == 1 && logits.storage().use_count() == 1;
     at::Tensor result = alone ? logits : at::empty_like(logits);
     if (nn::own_kernels_take(logits) && result.stride(1) == 1) {
-      // Local ids from 0 on; those of other ranks' tokens match none, and ignored ones are told apart.
       const at::Tensor labels = local.masked_fill(ignored, nn::kIgnoredLabel);
-      nn::write_logit_gradient(result, nn::rows_of(logits), labels, 0, maxima, sums, gradients[0]);
+      nn::write_logit_gradient(result, nn::rows_of(logits), labels, maxima, sums, gradients[0]);
       return {std::move(result), {}, {}};
     }
+    const at::Tensor scale = (gradients[0] / sums).masked_fill_(ignored, 0).unsqueeze(1);
+    const at::Tensor hot = local.ne(kNotHere).to(scale.scalar_type()).mul_(gradients[0]).neg_().unsqueeze(1);
+    const at::Tensor columns = local.clamp_min(0).unsqueeze(1);
     const bool wide = logits.scalar_type() == scale.scalar_type();
     for_row_chunks(logits, [&](int64_t first, int64_t count) {
       const auto part = [&](const at::Tensor& whole) { return whole.narrow(0, first, count); };

@@ -3,8 +3,7 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <random>
-
+#include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
 #include "tests/worker/nn/plain_attention.h"
 #include "worker/nn/attention_kernel.h"
@@ -77,21 +76,23 @@ void expect_exact(const Case& c, double tolerance) {
   }
 }
 
+Case draw(titan::testing::Draw& pick, std::initializer_list<int64_t> heads, std::initializer_list<int64_t> v_heads) {
+  return {
+      .rows = pick({1, 2, 3}),
+      .kv_heads = pick({1, 2}),
+      .sharing = pick({1, 3}),
+      .tokens = pick({1, 37, 64, 200, 301}),
+      .head = pick(heads),
+      .v_head = pick(v_heads),
+      .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
+      .sinks = pick({0, 1}) == 1};
+}
+
 TEST(AttentionCoreTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
-  std::mt19937 random(1);
-  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  titan::testing::Draw pick(1);
   for (int i = 0; i < 120; ++i) {
-    Case c{
-        .rows = pick({1, 2, 3}),
-        .kv_heads = pick({1, 2}),
-        .sharing = pick({1, 3}),
-        .tokens = pick({1, 37, 64, 200, 301}),
-        .head = pick({4, 12}),
-        .v_head = pick({4, 8, 12}),
-        .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
-        .sinks = pick({0, 1}) == 1};
-    expect_exact(c, 1e-12);
+    expect_exact(draw(pick, {4, 12}, {4, 8, 12}), 1e-12);
   }
 }
 
@@ -114,21 +115,9 @@ TEST(AttentionCoreTest, LowerPrecisionsComeClose) {
 TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(7);
-    std::mt19937 random(7);
-    const auto pick = [&](std::initializer_list<int64_t> values) {
-      return *(values.begin() + random() % values.size());
-    };
+    titan::testing::Draw pick(7);
     for (int i = 0; i < 40; ++i) {
-      Case c{.rows = pick({1, 2, 3}),
-             .kv_heads = pick({1, 2}),
-             .sharing = pick({1, 3}),
-             .tokens = pick({1, 37, 64, 200, 301}),
-             .head = pick({4, 12, 33, 64}),
-             .v_head = pick({4, 8, 12, 65}),
-             .mask = {.window = pick({0, 0, 1, 5, 64, 150}),
-                      .chunk = pick({0, 0, 16, 77}),
-                      .documents = pick({0, 1}) == 1},
-             .sinks = pick({0, 1}) == 1};
+      Case c = draw(pick, {4, 12, 33, 64}, {4, 8, 12, 65});
       c.type = at::kBFloat16;
       expect_exact(c, 0.03);
     }

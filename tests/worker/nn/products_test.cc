@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
+#include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
 
 // The products of layers against fp64, whichever kernels compute them.
@@ -29,10 +28,7 @@ void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std
 TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(3);
-    std::mt19937 random(3);
-    const auto pick = [&](std::initializer_list<int64_t> values) {
-      return *(values.begin() + random() % values.size());
-    };
+    titan::testing::Draw pick(3);
     for (int i = 0; i < 25; ++i) {
       const int64_t rows = pick({0, 1, 2, 31, 100}), out = pick({1, 5, 32, 130}), in = pick({1, 7, 64, 200});
       const Operand x({rows, pick({1, 3}), in}), w({out, in}), dy({rows, x.given.size(1), out});

@@ -2,8 +2,8 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
-#include <random>
 
+#include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/rms_norm.h"
@@ -45,18 +45,10 @@ void expect_close(const Tensors& inputs, const at::Tensor& grad, const Operation
 
 at::Tensor rounded(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); }
 
-class Draw {
- public:
-  int64_t operator()(std::initializer_list<int64_t> values) { return *(values.begin() + random_() % values.size()); }
-
- private:
-  std::mt19937 random_{11};
-};
-
 TEST(RowOperationsTest, RmsNorm) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(1);
-    Draw pick;
+    titan::testing::Draw pick(11);
     for (int i = 0; i < 30; ++i) {
       const int64_t dim = pick({1, 7, 16, 64, 257, 1024});
       const at::Tensor x = rounded({pick({1, 2}), pick({0, 1, 5, 40}), dim}), weight = rounded({dim});
@@ -91,7 +83,7 @@ TEST(RowOperationsTest, RmsNormOfPieces) {
 TEST(RowOperationsTest, Rope) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(3);
-    Draw pick;
+    titan::testing::Draw pick(11);
     for (int i = 0; i < 30; ++i) {
       RopeOptions options{.head_dim = 2 * pick({1, 4, 9, 32}), .max_seq_len = 90};
       options.pairs = i % 2 == 0 ? RopePairs::kNeighbours : RopePairs::kHalves;
@@ -113,7 +105,7 @@ TEST(RowOperationsTest, Rope) {
 TEST(RowOperationsTest, Swiglu) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(4);
-    Draw pick;
+    titan::testing::Draw pick(11);
     for (int i = 0; i < 20; ++i) {
       const int64_t width = pick({1, 6, 32, 100}), rows = pick({0, 1, 9, 33});
       const std::string what = "width " + std::to_string(width);
@@ -137,7 +129,7 @@ TEST(RowOperationsTest, Swiglu) {
 TEST(RowOperationsTest, CrossEntropy) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(5);
-    Draw pick;
+    titan::testing::Draw pick(11);
     for (int i = 0; i < 20; ++i) {
       const int64_t rows = pick({1, 5, 40}), vocabulary = pick({2, 50, 1000});
       const at::Tensor logits = rounded({2, rows, vocabulary}) * 4;

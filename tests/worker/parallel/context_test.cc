@@ -6,9 +6,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
-#include <random>
 #include <sstream>
 
+#include "tests/testing/draw.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/kernels/chosen_kernels.h"
@@ -117,8 +117,7 @@ void expect_exact(const Case& c, double tolerance) {
 
 TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
   at::manual_seed(1);
-  std::mt19937 random(5);
-  const auto pick = [&](std::initializer_list<int64_t> values) { return *(values.begin() + random() % values.size()); };
+  titan::testing::Draw pick(5);
   for (int i = 0; i < 60; ++i) {
     const Case c{
         .ranks = static_cast<int>(pick({2, 3, 4, 8})),

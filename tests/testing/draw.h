@@ -1,0 +1,19 @@
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <random>
+
+namespace titan::testing {
+
+// One of the values at a time; the same choices everywhere for a seed.
+class Draw {
+ public:
+  explicit Draw(unsigned seed) : random_(seed) {}
+  int64_t operator()(std::initializer_list<int64_t> values) { return *(values.begin() + random_() % values.size()); }
+
+ private:
+  std::mt19937 random_;
+};
+
+}  // namespace titan::testing
