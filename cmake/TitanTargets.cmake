@@ -16,7 +16,8 @@ if(TITAN_SANITIZER STREQUAL "address")
 elseif(TITAN_SANITIZER STREQUAL "thread")
   # Debian's libraries are not instrumented: their headers must not take the forms that they have for instrumented ones (Protobuf's maps
   # have another layout then), the standard library's must.
-  target_compile_options(titan_flags INTERFACE -fsanitize=thread -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1)
+  target_compile_options(titan_flags INTERFACE -fsanitize=thread -U__SANITIZE_THREAD__ -D_GLIBCXX_TSAN=1
+                         -DTITAN_THREAD_SANITIZER)
   target_link_options(titan_flags INTERFACE -fsanitize=thread)
 endif()
 

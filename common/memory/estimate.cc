@@ -109,6 +109,7 @@ class Walk {
   const bool once_;                    // Gradients are reduced once a step.
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::map<int, std::vector<Block>> stages_;
+  ShardedUnit* shared_ = nullptr;  // The embedding whose tied head is on another rank of the pipeline, or that head's.
   std::vector<ShardedUnit*> reducing_;
   bool reducing_last_ = false;
   int64_t host_ = 0;
@@ -177,7 +178,8 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
           embedding->keep = std::max(embedding->keep, keep);
           block.units.push_back(embedding);
         } else {
-          block.units.push_back(add_unit(units.at("tok_embeddings").front(), keep));
+          shared_ = add_unit(units.at("tok_embeddings").front(), keep);
+          block.units.push_back(shared_);
         }
       }
       if (!first && !last) {
@@ -188,6 +190,8 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
       stages_[stage].push_back(std::move(block));
     }
   }
+  const bool head_elsewhere = stages_.count(plan_.schedule.stages - 1) == 0;
+  if (spec.tied_embeddings && embedding != nullptr && head_elsewhere) shared_ = embedding;
   const int64_t rows = config_.training.local_batch_size * config_.training.seq_len;
   const int64_t wide = e_ == 8 ? 8 : 4;
   now_.buffers += config_.training.seq_len * wide *
@@ -389,12 +393,20 @@ void Walk::run_schedule(bool last) {
   }
 }
 
-// Sums over replicas in another type than the shard's are made beside it.
+// Sums over replicas in another type than the shard's are made beside it. A tied embedding's two ranks exchange their
+// gradients once the gathered weights are gone: a copy goes, and another comes.
 void Walk::finish() {
-  if (reduce_ == master_ || config_.parallelism.data_parallel_replicate_degree == 1) return;
-  int64_t copies = 0;
-  for (const auto& one : units_) copies += one->freed ? 0 : one->unit.shard * reduce_;
-  hold(0, copies);
+  if (reduce_ != master_ && config_.parallelism.data_parallel_replicate_degree > 1) {
+    int64_t copies = 0;
+    for (const auto& one : units_) copies += one->freed ? 0 : one->unit.shard * reduce_;
+    hold(0, copies);
+  }
+  if (shared_ == nullptr) return;
+  for (const auto& one : units_) {
+    if (!one->there || one->aliased) continue;
+    now_.weights -= (one->unit.direct ? one->unit.padded() : one->unit.whole) * e_;
+  }
+  hold(0, 2 * shared_->unit.shard * master_);
 }
 
 }  // namespace

@@ -42,7 +42,8 @@ absl::StatusOr<std::string> make_folder_id(Files& files, const std::string& dump
   absl::StatusOr<std::string> known = read_folder_id(files, dump_folder);
   if (!absl::IsNotFound(known.status())) return known;
   TITAN_ASSIGN_OR_RETURN(const std::string id, random_folder_id());
-  const nlohmann::json json = {{"id", id}, {"created", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())}};
+  const nlohmann::json json = {{"id", id},
+                               {"created", absl::FormatTime(absl::RFC3339_sec, absl::Now(), absl::UTCTimeZone())}};
   TITAN_RETURN_IF_ERROR(atomic_write(files, id_path(dump_folder), json.dump() + "\n"));
   return id;
 }

@@ -2,6 +2,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <deque>
 #include <functional>
 #include <map>
@@ -46,11 +47,12 @@ class FakeController : public v1::WorkerService::Service {
   const v1::AttemptReport* last_report(const std::string& node, int attempt);  // Under the lock of wait().
   Heard& of(const std::string& node) { return nodes_[node]; }                  // Under the lock of wait().
 
-  bool acknowledge = true;  // Events.
-  bool answer_beats = true;
-  int64_t lease_milliseconds = 5000;
+  std::atomic<bool> acknowledge = true;  // Events.
+  std::atomic<bool> answer_beats = true;
+  std::atomic<int64_t> lease_milliseconds = 5000;
   std::string cluster = "fake";
-  bool checks_cluster = false;  // Refuses workers of another cluster, as a controller does; an old one does not.
+  std::atomic<bool> checks_cluster =
+      false;  // Refuses workers of another cluster, as a controller does; an old one does not.
 
  private:
   using ServerStream = grpc::ServerReaderWriter<v1::ControllerMessage, v1::WorkerMessage>;

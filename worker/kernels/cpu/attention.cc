@@ -1,9 +1,9 @@
 #include "worker/kernels/cpu/attention.h"
 
-#include <omp.h>
 #include <xmmintrin.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <memory>
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/kernels/cpu/attention_levels.h"
+#include "worker/kernels/cpu/team.h"
 
 namespace titan::kernels {
 namespace {
@@ -86,20 +87,21 @@ bool run_parts(const AttentionLevel& level, int threads, const std::vector<Atten
   threads = static_cast<int>(std::clamp<int64_t>(count, 1, threads));
   const std::vector<Scratch> scratch = allocate(threads, bytes);
   if (scratch.empty()) return false;
+  std::atomic<int64_t> next = 0;
+  const auto run = [&](int member, int) {
+    const NoDenormals no_denormals;
+    level.enter();
+    while (true) {
+      const int64_t i = next.fetch_add(1, std::memory_order_relaxed);
+      if (i >= count) break;
+      work(parts[i], scratch[member].get());
+    }
+    level.leave();
+  };
   if (threads == 1) {
-    const NoDenormals no_denormals;
-    level.enter();
-    for (const AttentionPart& part : parts) work(part, scratch[0].get());
-    level.leave();
-    return true;
-  }
-#pragma omp parallel num_threads(threads)
-  {
-    const NoDenormals no_denormals;
-    level.enter();
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < count; ++i) work(parts[i], scratch[omp_get_thread_num()].get());
-    level.leave();
+    run(0, 1);
+  } else {
+    in_team(threads, run);
   }
   return true;
 }

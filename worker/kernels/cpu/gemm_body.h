@@ -49,9 +49,8 @@ struct Workspace {
   Packed* strips;
   float* sums;
 
-  Workspace(void* scratch, int64_t columns)
-      : strips(reinterpret_cast<Packed*>(static_cast<char*>(scratch) +
-                                         omp_get_thread_num() * gemm_thread_scratch(columns))),
+  Workspace(void* scratch, int64_t columns, int64_t thread)
+      : strips(reinterpret_cast<Packed*>(static_cast<char*>(scratch) + thread * gemm_thread_scratch(columns))),
         sums(reinterpret_cast<float*>(strips) + kGemmBlockRows * kGemmBlockDepth) {}
 };
 
@@ -100,9 +99,9 @@ void gemm(const Gemm& g) {
     const int64_t rows = g.group_rows == nullptr ? g.rows : g.group_rows[group];
     if (rows == 0) continue;
     pack_panels({g.b + group * g.b_group, g.b_stride, g.b_is_deep}, panels, 0, g.depth, g.threads);
-    in_parts(g.threads, parts_of(rows, kBlockRows), [&](int64_t begin, int64_t end) {
+    in_numbered_parts(g.threads, parts_of(rows, kBlockRows), [&](int64_t begin, int64_t end, int64_t thread) {
       [[maybe_unused]] const Session session;
-      const Workspace mine(workspaces, g.columns);
+      const Workspace mine(workspaces, g.columns, thread);
       for (int64_t block = begin; block < end; ++block) {
         finish_rows(g, first + block * kBlockRows, least(rows - block * kBlockRows, kBlockRows), panels, mine);
       }
@@ -124,9 +123,9 @@ void weight_gradient(const WeightGradient& w) {
     for (int64_t done = 0; done < rows; done += kBlockDepth) {
       const int64_t depth = least(rows - done, kBlockDepth);
       pack_panels({w.x, w.x_stride, true}, panels, first + done, depth, w.threads);
-      in_parts(w.threads, parts_of(w.outputs, kBlockRows), [&](int64_t begin, int64_t end) {
+      in_numbered_parts(w.threads, parts_of(w.outputs, kBlockRows), [&](int64_t begin, int64_t end, int64_t thread) {
         [[maybe_unused]] const Session session;
-        const Workspace mine(workspaces, w.inputs);
+        const Workspace mine(workspaces, w.inputs, thread);
         for (int64_t block = begin; block < end; ++block) {
           const int64_t output = block * kBlockRows;
           multiply_block({w.dy, w.dy_stride, true}, output, least(w.outputs - output, kBlockRows), first + done, 0,

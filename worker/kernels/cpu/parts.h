@@ -1,8 +1,7 @@
 #pragma once
 
-#include <omp.h>
-
 #include "worker/kernels/cpu/simd.h"
+#include "worker/kernels/cpu/team.h"
 #include "worker/kernels/dtype.h"
 
 // How bodies share work among threads, and the types that they meet.
@@ -21,21 +20,25 @@ class FlushDenormals {
   unsigned before_;
 };
 
-// Calls body(begin, end) for parts of [0, count), one a thread. No result may depend on where the parts meet.
+// Calls body(begin, end, part) for parts of [0, count), one a thread; part < threads. No result may depend on where the
+// parts meet.
 template <typename Body>
-TITAN_INLINE void in_parts(int threads, int64_t count, const Body& body) {
+TITAN_INLINE void in_numbered_parts(int threads, int64_t count, const Body& body) {
   if (threads <= 1 || count <= 1) {
     const FlushDenormals flush;
-    body(int64_t{0}, count);
+    body(int64_t{0}, count, int64_t{0});
     return;
   }
-#pragma omp parallel num_threads(threads)
-  {
+  in_team(threads, [&](int64_t part, int64_t parts) {
     const FlushDenormals flush;
-    const int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
     const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
-    if (begin < end) body(begin, end);
-  }
+    if (begin < end) body(begin, end, part);
+  });
+}
+
+template <typename Body>
+TITAN_INLINE void in_parts(int threads, int64_t count, const Body& body) {
+  in_numbered_parts(threads, count, [&](int64_t begin, int64_t end, int64_t) { body(begin, end); });
 }
 
 // A row or matrix whose type is known only now.
