@@ -42,7 +42,7 @@ if(TITAN_TORCH)
     target_link_libraries(${pch} PUBLIC titan_flags titan_torch)
     target_precompile_headers(${pch} PRIVATE ${PROJECT_SOURCE_DIR}/cmake/torch_headers.h)
   endforeach()
-  target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_TEST_FLAGS})
+  target_compile_options(titan_torch_test_pch PRIVATE ${TITAN_COLD_FLAGS})
 endif()
 
 # One OpenMP runtime a program, so that its threads are one pool: the wheel's beside LibTorch, else the compiler's.

@@ -25,17 +25,21 @@ endif()
 # are instantiated once for all of them (docs/decisions/build.md). 0: every file alone, as clang-tidy and editors see it.
 set(TITAN_UNITY 12 CACHE STRING "Files compiled together, by target; 0 compiles each alone")
 
-# Tests run their own code once; a third of their compile time was spent on making it fast.
-set(TITAN_TEST_FLAGS -O1)
+# For code that runs once, or once a request or step: tests, and programs but for what touches every byte or operator.
+# A quarter of the time to compile it was spent on making it fast.
+set(TITAN_COLD_FLAGS -O1)
 
-function(_titan_configure target torch)
+function(_titan_configure target torch cold)
   if(TITAN_UNITY GREATER 1)
     set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${TITAN_UNITY})
+  endif()
+  if(cold)
+    target_compile_options(${target} PRIVATE ${TITAN_COLD_FLAGS})
   endif()
   set(pch titan_torch_pch)
   if(CMAKE_CURRENT_SOURCE_DIR MATCHES "^${PROJECT_SOURCE_DIR}/tests/" AND NOT CMAKE_CURRENT_SOURCE_DIR MATCHES "/tests/bench")
     set(pch titan_torch_test_pch)
-    target_compile_options(${target} PRIVATE ${TITAN_TEST_FLAGS})
+    target_compile_options(${target} PRIVATE ${TITAN_COLD_FLAGS})
   endif()
   if(torch)
     target_link_libraries(${target} PUBLIC titan_torch)
@@ -46,21 +50,22 @@ function(_titan_configure target torch)
   endif()
 endfunction()
 
-# titan_library(NAME [TORCH] SOURCES files... DEPS targets...)
+# titan_library(NAME [TORCH] [COLD] SOURCES files... DEPS targets...)
 # TORCH: may include LibTorch; shares its precompiled header. Such a target never links gRPC or Protobuf.
+# COLD: compiled quickly instead of to be fast (TITAN_COLD_FLAGS).
 function(titan_library name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPS" ${ARGN})
   add_library(${name} STATIC ${ARG_SOURCES})
   target_link_libraries(${name} PUBLIC titan_flags ${ARG_DEPS})
-  _titan_configure(${name} ${ARG_TORCH})
+  _titan_configure(${name} "${ARG_TORCH}" "${ARG_COLD}")
 endfunction()
 
-# titan_binary(NAME [TORCH] SOURCES files... DEPS targets...): an executable in bin/.
+# titan_binary(NAME [TORCH] [COLD] SOURCES files... DEPS targets...): an executable in bin/.
 function(titan_binary name)
-  cmake_parse_arguments(ARG "TORCH" "" "SOURCES;DEPS" ${ARGN})
+  cmake_parse_arguments(ARG "TORCH;COLD" "" "SOURCES;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS})
-  _titan_configure(${name} ${ARG_TORCH})
+  _titan_configure(${name} "${ARG_TORCH}" "${ARG_COLD}")
 endfunction()
 
 # titan_test(NAME [TORCH] [SERIAL | CROWD] SOURCES files... DEPS targets... [LABEL fast|full|faults|gpu] [TIMEOUT seconds] [ARGS ...])
@@ -70,7 +75,7 @@ function(titan_test name)
   cmake_parse_arguments(ARG "TORCH;SERIAL;CROWD" "LABEL;TIMEOUT" "SOURCES;DEPS;ARGS" ${ARGN})
   add_executable(${name} ${ARG_SOURCES})
   target_link_libraries(${name} PRIVATE titan_flags ${ARG_DEPS} GTest::gmock GTest::gtest GTest::gtest_main)
-  _titan_configure(${name} ${ARG_TORCH})
+  _titan_configure(${name} "${ARG_TORCH}" FALSE)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS})
   _titan_test_properties(${name} "${ARG_LABEL}" "${ARG_TIMEOUT}" "${ARG_SERIAL}" "${ARG_CROWD}" "${name}")

@@ -29,8 +29,8 @@ say() { printf 'bootstrap: %s\n' "$*"; }
 detail() { [ "$quiet" = 1 ] || say "$@"; }
 
 # Runs a command with its output in a log, shows the log's end only when it fails.
+log=$deps/bootstrap.log
 logged() {
-  local log=$deps/bootstrap.log
   if ! "$@" >"$log" 2>&1; then
     echo "bootstrap: failed: $*" >&2
     tail -n 30 "$log" >&2
@@ -38,9 +38,10 @@ logged() {
   fi
 }
 
+python_packages=(ca-certificates python3 python3-venv)  # What fetches wheels.
 debian_packages=(
-  build-essential cmake ninja-build ccache pkg-config git ca-certificates binutils gdb
-  python3 python3-venv python3-dev
+  build-essential cmake ninja-build ccache pkg-config git binutils gdb
+  python3-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev prometheus-cpp-dev libcpp-httplib-dev
@@ -49,23 +50,14 @@ debian_packages=(
   clang-format clang-tidy
 )
 
-install_debian_packages() {
-  local missing=()
-  for package in "${debian_packages[@]}"; do
-    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || missing+=("$package")
+missing_of() {
+  local package
+  for package in "$@"; do
+    dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
   done
-  if [ ${#missing[@]} = 0 ]; then
-    detail "Debian packages: all ${#debian_packages[@]} are there"
-    return
-  fi
-  if [ "$(id -u)" != 0 ]; then
-    echo "bootstrap: run as root to install: ${missing[*]}" >&2
-    exit 1
-  fi
-  say "Debian packages: installing ${#missing[@]} (about two minutes)"
-  export DEBIAN_FRONTEND=noninteractive
-  logged apt-get update
-  logged apt-get install -y --no-install-recommends "${missing[@]}"
+}
+install_packages() {
+  [ $# = 0 ] || logged env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
 
 # step NAME VERSION-TEXT COMMAND...: runs the command unless it already ran with the same text.
@@ -103,8 +95,37 @@ install_oracles() { pip_install $torch $oracle_packages; }
 # shellcheck disable=SC2086
 install_cuda() { pip_install $cuda_packages; }
 
-install_debian_packages
-step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
-if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
-if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
-step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
+# Everything that needs no package but Python's.
+install_wheels() {
+  log=$deps/wheels.log
+  step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
+  if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
+  if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
+  step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"
+}
+
+mapfile -t missing_python < <(missing_of "${python_packages[@]}")
+mapfile -t missing < <(missing_of "${debian_packages[@]}")
+count=$((${#missing_python[@]} + ${#missing[@]}))
+if [ $count = 0 ]; then
+  detail "Debian packages: all $((${#python_packages[@]} + ${#debian_packages[@]})) are there"
+  install_wheels
+  exit
+fi
+if [ "$(id -u)" != 0 ]; then
+  echo "bootstrap: run as root to install: ${missing_python[*]} ${missing[*]}" >&2
+  exit 1
+fi
+say "Debian packages: installing $count (about a minute)"
+start=$SECONDS
+logged apt-get update
+install_packages "${missing_python[@]}"
+# Unpacking packages and wheels takes a core each.
+set -m  # A process group of their own, to end all of it with this script.
+install_wheels &
+wheels=$!
+set +m
+trap 'kill -- -$wheels 2>/dev/null || true' EXIT
+install_packages "${missing[@]}"
+say "Debian packages: done in $((SECONDS - start)) s"
+wait $wheels
