@@ -14,9 +14,10 @@ nlohmann::ordered_json job_json(const v1::Job& job) {
   out.update(to_json(job));
   if (!out["spec"].is_object()) return out;
   nlohmann::ordered_json& spec = out["spec"];
+  spec.erase("config_json");
+  if (job.spec().config_json().empty()) return out;  // The controller leaves it out where nobody asked for the job.
   spec["config"] = nlohmann::ordered_json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
   if (spec["config"].is_discarded()) spec["config"] = job.spec().config_json();
-  spec.erase("config_json");
   return out;
 }
 

@@ -42,7 +42,8 @@ Tensors engine_step(const models::ModelSpec& spec, const Tensors& weights, const
     }
     const nn::MicrobatchContext context{tokens.slice(0, first, first + rows), labels.slice(0, first, first + rows)};
     runtime::Executor executor(sharded->stages(), nullptr);
-    executor.run(pipeline::generate("1F1B", 1, 1, 1).value(), {context}, [valid] { return valid; });
+    executor.run(pipeline::generate("1F1B", 1, 1, 1).value(), {context},
+                 [valid] { return at::scalar_tensor(valid, at::kLong); });
     sharded->finish_step();
     if (shape.index(self.rank, mesh::Axis::kReplicate) != 0) return;  // Replicas hold the same gradients.
     for (auto* placed : sharded->parameters()) {

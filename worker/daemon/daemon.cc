@@ -41,6 +41,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics&
     if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
   }
   TITAN_ASSIGN_OR_RETURN(StateFolder state, StateFolder::open(options.state));
+  TITAN_RETURN_IF_ERROR(state.check_records());
   return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, std::move(state), std::move(resources)));
 }
 

@@ -147,17 +147,38 @@ absl::Status StateFolder::save(const AttemptRecord& record) const {
   return shim::write_file(run_folder(record.key) + "/attempt.json", to_json(record).dump());
 }
 
-std::vector<AttemptRecord> StateFolder::load_all() const {
-  std::vector<AttemptRecord> records;
+// {its file, what it says} of every run folder that has a record.
+std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> StateFolder::read_all() const {
+  std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> all;
   std::error_code error;
   for (const auto& job : fs::directory_iterator(path_ + "/jobs", error)) {
     std::error_code inner;
     for (const auto& attempt : fs::directory_iterator(job.path(), inner)) {
-      const absl::StatusOr<std::string> text = shim::read_file((attempt.path() / "attempt.json").string());
-      if (!text.ok()) continue;
-      absl::StatusOr<AttemptRecord> record = record_from_json(json::parse(*text, nullptr, false));
-      if (record.ok()) records.push_back(*std::move(record));
+      const std::string file = (attempt.path() / "attempt.json").string();
+      const absl::StatusOr<std::string> text = shim::read_file(file);
+      const bool is_folder = fs::is_directory(attempt.path(), error);
+      if (!is_folder || absl::IsNotFound(text.status())) continue;
+      all.emplace_back(file, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status());
     }
+  }
+  return all;
+}
+
+absl::Status StateFolder::check_records() const {
+  for (const auto& [file, record] : read_all()) {
+    if (record.ok()) continue;
+    return absl::DataLossError(
+        absl::StrCat(file, ": not the record of an attempt (", record.status().message(),
+                     "); ranks of that attempt may still run here, and would share their ",
+                     "devices with others: see that none does (pgrep -f titan-shim), then remove its folder"));
+  }
+  return absl::OkStatus();
+}
+
+std::vector<AttemptRecord> StateFolder::load_all() const {
+  std::vector<AttemptRecord> records;
+  for (auto& [file, record] : read_all()) {
+    if (record.ok()) records.push_back(*std::move(record));
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   return records;

@@ -58,6 +58,8 @@ class StateFolder {
   absl::Status save(const AttemptRecord& record) const;
   // Records of all run folders; folders without a readable record are left alone.
   std::vector<AttemptRecord> load_all() const;
+  // DataLoss naming the first record that is there and cannot be read.
+  absl::Status check_records() const;
 
   // Removes run folders of forgotten attempts: those older than `age`, then the oldest until all take at most `bytes`.
   void remove_old(absl::Duration age, int64_t bytes) const;
@@ -67,6 +69,8 @@ class StateFolder {
  private:
   StateFolder(std::string path, shim::Descriptor lock, std::string instance, std::string cluster)
       : path_(std::move(path)), lock_(std::move(lock)), instance_(std::move(instance)), cluster_(std::move(cluster)) {}
+  std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> read_all() const;
+
   std::string path_;
   shim::Descriptor lock_;
   std::string instance_;

@@ -36,6 +36,7 @@ at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
 
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
                           const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale) {
+  const at::Tensor factor = scale.to(at::kFloat);
   took(kernels::cross_entropy_gradient(*kernels::chosen_level(), {.tokens = logits.size(0),
                                                                   .vocabulary = logits.size(1),
                                                                   .logits = logits.const_data_ptr(),
@@ -46,7 +47,7 @@ void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, 
                                                                   .ignored = kIgnoredLabel,
                                                                   .maximum = maximum.const_data_ptr<float>(),
                                                                   .sum = sum.const_data_ptr<float>(),
-                                                                  .scale = scale.item<float>(),
+                                                                  .scale = *factor.const_data_ptr<float>(),
                                                                   .threads = at::get_num_threads()}));
 }
 

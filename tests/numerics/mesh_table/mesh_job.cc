@@ -103,7 +103,7 @@ class RankJob {
     const int64_t of_run = job_.config.training.local_batch_size;
     std::vector<Microbatches> runs;
     for (int64_t row = first; row < first + rows; row += of_run) {
-      runs.push_back(runtime::make_microbatches(rows_of_step(job_, step, row, of_run), options_));
+      runs.push_back(runtime::make_microbatches(rows_of_step(job_, step, row, of_run), options_).contexts);
     }
     return runs;
   }
@@ -126,7 +126,7 @@ class RankJob {
     for (const Microbatches& microbatches : runs) {
       const bool last = &microbatches == &runs.back();
       loss_ += executor_->run(
-          schedule_, microbatches, [tokens] { return tokens; }, last);
+          schedule_, microbatches, [tokens] { return at::scalar_tensor(tokens, at::kLong); }, last);
       note_routing();
       first_microbatch_ += microbatches.size();
     }

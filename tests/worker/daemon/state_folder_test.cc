@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "worker/daemon/spool_tail.h"
@@ -72,6 +73,24 @@ TEST(StateFolderTest, RetentionKeepsWhatIsNotForgotten) {
   ASSERT_EQ(state->load_all().size(), 1);
   EXPECT_EQ(state->load_all()[0].key.number, 2);
   EXPECT_EQ(*state->highest_attempt("u1"), 2);
+}
+
+// Whoever overlooked an attempt would give its devices away.
+TEST(StateFolderTest, ARecordThatCannotBeReadIsNamed) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  for (const int number : {1, 2}) ASSERT_TRUE(state->add(record(number)).ok());
+  // Made, but its record was never written: nothing ran.
+  std::filesystem::create_directories(folder.file("s/jobs/u1/3"));
+  EXPECT_TRUE(state->check_records().ok()) << state->check_records();
+  const std::string file = state->run_folder(record(2).key) + "/attempt.json";
+  for (const char* text : {"", "{\"job_uid\": \"u1\"", "{\"job_uid\": \"u1\"}", "[]"}) {
+    ASSERT_TRUE(shim::write_file(file, text).ok());
+    const absl::Status status = state->check_records();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << text;
+    EXPECT_THAT(std::string(status.message()), ::testing::HasSubstr(file)) << text;
+  }
 }
 
 TEST(StateFolderTest, UidsStayInsideTheFolder) {

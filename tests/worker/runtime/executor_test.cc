@@ -121,7 +121,7 @@ double measure(const Schedule& schedule, std::chrono::microseconds unit) {
                        raise(epoch, Clock::now().time_since_epoch().count());
                        self.mesh->group(mesh::Axis::kWorld).barrier();
                        rank.time.epoch = Clock::time_point(Clock::duration(epoch.load()));
-                       rank.executor->run(schedule, microbatches, [] { return 4; });
+                       rank.executor->run(schedule, microbatches, [] { return at::scalar_tensor(4, at::kLong); });
                        self.mesh->group(mesh::Axis::kWorld).barrier();
                        raise(longest, (Clock::now() - rank.time.epoch) / std::chrono::microseconds(1));
                        for (const auto& [index, stage] : rank.stages) EXPECT_EQ(stage->reductions, 1) << index;
@@ -209,7 +209,7 @@ TEST(ExecutorTest, LostPeerIsNoticed) {
       Executor executor({{2, &dying}}, &self.mesh->group(mesh::Axis::kPipeline));
       Executor& own = self.rank == 2 ? executor : *rank.executor;
       try {
-        own.run(schedule, contexts(8), [] { return 4; });
+        own.run(schedule, contexts(8), [] { return at::scalar_tensor(4, at::kLong); });
       } catch (const comm::PeerLost&) {
         ++noticed;
         self.mesh->abort();

@@ -242,7 +242,8 @@ DeviceOutcome train_shared(const TrainingPlan& plan, testing::ThreadRank& self) 
     const int64_t tokens =
         nn::count_valid(testing::rows_of_step(plan, step, 0, plan.global_batch).labels).item<int64_t>();
     model.sharded->forget_gradients();
-    at::Tensor loss = model.executor->run(model.schedule, microbatches, [tokens] { return tokens; });
+    at::Tensor loss =
+        model.executor->run(model.schedule, microbatches, [tokens] { return at::scalar_tensor(tokens, at::kLong); });
     model.sharded->finish_step();
     mesh.group(mesh::Axis::kWorld).all_reduce(loss).wait();
     outcome.losses.push_back(loss.item<double>() / static_cast<double>(tokens));

@@ -69,7 +69,8 @@ class DeviceTraining {
     rows.tokens = rows.tokens.to(self_.device->torch_device());
     rows.labels = rows.labels.to(self_.device->torch_device());
     model_.sharded->forget_gradients();
-    const at::Tensor loss = model_.executor->run(model_.schedule, {rows}, [tokens] { return tokens; });
+    const at::Tensor loss =
+        model_.executor->run(model_.schedule, {rows}, [tokens] { return at::scalar_tensor(tokens, at::kLong); });
     model_.sharded->finish_step();
     return loss.item<double>() / static_cast<double>(tokens);
   }

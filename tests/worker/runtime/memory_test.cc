@@ -30,7 +30,7 @@ Peaks measure(testing::TrainingPlan plan, int world, const mesh::Degrees& degree
         peaks[self.rank].evaluate = meter.highest() - rest;
         rest = meter.begin();
         model.sharded->forget_gradients();
-        model.executor->run(model.schedule, contexts, [] { return 8; });
+        model.executor->run(model.schedule, contexts, [] { return at::scalar_tensor(8, at::kLong); });
         model.sharded->finish_step();
         peaks[self.rank].train = meter.highest() - rest;
         EXPECT_LE(meter.begin() - rest, 4096) << "a pass left memory behind";

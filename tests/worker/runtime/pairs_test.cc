@@ -268,7 +268,7 @@ double time_of_run(const pipeline::Schedule& schedule, bool overlap, double scal
                        testing::raise(epoch, Clock::now().time_since_epoch().count());
                        self.mesh->group(mesh::Axis::kWorld).barrier();
                        time.epoch = Clock::time_point(Clock::duration(epoch.load()));
-                       executor.run(schedule, microbatches, [] { return 1; });
+                       executor.run(schedule, microbatches, [] { return at::scalar_tensor(1, at::kLong); });
                        self.mesh->group(mesh::Axis::kWorld).barrier();
                        testing::raise(longest, static_cast<int64_t>(time.now()));
                      });

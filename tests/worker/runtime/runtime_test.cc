@@ -101,10 +101,10 @@ TEST(BatchPlanTest, RandomMeshes) {
 TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
   testing::run_ranks({.dp_replicate = 2, .dp_shard = 2}, 4, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
     StepReport mine;
-    mine.loss_sum = 10.0 * (self.rank + 1);
+    mine.loss_sum = at::scalar_tensor(10.0 * (self.rank + 1), at::kDouble);
     mine.valid_tokens = 10;
     const double counted[] = {9, 16, 0, 0};  // Ranks 2 and 3 hold what 0 and 1 hold.
-    mine.sum_of_squares = counted[self.rank];
+    mine.sum_of_squares = at::scalar_tensor(counted[self.rank], at::kDouble);
     mine.stop = self.rank == 3;
     const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
     EXPECT_DOUBLE_EQ(summary.avg_loss, 2.5);
@@ -117,7 +117,9 @@ TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
 
 TEST(StepReportTest, OneRanksNanReachesAll) {
   testing::run_ranks({}, 2, {mesh::Axis::kWorld}, [](testing::ThreadRank& self) {
-    StepReport mine{.loss_sum = self.rank == 0 ? std::nan("") : 1.0, .valid_tokens = 1};
+    StepReport mine;
+    mine.loss_sum = at::scalar_tensor(self.rank == 0 ? std::nan("") : 1.0, at::kDouble);
+    mine.valid_tokens = 1;
     const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
     EXPECT_TRUE(std::isnan(summary.avg_loss));
     EXPECT_TRUE(std::isnan(summary.max_loss));

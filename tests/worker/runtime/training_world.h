@@ -151,7 +151,8 @@ inline at::Tensor forward_backward(const TrainingPlan& plan, const comm::DeviceM
   for (int i = 0; i < plan.microbatches; ++i) {
     const auto microbatches = microbatches_of_run(plan, mesh, step, first + run * i, run, model.schedule.microbatches);
     loss += model.executor->run(
-        model.schedule, microbatches, [tokens = tokens] { return tokens; }, i + 1 == plan.microbatches);
+        model.schedule, microbatches, [tokens = tokens] { return at::scalar_tensor(tokens, at::kLong); },
+        i + 1 == plan.microbatches);
   }
   model.sharded->finish_step();
   return mesh.mesh().coordinate(mesh.rank()).tp == 0 ? loss : at::zeros_like(loss);

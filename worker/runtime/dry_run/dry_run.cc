@@ -21,6 +21,7 @@
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/batch_plan.h"
 #include "worker/runtime/step/parallel_setup.h"
+#include "worker/runtime/step/step_report.h"
 
 namespace titan::runtime {
 
@@ -146,10 +147,10 @@ class DryRun {
     Progress progress(actions * batches_.microbatches);
     Executor executor(model_->stages(), &neighbours, [&](const pipeline::Action&) { progress.next(); });
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
-    const auto tokens = [this] { return batches_.global_batch * config_.training.seq_len; };
+    const auto tokens = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
     model_->forget_gradients();
     for (int64_t i = 0; i < batches_.microbatches; ++i) {
-      const auto microbatches = make_microbatches({rows, rows}, options);
+      const auto microbatches = make_microbatches({rows, rows}, options).contexts;
       first_ = microbatches.front();
       executor.run(plan_.schedule, microbatches, tokens, /*last=*/i + 1 == batches_.microbatches);
     }
@@ -250,8 +251,6 @@ class DryRun {
             {"stages_here", schedule.stages_of(rank)},
             {"text", schedule.ranks > 1 ? pipeline::draw_text(schedule, times, {.width = 160}) : ""}};
   }
-
-  static constexpr int64_t kReportFields = 5;  // runtime/step/step_report.cc
 
   const RankJob& job_;
   const config::JobConfig& config_;

@@ -51,7 +51,7 @@ std::string words(const Action& action) {
 class Executor::Run {
  public:
   Run(const Executor& executor, const Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-      const std::function<int64_t()>& global_tokens, bool last);
+      const std::function<at::Tensor()>& global_tokens, bool last);
   at::Tensor execute();
 
  private:
@@ -66,7 +66,7 @@ class Executor::Run {
   const Executor& executor_;
   const Schedule& schedule_;
   const std::vector<nn::MicrobatchContext>& microbatches_;
-  const std::function<int64_t()>& global_tokens_;
+  const std::function<at::Tensor()>& global_tokens_;
   const bool last_;
   Transfers transfers_;
   at::Tensor loss_sum_;
@@ -85,7 +85,7 @@ Executor::Executor(std::map<int, StageRunner*> stages, const comm::Group* pipeli
 void Executor::overlap_pairs() { pairs_ = std::make_unique<PairRunner>(); }
 
 at::Tensor Executor::run(const Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-                         const std::function<int64_t()>& global_tokens, bool last) {
+                         const std::function<at::Tensor()>& global_tokens, bool last) {
   TORCH_CHECK(schedule.microbatches == static_cast<int>(microbatches.size()), "schedule ", schedule.name, " is for ",
               schedule.microbatches, " microbatches, not ", microbatches.size());
   TORCH_CHECK(schedule.ranks == (pipeline_ == nullptr ? 1 : pipeline_->size()), "schedule ", schedule.name, " is for ",
@@ -95,7 +95,7 @@ at::Tensor Executor::run(const Schedule& schedule, const std::vector<nn::Microba
 
 Executor::Run::Run(const Executor& executor, const Schedule& schedule,
                    const std::vector<nn::MicrobatchContext>& microbatches,
-                   const std::function<int64_t()>& global_tokens, bool last)
+                   const std::function<at::Tensor()>& global_tokens, bool last)
     : executor_(executor),
       schedule_(schedule),
       microbatches_(microbatches),
@@ -196,7 +196,7 @@ void Executor::Run::hand_on(const Action& action, at::Tensor output) {
 at::Tensor Executor::Run::loss_gradient() {
   if (divided_) return loss_gradient_;
   divided_ = true;
-  return loss_gradient_ = loss_gradient_ / static_cast<double>(global_tokens_());
+  return loss_gradient_ = loss_gradient_ / global_tokens_();
 }
 
 }  // namespace titan::runtime

@@ -32,11 +32,12 @@ class Executor {
   void overlap_pairs();
 
   // One pass over `schedule`, whose microbatch m is microbatches[m]. Gradients are those of the sum of cross-entropies
-  // divided by global_tokens(), which is asked for once, before the first backward pass. `last`: no other run brings
-  // gradients in this optimizer step. Returns the undivided sum of this rank's cross-entropies (float64, detached; 0
-  // where the last stage lives elsewhere). A schedule of forward passes alone evaluates. Throws PeerLost.
+  // divided by global_tokens(), an int64 scalar on the device, which is asked for once, before the first backward pass.
+  // `last`: no other run brings gradients in this optimizer step. Returns the undivided sum of this rank's
+  // cross-entropies (float64, detached; 0 where the last stage lives elsewhere). A schedule of forward passes alone
+  // evaluates. Throws PeerLost.
   at::Tensor run(const pipeline::Schedule& schedule, const std::vector<nn::MicrobatchContext>& microbatches,
-                 const std::function<int64_t()>& global_tokens = {}, bool last = true);
+                 const std::function<at::Tensor()>& global_tokens = {}, bool last = true);
 
  private:
   class Run;

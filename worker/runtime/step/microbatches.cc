@@ -5,27 +5,37 @@
 
 namespace titan::runtime {
 
-std::vector<nn::MicrobatchContext> make_microbatches(const data::Batch& batch, const MicrobatchOptions& options) {
-  const int64_t rows = options.rows > 0 ? options.rows : batch.tokens.size(0);
-  TORCH_CHECK(batch.tokens.size(0) % rows == 0, "a batch of ", batch.tokens.size(0), " rows in microbatches of ", rows);
-  std::vector<nn::MicrobatchContext> microbatches;
-  for (int64_t first = 0; first < batch.tokens.size(0); first += rows) {
-    nn::MicrobatchContext whole;
-    whole.tokens = batch.tokens.narrow(0, first, rows).to(options.device);
-    whole.labels = batch.labels.narrow(0, first, rows).to(options.device);
-    if (options.document_end) {  // They stay on the CPU, where attention reads them to find its blocks.
-      whole.documents = nn::number_documents(batch.tokens.narrow(0, first, rows), *options.document_end);
-    }
-    microbatches.push_back(options.context.group == nullptr ? std::move(whole)
-                                                            : parallel::take_share(whole, options.context));
-  }
-  return microbatches;
+namespace {
+
+// From pages that the device reads by itself: a copy of others holds the host until it is done.
+at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
+  if (!tensor.defined() || device.is_cpu()) return tensor;
+  return (device.is_cuda() ? tensor.pin_memory() : tensor).to(device, tensor.scalar_type(), /*non_blocking=*/true);
 }
 
-int64_t count_valid(const std::vector<nn::MicrobatchContext>& microbatches) {
-  int64_t count = 0;
-  for (const nn::MicrobatchContext& one : microbatches) count += nn::count_valid(one.labels).item<int64_t>();
-  return count;
+int64_t valid_on_host(const at::Tensor& labels) { return *nn::count_valid(labels).const_data_ptr<int64_t>(); }
+
+}  // namespace
+
+Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions& options) {
+  const int64_t rows = options.rows > 0 ? options.rows : batch.tokens.size(0);
+  TORCH_CHECK(batch.tokens.size(0) % rows == 0, "a batch of ", batch.tokens.size(0), " rows in microbatches of ", rows);
+  Microbatches made;
+  for (int64_t first = 0; first < batch.tokens.size(0); first += rows) {
+    nn::MicrobatchContext one;
+    one.tokens = batch.tokens.narrow(0, first, rows);
+    one.labels = batch.labels.narrow(0, first, rows);
+    if (options.document_end) {  // They stay on the CPU, where attention reads them to find its blocks.
+      one.documents = nn::number_documents(one.tokens, *options.document_end);
+    }
+    if (options.context.group != nullptr) one = parallel::take_share(one, options.context);
+    made.valid_tokens += valid_on_host(one.labels);
+    one.tokens = on_device(one.tokens, options.device);
+    one.labels = on_device(one.labels, options.device);
+    one.positions = on_device(one.positions, options.device);
+    made.contexts.push_back(std::move(one));
+  }
+  return made;
 }
 
 }  // namespace titan::runtime

@@ -17,10 +17,13 @@ struct MicrobatchOptions {
   std::optional<int64_t> document_end;  // Token that ends a document, where documents do not see each other.
 };
 
-// The batch as microbatches on the device: this rank's share of its tokens. `rows` must divide the batch.
-std::vector<nn::MicrobatchContext> make_microbatches(const data::Batch& batch, const MicrobatchOptions& options);
+// This rank's share of a batch's tokens, on the device.
+struct Microbatches {
+  std::vector<nn::MicrobatchContext> contexts;
+  int64_t valid_tokens = 0;  // Labels that count, of all of them.
+};
 
-// Labels of these microbatches that count.
-int64_t count_valid(const std::vector<nn::MicrobatchContext>& microbatches);
+// `rows` must divide the batch, which is on the CPU. Nothing waits for the device.
+Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions& options);
 
 }  // namespace titan::runtime

@@ -5,14 +5,15 @@
 namespace titan::runtime {
 
 StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device) {
-  constexpr int64_t kFields = 5;
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
-  const double fields[kFields] = {mine.loss_sum, mine.valid_tokens, mine.sum_of_squares, mine.checkpoint ? 1.0 : 0.0,
-                                  mine.stop ? 1.0 : 0.0};
-  at::Tensor input = at::empty({kFields}, at::kDouble);
-  std::copy(fields, fields + kFields, input.mutable_data_ptr<double>());
-  at::Tensor all = at::empty({world.size(), kFields}, at::TensorOptions(at::kDouble).device(device));
-  world.all_gather(all, input.to(device)).wait();
+  const double fields[kReportFields] = {0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0};
+  at::Tensor known = at::empty({kReportFields}, at::kDouble);
+  std::copy(fields, fields + kReportFields, known.mutable_data_ptr<double>());
+  at::Tensor input = known.to(device);
+  if (mine.loss_sum.defined()) input[0].copy_(mine.loss_sum);
+  if (mine.sum_of_squares.defined()) input[2].copy_(mine.sum_of_squares);
+  at::Tensor all = at::empty({world.size(), kReportFields}, input.options());
+  world.all_gather(all, input).wait();
   all = all.cpu();
 
   StepSummary summary;

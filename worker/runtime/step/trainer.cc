@@ -66,9 +66,8 @@ void Trainer::train_step() {
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
-  report.sum_of_squares = config_.optimizer.early_step_in_backward
-                              ? early_squares_
-                              : optim::sum_of_squares(model_->gradients()).item<double>();
+  report.sum_of_squares =
+      config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(model_->gradients());
   add_commands(report);
   const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
@@ -132,36 +131,36 @@ std::vector<data::Batch> Trainer::fetch_batches() {
 StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   const TraceScope trace([] { return "forward and backward"; });
   const at::Device device = context_.device->torch_device();
-  std::vector<std::vector<nn::MicrobatchContext>> runs;
+  std::vector<Microbatches> runs;
   int64_t valid_tokens = 0;
   for (const data::Batch& batch : batches) {
     runs.push_back(make_microbatches(batch, microbatch_options_));
-    valid_tokens += count_valid(runs.back());
+    valid_tokens += runs.back().valid_tokens;
   }
 
   // The count of all ranks is needed before the first backward pass only: it travels during the first forward pass.
-  at::Tensor global_tokens = at::full({1}, valid_tokens, at::kLong).to(device);
+  at::Tensor global_tokens = at::full({1}, valid_tokens, at::TensorOptions(at::kLong).device(device));
   comm::Pending counting = context_.mesh->group(mesh::Axis::kLoss).all_reduce(global_tokens);
   const auto count = [&] {
     counting.wait();
-    return global_tokens.item<int64_t>();
+    return global_tokens.squeeze(0);
   };
 
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
   // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   model_->forget_gradients();
-  early_squares_ = 0;
+  early_squares_ = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
   if (config_.optimizer.early_step_in_backward) optimizer_->begin_step();
   at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
   for (size_t i = 0; i < runs.size(); ++i) {
     run_ = static_cast<int64_t>(i);
-    loss_sum += executor_->run(pipeline_, runs[i], count, /*last=*/i + 1 == runs.size());
+    loss_sum += executor_->run(pipeline_, runs[i].contexts, count, /*last=*/i + 1 == runs.size());
   }
   model_->finish_step();
   StepReport report;
   if (reports_loss(pipeline_, *context_.mesh)) {
     report.valid_tokens = static_cast<double>(valid_tokens);
-    report.loss_sum = loss_sum.item<double>();
+    report.loss_sum = loss_sum;
   }
   return report;
 }
@@ -180,7 +179,7 @@ void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, s
   for (const parallel::ShardedParameter& placed : unit.parameters()) {
     if (placed.primary) gradients.push_back(placed.grad);
   }
-  early_squares_ += optim::sum_of_squares(gradients).item<double>();
+  early_squares_ += optim::sum_of_squares(gradients);
   optimizer_->step_slots(first_slot, count, config_.optimizer.lr * schedule_->factor(schedule_step_));
 }
 

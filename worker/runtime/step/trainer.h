@@ -79,7 +79,7 @@ class Trainer {
   pipeline::Schedule pipeline_;  // Of one batch of the loader.
   int64_t run_ = 0;              // Which batch of the step is under way.
   bool validating_ = false;
-  double early_squares_ = 0;  // Of the gradients that update_early() has used up.
+  at::Tensor early_squares_;  // Of the gradients that update_early() has used up.
   MicrobatchOptions microbatch_options_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;

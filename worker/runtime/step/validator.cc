@@ -33,11 +33,11 @@ at::Tensor Validator::evaluate(Executor& executor, const comm::DeviceMesh& mesh,
   MicrobatchOptions options = microbatch_options_;
   // As large as in training where that divides the batch.
   if (options.rows > 0) options.rows = std::gcd(options.rows, batch.tokens.size(0));
-  const std::vector<nn::MicrobatchContext> microbatches = make_microbatches(batch, options);
-  const auto count = static_cast<int>(microbatches.size());
-  const at::Tensor loss = executor.run(pipeline::forward_only(training_, count), microbatches);
+  const Microbatches microbatches = make_microbatches(batch, options);
+  const auto count = static_cast<int>(microbatches.contexts.size());
+  const at::Tensor loss = executor.run(pipeline::forward_only(training_, count), microbatches.contexts);
   if (!reports_loss(training_, mesh)) return at::zeros({2}, loss.options());
-  return at::stack({loss, at::full({}, count_valid(microbatches), loss.options())});
+  return at::stack({loss, at::full({}, microbatches.valid_tokens, loss.options())});
 }
 
 ValidationResult Validator::run(Executor& executor, const comm::DeviceMesh& mesh) {
