@@ -2,8 +2,8 @@
 
   deploy/tidy.sh [--changed REVISION] [--jobs N] [PATH...]
 
-PATH: files or folders, each file alone; --changed: the same for what differs from REVISION, headers by the files that include them.
-Without either: everything, in the units that the build compiles together, which takes a quarter of the time.
+PATH: files, each alone, or folders; --changed: files that differ from REVISION, each alone, headers by the files that include them.
+Folders, and without either everything, in the units that the build compiles together, which takes a quarter of the time.
 GCC's precompiled header is not for clang-tidy, so build folders of its own (build/tidy, build/tidy-units) hold the commands.
 """
 
@@ -103,6 +103,7 @@ def selected(all_files, paths, changed):
     if not paths:
         return list(all_files)
     wanted = [Path(path).resolve() for path in paths]
+    wanted += [UNITS / one.relative_to(SOURCE) for one in wanted]
     return [path for path in all_files if any(path == one or one in path.parents for one in wanted)]
 
 
@@ -123,7 +124,7 @@ def main():
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("paths", nargs="*")
     options = parser.parse_args()
-    build = ALONE if options.paths or options.changed else UNITS
+    build = ALONE if options.changed or any(not Path(path).is_dir() for path in options.paths) else UNITS
     configure(build)
     files = commands(build)
     chosen = selected(files, options.paths, options.changed)

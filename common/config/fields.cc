@@ -50,8 +50,8 @@ std::vector<Field> fields_of(Metrics& c) {
             "Every rank writes metrics, not only the one that has the loss"),
       Field("enable_wandb", c.enable_wandb, "Send metrics to Weights & Biases"),
       Field("device_peak_tflops", c.device_peak_tflops,
-            "Peak of one device, which MFU is a share of; when not set that of a GPU that Titan knows, and no MFU "
-            "elsewhere")
+            "Peak of one device, which MFU is a share of; when not set that of a GPU that Titan knows, what products "
+            "of a CPU reach when the job starts, and no MFU elsewhere")
           .in("TFLOP/s")
           .above_zero(),
   };

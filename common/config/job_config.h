@@ -38,7 +38,7 @@ struct Metrics {
   std::string save_tb_folder = "tb";
   bool save_for_all_ranks = false;
   bool enable_wandb = false;
-  std::optional<double> device_peak_tflops;  // Not set: that of a device that Titan knows.
+  std::optional<double> device_peak_tflops;  // Not set: of a device that Titan knows, or measured.
 };
 
 struct Model {

@@ -40,32 +40,38 @@ double tensor_sum(const at::Tensor& tensor) {
   return sum;
 }
 
-// Elsewhere in pieces too: the numbers are widened before they are squared, and a copy of a whole embedding in double
-// precision would take more memory than the weights.
-constexpr int64_t kDevicePiece = int64_t{1} << 24;
-
-void add_squares(at::Tensor& total, const at::Tensor& tensor) {
-  for (const at::Tensor& piece : tensor.detach().reshape({-1}).split(kDevicePiece)) {
-    total += piece.to(at::kDouble).square().sum();
+double sum_on_cpu(const at::Tensor& tensor) {
+  switch (tensor.scalar_type()) {
+    case at::kFloat:
+      return tensor_sum<float>(tensor);
+    case at::kBFloat16:
+      return tensor_sum<at::BFloat16>(tensor);
+    default:
+      return tensor_sum<double>(tensor.to(at::kDouble));
   }
+}
+
+// Elsewhere by one call for all of them: it widens numbers as it reads them, so that no copy of a whole embedding in
+// double precision is made.
+at::Tensor squares_elsewhere(const std::vector<at::Tensor>& tensors) {
+  return at::stack(at::_foreach_norm(tensors, 2, at::kDouble)).square_().sum();
 }
 
 }  // namespace
 
 at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
   const at::Device device = tensors.empty() ? at::Device(at::kCPU) : tensors.front().device();
-  at::Tensor total = at::zeros({}, at::TensorOptions().dtype(at::kDouble).device(device));
   double cpu_total = 0;
+  std::vector<at::Tensor> others;
   for (const at::Tensor& tensor : tensors) {
-    if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == at::kFloat) {
-      cpu_total += tensor_sum<float>(tensor);
-    } else if (tensor.is_cpu() && tensor.is_contiguous() && tensor.scalar_type() == at::kDouble) {
-      cpu_total += tensor_sum<double>(tensor);
+    if (tensor.is_cpu() && tensor.is_contiguous()) {
+      cpu_total += sum_on_cpu(tensor);
     } else {
-      add_squares(total, tensor);
+      others.push_back(tensor.detach());
     }
   }
-  return total.add_(cpu_total);
+  const at::Tensor total = at::full({}, cpu_total, at::TensorOptions().dtype(at::kDouble).device(device));
+  return others.empty() ? total : total.add_(squares_elsewhere(others));
 }
 
 double clip_coefficient(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }

@@ -145,7 +145,7 @@ ROWS = [
     ("metrics.save_tb_folder", "curves", "files", "TensorBoard"),
     ("metrics.save_for_all_ranks", True, "files", "TensorBoard of two ranks"),
     ("metrics.enable_wandb", True, "refused", "a job", "not supported yet"),
-    ("metrics.device_peak_tflops", 0.5, "rows"),
+    ("metrics.device_peak_tflops", 0.5, "log"),
 
     ("model.name", "small_qwen3", "loss"),
     ("model.flavor", "packed", "loss", "short documents"),

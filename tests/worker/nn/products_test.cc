@@ -4,6 +4,7 @@
 
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
+#include "worker/nn/product_speed.h"
 
 // The products of layers against fp64, whichever kernels compute them.
 namespace titan::nn {
@@ -98,6 +99,22 @@ TEST(ProductsTest, OtherTypesAreLibTorchs) {
     EXPECT_TRUE(times_transposed(x, w).equal(at::linear(x, w)));
     EXPECT_TRUE(weight_gradient(at::linear(x, w), x).equal(at::mm(at::linear(x, w).t(), x)));
   });
+}
+
+// No bound on a time: that it is a speed at all, for every type and kernel, and that it leaves the threads as they
+// were.
+TEST(ProductsTest, TheirSpeedIsMeasured) {
+  const int threads = at::get_num_threads();
+  at::set_num_threads(2);
+  kernels::testing::with_every_choice([] {
+    for (const at::ScalarType type : {at::kBFloat16, at::kFloat, at::kDouble}) {
+      const double flops = product_speed(type);
+      EXPECT_GT(flops, 1e6);
+      EXPECT_LT(flops, 1e14);
+    }
+  });
+  EXPECT_EQ(at::get_num_threads(), 2);
+  at::set_num_threads(threads);
 }
 
 }  // namespace

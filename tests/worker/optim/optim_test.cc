@@ -86,15 +86,15 @@ TEST(OptimizerTest, RefusesUnknownNames) {
 // The logged norm equals an fp64 norm, and its bits do not depend on the threads.
 TEST(GradNormTest, SumsInDouble) {
   const at::Tensor big = at::randn({300, 1000}), small = at::randn({7}) * 1e-3, wide = at::randn({33}, at::kDouble);
-  const at::Tensor view = at::randn({20, 30}).t();
+  const at::Tensor view = at::randn({20, 30}).t(), half = at::randn({50, 1000}).to(at::kBFloat16);
   const double want = (big.to(at::kDouble).square().sum() + small.to(at::kDouble).square().sum() + wide.square().sum() +
-                       view.to(at::kDouble).square().sum())
+                       view.to(at::kDouble).square().sum() + half.to(at::kDouble).square().sum())
                           .item<double>();
-  const double got = sum_of_squares({big, small, wide, view, at::empty({0})}).item<double>();
+  const double got = sum_of_squares({big, small, wide, view, half, at::empty({0})}).item<double>();
   EXPECT_NEAR(got / want, 1, 1e-13);
   const int threads = at::get_num_threads();
   at::set_num_threads(1);
-  EXPECT_EQ(sum_of_squares({big, small, wide, view}).item<double>(), got);
+  EXPECT_EQ(sum_of_squares({big, small, wide, view, half}).item<double>(), got);
   at::set_num_threads(threads);
   EXPECT_EQ(sum_of_squares({}).item<double>(), 0);
   EXPECT_NEAR(sum_of_squares({at::full({4}, 1e30)}).item<double>() / 4e60, 1, 1e-6);  // fp32 squares would overflow.

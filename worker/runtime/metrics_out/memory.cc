@@ -56,18 +56,4 @@ class CpuMemoryMonitor : public MemoryMonitor {
 
 std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor() { return std::make_unique<CpuMemoryMonitor>(); }
 
-std::optional<double> peak_flops(const std::string& device_name) {
-  const auto has = [&](const char* part) { return device_name.find(part) != std::string::npos; };
-  if (has("A100")) return 312e12;
-  if (has("H100")) return has("NVL") ? 835e12 : has("PCIe") ? 756e12 : 989e12;
-  if (has("H200")) return 989e12;
-  if (has("H20")) return 148e12;
-  if (has("B200")) return 2.25e15;
-  if (has("MI355X")) return 2500e12;
-  if (has("MI300X") || has("MI325X")) return 1300e12;
-  if (has("MI250X")) return 191.5e12;
-  if (has("l40s") || has("L40S")) return 362e12;
-  return std::nullopt;
-}
-
 }  // namespace titan::runtime

@@ -17,12 +17,6 @@ bool is_count(const std::string& name) {
          name == "moe/idle_experts";
 }
 
-// What the job says of its device goes before what is known of it.
-std::optional<double> peak_of(const config::Metrics& config, const std::string& device_name) {
-  if (config.device_peak_tflops) return *config.device_peak_tflops * 1e12;
-  return peak_flops(device_name);
-}
-
 // {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
 // before the next line, so that every line is whole.
 class JsonLines {
@@ -114,7 +108,6 @@ class Logger : public MetricsLogger {
         files_(setup_.files != nullptr ? *setup_.files : storage::posix_files()),
         clock_(setup_.clock != nullptr ? *setup_.clock : system_clock()),
         memory_(setup_.memory != nullptr ? std::move(setup_.memory) : make_cpu_memory_monitor()),
-        peak_flops_(peak_of(setup_.config, memory_->device_name())),
         window_start_(clock_.monotonic()) {
     if (setup_.rank == setup_.metrics_rank) lines_ = std::make_unique<JsonLines>(files_, setup_);
     if (setup_.config.enable_tensorboard && (setup_.config.save_for_all_ranks || setup_.rank == setup_.metrics_rank)) {
@@ -162,7 +155,7 @@ class Logger : public MetricsLogger {
         {"lr", metrics.lr},
     };
     std::optional<double> mfu;
-    if (peak_flops_) mfu = 100 * flops / *peak_flops_;
+    if (setup_.device_peak) mfu = 100 * flops / *setup_.device_peak;
     if (mfu) named.emplace_back("mfu(%)", *mfu);
     named.insert(named.end(), metrics.extra.begin(), metrics.extra.end());
     last_lists_ = metrics.lists;
@@ -240,7 +233,6 @@ class Logger : public MetricsLogger {
   storage::Files& files_;
   const Clock& clock_;
   std::unique_ptr<MemoryMonitor> memory_;
-  std::optional<double> peak_flops_;
   std::unique_ptr<JsonLines> lines_;
   std::unique_ptr<TensorBoard> board_;
   int64_t tokens_ = 0;

@@ -40,10 +40,6 @@ class MemoryMonitor {
 };
 std::unique_ptr<MemoryMonitor> make_cpu_memory_monitor();
 
-// Peak bf16 FLOP/s by device name as torchtitan lists them. None for any other device and every CPU, where torchtitan
-// takes an A100's: a share of another device's peak says nothing.
-std::optional<double> peak_flops(const std::string& device_name);
-
 // What the trainer knows after a step; the rest is measured here.
 struct StepMetrics {
   double global_avg_loss = 0;
@@ -67,6 +63,7 @@ struct MetricsSetup {
   int metrics_rank = 0;            // The rank that knows the loss: 0, or the first of the last pipeline stage.
   int non_data_parallel_size = 1;  // cp * tp * pp
   double flops_per_token = 0;
+  std::optional<double> device_peak;                     // FLOP/s of a device, which MFU is a share of; none: no MFU.
   std::unique_ptr<MemoryMonitor> memory;                 // Null: CPU.
   const Clock* clock = nullptr;                          // Null: system_clock().
   std::function<void(const std::string& line)> console;  // Null: torchtitan's log format on stdout, flushed.

@@ -7,6 +7,7 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/config/chosen_model.h"
 #include "common/config/json.h"
 #include "common/config/mesh.h"
@@ -17,8 +18,10 @@
 #include "nlohmann/json.hpp"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
+#include "worker/nn/product_speed.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/memory/device_memory.h"
+#include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/step/data_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/trainer.h"
@@ -40,6 +43,23 @@ bool console_takes_colour() {
   return isatty(STDOUT_FILENO) != 0 && (no_color == nullptr || *no_color == '\0');
 }
 
+// What the job says, else what is known of a GPU; a CPU shows what it can do, here and now.
+std::optional<double> peak_of_device(const RankContext& context, const std::string& device_name) {
+  if (context.config.metrics.device_peak_tflops) return *context.config.metrics.device_peak_tflops * 1e12;
+  const config::Training& training = context.config.training;
+  const std::string& dtype = training.dtype == "float64" ? training.dtype : training.mixed_precision_param;
+  if (!context.device->torch_device().is_cpu()) return device_peak(device_name, dtype);
+  if (!context.leads_process) return std::nullopt;  // Prints nothing, and the ranks beside it are at work.
+  const parallel::Precision precision = value(
+      parallel::make_precision(training.dtype, dtype, training.mixed_precision_reduce), kExitBadConfig, "PRECISION");
+  const double flops = nn::product_speed(precision.param);
+  if (context.rank == 0) {
+    log_line(absl::StrFormat("mfu is a share of the %.3g TFLOP/s that products in %s reach here, measured just now",
+                             flops / 1e12, dtype));
+  }
+  return flops;
+}
+
 MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& spec) {
   MetricsSetup setup;
   setup.config = context.config.metrics;
@@ -55,6 +75,7 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
   setup.clock = context.clock;
   setup.memory = make_memory_monitor(*context.device);
+  setup.device_peak = peak_of_device(context, setup.memory ? setup.memory->device_name() : "");
   if (!context.leads_process) setup.console = [](const std::string&) {};
   return setup;
 }

@@ -10,6 +10,7 @@
 #include "common/storage/fence.h"
 #include "nlohmann/json.hpp"
 #include "worker/runtime/metrics_out/console_line.h"
+#include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/metrics_out/event_file.h"
 #include "worker/runtime/metrics_out/metrics_logger.h"
 
@@ -47,6 +48,7 @@ class MetricsTest : public ::testing::Test {
     setup.config.log_freq = 5;
     setup.config.disable_color_printing = true;
     setup.memory = std::make_unique<FixedMemory>();
+    setup.device_peak = 989e12;
     setup.console = [this](const std::string& line) { console_.push_back(line); };
     return setup;
   }
@@ -91,13 +93,23 @@ TEST(ConsoleLineTest, CommasStandEveryThreeDigits) {
   EXPECT_EQ(with_commas(-123, 0), "-123");
 }
 
-TEST(PeakFlopsTest, FollowsTorchtitansTable) {
-  EXPECT_EQ(peak_flops("NVIDIA H100 80GB HBM3"), 989e12);
-  EXPECT_EQ(peak_flops("NVIDIA H100 NVL"), 835e12);
-  EXPECT_EQ(peak_flops("NVIDIA H200"), 989e12);
+TEST(DevicePeakTest, FollowsTorchtitansTable) {
+  EXPECT_EQ(device_peak("NVIDIA H100 80GB HBM3", "bfloat16"), 989e12);
+  EXPECT_EQ(device_peak("NVIDIA H100 NVL", "float16"), 835e12);
+  EXPECT_EQ(device_peak("NVIDIA H100 PCIe", "bfloat16"), 756e12);
+  EXPECT_EQ(device_peak("NVIDIA H200", "bfloat16"), 989e12);
+  EXPECT_EQ(device_peak("NVIDIA H20", "bfloat16"), 148e12);
   // torchtitan would take an A100's peak, and call an invented share of it utilisation.
-  EXPECT_EQ(peak_flops("AMD EPYC"), std::nullopt);
-  EXPECT_EQ(peak_flops("NVIDIA GeForce RTX 4090"), std::nullopt);
+  EXPECT_EQ(device_peak("AMD EPYC", "bfloat16"), std::nullopt);
+  EXPECT_EQ(device_peak("NVIDIA GeForce RTX 4090", "bfloat16"), std::nullopt);
+}
+
+// Nor is a training in float32 measured by what the tensor cores do in bfloat16.
+TEST(DevicePeakTest, IsOfTheTypeThatIsComputedWith) {
+  EXPECT_EQ(device_peak("NVIDIA A100-SXM4-80GB", "float32"), 19.5e12);
+  EXPECT_EQ(device_peak("NVIDIA H100 80GB HBM3", "float32"), 67e12);
+  EXPECT_EQ(device_peak("NVIDIA B200", "float32"), std::nullopt);
+  EXPECT_EQ(device_peak("NVIDIA H100 80GB HBM3", "float64"), std::nullopt);
 }
 
 TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
@@ -154,12 +166,11 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(lines()[1]["lr"], 8e-4);
 }
 
-// A share of a peak that nobody knows is not written anywhere; a peak that the job states is used.
+// A share of a peak that nobody knows is not written anywhere.
 TEST_F(MetricsTest, NoShareOfAnUnknownPeak) {
-  for (const std::optional<double> stated : {std::optional<double>(), std::optional<double>(50)}) {
+  for (const std::optional<double> stated : {std::optional<double>(), std::optional<double>(50e12)}) {
     auto setup = this->setup();
-    setup.memory = std::make_unique<FixedMemory>("a device of tomorrow");
-    setup.config.device_peak_tflops = stated;
+    setup.device_peak = stated;
     auto logger = MetricsLogger::create(std::move(setup));
     ASSERT_TRUE(logger.ok());
     (*logger)->add_batch(1000, absl::ZeroDuration());
