@@ -59,12 +59,8 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input, bool counting) con
   if (counting && !routing.counts.is_meta()) {
     tokens_per_expert = tokens_per_expert.defined() ? tokens_per_expert.add_(routing.counts) : routing.counts.clone();
   }
-  const ExpertOrder order = order_by_expert(routing.experts);
-  at::Tensor sorted = spread(tokens, order);
-  if (options_.score_before_experts) {
-    const at::Tensor scores = permute_rows(routing.scores.reshape({-1}), order.rows, order.places.view({-1}));
-    sorted = scale_rows(sorted, scores);
-  }
+  const ExpertOrder order = order_by_expert(routing.experts, options_.router.num_experts);
+  at::Tensor sorted = spread(tokens, options_.score_before_experts ? routing.scores : at::Tensor(), order);
   at::Tensor shared;
   const auto run_shared_experts = [&] {
     if (shared_experts) shared = shared_experts->forward(x);

@@ -1,10 +1,13 @@
 #include "worker/nn/moe_rows.h"
 
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <optional>
 
+#include "worker/kernels/cpu/expert_rows.h"
 #include "worker/nn/layers.h"
+#include "worker/nn/own_kernels.h"
 
 namespace titan::nn {
 namespace {
@@ -12,11 +15,63 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+const int64_t* indices(const at::Tensor& x) { return x.const_data_ptr<int64_t>(); }
+const float* weights_or_null(const at::Tensor& x) { return x.defined() ? x.const_data_ptr<float>() : nullptr; }
+
+// x[from] of dim 0.
+at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
+  if (!own_kernels_take(x)) return x.index_select(0, from);
+  const at::Tensor rows = rows_of(x).contiguous();
+  const at::Tensor y = at::empty({from.size(0), rows.size(1)}, rows.options());
+  took(kernels::gather_rows(*kernels::chosen_level(), {.count = y.size(0),
+                                                       .width = y.size(1),
+                                                       .x = rows.const_data_ptr(),
+                                                       .from = indices(from),
+                                                       .y = y.mutable_data_ptr(),
+                                                       .threads = at::get_num_threads()}));
+  return y;
+}
+
+// Of each line of places [n, choices] the sum of rows[places], weighted by scores of the same shape when defined.
+at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
+  const at::Tensor x = rows.contiguous(), weights = scores.defined() ? scores.contiguous() : scores;
+  const at::Tensor y = at::empty({places.size(0), x.size(1)}, x.options());
+  took(kernels::sum_rows(*kernels::chosen_level(), {.tokens = places.size(0),
+                                                    .choices = places.size(1),
+                                                    .width = x.size(1),
+                                                    .x = x.const_data_ptr(),
+                                                    .places = indices(places),
+                                                    .weights = weights_or_null(weights),
+                                                    .y = y.mutable_data_ptr(),
+                                                    .threads = at::get_num_threads()}));
+  return y;
+}
+
+// The gradients of that: of the scores, and of the rows into `rows_gradient` where it is defined.
+at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores,
+                            const at::Tensor& gradient, const at::Tensor& rows_gradient) {
+  const at::Tensor x = rows.contiguous(), dy = gradient.contiguous(), weights = scores.contiguous();
+  at::Tensor scores_gradient = at::empty(scores.sizes(), scores.options());
+  took(kernels::sum_rows_backward(*kernels::chosen_level(),
+                                  {.tokens = places.size(0),
+                                   .choices = places.size(1),
+                                   .width = x.size(1),
+                                   .x = x.const_data_ptr(),
+                                   .places = indices(places),
+                                   .weights = weights.const_data_ptr<float>(),
+                                   .dy = dy.const_data_ptr(),
+                                   .dx = rows_gradient.defined() ? rows_gradient.mutable_data_ptr() : nullptr,
+                                   .dweights = scores_gradient.mutable_data_ptr<float>(),
+                                   .threads = at::get_num_threads()}));
+  return scores_gradient;
+}
+
 // Sum over the choices of rows[places], weighted when scores are defined. One choice at a time: the temporaries are of
 // the result's size.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const int64_t choices = places.size(1);
-  if (choices == 1 && !scores.defined()) return rows.index_select(0, places.select(1, 0));
+  if (choices == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
+  if (own_kernels_take(rows)) return own_sum(rows, places, scores);
   const at::ScalarType wide = accumulate_type(rows.scalar_type());
   at::Tensor sum;
   for (int64_t choice = 0; choice < choices; ++choice) {
@@ -31,11 +86,26 @@ struct Spread : torch::autograd::Function<Spread> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& tokens,
                             const at::Tensor& places) {
     context->save_for_backward({places});
-    return x.index_select(0, tokens);
+    return take_rows(x, tokens);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const at::Tensor places = context->get_saved_variables()[0];
     return {sum_of_choices(gradients[0], places, {}), {}, {}};
+  }
+};
+
+// Rows and their scores in one pass: the unscaled rows are neither made nor kept, but read again where the tokens lie.
+struct OwnWeightedSpread : torch::autograd::Function<OwnWeightedSpread> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& scores,
+                            const at::Tensor& order, const at::Tensor& tokens, const at::Tensor& places) {
+    context->save_for_backward({x, scores, places});
+    return own_sum(x, tokens.unsqueeze(1), scores.reshape({-1}).index_select(0, order));
+  }
+  static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &scores = saved[1], &places = saved[2], &dy = gradients[0];
+    // Each sorted row meets its token as in a combination of the sorted gradients.
+    return {own_sum(dy, places, scores), own_sum_backward(dy, places, scores, x, {}), {}, {}, {}};
   }
 };
 
@@ -63,9 +133,13 @@ struct Combine : torch::autograd::Function<Combine> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &rows = saved[0], &scores = saved[1], &tokens = saved[2], &places = saved[3];
     const at::Tensor& dy = gradients[0];
-    if (!scores.defined()) return {dy.index_select(0, tokens), {}, {}, {}};
-    const at::Tensor wide = dy.to(scores.scalar_type());
+    if (!scores.defined()) return {take_rows(dy, tokens), {}, {}, {}};
     at::Tensor rows_gradient = at::empty(rows.sizes(), rows.options());
+    if (own_kernels_take(rows)) {
+      at::Tensor scores_gradient = own_sum_backward(rows, places, scores, dy, rows_gradient);
+      return {rows_gradient, scores_gradient, {}, {}};
+    }
+    const at::Tensor wide = dy.to(scores.scalar_type());
     at::Tensor scores_gradient = at::empty(scores.sizes(), scores.options());
     for (int64_t choice = 0; choice < places.size(1); ++choice) {
       const at::Tensor place = places.select(1, choice);
@@ -81,16 +155,14 @@ struct PermuteRows : torch::autograd::Function<PermuteRows> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& order,
                             const at::Tensor& inverse) {
     context->save_for_backward({inverse});
-    return x.index_select(0, order);
+    return take_rows(x, order);
   }
   static variable_list backward(AutogradContext* context, variable_list gradients) {
-    return {gradients[0].index_select(0, context->get_saved_variables()[0]), {}, {}};
+    return {take_rows(gradients[0], context->get_saved_variables()[0]), {}, {}};
   }
 };
 
-}  // namespace
-
-ExpertOrder order_by_expert(const at::Tensor& experts) {
+ExpertOrder sort_by_expert(const at::Tensor& experts) {
   const int64_t choices = experts.size(1);
   ExpertOrder order;
   order.rows = std::get<1>(at::sort(experts.reshape({-1}), /*stable=*/true, /*dim=*/0, /*descending=*/false));
@@ -101,11 +173,35 @@ ExpertOrder order_by_expert(const at::Tensor& experts) {
   return order;
 }
 
-at::Tensor spread(const at::Tensor& x, const ExpertOrder& order) {
-  return Spread::apply(x, order.tokens, order.places);
+}  // namespace
+
+ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
+  if (!experts.is_cpu() || !kernels::chosen_level()) return sort_by_expert(experts);
+  const at::Tensor chosen = experts.contiguous();
+  const int64_t choices = chosen.size(1);
+  ExpertOrder order;
+  order.rows = at::empty({chosen.numel()}, chosen.options());
+  order.tokens = choices == 1 ? order.rows : at::empty_like(order.rows);
+  order.places = at::empty_like(chosen);
+  const bool in_range = kernels::order_rows({.tokens = chosen.size(0),
+                                             .choices = choices,
+                                             .experts = num_experts,
+                                             .chosen = indices(chosen),
+                                             .rows = order.rows.mutable_data_ptr<int64_t>(),
+                                             .row_tokens = order.tokens.mutable_data_ptr<int64_t>(),
+                                             .places = order.places.mutable_data_ptr<int64_t>()});
+  TORCH_CHECK(in_range, "a token chose an expert that is not one of ", num_experts);
+  return order;
 }
 
-at::Tensor scale_rows(const at::Tensor& rows, const at::Tensor& scores) { return ScaleRows::apply(rows, scores); }
+at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrder& order) {
+  if (scores.defined() && own_kernels_take(x)) {
+    return OwnWeightedSpread::apply(x, scores, order.rows, order.tokens, order.places);
+  }
+  const at::Tensor sorted = Spread::apply(x, order.tokens, order.places);
+  if (!scores.defined()) return sorted;
+  return ScaleRows::apply(sorted, permute_rows(scores.reshape({-1}), order.rows, order.places.view({-1})));
+}
 
 at::Tensor combine(const at::Tensor& rows, const at::Tensor& scores, const ExpertOrder& order) {
   const std::optional<at::Tensor> weights = scores.defined() ? std::make_optional(scores) : std::nullopt;

@@ -5,7 +5,8 @@
 #include <cstdint>
 
 // How tokens get into the order of their experts and back. Every backward pass is a gather too, in a fixed order: no
-// atomic additions, and no copy of a row is kept beyond what the gradients need.
+// atomic additions, and no copy of a row is kept beyond what the gradients need. bf16 rows on the CPU, and the order
+// itself, go to Titan's own kernels where they are chosen (worker/kernels/choice.h): a row and its score in one pass.
 namespace titan::nn {
 
 // The rows [tokens * choices] sorted by expert, each a token's one choice; equal experts keep the tokens' order.
@@ -14,13 +15,12 @@ struct ExpertOrder {
   at::Tensor tokens;  // int64 [tokens * choices]: the token alone.
   at::Tensor places;  // int64 [tokens, choices]: the sorted place of each token's choices.
 };
-ExpertOrder order_by_expert(const at::Tensor& experts);  // int64 [tokens, choices]
+// experts: int64 [tokens, choices], each below num_experts.
+ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts);
 
-// x [tokens, d] to sorted rows [tokens * choices, d].
-at::Tensor spread(const at::Tensor& x, const ExpertOrder& order);
-
-// Each row times its score, in at least fp32: rows [n, d], scores [n].
-at::Tensor scale_rows(const at::Tensor& rows, const at::Tensor& scores);
+// x [tokens, d] to sorted rows [tokens * choices, d], times scores [tokens, choices] in at least fp32 when they are
+// defined.
+at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrder& order);
 
 // Sorted rows [tokens * choices, d] to the sum of each token's choices [tokens, d], in at least fp32, weighted by
 // scores [tokens, choices] when they are defined.

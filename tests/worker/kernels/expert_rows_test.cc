@@ -184,6 +184,14 @@ TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
       EXPECT_EQ(rows.dweights.copy(), dweights);
       args.weights = nullptr;
       EXPECT_FALSE(sum_rows_backward(level, args));
+      const Rows again(c);  // The same numbers, since the rows above are gone.
+      const auto untouched = again.x.bits();
+      args.x = again.x.data();
+      args.dx = nullptr;
+      std::fill_n(rows.dweights.data(), rows.count, 0.0F);
+      ASSERT_TRUE(sum_rows_backward(level, args));
+      EXPECT_EQ(rows.dweights.copy(), dweights);
+      EXPECT_EQ(again.x.bits(), untouched);
     });
   }
 }

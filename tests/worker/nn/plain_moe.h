@@ -18,7 +18,8 @@ using Weights = std::map<std::string, at::Tensor>;  // By name under "moe.".
 struct PlainMoe {
   nn::MoeOptions options;
   Weights weights;
-  at::Tensor bias;  // [experts]; undefined: none.
+  at::Tensor bias;   // [experts]; undefined: none.
+  at::Tensor given;  // int64 [n, top_k]: a choice to take; undefined: the best by the scores here.
 
   static at::Tensor times(const at::Tensor& x, const at::Tensor& weight) { return at::matmul(x, weight.t()); }
 
@@ -34,6 +35,7 @@ struct PlainMoe {
 
   // [n, experts]: 1 where a token chose. Ties do not occur in random numbers.
   at::Tensor chosen(const at::Tensor& scores) const {
+    if (given.defined()) return at::zeros_like(scores.detach()).scatter_(1, given, 1);
     const nn::RouterOptions& router = options.router;
     at::Tensor preferred = (bias.defined() ? scores + bias : scores).detach().clone();
     const int64_t n = scores.size(0), experts = router.num_experts;

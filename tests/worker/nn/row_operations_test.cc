@@ -1,10 +1,8 @@
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/autograd.h>
-
-#include <functional>
 
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
+#include "tests/worker/nn/bf16_oracle.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/rms_norm.h"
 #include "worker/nn/rope.h"
@@ -14,36 +12,9 @@
 namespace titan::nn {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Operation = std::function<at::Tensor(const Tensors&)>;
-
-// The result and the gradients of all inputs, for a given gradient of the result.
-Tensors run(const Tensors& inputs, at::ScalarType type, const at::Tensor& grad, const Operation& operation) {
-  Tensors leaves;
-  for (const at::Tensor& input : inputs) leaves.push_back(input.detach().to(type).requires_grad_());
-  Tensors results{operation(leaves)};
-  const at::Tensor start = results[0].dim() == 0 ? grad.sum().to(results[0].scalar_type()) : grad.to(type);
-  for (at::Tensor& gradient : torch::autograd::grad({results[0]}, leaves, {start})) results.push_back(gradient);
-  return results;
-}
-
-// Differences relative to the largest exact value: `operation` in bf16 may round `roundings` times.
-void expect_close(const Tensors& inputs, const at::Tensor& grad, const Operation& operation, const Operation& plain,
-                  double roundings, const std::string& what) {
-  const Tensors ours = run(inputs, at::kBFloat16, grad, operation), exact = run(inputs, at::kDouble, grad, plain);
-  ASSERT_EQ(ours.size(), exact.size());
-  for (size_t i = 0; i < ours.size(); ++i) {
-    ASSERT_EQ(ours[i].sizes(), exact[i].sizes()) << what << ", result " << i;
-    if (i > 0) {
-      EXPECT_EQ(ours[i].scalar_type(), at::kBFloat16) << what;
-    }
-    if (exact[i].numel() == 0) continue;
-    const double error = (ours[i].to(at::kDouble) - exact[i]).abs().max().item<double>();
-    EXPECT_LE(error, roundings / 256 * exact[i].abs().max().item<double>() + 1e-6) << what << ", result " << i;
-  }
-}
-
-at::Tensor rounded(at::IntArrayRef shape) { return at::randn(shape).to(at::kBFloat16).to(at::kDouble); }
+using testing::expect_close;
+using testing::rounded;
+using testing::Tensors;
 
 TEST(RowOperationsTest, RmsNorm) {
   kernels::testing::with_every_choice([] {

@@ -10,7 +10,7 @@ namespace {
 
 bool accepted(const GatherRows&) { return true; }
 bool accepted(const SumRows&) { return true; }
-bool accepted(const SumRowsBackward& args) { return args.weights != nullptr; }
+bool accepted(const SumRowsBackward& args) { return args.weights != nullptr || args.dx == nullptr; }
 
 }  // namespace
 

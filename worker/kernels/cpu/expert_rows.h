@@ -54,7 +54,7 @@ struct SumRowsBackward {
   const int64_t* places = nullptr;
   const float* weights = nullptr;
   const void* dy = nullptr;
-  void* dx = nullptr;  // May be x.
+  void* dx = nullptr;  // May be x. Null: dweights alone.
   float* dweights = nullptr;
   int threads = 1;
 };

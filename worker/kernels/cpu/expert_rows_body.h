@@ -30,6 +30,11 @@ void sum_gradients(const SumRowsBackward& a, int64_t begin, int64_t end) {
     const T* dy = at<T>(a.dy, row / a.choices * a.width);
     const int64_t place = (a.places == nullptr ? row : a.places[row]) * a.width;
     const T* x = at<T>(a.x, place);
+    if (a.dx == nullptr) {
+      a.dweights[row] =
+          sum_over(a.width, [=](int64_t i, auto lanes) { return load(dy + i, lanes) * load(x + i, lanes); });
+      continue;
+    }
     T* dx = at<T>(a.dx, place);
     const Floats weight = splat(a.weights[row]);
     a.dweights[row] = sum_over(a.width, [=](int64_t i, auto lanes) {
