@@ -17,6 +17,32 @@ constexpr int64_t kDepthUnit = 1;
 
 class Session {};  // Nothing to set up.
 
+// Eight rows of bf16 from `from` on, `stride` apart, widened and turned: their first eight elements to to[depth][unit].
+void turn_eight(const uint16_t* from, int64_t stride, float* to, int64_t unit) {
+  const auto row = [=](int64_t i) {
+    const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * stride));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
+  };
+  __m256 pairs[8], fours[8];
+#pragma GCC unroll 4
+  for (int64_t i = 0; i < 8; i += 2) {
+    pairs[i] = _mm256_unpacklo_ps(row(i), row(i + 1));
+    pairs[i + 1] = _mm256_unpackhi_ps(row(i), row(i + 1));
+  }
+#pragma GCC unroll 2
+  for (int64_t i = 0; i < 8; i += 4) {
+    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
+    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
+    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
+    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
+  }
+#pragma GCC unroll 4
+  for (int64_t k = 0; k < 4; ++k) {
+    _mm256_storeu_ps(to + k * unit, _mm256_permute2f128_ps(fours[k], fours[k + 4], 0x20));
+    _mm256_storeu_ps(to + (k + 4) * unit, _mm256_permute2f128_ps(fours[k], fours[k + 4], 0x31));
+  }
+}
+
 // to[depth][unit] = the operand from outer place and depth on; 0 past `count` places.
 template <int64_t unit>
 void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
@@ -28,10 +54,17 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     }
     return;
   }
+  const uint16_t* rows = from.data + first * from.stride + first_depth;
+  // Experts have few rows for as many weights to pack: one by one these would take as long as the product.
+  const int64_t turned = count / 8 * 8, depth_turned = depth / 8 * 8;
+  for (int64_t i = 0; i < turned; i += 8) {
+    for (int64_t k = 0; k < depth_turned; k += 8) {
+      turn_eight(rows + i * from.stride + k, from.stride, to + k * unit + i, unit);
+    }
+  }
   for (int64_t i = 0; i < unit; ++i) {
-    const uint16_t* row = from.data + (first + i) * from.stride + first_depth;
-    for (int64_t k = 0; k < depth; ++k) {
-      const uint32_t bits = i < count ? static_cast<uint32_t>(row[k]) << 16 : 0;
+    for (int64_t k = i < turned ? depth_turned : 0; k < depth; ++k) {
+      const uint32_t bits = i < count ? static_cast<uint32_t>(rows[i * from.stride + k]) << 16 : 0;
       to[k * unit + i] = _mm_cvtss_f32(_mm_castsi128_ps(_mm_cvtsi32_si128(static_cast<int>(bits))));
     }
   }
