@@ -12,8 +12,11 @@
 namespace titan::nn {
 namespace {
 
-// Packed operands and sums are as large as the weights in fp32; a vocabulary's are cut at this.
+// A packed operand is as large as the weights in fp32; a vocabulary's is cut at this.
 constexpr int64_t kMostPackedBytes = 64 << 20;
+
+// Of the sums of a weight gradient for each thread: what a cache holds until they are rounded.
+constexpr int64_t kSummedBytes = 1 << 20;
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -62,34 +65,35 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   return c.view(shape_with(input, columns));
 }
 
-// [groups, out, in]. The kernel sums in fp32: of as many outputs at a time as may lie beside the result.
+// [groups, out, in]. The kernel sums in fp32, of an expert and some outputs at a time.
 at::Tensor own_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
-  const int64_t groups = static_cast<int64_t>(rows.size()), outputs = dy.size(1), inputs = x.size(1);
-  const at::Tensor gradient = at::empty({groups, outputs, inputs}, x.options());
-  const int64_t output_bytes = static_cast<int64_t>(sizeof(float)) * groups * inputs;
-  const int64_t step = std::min(outputs, std::max<int64_t>(kMostPackedBytes / output_bytes / 32 * 32, 32));
-  const at::Tensor sums = at::empty({groups, step, inputs}, x.options().dtype(at::kFloat));
+  const int64_t outputs = dy.size(1), inputs = x.size(1);
+  at::Tensor gradient = at::empty({static_cast<int64_t>(rows.size()), outputs, inputs}, x.options());
   const int threads = at::get_num_threads();
+  const int64_t output_bytes = static_cast<int64_t>(sizeof(float)) * inputs;
+  const int64_t step = std::min(outputs, std::max<int64_t>(threads * kSummedBytes / output_bytes / 32 * 32, 32));
+  const at::Tensor sums = at::empty({step, inputs}, x.options().dtype(at::kFloat));
   const at::Tensor scratch = bytes(kernels::weight_gradient_scratch(inputs, threads));
-  for (int64_t first = 0; first < outputs; first += step) {
-    const int64_t count = std::min(step, outputs - first);
-    took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
-                                                             .outputs = count,
-                                                             .inputs = inputs,
-                                                             .groups = groups,
-                                                             .group_rows = rows.data(),
-                                                             .dy = bits(dy) + first,
-                                                             .dy_stride = dy.stride(0),
-                                                             .x = bits(x),
-                                                             .x_stride = x.stride(0),
-                                                             .c = sums.mutable_data_ptr<float>(),
-                                                             .c_stride = inputs,
-                                                             .c_group = step * inputs,
-                                                             .scratch = scratch.mutable_data_ptr(),
-                                                             .threads = threads}));
-    gradient.narrow(1, first, count).copy_(sums.narrow(1, 0, count));
-  }
+  for_each_group(rows, [&](int64_t group, int64_t first_row, int64_t count) {
+    const at::Tensor whole = gradient.select(0, group);
+    if (count == 0) whole.zero_();
+    for (int64_t first = 0; count > 0 && first < outputs; first += step) {
+      const int64_t some = std::min(step, outputs - first);
+      took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = count,
+                                                               .outputs = some,
+                                                               .inputs = inputs,
+                                                               .dy = bits(dy) + first_row * dy.stride(0) + first,
+                                                               .dy_stride = dy.stride(0),
+                                                               .x = bits(x) + first_row * x.stride(0),
+                                                               .x_stride = x.stride(0),
+                                                               .c = sums.mutable_data_ptr<float>(),
+                                                               .c_stride = inputs,
+                                                               .scratch = scratch.mutable_data_ptr(),
+                                                               .threads = threads}));
+      whole.narrow(0, first, some).copy_(sums.narrow(0, 0, some));
+    }
+  });
   return gradient;
 }
 
