@@ -1,7 +1,9 @@
 """Tokens a second and rank while training: Titan beside torchtitan, FSDP over two ranks of one thread each, in turns.
 
-  .deps/venv/bin/python tests/bench/training_speed.py [--rounds 5] [--steps 6] [--seq-len 256] [--batch 1]
-      [--kernels auto,reference] [--no-peer] [-- --model.flavor bench --training.mixed_precision_param bfloat16 ...]
+  .deps/venv/bin/python tests/bench/training_speed.py [--model llama3/debugmodel] [--rounds 5] [--steps 6] [--seq-len 256]
+      [--batch 1] [--kernels auto,reference] [--no-peer] [-- --training.mixed_precision_param bfloat16 ...]
+
+--model takes a family and one of its flavors that torchtitan has too: qwen3/debugmodel_moe, deepseek_v3/debugmodel, llama4/debugmodel.
 
 Both print a line a step with their own tokens/s; of each run the median counts, without the first two steps. Words after -- go to
 both programs. The last line of each program is the median of its runs, with the least and the greatest, and Titan's ratio to torchtitan.
@@ -38,6 +40,7 @@ def main():
     words = sys.argv[1:]
     common = words[words.index("--") + 1:] if "--" in words else []
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="llama3/debugmodel")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--steps", type=int, default=6)
     parser.add_argument("--seq-len", type=int, default=256)
@@ -47,8 +50,9 @@ def main():
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     if options.steps <= WARM:
         parser.error(f"--steps {options.steps}: the first {WARM} do not count")
-    flags = ["--training.steps", options.steps, "--training.seq_len", options.seq_len, "--training.local_batch_size", options.batch,
-             "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *common]
+    family, _, flavor = options.model.partition("/")
+    flags = ["--model.name", family, "--model.flavor", flavor, "--training.steps", options.steps, "--training.seq_len", options.seq_len,
+             "--training.local_batch_size", options.batch, "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *common]
     found = {}
     for _ in range(options.rounds):  # In turns, so that what else the machine does hits all.
         for kernels in options.kernels.split(","):
