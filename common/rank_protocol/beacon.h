@@ -24,9 +24,26 @@ enum class Phase : uint32_t {
 };
 const char* name(Phase phase);
 
+// How far a trace that was asked for is.
+enum class TraceState : uint32_t { kWaiting, kRecording, kWriting, kWritten, kFailed };
+
+// A request for a trace of some steps, and the rank's answer. The rank looks at `request` at each step edge and at
+// nothing else; a page of an older program has zeroes here.
+struct TraceWords {
+  // The node's daemon writes these, `request` last.
+  std::atomic<int64_t> first_step;  // Not before this one.
+  std::atomic<int64_t> steps;
+  std::atomic<uint64_t> request;  // A number of its own for each request; 0: none yet.
+  // The rank writes these.
+  std::atomic<uint32_t> takes_requests;  // 1 once the rank looks for them; never, where another rank has the profiler.
+  std::atomic<uint32_t> state;           // Of the request `taken`.
+  std::atomic<uint64_t> taken;
+  std::atomic<int64_t> recorded_first, recorded_last;  // Known from kRecording on; the end may come sooner.
+};
+
 // One page of memory shared by a rank (writer) and its node's daemon and shim (readers), in a file of the run folder.
-// Plain atomics: a killed writer leaves it readable. The node's shim writes the two
-// members of commands, nothing else.
+// Plain atomics: a killed writer leaves it readable. The node's shim writes the two members of commands, its daemon the
+// request of a trace, and neither anything else.
 struct alignas(64) BeaconPage {
   uint64_t magic;  // Last member written at creation.
   uint32_t version;
@@ -44,6 +61,7 @@ struct alignas(64) BeaconPage {
   // wrote the same value to command_seen; to ask for another save, the shim clears command_seen.
   std::atomic<uint32_t> command;
   std::atomic<uint32_t> command_seen;  // The rank's acknowledgement of the last command.
+  TraceWords trace;
 };
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };

@@ -66,6 +66,7 @@ inline constexpr char kStaged[] = "checkpoint_staged";  // step; training goes o
 inline constexpr char kCommitted[] = "checkpoint_committed";  // step, full (bool), seconds; rank 0
 inline constexpr char kCheckpointFailed[] =
     "checkpoint_failed";                       // step, reason: a save that was given up; training goes on
+inline constexpr char kTrace[] = "trace";      // first_step, last_step, bytes: a trace that was asked for is written
 inline constexpr char kWarning[] = "warning";  // message
 // class: user|infra|peer|fenced, reason UPPER_SNAKE, message; before exit. Of class fenced also who has the dump
 // folder: holder_job (its name), holder_attempt, same_job (bool)

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
 
@@ -186,6 +187,9 @@ std::string beacon_path(const std::string& run_folder, int rank) {
 }
 std::string log_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".log");
+}
+std::string trace_path(const std::string& run_folder, int rank, uint64_t request) {
+  return absl::StrFormat("%s/rank-%d.trace-%016x.json", run_folder, rank, request);
 }
 
 }  // namespace titan::rank_protocol

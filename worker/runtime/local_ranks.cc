@@ -80,7 +80,7 @@ ExitCode run_local_ranks(const RankJob& job, const std::atomic<bool>* stop_signa
   // Not destroyed: see the header.
   auto* hub = new std::shared_ptr<comm::LocalHub>(std::make_shared<comm::LocalHub>());
   auto* outcome = new Outcome(job.world);
-  if (job.config.profiling.enable_profiling) prepare_profiler();
+  prepare_profiler();
   for (int rank = 0; rank < job.world; ++rank) {
     auto* own = new RankJob(job);
     own->rank = own->local_rank = rank;

@@ -14,6 +14,8 @@
 namespace titan::runtime {
 namespace {
 
+using rank_protocol::TraceState;
+
 config::Profiling every(int freq, int warmup, int active) {
   config::Profiling config;
   config.enable_profiling = true;
@@ -73,7 +75,7 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
     const auto saved = tracer.end_step(step);
     ASSERT_TRUE(saved.ok()) << saved.status().message();
     EXPECT_EQ(saved->has_value(), step == 3);
-    if (*saved) written = **saved;
+    if (*saved) written = (*saved)->path;
   }
   EXPECT_EQ(written, folder.path() + "/traces/iteration_3/rank5_trace.json");
   const std::vector<std::string> names = names_in(written);
@@ -94,7 +96,7 @@ TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
   ASSERT_FALSE(tracer.end_step(2)->has_value());
   const auto saved = tracer.finish(2);
   ASSERT_TRUE(saved.ok() && saved->has_value());
-  EXPECT_TRUE(has(names_in(**saved), "step 2"));
+  EXPECT_TRUE(has(names_in((*saved)->path), "step 2"));
   EXPECT_FALSE(tracer.finish(2)->has_value());
 }
 
@@ -127,6 +129,113 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
   EXPECT_FALSE(tracer.end_step(1).ok());
   tracer.begin_step(2);  // The profiler is free again.
   EXPECT_FALSE(tracer.end_step(2).ok());
+}
+
+// What somebody asks a rank for while it trains; the daemon's side of the page is played here.
+class OrderedTraceTest : public ::testing::Test {
+ protected:
+  Tracer tracer(const config::Profiling& config = {}) {
+    return {config, folder_.path() + "/traces", 3, /*records=*/true, TraceDesk(words_, folder_.path(), 3)};
+  }
+  void order(uint64_t request, int64_t first_step, int64_t steps) {
+    words_.first_step = first_step;
+    words_.steps = steps;
+    words_.request = request;
+  }
+  TraceState state() const { return static_cast<TraceState>(words_.state.load()); }
+  // Runs a step; what was saved after it.
+  static std::optional<Tracer::Saved> run(Tracer& tracer, int64_t step) {
+    tracer.begin_step(step);
+    {
+      const comm::TraceScope scope([&] { return "step " + std::to_string(step); });
+    }
+    auto saved = tracer.end_step(step);
+    EXPECT_TRUE(saved.ok()) << saved.status().message();
+    return saved.ok() ? *std::move(saved) : std::nullopt;
+  }
+
+  const rank_protocol::TempFolder folder_;
+  rank_protocol::TraceWords words_{};
+};
+
+TEST_F(OrderedTraceTest, HoldsTheStepsThatWereAskedFor) {
+  Tracer tracer = this->tracer();
+  EXPECT_EQ(words_.takes_requests, 1);
+  EXPECT_FALSE(run(tracer, 1));
+  order(0xab, 4, 2);
+  EXPECT_FALSE(run(tracer, 2));
+  EXPECT_EQ(words_.taken, 0) << "its warm-up is step 3";
+  EXPECT_FALSE(run(tracer, 3));
+  EXPECT_EQ(words_.taken, 0xab);
+  EXPECT_EQ(state(), TraceState::kWaiting);
+  EXPECT_FALSE(run(tracer, 4));
+  EXPECT_EQ(state(), TraceState::kRecording);
+  const auto saved = run(tracer, 5);
+  ASSERT_TRUE(saved);
+  EXPECT_EQ(state(), TraceState::kWritten);
+  EXPECT_EQ(saved->path, folder_.path() + "/rank-3.trace-00000000000000ab.json");
+  EXPECT_EQ(saved->bytes, std::filesystem::file_size(saved->path));
+  EXPECT_TRUE(saved->asked_for);
+  EXPECT_EQ(words_.recorded_first, 4);
+  EXPECT_EQ(words_.recorded_last, 5);
+  const std::vector<std::string> names = names_in(saved->path);
+  EXPECT_FALSE(has(names, "step 3"));
+  EXPECT_TRUE(has(names, "step 4"));
+  EXPECT_TRUE(has(names, "step 5"));
+  EXPECT_FALSE(run(tracer, 6)) << "once";
+}
+
+TEST_F(OrderedTraceTest, OneThatComesLateGetsTheNextSteps) {
+  Tracer tracer = this->tracer();
+  order(1, 2, 1);
+  EXPECT_FALSE(run(tracer, 7));
+  ASSERT_TRUE(run(tracer, 8));
+  EXPECT_EQ(words_.recorded_first, 8);
+  EXPECT_EQ(words_.recorded_last, 8);
+}
+
+TEST_F(OrderedTraceTest, AnEndInTheMiddleSavesWhatThereIs) {
+  Tracer tracer = this->tracer();
+  order(1, 2, 10);
+  for (const int64_t step : {1, 2, 3}) EXPECT_FALSE(run(tracer, step));
+  const auto saved = tracer.finish(3);
+  ASSERT_TRUE(saved.ok() && saved->has_value());
+  EXPECT_EQ(words_.recorded_last, 3);
+  EXPECT_EQ(state(), TraceState::kWritten);
+}
+
+// A round that records goes on to its end, whoever asks; else who asks goes first.
+TEST_F(OrderedTraceTest, SharesTheProfilerWithTheSchedule) {
+  Tracer tracer = this->tracer(every(5, 1, 2));  // Records 4, 5; 9, 10; 14, 15.
+  for (const int64_t step : {1, 2, 3, 4}) EXPECT_FALSE(run(tracer, step));
+  order(1, 5, 2);
+  const auto scheduled = run(tracer, 5);
+  ASSERT_TRUE(scheduled);
+  EXPECT_FALSE(scheduled->asked_for);
+  EXPECT_EQ(scheduled->path, folder_.path() + "/traces/iteration_5/rank3_trace.json");
+  EXPECT_EQ(words_.taken, 0);
+  EXPECT_FALSE(run(tracer, 6));
+  EXPECT_FALSE(run(tracer, 7));
+  const auto asked = run(tracer, 8);
+  ASSERT_TRUE(asked && asked->asked_for);
+  EXPECT_EQ(asked->first_step, 7);
+
+  order(2, 9, 1);
+  EXPECT_FALSE(run(tracer, 9)) << "its warm-up: the schedule's round loses steps 9 and 10";
+  ASSERT_TRUE(run(tracer, 10));
+  EXPECT_FALSE(std::filesystem::exists(folder_.path() + "/traces/iteration_10"));
+  for (const int64_t step : {11, 12, 13, 14}) EXPECT_FALSE(run(tracer, step));
+  EXPECT_TRUE(run(tracer, 15)) << "the next round is whole again";
+}
+
+TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
+  Tracer tracer{{}, folder_.path(), 3, /*records=*/true, TraceDesk(words_, folder_.path() + "/nowhere/file", 3)};
+  std::ofstream(folder_.path() + "/nowhere") << "a file";
+  order(1, 2, 1);
+  EXPECT_FALSE(run(tracer, 1));
+  tracer.begin_step(2);
+  EXPECT_FALSE(tracer.end_step(2).ok());
+  EXPECT_EQ(state(), TraceState::kFailed);
 }
 
 // Costs nothing worth a name while nobody records.

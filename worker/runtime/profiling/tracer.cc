@@ -10,9 +10,11 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "worker/runtime/profiling/trace_schedule.h"
 
 namespace titan::runtime {
+
+using rank_protocol::TraceState;
+
 namespace {
 
 namespace profiler = torch::autograd::profiler;
@@ -47,8 +49,9 @@ void prepare_profiler() {
   (void)profiler::disableProfiler();
 }
 
-Tracer::Tracer(const config::Profiling& config, std::string folder, int rank, bool records)
-    : config_(config), folder_(std::move(folder)), rank_(rank), records_(records) {}
+Tracer::Tracer(const config::Profiling& config, std::string folder, int rank, bool records,
+               std::optional<TraceDesk> desk)
+    : config_(config), folder_(std::move(folder)), rank_(rank), records_(records), desk_(std::move(desk)) {}
 
 Tracer::~Tracer() {
   // Kineto takes a second preparation for a request to stop what it believes to run: warming up ends with a recording.
@@ -60,38 +63,73 @@ Tracer::~Tracer() {
   }
 }
 
-void Tracer::begin_step(int64_t step) {
-  const TraceWork work = trace_work(config_, step);
-  if (!records_ || recording_ || !(work.warms_up || work.records)) return;
-  if (!prepared_) profiler::prepareProfiler(profiler_config(), activities());
-  prepared_ = true;
-  if (!work.records) return;
-  profiler::enableProfiler(profiler_config(), activities());
-  recording_ = true;
+TraceWork Tracer::work(int64_t step) const {
+  if (!order_) return trace_work(config_, step);
+  const bool records = step >= order_->first_step;
+  return {.warms_up = !records, .records = records, .saves = step >= order_->last_step};
 }
 
-absl::StatusOr<std::optional<std::string>> Tracer::end_step(int64_t step) {
-  if (!recording_ || !trace_work(config_, step).saves) return std::nullopt;
+void Tracer::tell(TraceState state) {
+  if (order_) desk_->tell(state);
+}
+
+void Tracer::begin_step(int64_t step) {
+  if (!records_ || recording_) return;
+  if (!order_ && desk_) order_ = desk_->take(step);
+  const TraceWork due = work(step);
+  if (!(due.warms_up || due.records)) return;
+  if (!prepared_) profiler::prepareProfiler(profiler_config(), activities());
+  prepared_ = true;
+  if (!due.records) return;
+  profiler::enableProfiler(profiler_config(), activities());
+  recording_ = true;
+  first_step_ = step;
+  tell(TraceState::kRecording);
+}
+
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::end_step(int64_t step) {
+  if (!recording_ || !work(step).saves) return std::nullopt;
   return save(step);
 }
 
-absl::StatusOr<std::optional<std::string>> Tracer::finish(int64_t step) {
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::finish(int64_t step) {
   if (!recording_) return std::nullopt;
   return save(step);
 }
 
-absl::StatusOr<std::optional<std::string>> Tracer::save(int64_t step) {
+absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
+  tell(TraceState::kWriting);
+  Saved saved{.path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", rank_, "_trace.json"),
+              .first_step = first_step_,
+              .last_step = step,
+              .asked_for = order_.has_value()};
+  const absl::StatusOr<int64_t> bytes = write(saved.path);
+  if (order_ && bytes.ok()) desk_->written(step);
+  if (!bytes.ok()) tell(TraceState::kFailed);
+  order_.reset();
+  if (!bytes.ok()) return bytes.status();
+  saved.bytes = *bytes;
+  return saved;
+}
+
+// Bytes of the file, which has its name once it is whole.
+absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   recording_ = prepared_ = false;
   const auto result = profiler::disableProfiler();
-  const std::string folder = absl::StrCat(folder_, "/iteration_", step);
-  const std::string path = absl::StrCat(folder, "/rank", rank_, "_trace.json");
+  const std::filesystem::path file(path);
   std::error_code error;
-  std::filesystem::create_directories(folder, error);
-  if (error) return absl::UnavailableError(absl::StrCat("create ", folder, ": ", error.message()));
-  std::filesystem::remove(path, error);  // Of an attempt before this one.
-  result->save(path);
-  if (is_whole(path)) return path;
-  std::filesystem::remove(path, error);
+  std::filesystem::create_directories(file.parent_path(), error);
+  if (error) return absl::UnavailableError(absl::StrCat("create ", file.parent_path().string(), ": ", error.message()));
+  std::filesystem::remove(file, error);  // Of an attempt before this one.
+  const std::string fresh = path + ".new";
+  result->save(fresh);
+  error = {};
+  if (is_whole(fresh)) {
+    std::filesystem::rename(fresh, file, error);
+    const auto bytes = std::filesystem::file_size(file, error);
+    if (!error) return static_cast<int64_t>(bytes);
+  }
+  std::filesystem::remove(fresh, error);
   return absl::UnavailableError(absl::StrCat(path, " could not be written to its end; is the disk full?"));
 }
 

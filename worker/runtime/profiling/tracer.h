@@ -6,6 +6,8 @@
 
 #include "absl/status/statusor.h"
 #include "common/config/job_config.h"
+#include "worker/runtime/profiling/trace_desk.h"
+#include "worker/runtime/profiling/trace_schedule.h"
 
 namespace titan::runtime {
 
@@ -20,28 +22,46 @@ void prepare_profiler();
 // What is seen is the rank's own thread and those that work for it with its at::ThreadLocalState, as autograd's do.
 // LibTorch could record all threads, but stopping that while others are at work is a race that may end the process.
 // There is one profiler a process: of ranks that are threads, only rank 0 records.
+//
+// A trace that is asked for (TraceDesk) and the schedule share it. What records goes on to its end first; then an order
+// that is due goes before the schedule, whose round loses the steps that the order takes.
 class Tracer {
  public:
   // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank is one that does.
-  Tracer(const config::Profiling& config, std::string folder, int rank, bool records);
+  // `desk`: where traces may be asked for, if anywhere.
+  Tracer(const config::Profiling& config, std::string folder, int rank, bool records,
+         std::optional<TraceDesk> desk = std::nullopt);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
 
+  struct Saved {
+    std::string path;  // On schedule iteration_{last step}/rank{rank}_trace.json.
+    int64_t first_step = 0, last_step = 0;
+    int64_t bytes = 0;
+    bool asked_for = false;
+  };
+
   void begin_step(int64_t step);  // Counted from 1.
-  // The file that was written, iteration_{step}/rank{rank}_trace.json; none: not due. An error leaves no file.
-  absl::StatusOr<std::optional<std::string>> end_step(int64_t step);
+  // What was written; none: not due. An error leaves no file.
+  absl::StatusOr<std::optional<Saved>> end_step(int64_t step);
   // The same when the training ends while it records.
-  absl::StatusOr<std::optional<std::string>> finish(int64_t step);
+  absl::StatusOr<std::optional<Saved>> finish(int64_t step);
 
  private:
-  absl::StatusOr<std::optional<std::string>> save(int64_t step);
+  TraceWork work(int64_t step) const;
+  absl::StatusOr<std::optional<Saved>> save(int64_t step);
+  absl::StatusOr<int64_t> write(const std::string& path);
+  void tell(rank_protocol::TraceState state);
 
   const config::Profiling config_;
   const std::string folder_;
   const int rank_;
   const bool records_;
+  std::optional<TraceDesk> desk_;
+  std::optional<TraceDesk::Order> order_;  // Taken, and not saved yet.
   bool prepared_ = false, recording_ = false;
+  int64_t first_step_ = 0;  // Of what is being recorded.
 };
 
 }  // namespace titan::runtime

@@ -28,6 +28,7 @@ class Reporter {
   void enter_start_phase(rank_protocol::Phase phase, double earlier = 0);
   void microbatch(int64_t index);
   void finished_step(int64_t step, absl::Duration duration);
+  rank_protocol::TraceWords& trace_words() { return beacon_->page().trace; }
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
 
   // The command that the node wrote and this rank has not acknowledged yet.

@@ -51,12 +51,17 @@ void Trainer::run_step() {
 }
 
 // A trace that cannot be written is no reason to stop.
-void Trainer::tell_trace(const absl::StatusOr<std::optional<std::string>>& saved) {
+void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved) {
   if (!saved.ok()) {
     context_.reporter->warning(absl::StrCat("the profiler's trace is lost: ", saved.status().message()));
-  } else if (*saved) {
-    log_line(absl::StrCat("Profiler trace: ", **saved));
+    return;
   }
+  if (!*saved) return;
+  const Tracer::Saved& trace = **saved;
+  log_line(absl::StrCat("Profiler trace: ", trace.path));
+  if (!trace.asked_for) return;
+  context_.reporter->event(event::kTrace,
+                           {{"first_step", trace.first_step}, {"last_step", trace.last_step}, {"bytes", trace.bytes}});
 }
 
 void Trainer::train_step() {

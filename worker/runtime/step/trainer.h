@@ -51,7 +51,7 @@ class Trainer {
   // trainer.cc
   void run_step();
   void train_step();
-  void tell_trace(const absl::StatusOr<std::optional<std::string>>& saved);
+  void tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
   void validate();
   std::vector<data::Batch> fetch_batches();
   StepReport forward_backward(const std::vector<data::Batch>& batches);

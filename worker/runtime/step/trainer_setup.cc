@@ -108,13 +108,19 @@ void print_trouble(const std::string& kind, const nlohmann::json& members) {
   if (!message.empty()) std::fprintf(stderr, "warning: %s: %s\n", message.c_str(), why.c_str());
 }
 
+// Traces may be asked for of who has its process's profiler.
+std::optional<TraceDesk> desk_of(const RankContext& context) {
+  if (!context.leads_process) return std::nullopt;
+  return TraceDesk(context.reporter->trace_words(), context.run_folder, context.rank);
+}
+
 }  // namespace
 
 Trainer::Trainer(RankContext& context)
     : context_(context),
       config_(context.config),
       tracer_(config_.profiling, absl::StrCat(config_.job.dump_folder, "/", config_.profiling.save_traces_folder),
-              context.rank, context.leads_process),
+              context.rank, context.leads_process, desk_of(context)),
       seed_(context.config.debug.seed) {
   build();
   open_outputs();
