@@ -137,7 +137,8 @@ void Reconciler::hear(cluster::Node& node, const v1::WorkerMessage& message) {
     case v1::WorkerMessage::kEvents:
       return on_rank_events(node, message.events());
     case v1::WorkerMessage::kRegister:
-    case v1::WorkerMessage::kLog:  // The log reader's, see api.
+    case v1::WorkerMessage::kLog:  // The reader's, see api.
+    case v1::WorkerMessage::kTrace:
     case v1::WorkerMessage::KIND_NOT_SET:
       return;
   }

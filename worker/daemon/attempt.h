@@ -53,6 +53,8 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void stop(bool save, int64_t grace_milliseconds, const std::string& reason);
   void checkpoint();
   void acknowledge(int rank, int64_t sequence);
+  // Asks the rank for a trace, or says how far it is, with a piece of it once it is written (traces.cc).
+  void answer_trace(const v1::ReadTrace& request, v1::TraceData* answer);
 
   // After a restart of the daemon: finds the shim again, or what it left.
   void adopt();
@@ -107,6 +109,7 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   void save_places() const;
   std::map<int, SpoolTail::Place> load_places() const;
   Rank* find(int rank);
+  rank_protocol::Beacon* beacon_of(Rank& rank);  // Null before the rank has made it.
   void report(const shim::ExitRecord* one_exit = nullptr);
   void identify(v1::AttemptId* id) const;
   void note(const std::string& text) const;
@@ -133,6 +136,9 @@ class Attempt : public std::enable_shared_from_this<Attempt> {
   int threads_per_rank_ = 0;
   std::vector<v1::Placement> placements_;
 };
+
+// Grows with whatever the rank does.
+int64_t progress_of(const rank_protocol::BeaconPage& page);
 
 // Is there a shim in this run folder: the process that shim.json names, or one that holds the lock? Errors: the disk
 // does not say, and it may live as well as not.

@@ -112,24 +112,33 @@ Attempt::Rank* Attempt::find(int rank) {
   return found == ranks_.end() ? nullptr : &*found;
 }
 
+rank_protocol::Beacon* Attempt::beacon_of(Rank& rank) {
+  if (rank.beacon == nullptr && started_) {
+    auto beacon = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder_, rank.rank));
+    if (beacon.ok()) rank.beacon = *std::move(beacon);
+  }
+  return rank.beacon.get();
+}
+
+// A long validation or microbatch shows its progress by its collectives.
+int64_t progress_of(const rank_protocol::BeaconPage& page) {
+  return static_cast<int64_t>(page.counter.load()) + page.collective_seq.load();
+}
+
 void Attempt::fill(google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) {
   for (Rank& rank : ranks_) {
     v1::RankStatus* const status = ranks->Add();
     status->set_rank(rank.rank);
     status->set_pid(rank.pid);
     status->set_start_ticks(rank.start_ticks);
-    if (rank.beacon == nullptr && started_) {
-      auto beacon = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder_, rank.rank));
-      if (beacon.ok()) rank.beacon = *std::move(beacon);
-    }
-    if (rank.beacon == nullptr) continue;
-    const rank_protocol::BeaconPage& page = rank.beacon->page();
+    const rank_protocol::Beacon* const beacon = beacon_of(rank);
+    if (beacon == nullptr) continue;
+    const rank_protocol::BeaconPage& page = beacon->page();
     status->set_step(page.step.load());
     status->set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
     const int64_t in_phase = shim::monotonic_nanos() - page.phase_since.load();
     status->set_phase_milliseconds(std::max<int64_t>(0, in_phase / 1'000'000));
-    // A long validation or microbatch shows its progress by its collectives.
-    status->set_counter(static_cast<int64_t>(page.counter.load()) + page.collective_seq.load());
+    status->set_counter(progress_of(page));
   }
 }
 

@@ -72,6 +72,8 @@ void Daemon::on_message(const v1::ControllerMessage& message) {
       return on_forget(key_of(message.forget().id()));
     case v1::ControllerMessage::kReadLog:
       return on_read_log(message.read_log());
+    case v1::ControllerMessage::kReadTrace:
+      return on_read_trace(message.read_trace());
     case v1::ControllerMessage::kBeatAck:
       heard_at_ = shim::monotonic_nanos();
       return;

@@ -66,6 +66,7 @@ class Daemon {
   void on_forget(const AttemptKey& key);
   void forget(const AttemptKey& key);
   void on_read_log(const v1::ReadLog& request);
+  void on_read_trace(const v1::ReadTrace& request);  // traces.cc
   void answer_unknown(const AttemptKey& key, v1::AttemptReport::Phase phase, const Refusal& why);
   void on_over(const AttemptKey& key);
   void tick();

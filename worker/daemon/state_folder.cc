@@ -218,7 +218,7 @@ void StateFolder::strip(const AttemptKey& key) const {
     const std::string name = item.path().filename().string();
     const bool temporary = name.find(".events.jsonl") != std::string::npos ||
                            name.find(".beacon") != std::string::npos || name == "shim.sock" || name == "shim.lock" ||
-                           name == "offsets.json";
+                           name == "offsets.json" || item.path().extension() == ".new";
     std::error_code ignored;
     if (temporary) fs::remove(item.path(), ignored);
   }

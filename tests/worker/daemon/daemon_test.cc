@@ -619,6 +619,120 @@ TEST_F(DaemonTest, CheckpointsOnRequest) {
   }));
 }
 
+class TracesTest : public DaemonTest {
+ protected:
+  static v1::ReadTrace look(int rank, uint64_t trace) {
+    v1::ReadTrace read;
+    read.mutable_id()->set_job_uid("u1");
+    read.mutable_id()->set_number(1);
+    read.set_rank(rank);
+    read.set_trace(trace);
+    return read;
+  }
+  static v1::ReadTrace order(int rank, uint64_t trace, int64_t first_step, int64_t steps) {
+    v1::ReadTrace read = look(rank, trace);
+    read.set_first_step(first_step);
+    read.set_steps(steps);
+    return read;
+  }
+  v1::TraceData ask(const v1::ReadTrace& read) {
+    v1::ControllerMessage message;
+    *message.mutable_read_trace() = read;
+    message.mutable_read_trace()->set_request(++asked_);
+    controller_.send("n1", message);
+    v1::TraceData answer;
+    EXPECT_TRUE(controller_.wait([&] {
+      const std::vector<v1::TraceData>& traces = controller_.of("n1").traces;
+      if (traces.empty() || traces.back().request() != asked_) return false;
+      answer = traces.back();
+      return true;
+    }));
+    return answer;
+  }
+  v1::TraceData until_written(const v1::ReadTrace& read) {
+    v1::TraceData answer;
+    EXPECT_TRUE(shim::eventually([&] {
+      answer = ask(read);
+      return answer.state() == v1::TraceData::WRITTEN || !answer.error_reason().empty();
+    }));
+    return answer;
+  }
+
+  int64_t asked_ = 0;
+};
+
+// The request and its state lie in the rank's beacon, the trace in the run folder: any daemon goes on with it.
+TEST_F(TracesTest, ARankIsAskedOnceAndItsTraceReadInPieces) {
+  constexpr int64_t kBytes = 2'500'000;
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"trace_bytes", kBytes}}));
+  const int64_t step = beat_ranks()[0].step();
+  const v1::TraceData free = ask(look(0, 5));
+  EXPECT_EQ(free.state(), v1::TraceData::STATE_UNSPECIFIED);
+  EXPECT_EQ(free.error_reason(), "");
+  EXPECT_GE(free.step(), step);
+  EXPECT_EQ(free.phase(), "forward");
+
+  const int64_t first = free.step() + 400;  // Two seconds from now.
+  const v1::TraceData waiting = ask(order(0, 5, first, 3));
+  EXPECT_EQ(waiting.state(), v1::TraceData::WAITING);
+  EXPECT_EQ(waiting.first_step(), first);
+  EXPECT_EQ(waiting.last_step(), first + 2);
+  const v1::TraceData other = ask(order(0, 6, first, 1));
+  EXPECT_EQ(other.error_reason(), "TRACE_IN_PROGRESS");
+  EXPECT_THAT(other.error_message(), HasSubstr(absl::StrCat("3 steps from step ", first)));
+
+  worker.kill(SIGKILL);
+  worker.start();
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() == 2; }));
+  ASSERT_TRUE(connected());
+  const v1::TraceData written = until_written(order(0, 5, first, 3));
+  EXPECT_EQ(written.error_reason(), "");
+  EXPECT_EQ(written.first_step(), first);
+  EXPECT_EQ(written.last_step(), first + 2);
+  EXPECT_EQ(written.total_bytes(), kBytes);
+  std::string all;
+  while (static_cast<int64_t>(all.size()) < kBytes) {
+    v1::ReadTrace read = look(0, 5);
+    read.set_offset(static_cast<int64_t>(all.size()));
+    const v1::TraceData piece = ask(read);
+    ASSERT_EQ(piece.offset(), all.size());
+    ASSERT_GT(piece.data().size(), 0);
+    EXPECT_LE(piece.data().size(), 1 << 20);
+    all += piece.data();
+  }
+  EXPECT_EQ(all, std::string(kBytes, 't'));
+
+  // The next one takes its place.
+  EXPECT_EQ(until_written(order(0, 6, 0, 1)).total_bytes(), kBytes);
+  EXPECT_FALSE(std::filesystem::exists(rank_protocol::trace_path(worker.run_folder(1), 0, 5)));
+
+  // What was written is served as long as logs are.
+  controller_.send("n1", stop(1, /*save=*/false, 0));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(ask(look(0, 6)).total_bytes(), kBytes);
+  v1::ControllerMessage forget;
+  forget.mutable_forget()->mutable_id()->set_job_uid("u1");
+  forget.mutable_forget()->mutable_id()->set_number(1);
+  controller_.send("n1", forget);
+  EXPECT_EQ(ask(look(0, 6)).total_bytes(), kBytes);
+  EXPECT_EQ(ask(look(0, 5)).error_reason(), "RANK_GONE");
+}
+
+TEST_F(TracesTest, WhatCannotBeRecordedIsNamed) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 3, {{"ranks", {{"0", {{"trace_bytes", 0}}}, {"2", {{"steps", 1}}}}}}));
+  beat_ranks();
+  EXPECT_EQ(until_written(order(0, 5, 0, 1)).error_reason(), "TRACE_NOT_WRITTEN");
+  EXPECT_EQ(ask(order(1, 5, 0, 1)).error_reason(), "NO_PROFILER");
+  EXPECT_EQ(until_written(order(2, 5, 0, 1)).error_reason(), "RANK_GONE");
+  EXPECT_EQ(ask(order(7, 5, 0, 1)).error_reason(), "RANK_GONE") << "not of this node";
+  EXPECT_EQ(ask(order(0, 0, 0, 1)).error_reason(), "BAD_REQUEST");
+  v1::ReadTrace outside = look(0, 5);
+  outside.mutable_id()->set_job_uid("../u1");
+  EXPECT_EQ(ask(outside).error_reason(), "BAD_REQUEST");
+}
+
 TEST_F(DaemonTest, ServesLogsAlsoAfterForget) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {{"steps", 1}, {"print", 100}, {"print_bytes", 1}}));

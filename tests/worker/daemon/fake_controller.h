@@ -36,6 +36,7 @@ class FakeController : public v1::WorkerService::Service {
     std::vector<v1::Register> registers;
     std::vector<v1::AttemptReport> reports;
     std::vector<v1::LogData> logs;
+    std::vector<v1::TraceData> traces;
     v1::Beat last_beat;
     int beats = 0;
     std::map<int, std::vector<v1::RankEvent>> events;  // By rank; each sequence once.

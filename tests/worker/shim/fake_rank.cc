@@ -1,7 +1,8 @@
 // Stands in for titan-rank: takes the same flags, writes beacon and spool, and ends as the "fake" member of the job
 // config says:
 //   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
-//   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step)
+//   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
+//   requests for traces; a trace is the letter t so many times, and none is written when it is 0)
 // "ranks": {"R": {...}} overrides for one rank.
 
 #include <netinet/in.h>
@@ -9,9 +10,11 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <fstream>
 #include <string>
 #include <thread>
 
@@ -68,6 +71,27 @@ void print_lines(const json& fake) {
   std::fflush(stdout);
 }
 
+// A rank's answer to a request for a trace, after `step`.
+void serve_trace(const Flags& flags, const json& fake, protocol::TraceWords& words, int64_t step) {
+  using protocol::TraceState;
+  const auto tell = [&](TraceState state) { words.state = static_cast<uint32_t>(state); };
+  const uint64_t request = words.request;
+  if (request != words.taken && step + 2 >= words.first_step) {
+    words.recorded_first = std::max<int64_t>(words.first_step, step + 2);
+    words.recorded_last = words.recorded_first + words.steps - 1;
+    tell(TraceState::kWaiting);
+    words.taken = request;
+  }
+  if (request == 0 || request != words.taken) return;
+  if (step + 1 == words.recorded_first) tell(TraceState::kRecording);
+  if (step != words.recorded_last) return;
+  const auto bytes = fake["trace_bytes"].get<size_t>();
+  if (bytes > 0) {
+    std::ofstream(protocol::trace_path(flags.run_dir, flags.rank, request)) << std::string(bytes, 't');
+  }
+  tell(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
+}
+
 int end(protocol::SpoolWriter& spool, const json& fake, int64_t step) {
   if (fake.contains("error")) {
     (void)spool.append(protocol::event::kError, {{"class", "user"}, {"reason", "FAKE"}, {"message", fake["error"]}});
@@ -104,6 +128,7 @@ int main(int argc, char** argv) {
   print_lines(fake);
   const int64_t steps = fake.value("steps", int64_t{-1});
   if (beacon != nullptr) beacon->enter(protocol::Phase::kForward);
+  if (fake.contains("trace_bytes")) beacon->page().trace.takes_requests = 1;
   for (int64_t step = 1; steps < 0 || step <= steps; ++step) {
     std::this_thread::sleep_for(std::chrono::milliseconds(fake.value("step_ms", 5)));
     for (int i = 0; i < fake.value("burst", 1); ++i) {
@@ -113,6 +138,7 @@ int main(int argc, char** argv) {
     if (beacon == nullptr) continue;
     beacon->page().step = step;
     beacon->page().counter += 1;
+    if (fake.contains("trace_bytes")) serve_trace(flags, fake, beacon->page().trace, step);
     const uint32_t asked = beacon->page().command.load();
     if (asked == beacon->page().command_seen) continue;
     beacon->page().command_seen = asked;
