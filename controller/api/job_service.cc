@@ -9,6 +9,7 @@
 #include "controller/api/job_watch.h"
 #include "controller/api/log_tail.h"
 #include "controller/api/paging.h"
+#include "controller/api/trace_stream.h"
 #include "controller/planner/memory_fit.h"
 
 namespace titan::api {
@@ -149,8 +150,27 @@ grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServer
 
 grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServerContext*,
                                                              const v1::TailLogsRequest* request) {
-  auto stream = std::make_shared<LogTail>(reconciler_, logs_, *request);
+  auto stream = std::make_shared<LogTail>(reconciler_, answers_.logs, *request);
   ticks_.add(stream);
+  stream->begin();
+  return stream.get();
+}
+
+grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackServerContext*,
+                                                                 const v1::ProfileJobRequest* request) {
+  auto stream = std::make_shared<TraceStream>(reconciler_, answers_.traces, *request);
+  ticks_.add(stream);
+  absl::StatusOr<JobViewPtr> view = find(request->name());
+  if (view.ok()) {
+    if (const absl::Status bad = check_profile_request(*request, **view); !bad.ok()) view = bad;
+  }
+  if (!view.ok() || request->attempt() != 0) {  // A call that goes on was let in once.
+    stream->accept(view);
+  } else {
+    std::vector<int> ranks(request->ranks().begin(), request->ranks().end());
+    reconciler_.profile((*view)->record->uid, ranks, request->steps(),
+                        [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); });
+  }
   stream->begin();
   return stream.get();
 }

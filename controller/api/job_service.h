@@ -4,8 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
-#include "controller/api/log_router.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.grpc.pb.h"
@@ -15,10 +15,10 @@ namespace titan::api {
 // Translates; the reconciler decides.
 class JobService : public v1::JobService::CallbackService {
  public:
-  // `ticks` is woken a few times a second: bookmarks, and logs that have grown.
-  JobService(reconcile::Reconciler& reconciler, store::Store& store, LogRouter& logs, reconcile::Wakers& ticks,
+  // `ticks` is woken a few times a second: bookmarks, logs that have grown, ranks that record a trace.
+  JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers, reconcile::Wakers& ticks,
              std::function<std::string()> new_id)
-      : reconciler_(reconciler), store_(store), logs_(logs), ticks_(ticks), new_id_(std::move(new_id)) {}
+      : reconciler_(reconciler), store_(store), answers_(answers), ticks_(ticks), new_id_(std::move(new_id)) {}
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
                                       v1::Job* response) override;
@@ -38,6 +38,8 @@ class JobService : public v1::JobService::CallbackService {
                                                   const v1::ListEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(grpc::CallbackServerContext* context,
                                                    const v1::TailLogsRequest* request) override;
+  grpc::ServerWriteReactor<v1::TraceChunk>* ProfileJob(grpc::CallbackServerContext* context,
+                                                       const v1::ProfileJobRequest* request) override;
 
  private:
   std::vector<scheduler::Misfit> misfits_of(const CheckedSpec& checked) const;
@@ -45,7 +47,7 @@ class JobService : public v1::JobService::CallbackService {
 
   reconcile::Reconciler& reconciler_;
   store::Store& store_;
-  LogRouter& logs_;
+  Routers& answers_;
   reconcile::Wakers& ticks_;
   const std::function<std::string()> new_id_;
 };

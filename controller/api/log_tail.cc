@@ -9,7 +9,6 @@ namespace titan::api {
 namespace {
 
 constexpr int64_t kPiece = 256 << 10;
-constexpr int kTicksToAnswer = 25;  // Of 200 ms.
 
 }  // namespace
 

@@ -2,8 +2,8 @@
 
 #include <set>
 
+#include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
-#include "controller/api/log_router.h"
 #include "controller/api/stream.h"
 
 namespace titan::api {

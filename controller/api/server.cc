@@ -15,9 +15,9 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options)
     : reconciler_(reconciler),
-      jobs_(reconciler, store, logs_, ticks_, options.new_id),
+      jobs_(reconciler, store, answers_, ticks_, options.new_id),
       nodes_(reconciler),
-      workers_(reconciler, logs_),
+      workers_(reconciler, answers_),
       cluster_(reconciler, store, options.cluster) {}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,

@@ -38,7 +38,7 @@ class Server {
 
   reconcile::Reconciler& reconciler_;
   reconcile::Wakers ticks_;
-  LogRouter logs_;
+  Routers answers_;
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;

@@ -13,7 +13,7 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
                       public cluster::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
-  WorkerSession(reconcile::Reconciler& reconciler, LogRouter& logs) : reconciler_(reconciler), logs_(logs) {}
+  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers) : reconciler_(reconciler), answers_(answers) {}
 
   void begin() {
     self_ = shared_from_this();
@@ -45,7 +45,9 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
         return finish(rpc::to_grpc(opened));
       }
     } else if (incoming_.has_log()) {
-      logs_.deliver(incoming_.log());
+      answers_.logs.deliver(incoming_.log());
+    } else if (incoming_.has_trace()) {
+      answers_.traces.deliver(incoming_.trace());
     } else {
       reconciler_.on_message(node_, shared_from_this(), incoming_);
     }
@@ -78,7 +80,7 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
   }
 
   reconcile::Reconciler& reconciler_;
-  LogRouter& logs_;
+  Routers& answers_;
   std::shared_ptr<WorkerSession> self_;
   std::string node_;  // Set by the first message; reading side only.
   v1::WorkerMessage incoming_;
@@ -91,7 +93,7 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
 
 grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>* WorkerService::Session(
     grpc::CallbackServerContext*) {
-  auto session = std::make_shared<WorkerSession>(reconciler_, logs_);
+  auto session = std::make_shared<WorkerSession>(reconciler_, answers_);
   session->begin();
   return session.get();
 }

@@ -46,6 +46,14 @@ int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs);
 
 int checkpoint(const Globals& globals, const std::string& job, bool wait);
 
+struct ProfileOptions {
+  std::string job;
+  std::vector<int> ranks = {0};
+  int steps = 3;
+  std::string folder;  // "": named after the job and the last step.
+};
+int profile(const Globals& globals, const ProfileOptions& options);
+
 // `until`: empty for the end of the job, a state, "step=N" or "committed=N".
 int wait(const Globals& globals, const std::string& job, const std::string& until);
 

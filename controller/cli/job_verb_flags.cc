@@ -186,6 +186,22 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
       [&choice, saved] { return checkpoint(choice.globals, saved->job, saved->wait); });
   checkpoint_verb.add_option("job", saved->job, "Job")->required();
   checkpoint_verb.add_flag("--wait", saved->wait, "Until the checkpoint is committed");
+
+  auto profiled = std::make_shared<ProfileOptions>();
+  CLI::App& profile_verb =
+      add_verb(parent, choice, "profile", "Record the next steps of a running job with the profiler, as Chrome traces",
+               "titanctl profile my-job\ntitanctl profile my-job --ranks 0,7 --steps 3 --folder traces",
+               [&choice, profiled] { return profile(choice.globals, *profiled); });
+  profile_verb.add_option("job", profiled->job, "Job")->required();
+  profile_verb.add_option("--ranks", profiled->ranks, "Of these ranks")
+      ->delimiter(',')
+      ->allow_extra_args(false)  // `--ranks 0,7 my-job`
+      ->check(CLI::NonNegativeNumber)
+      ->default_str("0");
+  profile_verb.add_option("--steps", profiled->steps, "So many steps, at most 100")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str();
+  profile_verb.add_option("--folder", profiled->folder, "For rankR_trace.json (default: JOB_iteration_STEP here)");
 }
 
 }  // namespace

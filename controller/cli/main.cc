@@ -62,7 +62,8 @@ class Program {
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_line("titanctl"));
     app_.add_option("--timeout", timeout_,
-                    "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait");
+                    "Seconds for one call (10); for `wait` and `submit --wait` for the whole wait; for `profile` how "
+                    "long a rank may stand still (120)");
     CLI::App* job = app_.add_subcommand("job", "Verbs of jobs, also there without `job`")->group("Groups");
     job->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_job_verbs(*job, choice_, "Verbs");

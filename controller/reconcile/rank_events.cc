@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/text/gibibytes.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -123,6 +124,11 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     if (current) apply(job, job::JobEvent::kCheckpointDone);  // It is over; earlier checkpoints stay, training goes on.
   } else if (kind == event::kRejected) {
     tell("CheckpointRejected", absl::StrCat("step ", step, ": ", text(json, "reason")), "warning");
+  } else if (kind == event::kTrace) {
+    tell("TraceRecorded",
+         absl::StrCat("steps ", integer(json, "first_step"), " to ", integer(json, "last_step"), ", ",
+                      mebibytes(integer(json, "bytes"))),
+         "info");
   } else if (kind == event::kWarning) {
     tell("RankWarning", text(json, "message"), "warning");
   } else if (kind == event::kError) {

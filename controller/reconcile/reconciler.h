@@ -77,6 +77,9 @@ class Reconciler {
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
   // Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
   void checkpoint(const std::string& uid, Done<JobViewPtr> done);
+  // Notes that ranks of the job are asked for a trace; the asking is the caller's. Answers with the job as it is, whose
+  // newest attempt is the one that trains. Errors: NotFound, FailedPrecondition (JOB_OVER, JOB_NOT_RUNNING).
+  void profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done);
   // Takes a job that is over out of the store with its attempts and events; what lies in its dump folder stays. The
   // answer is the job as it was. Errors: NotFound, FailedPrecondition (JOB_NOT_OVER), ResourceExhausted.
   void remove(const std::string& uid, Done<JobViewPtr> done);

@@ -1,6 +1,7 @@
 // What clients ask for.
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
@@ -201,6 +202,28 @@ void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
     }
     done(published_.find(uid));
   });
+  commit(std::move(change));
+}
+
+void Reconciler::profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done) {
+  sync::Lock lock(mutex_);
+  absl::StatusOr<LiveJob*> found = live_job(uid, "profile");
+  if (!found.ok()) return done(found.status());
+  LiveJob& job = **found;
+  if (job.record.state != JobState::kRunning && job.record.state != JobState::kCheckpointing) {
+    return done(rpc::error(StatusCode::kFailedPrecondition, "JOB_NOT_RUNNING",
+                           absl::StrCat("job ", job.record.name, " is ", job::name(job.record.state),
+                                        ": only a running job can be profiled"),
+                           {{"state", std::string(job::name(job.record.state))}}));
+  }
+  Change change;
+  add_event(change, job,
+            {.attempt = job.attempt->record.number,
+             .reason = "TraceRequested",
+             .message = absl::StrCat(counted(steps, "step"), " of ", ranks.size() == 1 ? "rank " : "ranks ",
+                                     absl::StrJoin(ranks, ", "))});
+  put_job(change, job);
+  change.then.push_back([this, uid, done = std::move(done)] { done(published_.find(uid)); });
   commit(std::move(change));
 }
 

@@ -42,6 +42,8 @@ class Cli(unittest.TestCase):
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
         self.refused(2, "job is required, or --all", "cancel")
         self.refused(2, "--all takes no job names", "cancel", "a", "--all")
+        self.refused(2, "--steps", "profile", "a", "--steps", "101")
+        self.refused(2, "--ranks", "profile", "a", "--ranks", "0,x")
 
     # A word after the verb is its argument, also when it is spelt like a verb.
     def test_verbs_do_not_win_over_arguments(self):

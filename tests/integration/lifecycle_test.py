@@ -72,7 +72,7 @@ class Lifecycle(unittest.TestCase):
         self.assertIn(f"nothing to do: step 10 of 10 is done in {self.folder / 'dump'}", again.stderr)
 
     def test_not_found_and_timeout(self):
-        for verb in (["describe"], ["logs"], ["cancel"], ["checkpoint"], ["wait"], ["events"], ["node", "describe"]):
+        for verb in (["describe"], ["logs"], ["cancel"], ["checkpoint"], ["profile"], ["wait"], ["events"], ["node", "describe"]):
             done = self.cluster.titanctl(*verb, "nosuch", check=False)
             self.assertEqual(3, done.returncode, f"{verb}: {done.stderr}")
             self.assertIn("nosuch", done.stderr)

@@ -139,6 +139,32 @@ TEST_F(LifeTest, CheckpointNow) {
   EXPECT_EQ(job("a")->progress.committed_step, 1);
 }
 
+// Who asks for a trace, and that it was recorded, is written down; the job's state has nothing to do with it.
+TEST_F(LifeTest, ATraceIsNoted) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  absl::StatusOr<JobViewPtr> answer = absl::InternalError("never answered");
+  const auto ask = [&] {
+    reconciler->profile(job("a")->record->uid, {0}, 3, [&](const auto& result) { answer = result; });
+    settle();
+  };
+  ask();
+  EXPECT_EQ(rpc::reason(answer.status()), "JOB_NOT_RUNNING") << "no step yet";
+  train("a", 1);
+  ask();
+  ASSERT_TRUE(answer.ok()) << answer.status();
+  EXPECT_EQ((*answer)->attempts.back()->number, 1);
+  EXPECT_EQ(state("a"), "RUNNING");
+  event(node, key("a"), 0, R"({"kind":"trace","first_step":4,"last_step":6,"bytes":3251000})");
+  settle();
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(count_events("a", "TraceRequested"), 1);
+  EXPECT_EQ(count_events("a", "TraceRecorded"), 1);
+  finish_all("a");
+  ask();
+  EXPECT_EQ(rpc::reason(answer.status()), "JOB_OVER");
+}
+
 // Whoever looks at a job sees that its newest save failed, until one succeeds.
 TEST_F(LifeTest, AFailedSaveIsShown) {
   FakeNode& node = add_node("n1");

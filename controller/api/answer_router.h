@@ -9,12 +9,16 @@
 
 namespace titan::api {
 
-// Brings a worker's answer to the reader that asked for it.
-class LogRouter {
- public:
-  using Handler = std::function<void(const v1::LogData&)>;
+// Ticks of 200 ms until a node that was asked counts as one that does not answer.
+inline constexpr int kTicksToAnswer = 25;
 
-  // The number to put into ReadLog.request. The handler runs at most once.
+// Brings a worker's answer to the reader that asked for it.
+template <typename Answer>
+class AnswerRouter {
+ public:
+  using Handler = std::function<void(const Answer&)>;
+
+  // The number to put into the question's `request`. The handler runs at most once.
   int64_t expect(Handler handler) {
     sync::Lock lock(mutex_);
     handlers_[++last_] = std::move(handler);
@@ -24,22 +28,30 @@ class LogRouter {
     sync::Lock lock(mutex_);
     handlers_.erase(request);
   }
-  void deliver(const v1::LogData& data) {
+  void deliver(const Answer& answer) {
     Handler handler;
     {
       sync::Lock lock(mutex_);
-      const auto it = handlers_.find(data.request());
+      const auto it = handlers_.find(answer.request());
       if (it == handlers_.end()) return;  // Its reader is gone.
       handler = std::move(it->second);
       handlers_.erase(it);
     }
-    handler(data);
+    handler(answer);
   }
 
  private:
   sync::Mutex mutex_;
   std::map<int64_t, Handler> handlers_ TITAN_GUARDED_BY(mutex_);
   int64_t last_ TITAN_GUARDED_BY(mutex_) = 0;
+};
+
+using LogRouter = AnswerRouter<v1::LogData>;
+using TraceRouter = AnswerRouter<v1::TraceData>;
+
+struct Routers {
+  LogRouter logs;
+  TraceRouter traces;
 };
 
 }  // namespace titan::api
