@@ -139,8 +139,8 @@ void TraceStream::plan() {
     source.idle = false;
   }
   if (first_step_ != 0) return;
-  // One step is under way and may end at this moment; those after it begin while the ranks are asked; one more warms the
-  // profiler up.
+  // One step is under way and may end at this moment; those after it begin while the ranks are asked; one more warms
+  // the profiler up.
   const int64_t meanwhile = (absl::ToInt64Nanoseconds(kAskingTakes) + slowest - 1) / slowest;
   first_step_ = step + 1 + meanwhile + 2;
 }
