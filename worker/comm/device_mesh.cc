@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "worker/comm/at_once.h"
+#include "worker/comm/recording_backend.h"
 #include "worker/comm/store.h"
 #include "worker/comm/translate.h"
 
@@ -56,6 +57,10 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
       }
       backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, device.collectives(),
                                                    static_cast<int>(axis));
+      if (options.recorder != nullptr) {
+        const int number = options.recorder->add_group(mesh::name(axis), ranks);
+        backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);
+      }
     }
     groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), index, std::move(backend)));
   }

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/mesh/mesh.h"
+#include "worker/comm/flight_recorder.h"
 #include "worker/comm/group.h"
 
 namespace titan::comm {
@@ -15,6 +16,7 @@ struct DeviceMeshOptions {
   std::string host = "127.0.0.1";         // Where other ranks reach this one.
   c10::intrusive_ptr<c10d::Store> store;  // Null in a world of one.
   std::chrono::milliseconds timeout{300'000};
+  FlightRecorder* recorder = nullptr;  // Null: nothing is recorded. Must outlive the mesh.
 };
 
 // The process groups of one rank: one c10d group for each axis asked for whose size is above one. Axes that flatten to

@@ -1,0 +1,214 @@
+// What a rank remembers of its collectives, and that PyTorch's analyser is given what all ranks have in common.
+#include "worker/comm/flight_recorder.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <latch>
+#include <thread>
+
+#include "tests/worker/comm/thread_ranks.h"
+#include "worker/comm/recording_backend.h"
+
+namespace titan::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using ::testing::ElementsAre;
+using Waits = FlightRecorder::Waits;
+
+std::vector<int64_t> numbers(const Flight& flight) {
+  std::vector<int64_t> all;
+  for (const Recording& recording : flight.recordings) all.push_back(recording.number);
+  return all;
+}
+
+int64_t begin(FlightRecorder& recorder, int group, const char* operation = "all_reduce") {
+  const at::Tensor tensor = at::zeros({2, 3});
+  return recorder.begin(group, operation, tensor, tensor, milliseconds(100));
+}
+
+TEST(FlightRecorderTest, KeepsTheLastInOrder) {
+  FlightRecorder recorder(4, Waits::kEndIt);
+  const int group = recorder.add_group("fsdp", {0, 1});
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre());
+  for (int i = 0; i < 3; ++i) begin(recorder, group);
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre(0, 1, 2));
+  for (int i = 0; i < 3; ++i) begin(recorder, group);
+  const Flight flight = recorder.flight();
+  EXPECT_THAT(numbers(flight), ElementsAre(2, 3, 4, 5));
+  EXPECT_EQ(flight.recordings.front().sequence, 3);
+  EXPECT_EQ(flight.groups[group].last_issued, 6);
+}
+
+// Scheduled, started, completed, each with its time; what is written over meanwhile is left alone.
+TEST(FlightRecorderTest, FollowsEachToItsEnd) {
+  FlightRecorder recorder(2, Waits::kEndIt);
+  const int group = recorder.add_group("tp", {2, 3});
+  const int64_t lost = begin(recorder, group);
+  const int64_t one = begin(recorder, group, "_all_gather_base");
+  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kScheduled);
+  recorder.started(one);
+  EXPECT_EQ(recorder.flight().recordings.back().progress, Progress::kStarted);
+  EXPECT_EQ(recorder.flight().recordings.back().completed_ns, 0);
+  recorder.waited(one);
+  const int64_t other = begin(recorder, group);
+  recorder.started(lost);
+  recorder.waited(lost);
+
+  const Flight flight = recorder.flight();
+  ASSERT_THAT(numbers(flight), ElementsAre(one, other));
+  const Recording& done = flight.recordings.front();
+  EXPECT_EQ(done.progress, Progress::kCompleted);
+  EXPECT_STREQ(done.operation, "_all_gather_base");
+  EXPECT_LE(done.created_ns, done.started_ns);
+  EXPECT_LE(done.started_ns, done.completed_ns);
+  EXPECT_EQ(done.timeout, milliseconds(100));
+  EXPECT_EQ(flight.recordings.back().progress, Progress::kScheduled);
+  EXPECT_EQ(flight.groups[group].last_issued, 3);
+  EXPECT_EQ(flight.groups[group].last_completed, 2);
+  EXPECT_EQ(flight.groups[group].description, "ranks 2, 3");
+}
+
+// Waiting for a GPU's collective only puts what follows behind it.
+TEST(FlightRecorderTest, ADeviceIsDoneOnceAllHaveSynchronized) {
+  FlightRecorder recorder(8, Waits::kQueueUp);
+  const int group = recorder.add_group("fsdp", {0, 1});
+  const int64_t waited = begin(recorder, group);
+  const int64_t in_flight = begin(recorder, group);
+  for (const int64_t number : {waited, in_flight}) recorder.started(number);
+  recorder.waited(waited);
+  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kStarted);
+  recorder.synchronized();
+  EXPECT_EQ(recorder.flight().recordings[0].progress, Progress::kCompleted);
+  EXPECT_EQ(recorder.flight().recordings[1].progress, Progress::kStarted);
+}
+
+// Two ranks that make different numbers of collectives in a step: what both have left begins at the same one.
+TEST(FlightRecorderTest, BeginsWhereAllRanksWere) {
+  const auto after_steps = [](int extra) {
+    FlightRecorder recorder(10, Waits::kEndIt);
+    const int shared = recorder.add_group("world", {0, 1});
+    const int own = recorder.add_group("tp", {0, 2});
+    for (int step = 0; step < 5; ++step) {
+      for (int i = 0; i < extra; ++i) begin(recorder, own);
+      begin(recorder, shared);
+      recorder.synchronized();
+    }
+    return recorder.flight();
+  };
+  const Flight few = after_steps(1);   // Two a step: five steps.
+  const Flight many = after_steps(3);  // Four a step: two steps and a half.
+  EXPECT_EQ(few.recordings.front().mark, 0);
+  EXPECT_EQ(many.recordings.front().mark, 3);
+  EXPECT_EQ(many.recordings.front().since_mark, 0);
+  const auto shared_at = [](const Flight& flight, int64_t mark) {
+    for (const Recording& recording : flight.recordings) {
+      if (recording.group == 0 && recording.mark == mark) return recording.sequence;
+    }
+    return int64_t{-1};
+  };
+  EXPECT_EQ(shared_at(few, 3), 4);
+  EXPECT_EQ(shared_at(many, 3), 4);
+
+  // A step longer than the ring: all there is of it.
+  FlightRecorder recorder(3, Waits::kEndIt);
+  const int group = recorder.add_group("world", {0, 1});
+  for (int i = 0; i < 7; ++i) begin(recorder, group);
+  EXPECT_THAT(numbers(recorder.flight()), ElementsAre(4, 5, 6));
+}
+
+// Messages one way between two ranks are numbered alike on both sides, whatever goes other ways.
+TEST(FlightRecorderTest, EachWayHasItsOwnNumbers) {
+  FlightRecorder recorder(8, Waits::kEndIt);
+  const int group = recorder.add_group("pp", {1, 5, 9});
+  const at::Tensor tensor = at::zeros({4});
+  recorder.begin_message(group, "send", 1, 0, tensor, milliseconds(1));
+  recorder.begin_message(group, "recv", 2, 1, tensor, milliseconds(1));
+  recorder.begin_message(group, "send", 1, 0, tensor, milliseconds(1));
+  const Flight flight = recorder.flight();
+  ASSERT_EQ(flight.groups.size(), 3U);
+  EXPECT_EQ(flight.groups[1].name, "pp 5->1");
+  EXPECT_THAT(flight.groups[1].ranks, ElementsAre(1, 5));
+  EXPECT_EQ(flight.groups[1].source, 1);
+  EXPECT_EQ(flight.groups[1].destination, 0);
+  EXPECT_EQ(flight.groups[2].name, "pp 9->5");
+  EXPECT_EQ(flight.recordings[1].sequence, 1);
+  EXPECT_EQ(flight.recordings[2].sequence, 2);
+}
+
+TEST(FlightRecorderTest, FoldsWhatHasManyDims) {
+  const RecordedTensor tensor(at::zeros({2, 3, 4, 5, 6}, at::kBFloat16));
+  EXPECT_EQ(tensor.dims, 4);
+  EXPECT_THAT(tensor.sizes, ElementsAre(6, 4, 5, 6));
+  EXPECT_EQ(tensor.type, at::kBFloat16);
+  EXPECT_EQ(RecordedTensor(at::Tensor()).dims, 0);
+}
+
+// Halves of a step, asynchronous tensor parallelism and the checkpointer issue from threads of their own.
+TEST(FlightRecorderTest, ThreadsLoseNothing) {
+  constexpr int kThreads = 4;
+  constexpr int kEach = 5000;
+  FlightRecorder recorder(kThreads * kEach, Waits::kEndIt);
+  for (int i = 0; i < kThreads; ++i) recorder.add_group("group " + std::to_string(i), {0, 1});
+  std::vector<std::jthread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&recorder, i] {
+      for (int n = 0; n < kEach; ++n) {
+        const int64_t number = begin(recorder, i);
+        recorder.started(number);
+        if (n % 100 == 0) recorder.flight();
+        recorder.waited(number);
+      }
+    });
+  }
+  threads.clear();
+  const Flight flight = recorder.flight();
+  ASSERT_EQ(flight.recordings.size(), static_cast<size_t>(kThreads * kEach));
+  std::vector<int64_t> last(kThreads, 0);
+  for (const Recording& recording : flight.recordings) {
+    EXPECT_EQ(recording.progress, Progress::kCompleted);
+    EXPECT_EQ(recording.sequence, ++last[recording.group]);
+  }
+}
+
+// A mesh's groups note what passes; where a rank does not come, the others have begun and not ended.
+TEST(RecordingBackendTest, NotesWhatAMeshDoes) {
+  std::vector<Flight> flights(2);
+  std::latch given_up(2);  // Who leaves earlier is missed at once.
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  testing::run_ranks({.dp_shard = 2}, 2, {}, [&](testing::ThreadRank& self) {
+    FlightRecorder recorder(100, Waits::kEndIt);
+    const DeviceMesh mesh(self.mesh->mesh(), {mesh::Axis::kFsdp}, *self.device, self.ledger,
+                          {.rank = self.rank, .store = store, .timeout = milliseconds(300), .recorder = &recorder});
+    const Group& group = mesh.group(mesh::Axis::kFsdp);
+    group.all_gather(at::empty({4}), at::zeros({2})).wait();
+    group.barrier();
+    const at::Tensor message = at::zeros({3}, at::kDouble);
+    (self.rank == 0 ? group.send(message, 1) : group.recv(message, 0)).wait();
+    if (self.rank == 0) {
+      EXPECT_THROW(group.all_reduce(at::zeros({1})).wait(), PeerLost);
+    }
+    flights[self.rank] = recorder.flight();
+    given_up.arrive_and_wait();
+  });
+  ASSERT_EQ(flights[0].recordings.size(), 4U);
+  ASSERT_EQ(flights[1].recordings.size(), 3U);
+  for (const Flight& flight : flights) {
+    EXPECT_STREQ(flight.recordings[0].operation, "_all_gather_base");
+    EXPECT_THAT(flight.recordings[0].input.sizes, ElementsAre(2, 0, 0, 0));
+    EXPECT_THAT(flight.recordings[0].output.sizes, ElementsAre(4, 0, 0, 0));
+    EXPECT_STREQ(flight.recordings[1].operation, "all_reduce_barrier");
+    EXPECT_EQ(flight.recordings[2].input.type, at::kDouble);
+    EXPECT_EQ(flight.groups[flight.recordings[2].group].name, "fsdp 0->1");
+    for (int i = 0; i < 3; ++i) EXPECT_EQ(flight.recordings[i].progress, Progress::kCompleted) << i;
+  }
+  EXPECT_STREQ(flights[0].recordings[2].operation, "send");
+  EXPECT_STREQ(flights[1].recordings[2].operation, "recv");
+  EXPECT_STREQ(flights[0].recordings[3].operation, "all_reduce");
+  EXPECT_EQ(flights[0].recordings[3].progress, Progress::kStarted);
+  EXPECT_EQ(flights[0].recordings[3].timeout, milliseconds(300));
+}
+
+}  // namespace
+}  // namespace titan::comm

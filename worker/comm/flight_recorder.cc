@@ -1,0 +1,151 @@
+#include "worker/comm/flight_recorder.h"
+
+#include <algorithm>
+
+namespace titan::comm {
+namespace {
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
+// Long lists are cut.
+std::string listed(const std::vector<int>& ranks) {
+  constexpr size_t kMost = 8;
+  std::string text = "ranks ";
+  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  if (ranks.size() > kMost) text += ", ... " + std::to_string(ranks.back());
+  return text;
+}
+
+}  // namespace
+
+RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
+  if (!tensor.defined()) return;
+  type = tensor.scalar_type();
+  const at::IntArrayRef from = tensor.sizes();
+  const int64_t folded = std::max<int64_t>(0, tensor.dim() - kMostDims);
+  dims = static_cast<int8_t>(tensor.dim() - folded);
+  for (int64_t i = 0; i < dims; ++i) sizes[i] = from[i + folded];
+  for (int64_t i = 0; i < folded; ++i) sizes[0] *= from[i];
+}
+
+FlightRecorder::FlightRecorder(int64_t entries, Waits waits) : capacity_(entries), waits_(waits) {
+  TORCH_CHECK(entries > 0, "a recorder of ", entries, " entries");
+  ring_.reserve(static_cast<size_t>(entries));  // The pages are taken as they are needed.
+}
+
+int FlightRecorder::add_group(std::string name, std::vector<int> ranks) {
+  sync::Lock lock(mutex_);
+  RecordedGroup& group = groups_.emplace_back();
+  group.name = std::move(name);
+  group.description = listed(ranks);
+  group.ranks = std::move(ranks);
+  return static_cast<int>(groups_.size()) - 1;
+}
+
+int FlightRecorder::way(int group, int source, int destination) {
+  const auto [place, is_new] = ways_.try_emplace({group, source, destination}, static_cast<int>(groups_.size()));
+  if (!is_new) return place->second;
+  const int from = groups_[group].ranks.at(source);
+  const int to = groups_[group].ranks.at(destination);
+  RecordedGroup way;
+  way.name = groups_[group].name + " " + std::to_string(from) + "->" + std::to_string(to);
+  way.description = "messages";
+  way.ranks = {std::min(from, to), std::max(from, to)};
+  way.source = from < to ? 0 : 1;
+  way.destination = 1 - way.source;
+  groups_.push_back(std::move(way));
+  return place->second;
+}
+
+int64_t FlightRecorder::begin(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
+                              std::chrono::milliseconds timeout) {
+  sync::Lock lock(mutex_);
+  return add(group, operation, input, output, timeout);
+}
+
+int64_t FlightRecorder::begin_message(int group, const char* operation, int source, int destination,
+                                      const at::Tensor& tensor, std::chrono::milliseconds timeout) {
+  sync::Lock lock(mutex_);
+  return add(way(group, source, destination), operation, tensor, tensor, timeout);
+}
+
+int64_t FlightRecorder::add(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
+                            std::chrono::milliseconds timeout) {
+  const int64_t number = next_++;
+  Recording& recording =
+      number < capacity_ ? ring_.emplace_back() : ring_[static_cast<size_t>(number % capacity_)] = Recording();
+  recording.number = number;
+  recording.mark = mark_;
+  recording.since_mark = number - marked_at_;
+  recording.group = group;
+  recording.sequence = ++groups_[group].last_issued;
+  recording.operation = operation;
+  recording.input = RecordedTensor(input);
+  recording.output = RecordedTensor(output);
+  recording.timeout = timeout;
+  recording.created_ns = now_ns();
+  return number;
+}
+
+Recording* FlightRecorder::find(int64_t number) {
+  Recording& recording = ring_[static_cast<size_t>(number % capacity_)];
+  return recording.number == number ? &recording : nullptr;
+}
+
+void FlightRecorder::started(int64_t number) {
+  const int64_t now = now_ns();
+  sync::Lock lock(mutex_);
+  Recording* recording = find(number);
+  if (recording == nullptr || recording->progress != Progress::kScheduled) return;
+  recording->progress = Progress::kStarted;
+  recording->started_ns = now;
+  int64_t& last = groups_[recording->group].last_started;
+  last = std::max(last, recording->sequence);
+}
+
+void FlightRecorder::waited(int64_t number) {
+  const int64_t now = now_ns();
+  sync::Lock lock(mutex_);
+  Recording* recording = find(number);
+  if (recording == nullptr) return;
+  recording->waited = true;
+  if (waits_ == Waits::kEndIt) complete(*recording, now);
+}
+
+void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
+  recording.progress = Progress::kCompleted;
+  recording.completed_ns = now_ns;
+  int64_t& last = groups_[recording.group].last_completed;
+  last = std::max(last, recording.sequence);
+}
+
+void FlightRecorder::synchronized() {
+  const int64_t now = now_ns();
+  sync::Lock lock(mutex_);
+  if (waits_ == Waits::kQueueUp) {
+    for (Recording& recording : ring_) {
+      if (recording.waited && recording.progress != Progress::kCompleted) complete(recording, now);
+    }
+  }
+  ++mark_;
+  marked_at_ = next_;
+}
+
+Flight FlightRecorder::flight() const {
+  Flight flight;
+  {
+    sync::Lock lock(mutex_);
+    flight.groups = groups_;
+    flight.recordings = ring_;
+  }
+  std::vector<Recording>& all = flight.recordings;
+  std::ranges::sort(all, {}, &Recording::number);
+  const auto whole = std::ranges::find(all, 0, &Recording::since_mark);
+  if (whole != all.end()) all.erase(all.begin(), whole);
+  return flight;
+}
+
+}  // namespace titan::comm
