@@ -204,10 +204,11 @@ std::vector<Field> fields_of(Comm& c) {
       Field("train_timeout_seconds", c.train_timeout_seconds, "Longest collective after the first step")
           .in("seconds")
           .at_least(1),
-      Field("trace_buf_size", c.trace_buf_size, "Entries of the collective flight recorder; 0 turns it off")
-          .at_least(0),
-      Field("save_traces_folder", c.save_traces_folder, "Folder of the flight recorder's files under dump_folder"),
-      Field("save_traces_file_prefix", c.save_traces_file_prefix, "Prefix of the flight recorder's files"),
+      Field("trace_buf_size", c.trace_buf_size,
+            "Last collectives that each rank remembers and writes down when the attempt fails; 0 turns it off")
+          .between(0, 1'000'000),
+      Field("save_traces_folder", c.save_traces_folder, "Folder of these recordings under dump_folder"),
+      Field("save_traces_file_prefix", c.save_traces_file_prefix, "A recording's name, before the rank's number"),
       Field("mode", c.mode, "default, or simulations for dry runs and debugging")
           .one_of({"default", "fake_backend", "local_tensor"}),
   };

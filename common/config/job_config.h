@@ -204,7 +204,7 @@ struct Quantize {
 struct Comm {
   int init_timeout_seconds = 300;
   int train_timeout_seconds = 100;
-  int trace_buf_size = 0;  // torchtitan's 20000 would promise records that nothing makes yet.
+  int trace_buf_size = 20000;
   std::string save_traces_folder = "comm_traces";
   std::string save_traces_file_prefix = "rank_";
   std::string mode = "default";

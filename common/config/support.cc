@@ -73,7 +73,6 @@ const std::vector<Harmless>& harmless() {
        "balancing by each document's mask does not exist yet, headtail deals the sequence", "ptrr"},
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
-      {"comm.trace_buf_size", "there is no flight recorder of collectives yet"},
   };
   return table;
 }
@@ -106,8 +105,8 @@ const std::vector<Detail>& details() {
       {"model.print_after_conversion", "model.converters"},
       {"checkpoint.export_dtype", "checkpoint.last_save_model_only", "false"},
       {"compile.components", "compile.enable"},
-      {"comm.save_traces_folder", "comm.trace_buf_size"},
-      {"comm.save_traces_file_prefix", "comm.trace_buf_size"},
+      {"comm.save_traces_folder", "comm.trace_buf_size", "0"},
+      {"comm.save_traces_file_prefix", "comm.trace_buf_size", "0"},
       {"quantize.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},

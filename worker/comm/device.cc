@@ -75,6 +75,12 @@ void hold_watchdogs() {
   if (auto hold = reinterpret_cast<HoldWatchdogs>(dlsym(RTLD_DEFAULT, kHoldWatchdogsSymbol))) hold();
 }
 
+void before_watchdogs_end(std::function<void()> call) {
+  if (auto set = reinterpret_cast<BeforeWatchdogsEnd>(dlsym(RTLD_DEFAULT, kBeforeWatchdogsEndSymbol))) {
+    set(std::move(call));
+  }
+}
+
 std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }
 
 absl::StatusOr<std::unique_ptr<Device>> make_device(const std::string& name, int local_index) {

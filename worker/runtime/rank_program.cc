@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/config/report.h"
+#include "common/status/status.h"
 #include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
 #include "nlohmann/json.hpp"
@@ -22,6 +23,7 @@
 #include "worker/kernels/choice.h"
 #include "worker/model/registry.h"
 #include "worker/runtime/failure/failure_watch.h"
+#include "worker/runtime/failure/flight_file.h"
 #include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
@@ -145,7 +147,8 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
                                                   comm::DeviceMeshOptions{.rank = context.rank,
                                                                           .host = context.host,
                                                                           .store = context.store,
-                                                                          .timeout = std::chrono::seconds(seconds)});
+                                                                          .timeout = std::chrono::seconds(seconds),
+                                                                          .recorder = context.recorder.get()});
       });
 }
 
@@ -203,7 +206,39 @@ void write_ledger(const RankContext& context, const Trainer& trainer) {
 // The mesh once it is there: another thread breaks it when another rank has failed.
 using Connections = std::atomic<const comm::DeviceMesh*>;
 
-std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections) {
+// Whether the dump folder is there and this attempt's. Not under the fence's lock, for which all ranks would queue.
+absl::Status has_folder(const RankContext& context) {
+  TITAN_ASSIGN_OR_RETURN(const storage::Fence::Holder holder, storage::Fence(context.config.job.dump_folder).holder());
+  if (holder.job_uid == context.job_uid && holder.attempt == context.attempt) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat("the dump folder ", context.config.job.dump_folder,
+                                                    holder.job_uid.empty() ? " is gone" : " is another attempt's"));
+}
+
+// What this rank leaves of its collectives when the attempt fails. Null: it keeps no records.
+std::shared_ptr<FlightFile> start_recorder(RankContext& context) {
+  const config::Comm& config = context.config.comm;
+  if (context.world == 1 || config.trace_buf_size == 0) return {};
+  using Waits = comm::FlightRecorder::Waits;
+  context.recorder = std::make_shared<comm::FlightRecorder>(
+      config.trace_buf_size, context.device->torch_device().is_cuda() ? Waits::kQueueUp : Waits::kEndIt);
+  const std::string prefix = absl::StrCat(storage::join_path(context.config.job.dump_folder, config.save_traces_folder),
+                                          "/", config.save_traces_file_prefix);
+  return std::make_shared<FlightFile>(
+      FlightFile::Setup{.recorder = context.recorder, .prefix = prefix, .rank = context.rank, .admit = [&context] {
+                          return has_folder(context);
+                        }});
+}
+
+Failure name_recordings(const std::shared_ptr<FlightFile>& file, Failure failure, Reporter& reporter) {
+  if (!file) return failure;
+  if (const absl::Status status = file->status(); !status.ok()) {
+    reporter.warning(absl::StrCat("this rank's last collectives are not recorded: ", status.message()));
+  }
+  return file->name_in(std::move(failure));
+}
+
+std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
+                                           const std::shared_ptr<FlightFile>& recordings) {
   FailureWatch::Setup setup;
   setup.rank = context.rank;
   setup.world = context.world;
@@ -216,18 +251,22 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
     mesh->abort();
     return true;
   };
-  setup.leave = [&context](const Failure& failure) {
-    report_failure(failure, "titan-rank", context.reporter.get());
+  if (recordings) setup.record = [recordings] { recordings->write(); };
+  setup.leave = [&context, recordings](const Failure& failure) {
+    report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());
     if (context.hold) context.hold->release();
     std::fflush(nullptr);
     std::_Exit(failure.exit_code());
   };
-  return std::make_unique<FailureWatch>(std::move(setup));
+  auto watch = std::make_unique<FailureWatch>(std::move(setup));
+  comm::before_watchdogs_end(watch->record_first());
+  return watch;
 }
 
 // From the first event to the last. `watch` begins once there is a store.
 ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main, RankContext& context,
-               std::unique_ptr<Trainer>& trainer, std::unique_ptr<FailureWatch>& watch, Connections& connections) {
+               std::unique_ptr<Trainer>& trainer, std::unique_ptr<FailureWatch>& watch, Connections& connections,
+               std::shared_ptr<FlightFile>& recordings) {
   context.reporter =
       value(Reporter::open(job.run_folder, job.rank, *context.clock), rank_protocol::kExitStorage, "RUN_FOLDER");
   context.reporter->event(rank_protocol::event::kStarted, {{"pid", getpid()}});
@@ -244,9 +283,10 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
                                rank_protocol::kExitBadConfig, "DEVICE");
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
+  recordings = start_recorder(context);
   rendezvous(job, hub, context);
   if (!hub) context.device->seed(static_cast<uint64_t>(*context.config.debug.seed));
-  if (context.store && !hub) watch = watch_others(context, connections);
+  if (context.store && !hub) watch = watch_others(context, connections, recordings);
   if (job.rank == 0) {
     save_config(context);
     check(config::report(context.config), rank_protocol::kExitStorage, "SAVE_CONFIG");
@@ -280,15 +320,18 @@ ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub
                   RankContext& context, std::unique_ptr<Trainer>& trainer) {
   auto* connections = new Connections(nullptr);  // For as long as the context, which outlives every failure.
   std::unique_ptr<FailureWatch> watch;
+  std::shared_ptr<FlightFile> recordings;
   try {
-    const ExitCode code = train(job, hub, before_main, context, trainer, watch, *connections);
+    const ExitCode code = train(job, hub, before_main, context, trainer, watch, *connections, recordings);
     if (context.hold) context.hold->release();
     return code;
   } catch (...) {
     Failure failure = current_failure();
     *connections = context.mesh.get();
     if (watch) failure = watch->failed(failure);
+    if (recordings && !watch) recordings->write();
     failure = with_holder(job, std::move(failure));
+    if (recordings) failure = name_recordings(recordings, std::move(failure), *context.reporter);
     if (context.hold) context.hold->release();
     throw failure;
   }
@@ -296,6 +339,8 @@ ExitCode run_rank(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub
 
 void report_failure(const Failure& failure, const std::string& who, Reporter* reporter) {
   if (!failure.details().empty()) std::fprintf(stderr, "%s\n", failure.details().c_str());
+  const std::string recording = failure.members().value("recording", "");
+  if (!recording.empty()) std::fprintf(stderr, "%s: last collectives: %s\n", who.c_str(), recording.c_str());
   std::fprintf(stderr, "%s: %s: %s\n", who.c_str(), failure.reason().c_str(), failure.what());
   if (reporter == nullptr) return;
   nlohmann::json members = failure.members();

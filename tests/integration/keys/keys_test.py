@@ -7,6 +7,7 @@ A key without a row fails, and so does a choice or a switch that no row tries: n
 
 import json
 import os
+import pickle
 import re
 import shutil
 import subprocess
@@ -200,6 +201,10 @@ class Seen:
         kept = ("kind", "step", "source", "message", "blocking")
         return [{name: event[name] for name in kept if name in event} for event in map(json.loads, lines) if event["kind"] != "step"]
 
+    def recordings(self):
+        found = [path for path in self.tree() if re.search(r"\d$", path.name)]
+        return [(path.relative_to(self.dump).as_posix(), len(pickle.loads(path.read_bytes())["entries"])) for path in found]
+
     def log(self):
         return re.sub(r"\d[\d.,]*", "N", (self.folder / "log").read_text())
 
@@ -237,7 +242,7 @@ def judge(row, base, changed):
         if shown == "warned" and len(lines) != 1:
             return f"{what}: {len(lines)} warnings with \"{text}\": {changed.get('refused', said)}"
         return None if lines else f"{what}: not refused with \"{text}\": {said or 'accepted'}"
-    if isinstance(changed, Seen) and shown != "facts":
+    if isinstance(changed, Seen) and shown not in ("facts", "recordings"):
         for name, seen in (("without", base), ("with", changed)):
             if seen.facts()["code"] != 0:
                 return f"{what}: {name} it the run ends with {seen.facts()['code']}: {(seen.folder / 'log').read_text()[-400:]}"

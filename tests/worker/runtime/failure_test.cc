@@ -52,6 +52,7 @@ class Attempt {
     milliseconds patience{60'000};
     std::function<bool()> breaks = cut_something;
     int absent = 0;  // The last ranks of the world that never come.
+    std::function<void()> records = {};
   };
 
   explicit Attempt(int world) : Attempt(world, Setting()) {}
@@ -76,6 +77,11 @@ class Attempt {
                               .world = world,
                               .store = comm::prefixed(store, "attempt-1"),
                               .expect_broken = [&own] { own.expects_broken = true; },
+                              .record =
+                                  [recorded = own.recorded, seen = own.broken_seen, records = setting.records] {
+                                    if (records) records();
+                                    recorded->set_value(seen.wait_for(milliseconds(0)) != std::future_status::ready);
+                                  },
                               .break_connections =
                                   [broken = own.broken, breaks = setting.breaks] {
                                     broken->set_value();
@@ -91,6 +97,11 @@ class Attempt {
   bool is_broken(int rank, milliseconds within) {
     return ranks_[rank]->broken_seen.wait_for(within) == std::future_status::ready;
   }
+  // Whether the rank recorded what it did, and before its connections were broken.
+  bool recorded_first(int rank) {
+    return ranks_[rank]->recorded_seen.wait_for(milliseconds(5'000)) == std::future_status::ready &&
+           ranks_[rank]->recorded_seen.get();
+  }
   bool expects_broken(int rank) const { return ranks_[rank]->expects_broken; }
   std::string left_with(int rank) { return ranks_[rank]->left.get_future().get(); }
 
@@ -98,7 +109,9 @@ class Attempt {
   struct Rank {
     // Shared with the thread that breaks, which may outlive the rank.
     std::shared_ptr<std::promise<void>> broken = std::make_shared<std::promise<void>>();
-    std::future<void> broken_seen = broken->get_future();
+    std::shared_future<void> broken_seen = broken->get_future().share();
+    std::shared_ptr<std::promise<bool>> recorded = std::make_shared<std::promise<bool>>();
+    std::shared_future<bool> recorded_seen = recorded->get_future().share();
     bool expects_broken = false;
     std::promise<std::string> left;
     std::unique_ptr<FailureWatch> watch;
@@ -189,6 +202,24 @@ TEST(FailureWatchTest, AnAbortThatFailsHidesNothing) {
   EXPECT_STREQ(attempt.watch(0).failed(kNoMemory).what(), kNoMemory.what());
   ASSERT_TRUE(attempt.is_broken(1, kSoon));
   EXPECT_EQ(attempt.watch(1).failed(kLost).exit_code(), kExitPeerLost);
+}
+
+// Every rank that can writes down what its collectives were doing, the one that failed and those that hear of it.
+TEST(FailureWatchTest, AllRecordBeforeTheyBreak) {
+  Attempt attempt(3);
+  attempt.watch(1).failed(kNoMemory);
+  for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+}
+
+// A disk that never answers holds nobody.
+TEST(FailureWatchTest, NobodyWaitsForARecordThatHangs) {
+  std::promise<void> end;
+  Attempt attempt(2, {.patience = milliseconds(50), .records = [ended = end.get_future().share()] { ended.wait(); }});
+  const auto began = std::chrono::steady_clock::now();
+  EXPECT_STREQ(attempt.watch(1).failed(kNoMemory).what(), kNoMemory.what());
+  EXPECT_EQ(attempt.left_with(0), "the attempt has failed, first rank 1: OUT_OF_MEMORY: no memory for 3 GiB");
+  EXPECT_LT(std::chrono::steady_clock::now() - began, milliseconds(10'000));
+  end.set_value();
 }
 
 // The store goes with rank 0, which therefore waits a moment for the others to read, and does not take itself for one

@@ -1,5 +1,6 @@
 // The CUDA half of comm::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
-// CUDA libraries. Exports titan_make_cuda_device (comm/device.h) and titan_expect_broken_groups (comm/watchdog.h).
+// CUDA libraries. Exports titan_make_cuda_device (comm/device.h) and titan_expect_broken_groups and
+// titan_before_watchdogs_end (comm/watchdog.h).
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -136,4 +137,8 @@ extern "C" __attribute__((visibility("default"))) titan::comm::Device* titan_mak
 
 extern "C" __attribute__((visibility("default"))) void titan_expect_broken_groups() {
   titan::comm::expect_broken_groups();
+}
+
+extern "C" __attribute__((visibility("default"))) void titan_before_watchdogs_end(std::function<void()> call) {
+  titan::comm::before_lost_peer_ends(std::move(call));
 }

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <functional>
+
 namespace titan::comm {
 
 // A collective whose peer is gone fails on NCCL's watchdog thread, while the rank's own thread waits for the device: an
@@ -11,5 +13,8 @@ void report_lost_peers();
 // This rank breaks its groups itself, because it or another one has failed: it is about to leave with a reason of its
 // own, and what the watchdog makes of broken groups must not be faster.
 void expect_broken_groups();
+
+// What is called before the process ends for a lost peer.
+void before_lost_peer_ends(std::function<void()> call);
 
 }  // namespace titan::comm

@@ -17,10 +17,13 @@ using SteadyClock = std::chrono::steady_clock;
 
 constexpr char kReason[] = "failure/reason";
 constexpr char kReaders[] = "failure/readers";
+constexpr char kRecorded[] = "failure/recorded";
 constexpr std::chrono::minutes kOneWait{10};               // A store's wait needs an end.
 constexpr std::chrono::seconds kStorePatience{2};          // For an answer of the store.
 constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
 constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
+constexpr std::chrono::seconds kRecordPatience{2};         // For the own recordings to be written,
+constexpr std::chrono::seconds kOthersPatience{1};         // and those of the others.
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
@@ -52,10 +55,10 @@ std::string read_reason(c10d::Store& store, int rank) {
   }
 }
 
-// The store ends with rank 0: it stays until the others have read, or a moment, since some of them may be gone.
-void let_others_read(c10d::Store& store, int others) {
-  const auto deadline = SteadyClock::now() + kReaderPatience;
-  while (store.add(kReaders, 0) < others && SteadyClock::now() < deadline) {
+// Until `count` ranks are counted under `key`, or a moment, since some of them may be gone.
+void await_count(c10d::Store& store, const char* key, int count, std::chrono::milliseconds limit) {
+  const auto deadline = SteadyClock::now() + limit;
+  while (store.add(key, 0) < count && SteadyClock::now() < deadline) {
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -80,10 +83,15 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   bool broken TITAN_GUARDED_BY(mutex) = false;               // and has returned:
   bool cut TITAN_GUARDED_BY(mutex) = false;                  // something was there to break.
   std::optional<std::string> first TITAN_GUARDED_BY(mutex);  // The reason of the first rank to fail.
-  bool told TITAN_GUARDED_BY(mutex) = false;  // This rank's failure is in the store, or another's was there.
-  bool read TITAN_GUARDED_BY(mutex) = false;  // The store may go.
+  bool told TITAN_GUARDED_BY(mutex) = false;          // This rank's failure is in the store, or another's was there.
+  bool read TITAN_GUARDED_BY(mutex) = false;          // The store may go.
+  bool recording TITAN_GUARDED_BY(mutex) = false;     // record() has been called,
+  bool recorded TITAN_GUARDED_BY(mutex) = false;      // and has returned;
+  bool all_recorded TITAN_GUARDED_BY(mutex) = false;  // so it has on all other ranks that can.
 
   void watch();
+  void start_recording();
+  void await_recordings();
   void start_breaking();
   void tell(const std::string& reason);
   void set(bool& flag);
@@ -106,6 +114,30 @@ void FailureWatch::State::set(bool& flag) {
 void FailureWatch::State::wait_for(const bool& flag, std::chrono::milliseconds limit) {
   const auto deadline = SteadyClock::now() + limit;
   while (!flag && changed.wait_until(mutex, deadline) != std::cv_status::timeout) continue;
+}
+
+// Call with the lock held. A disk may take for ever: nobody waits for it here.
+void FailureWatch::State::start_recording() {
+  if (recording) return;
+  recording = true;
+  const bool started = setup.record && run_detached([self = shared_from_this()] {
+                         self->setup.record();
+                         self->set(self->recorded);
+                         try {
+                           self->setup.store->add(kRecorded, 1);
+                           await_count(*self->setup.store, kRecorded, self->setup.world, kOthersPatience);
+                         } catch (const std::exception&) {
+                           // The store is gone, and rank 0 with it.
+                         }
+                         self->set(self->all_recorded);
+                       });
+  if (!started) recorded = all_recorded = true;
+}
+
+// Call with the lock held.
+void FailureWatch::State::await_recordings() {
+  wait_for(recorded, kRecordPatience);
+  if (recorded) wait_for(all_recorded, kOthersPatience);
 }
 
 // Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
@@ -136,6 +168,9 @@ void FailureWatch::State::watch() {
   sync::Lock lock(mutex);
   if (over) return;
   first = reason;
+  start_recording();
+  wait_for(recorded, kRecordPatience);  // As they are, not as they are once they are broken.
+  if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
   if (over) return;
@@ -154,12 +189,21 @@ void FailureWatch::State::tell(const std::string& reason) {
       first = std::string(written.begin(), written.end());
     }
     set(told);
-    if (setup.rank == 0) let_others_read(store, setup.world - 1);
+    // The store ends with rank 0.
+    if (setup.rank == 0) await_count(store, kReaders, setup.world - 1, kReaderPatience);
   } catch (const std::exception&) {
     // The store is gone, and rank 0 with it: there is nobody to tell.
   }
   set(told);
   set(read);
+}
+
+std::function<void()> FailureWatch::record_first() const {
+  return [state = state_] {
+    sync::Lock lock(state->mutex);
+    state->start_recording();
+    state->await_recordings();
+  };
 }
 
 Failure FailureWatch::failed(const Failure& own) {
@@ -170,12 +214,15 @@ Failure FailureWatch::failed(const Failure& own) {
   sync::Lock lock(state.mutex);
   state.over = true;  // Whoever would end this process need not.
   state.changed.notify_all();
+  state.start_recording();
   const bool by_other = state.breaking;
   if (telling) state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
+  state.wait_for(state.recorded, kRecordPatience);
   if (!by_other) state.start_breaking();
   state.wait_for(state.broken, kBreakPatience);
   const bool was_cut = by_other && (state.cut || !state.broken);
   if (telling && state.setup.rank == 0) state.wait_for(state.read, kReaderPatience);
+  if (state.recorded) state.await_recordings();
   if (!state.first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
   if (!by_peer && !(was_cut && may_follow(own, *state.first))) return own;

@@ -24,6 +24,9 @@ class FailureWatch {
     // This rank has failed and will leave by itself: what other threads make of broken groups must not end the process
     // before. May be null.
     std::function<void()> expect_broken;
+    // Writes down what this rank's collectives were doing: when it fails, or another one has, before its connections
+    // break. Called once at most, on a thread of its own that is waited for a moment. May be null.
+    std::function<void()> record;
     // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
     // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
     std::function<bool()> break_connections;
@@ -41,8 +44,13 @@ class FailureWatch {
 
   // This rank has failed: tells the others, and returns what it should report. A lost peer is named with the reason of
   // the first rank to fail; so are numbers and kernels that went wrong after this rank's connections were broken for
-  // it. Takes at most a few seconds, also when the store does not answer and connections do not break.
+  // it. With recordings it stays until all ranks have theirs, or a second: the first end of a rank may bring that of
+  // all others. Takes at most a few seconds, also when store and disk do not answer and connections do not break.
   Failure failed(const Failure& own);
+
+  // For whoever ends the process without failed(): records what this rank did, and stays until the others have, as
+  // failed() does. May be called when this watch is gone.
+  std::function<void()> record_first() const;
 
  private:
   struct State;

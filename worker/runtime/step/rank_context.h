@@ -35,7 +35,8 @@ struct RankContext {
   std::unique_ptr<storage::FenceHold> hold;  // Rank 0: of the dump folder.
   std::unique_ptr<comm::Device> device;
   comm::Ledger ledger;
-  c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys; null in a world of one.
+  std::shared_ptr<comm::FlightRecorder> recorder;  // Null: nothing is recorded.
+  c10::intrusive_ptr<c10d::Store> store;           // This attempt's keys; null in a world of one.
   // Being joined by a thread of its own while the model is built; taken once by the trainer.
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
   std::unique_ptr<comm::DeviceMesh> mesh;

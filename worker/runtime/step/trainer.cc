@@ -75,6 +75,7 @@ void Trainer::train_step() {
       config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(model_->gradients());
   add_commands(report);
   const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
+  if (context_.recorder) context_.recorder->synchronized();
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
 
   const bool updated = update(summary);

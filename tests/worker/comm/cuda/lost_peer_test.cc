@@ -8,6 +8,7 @@
 #include <atomic>
 #include <chrono>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <stdexcept>
@@ -46,6 +47,17 @@ TEST(LostPeerDeathTest, EndsWithItsExitCode) {
   EXPECT_EXIT(die_on_a_thread([] { C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted\nadvice"); }),
               ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
               "^titan-rank: PEER_LOST: NCCL communicator was aborted\n$");
+}
+
+// The recordings are written before there is nobody to write them.
+TEST(LostPeerDeathTest, WhatIsToComeBeforeDoes) {
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(die_on_a_thread([] {
+                before_lost_peer_ends([] { std::fprintf(stderr, "recorded\n"); });
+                C10_THROW_ERROR(DistBackendError, "NCCL communicator was aborted");
+              }),
+              ::testing::ExitedWithCode(rank_protocol::kExitPeerLost),
+              "^recorded\ntitan-rank: PEER_LOST: NCCL communicator was aborted\n$");
 }
 
 // The device's own trouble reaches the watchdog too.

@@ -1,10 +1,12 @@
 // A model library whose loss fails on one rank (rank_failures_test.py): --model.name failing --model.flavor small, with
 // TITAN_TEST_FAILURE="RANK PLACE CALL": the CALL-th time that this rank is at PLACE. Places: forward, backward,
-// validation (throw), memory (none left), shape (a collective of its own that nobody else issues, of a wrong shape).
+// validation (throw), hang (computes for ever), memory (none left), shape (a collective of its own that nobody else
+// issues, of a wrong shape).
 #include <c10/core/impl/alloc_cpu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <cstdlib>
+#include <future>
 #include <sstream>
 
 #include "worker/model/families.h"
@@ -38,6 +40,9 @@ nn::Loss failing_loss(nn::Loss usual, const model::ParallelOptions& options) {
     const bool training = at::GradMode::is_enabled();
     if (training && plan->strikes("forward")) throw std::runtime_error("injected into forward");
     if (!training && plan->strikes("validation")) throw std::runtime_error("injected into validation");
+    if (training && plan->strikes("hang")) {
+      std::promise<void>().get_future().wait();
+    }
     if (training && plan->strikes("memory")) c10::free_cpu(c10::alloc_cpu(size_t{1} << 60));
     if (training && plan->strikes("shape")) {
       mesh->group(mesh::Axis::kTensor).all_to_all(at::empty({3, 2}), at::ones({3, 2}), {1, 1}, {2, 1}).wait();
