@@ -223,7 +223,8 @@ TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
   std::map<int, std::vector<v1::TraceChunk::State>> states;
   for (const v1::TraceChunk& chunk : chunks) {
     EXPECT_EQ(chunk.attempt(), 1);
-    EXPECT_EQ(chunk.first_step(), 15) << "rank 1 is in step 12, asking takes a step, and the next warms the profiler up";
+    EXPECT_EQ(chunk.first_step(), 15)
+        << "rank 1 is in step 12, asking takes a step, and the next warms the profiler up";
     EXPECT_EQ(chunk.last_step(), 16);
     EXPECT_EQ(chunk.offset(), chunk.data().empty() ? 0 : texts[chunk.rank()].size());
     texts[chunk.rank()] += chunk.data();
