@@ -135,7 +135,7 @@ class Runs:
         return lambda: Seen(self.questions[name])
 
     def train(self, queue=None):
-        lines = "\n".join(map(json.dumps, self.trainings if queue is None else queue)) + "\n"
+        lines = "".join(json.dumps(words) + "\n" for words in (self.trainings if queue is None else queue))
         return subprocess.run([TESTS / "titan_trainings"], input=lines, text=True, check=True, timeout=540,
                               env={**os.environ, "TITAN_ASSETS": str(ASSETS)})
 
