@@ -109,11 +109,22 @@ absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CancelJob(&context, request, &job); });
 }
 
+// An answer that is lost on its way leaves a deleted job: a job that was there before, and is not found by the next
+// try, is what was asked for.
 absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
+  TITAN_ASSIGN_OR_RETURN(const v1::Job before, get_job(name));
   v1::DeleteJobRequest request;
   request.set_name(name);
-  return call<v1::Job>(
-      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->DeleteJob(&context, request, &job); });
+  bool unanswered = false;
+  return call<v1::Job>([&](grpc::ClientContext& context, v1::Job& job) {
+    grpc::Status status = jobs_->DeleteJob(&context, request, &job);
+    if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      job = before;
+      return grpc::Status::OK;
+    }
+    unanswered = unanswered || status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    return status;
+  });
 }
 
 absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
