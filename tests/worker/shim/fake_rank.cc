@@ -14,6 +14,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
@@ -87,7 +88,9 @@ void serve_trace(const Flags& flags, const json& fake, protocol::TraceWords& wor
   if (step != words.recorded_last) return;
   const auto bytes = fake["trace_bytes"].get<size_t>();
   if (bytes > 0) {
-    std::ofstream(protocol::trace_path(flags.run_dir, flags.rank, request)) << std::string(bytes, 't');
+    const std::string path = protocol::trace_path(flags.run_dir, flags.rank, request);
+    std::ofstream(path + ".new") << std::string(bytes, 't');
+    std::filesystem::rename(path + ".new", path);  // It has its name once it is whole.
   }
   tell(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
 }
