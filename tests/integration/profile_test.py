@@ -58,14 +58,18 @@ class Profile(unittest.TestCase):
         wait_until(f"rank {rank} to be free", records, poll=0.1)
 
     def test_every_rank_records_the_same_steps(self):
-        done = self.profile("--ranks", "0,1", "--steps", 3, "--folder", self.folder / "out")
-        files = [self.folder / "out" / f"rank{rank}_trace.json" for rank in (0, 1)]
-        self.assertEqual([str(file) for file in files], sorted(done.stdout.splitlines()))
-        self.assertEqual(files, sorted((self.folder / "out").iterdir()))
-        self.assertRegex(done.stderr, r"rank 1: steps \d+ to \d+, \d+\.\d MiB")
-        traces = [names(file) for file in files]
-        steps = steps_in(traces[0])
-        self.assertEqual(list(range(steps[0], steps[0] + 3)), steps)
+        for i in range(3):  # A rank of a machine that stood still for a second records the next steps that it can.
+            folder = self.folder / f"out-{i}"
+            done = self.profile("--ranks", "0,1", "--steps", 3, "--folder", folder)
+            files = [folder / f"rank{rank}_trace.json" for rank in (0, 1)]
+            self.assertEqual([str(file) for file in files], sorted(done.stdout.splitlines()))
+            self.assertEqual(files, sorted(folder.iterdir()))
+            self.assertRegex(done.stderr, r"rank 1: steps \d+ to \d+, \d+\.\d MiB")
+            traces = [names(file) for file in files]
+            steps = steps_in(traces[0])
+            self.assertEqual(list(range(steps[0], steps[0] + 3)), steps)
+            if steps == steps_in(traces[1]):
+                break
         self.assertEqual(steps, steps_in(traces[1]))
         for trace in traces:
             for expected in ("data", "forward 0F0", "backward 0B0", "layers.0", "layers.0 backward", "aten::mm"):
@@ -103,10 +107,10 @@ class Profile(unittest.TestCase):
         self.assertIn("is CANCELLED: cannot profile", over.stderr)
 
     def test_two_calls_at_once(self):
-        process = self.begin("--steps", 8)
+        process = self.begin("--steps", 16)
         other = self.profile("--ranks", "0,1", check=False)
         self.assertEqual(1, other.returncode)
-        self.assertIn("rank 0 is to record 8 steps from step", other.stderr)
+        self.assertIn("rank 0 is to record 16 steps from step", other.stderr)
         process.send_signal(signal.SIGINT)  # The job goes on, and so does the recording.
         self.assertEqual(130, process.wait(10))
         self.assertEqual([], list(self.folder.iterdir()))
@@ -120,9 +124,7 @@ class Profile(unittest.TestCase):
         out, err = process.communicate(timeout=60)
         self.assertEqual(0, process.returncode, err)
         traces = [names(Path(line)) for line in sorted(out.splitlines())]
-        self.assertEqual(2, len(traces))
-        self.assertEqual(8, len(steps_in(traces[0])))
-        self.assertEqual(steps_in(traces[0]), steps_in(traces[1]))
+        self.assertEqual([8, 8], [len(steps_in(trace)) for trace in traces])
 
     def test_ranks_that_stand_still_or_die_are_named(self):
         ranks = self.cluster.ranks()
