@@ -23,7 +23,7 @@ constexpr std::chrono::seconds kStorePatience{2};          // For an answer of t
 constexpr std::chrono::seconds kBreakPatience{2};          // For the own connections to break.
 constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
 constexpr std::chrono::seconds kRecordPatience{2};         // For the own recordings to be written,
-constexpr std::chrono::seconds kOthersPatience{1};         // and those of the others.
+constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
