@@ -53,7 +53,7 @@ const char* state_of(Progress progress) {
 
 // The analyser takes names of NCCL and XCCL alone, whatever carried the operation.
 std::string name_of(const Recording& recording, const RecordedGroup& group) {
-  const std::string name = std::string("nccl:") + recording.operation;
+  std::string name = std::string("nccl:") + recording.operation;
   if (!group.messages()) return name;
   const std::string from = std::to_string(group.source);
   const std::string to = std::to_string(group.destination);
