@@ -86,6 +86,7 @@ class Walk {
   void begin_unshard(const Block& block);
   void unshard(const Block& block);
   void reshard(const Block& block, bool after_forward);
+  void free_gathered(ShardedUnit& one);
   void run_back(const Block& block, bool split);
   void deliver(const Block& block, bool last);
   void add_gradients(ShardedUnit& one);
@@ -228,12 +229,16 @@ void Walk::unshard(const Block& block) {
   }
 }
 
+void Walk::free_gathered(ShardedUnit& one) {
+  if (!one.there || one.aliased) return;
+  one.there = false;
+  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * e_;
+}
+
 void Walk::reshard(const Block& block, bool after_forward) {
   for (ShardedUnit* one : block.units) {
     const bool stays = after_forward ? one->keep != Keep::kNothing : one->keep == Keep::kUntilStepEnd;
-    if (stays || !one->there || one->aliased) continue;
-    one->there = false;
-    now_.weights -= (one->unit.direct ? one->unit.padded() : one->unit.whole) * e_;
+    if (!stays) free_gathered(*one);
   }
 }
 
@@ -402,10 +407,7 @@ void Walk::finish() {
     hold(0, copies);
   }
   if (shared_ == nullptr) return;
-  for (const auto& one : units_) {
-    if (!one->there || one->aliased) continue;
-    now_.weights -= (one->unit.direct ? one->unit.padded() : one->unit.whole) * e_;
-  }
+  for (const auto& one : units_) free_gathered(*one);
   hold(0, 2 * shared_->unit.shard * master_);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "common/text/counted.h"
 
 namespace titan::api {
 namespace {
@@ -21,15 +20,11 @@ bool LogTail::open() {
   }
   uid_ = view->record->uid;
   if (request_.attempt() > view->record->attempts || request_.attempt() < 0) {
-    end(rpc::error(
-        absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
-        absl::StrCat("job ", name, " has ", counted(view->record->attempts, "attempt"), ", not ", request_.attempt())));
+    end(no_such_attempt(*view, request_.attempt()));
     return false;
   }
-  for (const int rank : request_.ranks()) {
-    if (rank >= 0 && rank < view->record->spec.ranks) continue;
-    end(rpc::bad_request("RANK_NOT_FOUND", {{"ranks", absl::StrCat(rank, " is not one of the job's ",
-                                                                   counted(view->record->spec.ranks, "rank"))}}));
+  if (const absl::Status ranks = check_ranks(request_.ranks(), *view); !ranks.ok()) {
+    end(ranks);
     return false;
   }
   for (const auto& attempt : view->attempts) {
@@ -52,17 +47,8 @@ void LogTail::add_sources(const job::AttemptRecord& attempt, bool from_start) {
   }
 }
 
-void LogTail::wake() {
-  {
-    sync::Lock lock(mutex_);
-    for (Source& source : sources_) source.idle = false;
-    if (asked_ != 0 && ++ticks_waited_ > kTicksToAnswer) {
-      router_.drop(asked_);
-      asked_ = 0;
-      on_unreachable(sources_[asked_source_], "does not answer");
-    }
-  }
-  Stream::wake();
+void LogTail::look_again() {
+  for (Source& source : sources_) source.idle = false;
 }
 
 void LogTail::refill() {
@@ -70,7 +56,7 @@ void LogTail::refill() {
     if (!open()) return;
     opened_ = true;
   }
-  if (asked_ != 0) return;
+  if (asking()) return;
   for (size_t i = 0; i < sources_.size(); ++i) {
     const size_t index = (next_ + i) % sources_.size();
     Source& source = sources_[index];
@@ -82,27 +68,19 @@ void LogTail::refill() {
 }
 
 void LogTail::ask(size_t index) {
-  Source& source = sources_[index];
-  const std::weak_ptr<Stream> weak = weak_from_this();
-  asked_ = router_.expect([weak, index](const v1::LogData& data) {
-    if (const auto self = weak.lock()) static_cast<LogTail&>(*self).on_data(index, data);
+  const Source& source = sources_[index];
+  ask_node(index, source.node, [&](int64_t request) {
+    v1::ControllerMessage message;
+    v1::ReadLog* read = message.mutable_read_log();
+    read->set_request(request);
+    read->mutable_id()->set_job_uid(uid_);
+    read->mutable_id()->set_number(source.attempt);
+    read->set_rank(source.rank);
+    read->set_offset(source.offset);
+    read->set_tail_lines(source.tail_lines);
+    read->set_max_bytes(kPiece);
+    return message;
   });
-  asked_source_ = index;
-  ticks_waited_ = 0;
-  v1::ControllerMessage message;
-  v1::ReadLog* read = message.mutable_read_log();
-  read->set_request(asked_);
-  read->mutable_id()->set_job_uid(uid_);
-  read->mutable_id()->set_number(source.attempt);
-  read->set_rank(source.rank);
-  read->set_offset(source.offset);
-  read->set_tail_lines(source.tail_lines);
-  read->set_max_bytes(kPiece);
-  const absl::Status sent = reconciler_.send(source.node, message);
-  if (sent.ok()) return;
-  router_.drop(asked_);
-  asked_ = 0;
-  on_unreachable(source, "cannot be reached");
 }
 
 v1::LogChunk LogTail::chunk(const Source& source) const {
@@ -113,7 +91,8 @@ v1::LogChunk LogTail::chunk(const Source& source) const {
   return chunk;
 }
 
-void LogTail::on_unreachable(Source& source, const std::string& why) {
+void LogTail::on_unreachable(size_t index, const std::string& why) {
+  Source& source = sources_[index];
   if (!std::exchange(source.noticed, true)) {
     v1::LogChunk notice = chunk(source);
     notice.set_notice(absl::StrCat("node ", source.node, " ", why));
@@ -124,44 +103,39 @@ void LogTail::on_unreachable(Source& source, const std::string& why) {
   if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
 }
 
-void LogTail::on_data(size_t index, const v1::LogData& data) {
-  {
-    sync::Lock lock(mutex_);
-    asked_ = 0;
-    Source& source = sources_[index];
-    source.noticed = false;
-    const int64_t wanted = source.offset;
-    if (data.dropped_bytes() > 0 && wanted >= 0 && data.offset() > wanted) {
-      v1::LogChunk notice = chunk(source);
-      notice.set_notice(absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
-      add(std::move(notice));
-    }
-    std::string text = data.data();
-    if (!data.closed() && !text.empty()) {  // Whole lines; the rest comes with its end.
-      const size_t end = text.rfind('\n');
-      if (end != std::string::npos) {
-        text.resize(end + 1);
-      } else if (static_cast<int64_t>(text.size()) < kPiece) {
-        text.clear();
-      }
-    }
-    source.offset = data.offset() + static_cast<int64_t>(text.size());
-    source.idle = data.end();
-    source.closed = data.closed() || (data.end() && !request_.follow());
-    if (!text.empty()) {
-      v1::LogChunk piece = chunk(source);
-      piece.set_data(std::move(text));
-      piece.set_offset(data.offset());
-      add(std::move(piece));
-    }
-    if (!data.error().empty()) {
-      v1::LogChunk notice = chunk(source);
-      notice.set_notice(data.error());
-      add(std::move(notice));
-      source.closed = source.closed || !request_.follow();
+void LogTail::on_answer(size_t index, const v1::LogData& data) {
+  Source& source = sources_[index];
+  source.noticed = false;
+  const int64_t wanted = source.offset;
+  if (data.dropped_bytes() > 0 && wanted >= 0 && data.offset() > wanted) {
+    v1::LogChunk notice = chunk(source);
+    notice.set_notice(absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
+    add(std::move(notice));
+  }
+  std::string text = data.data();
+  if (!data.closed() && !text.empty()) {  // Whole lines; the rest comes with its end.
+    const size_t end = text.rfind('\n');
+    if (end != std::string::npos) {
+      text.resize(end + 1);
+    } else if (static_cast<int64_t>(text.size()) < kPiece) {
+      text.clear();
     }
   }
-  Stream::wake();
+  source.offset = data.offset() + static_cast<int64_t>(text.size());
+  source.idle = data.end();
+  source.closed = data.closed() || (data.end() && !request_.follow());
+  if (!text.empty()) {
+    v1::LogChunk piece = chunk(source);
+    piece.set_data(std::move(text));
+    piece.set_offset(data.offset());
+    add(std::move(piece));
+  }
+  if (!data.error().empty()) {
+    v1::LogChunk notice = chunk(source);
+    notice.set_notice(data.error());
+    add(std::move(notice));
+    source.closed = source.closed || !request_.follow();
+  }
 }
 
 // Nothing to read now. A follower goes on to later attempts and ends with the job.

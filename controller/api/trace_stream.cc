@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/text/counted.h"
+#include "common/status/status.h"
 
 namespace titan::api {
 namespace {
@@ -48,25 +48,15 @@ absl::Status check_profile_request(const v1::ProfileJobRequest& request, const r
                             {{"steps", absl::StrCat(request.steps(), " is not between 1 and ", kMostSteps)}});
   }
   if (request.ranks().empty()) return rpc::bad_request("RANK_NOT_FOUND", {{"ranks", "must name at least one rank"}});
-  for (const int rank : request.ranks()) {
-    if (rank >= 0 && rank < view.record->spec.ranks) continue;
-    return rpc::bad_request(
-        "RANK_NOT_FOUND",
-        {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(view.record->spec.ranks, "rank"))}});
-  }
+  TITAN_RETURN_IF_ERROR(check_ranks(request.ranks(), view));
   if (request.attempt() != 0 && find_attempt(view, request.attempt()) == nullptr) {
-    return rpc::error(StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
-                      absl::StrCat("job ", view.record->name, " has ", counted(view.record->attempts, "attempt"),
-                                   ", not ", request.attempt()));
+    return no_such_attempt(view, request.attempt());
   }
   return absl::OkStatus();
 }
 
 TraceStream::TraceStream(reconcile::Reconciler& reconciler, TraceRouter& router, v1::ProfileJobRequest request)
-    : reconciler_(reconciler),
-      router_(router),
-      request_(std::move(request)),
-      trace_(number_of(request_.request_id())) {}
+    : NodeStream(reconciler, router), request_(std::move(request)), trace_(number_of(request_.request_id())) {}
 
 void TraceStream::accept(const absl::StatusOr<reconcile::JobViewPtr>& view) {
   sync::Lock lock(accept_mutex_);
@@ -97,22 +87,13 @@ bool TraceStream::open() {
   return true;
 }
 
-void TraceStream::wake() {
-  {
-    sync::Lock lock(mutex_);
-    for (Source& source : sources_) source.idle = false;
-    if (asked_ != 0 && ++ticks_waited_ > kTicksToAnswer) {
-      router_.drop(asked_);
-      asked_ = 0;
-      on_unreachable(sources_[asked_source_], "does not answer");
-    }
-  }
-  Stream::wake();
+void TraceStream::look_again() {
+  for (Source& source : sources_) source.idle = false;
 }
 
 void TraceStream::refill() {
   if (!opened_ && !(opened_ = open())) return;
-  if (asked_ != 0) return;
+  if (asking()) return;
   const bool all_seen = std::all_of(sources_.begin(), sources_.end(), [](const Source& it) { return it.answered; });
   if (first_step_ == 0 && all_seen) plan();
   bool all_closed = true;
@@ -146,32 +127,25 @@ void TraceStream::plan() {
 }
 
 void TraceStream::ask(size_t index) {
-  Source& source = sources_[index];
-  const std::weak_ptr<Stream> weak = weak_from_this();
-  asked_ = router_.expect([weak, index](const v1::TraceData& answer) {
-    if (const auto self = weak.lock()) static_cast<TraceStream&>(*self).on_answer(index, answer);
+  const Source& source = sources_[index];
+  ask_node(index, source.node, [&](int64_t request) {
+    v1::ControllerMessage message;
+    v1::ReadTrace* read = message.mutable_read_trace();
+    read->set_request(request);
+    read->mutable_id()->set_job_uid(uid_);
+    read->mutable_id()->set_number(attempt_);
+    read->set_rank(source.rank);
+    read->set_trace(trace_);
+    read->set_first_step(first_step_);
+    read->set_steps(first_step_ == 0 ? 0 : request_.steps());
+    read->set_offset(source.offset);
+    read->set_max_bytes(first_step_ == 0 ? 1 : kTracePiece);
+    return message;
   });
-  asked_source_ = index;
-  ticks_waited_ = 0;
-  v1::ControllerMessage message;
-  v1::ReadTrace* read = message.mutable_read_trace();
-  read->set_request(asked_);
-  read->mutable_id()->set_job_uid(uid_);
-  read->mutable_id()->set_number(attempt_);
-  read->set_rank(source.rank);
-  read->set_trace(trace_);
-  read->set_first_step(first_step_);
-  read->set_steps(first_step_ == 0 ? 0 : request_.steps());
-  read->set_offset(source.offset);
-  read->set_max_bytes(first_step_ == 0 ? 1 : kTracePiece);
-  const absl::Status sent = reconciler_.send(source.node, message);
-  if (sent.ok()) return;
-  router_.drop(asked_);
-  asked_ = 0;
-  on_unreachable(source, "cannot be reached");
 }
 
-void TraceStream::on_unreachable(Source& source, const std::string& why) {
+void TraceStream::on_unreachable(size_t index, const std::string& why) {
+  Source& source = sources_[index];
   source.idle = true;
   source.trouble = absl::StrCat("node ", source.node, " ", why);
   if (source.answered || why != "does not answer") return;
@@ -182,15 +156,7 @@ void TraceStream::on_unreachable(Source& source, const std::string& why) {
 }
 
 void TraceStream::on_answer(size_t index, const v1::TraceData& answer) {
-  {
-    sync::Lock lock(mutex_);
-    asked_ = 0;
-    take_answer(sources_[index], answer);
-  }
-  Stream::wake();
-}
-
-void TraceStream::take_answer(Source& source, const v1::TraceData& answer) {
+  Source& source = sources_[index];
   const bool first_answer = !std::exchange(source.answered, true);
   source.trouble.clear();
   source.idle = true;

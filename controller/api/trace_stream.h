@@ -3,9 +3,7 @@
 #include <optional>
 
 #include "absl/time/time.h"
-#include "controller/api/answer_router.h"
-#include "controller/api/convert.h"
-#include "controller/api/stream.h"
+#include "controller/api/node_stream.h"
 
 namespace titan::api {
 
@@ -16,20 +14,19 @@ absl::Status check_profile_request(const v1::ProfileJobRequest& request, const r
 // cannot record is told before any other does; then all get the same steps to record, a little ahead of where they are.
 // Whether a rank was asked already is known on its node, and nothing of it here: a call that goes on after a restart of
 // the controller finds what the first one began.
-class TraceStream : public Stream<v1::TraceChunk> {
+class TraceStream : public NodeStream<v1::TraceChunk, v1::TraceData> {
  public:
   TraceStream(reconcile::Reconciler& reconciler, TraceRouter& router, v1::ProfileJobRequest request);
-  ~TraceStream() override { router_.drop(asked_); }
 
   // Whether the reconciler lets it begin, and the job; once, from any thread, also under the reconciler's lock. Seen at
   // the next wake().
   void accept(const absl::StatusOr<reconcile::JobViewPtr>& view);
 
-  // Every 200 ms: looks again at ranks that had nothing new, and gives up on a node that does not answer.
-  void wake() override;
-
  protected:
   void refill() override;
+  void look_again() override;
+  void on_answer(size_t index, const v1::TraceData& answer) override;
+  void on_unreachable(size_t index, const std::string& why) override;
 
  private:
   struct Source {
@@ -48,14 +45,9 @@ class TraceStream : public Stream<v1::TraceChunk> {
   bool open();
   void plan();
   void ask(size_t index);
-  void on_answer(size_t index, const v1::TraceData& answer);
-  void take_answer(Source& source, const v1::TraceData& answer);
   void tell(const Source& source, const v1::TraceData& answer);
-  void on_unreachable(Source& source, const std::string& why);
   bool ends_for(const Source& source);
 
-  reconcile::Reconciler& reconciler_;
-  TraceRouter& router_;
   const v1::ProfileJobRequest request_;
   const uint64_t trace_;
   sync::Mutex accept_mutex_;  // Innermost.
@@ -66,9 +58,6 @@ class TraceStream : public Stream<v1::TraceChunk> {
   std::vector<Source> sources_;
   int64_t first_step_ = 0;  // 0: the ranks are only looked at so far.
   size_t next_ = 0;
-  int64_t asked_ = 0;  // Request on its way; 0: none.
-  size_t asked_source_ = 0;
-  int ticks_waited_ = 0;
 };
 
 }  // namespace titan::api

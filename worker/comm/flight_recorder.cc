@@ -2,21 +2,14 @@
 
 #include <algorithm>
 
+#include "worker/comm/rank_list.h"
+
 namespace titan::comm {
 namespace {
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
       .count();
-}
-
-// Long lists are cut.
-std::string listed(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 8;
-  std::string text = "ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMost) text += ", ... " + std::to_string(ranks.back());
-  return text;
 }
 
 }  // namespace
@@ -126,8 +119,11 @@ void FlightRecorder::synchronized() {
   const int64_t now = now_ns();
   sync::Lock lock(mutex_);
   if (waits_ == Waits::kQueueUp) {
-    for (Recording& recording : ring_) {
+    settled_ = std::max(settled_, next_ - capacity_);
+    for (int64_t number = settled_; number < next_; ++number) {
+      Recording& recording = ring_[static_cast<size_t>(number % capacity_)];
       if (recording.waited && recording.progress != Progress::kCompleted) complete(recording, now);
+      if (number == settled_ && recording.progress == Progress::kCompleted) ++settled_;
     }
   }
   ++mark_;

@@ -122,6 +122,7 @@ class FlightRecorder {
   int64_t next_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t mark_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t marked_at_ TITAN_GUARDED_BY(mutex_) = 0;  // The first number since the mark.
+  int64_t settled_ TITAN_GUARDED_BY(mutex_) = 0;    // All before it are completed, or written over.
 };
 
 }  // namespace titan::comm

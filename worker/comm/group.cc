@@ -1,24 +1,10 @@
 #include "worker/comm/group.h"
 
-#include <algorithm>
-
+#include "worker/comm/rank_list.h"
 #include "worker/comm/translate.h"
 #include "worker/comm/turns.h"
 
 namespace titan::comm {
-namespace {
-
-// Long lists are cut.
-std::string among(const std::vector<int>& ranks) {
-  constexpr size_t kMost = 8;
-  std::string text = " among ranks ";
-  for (size_t i = 0; i < std::min(ranks.size(), kMost); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
-  if (ranks.size() > kMost) text += ", ... " + std::to_string(ranks.back());
-  return text;
-}
-
-}  // namespace
-
 std::string describe(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
@@ -52,7 +38,7 @@ TraceScope Group::traced(const char* operation, const at::Tensor& tensor) const 
 Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend)
     : name_(std::make_shared<const std::string>(std::move(name))),
       ranks_(std::move(ranks)),
-      among_(std::make_shared<const std::string>(among(ranks_))),
+      among_(std::make_shared<const std::string>(" among " + listed(ranks_))),
       rank_(my_index),
       backend_(std::move(backend)) {}
 

@@ -76,8 +76,7 @@ class ExchangeWork : public c10d::Work {
 
 LedgerBackend::LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger,
                              Collectives mode, int tag_space)
-    : c10d::Backend(inner->getRank(), inner->getSize()),
-      inner_(std::move(inner)),
+    : WrappedBackend(std::move(inner), kNoTimeout),
       group_(std::move(group)),
       ledger_(ledger),
       mode_(mode),
@@ -108,7 +107,7 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::exchange_pieces(at::Tensor& output
   const int tag = tag_space_ * kTagsOfSpace + kMessageTags + next_tag_;
   next_tag_ = (next_tag_ + 1) % (kTagsOfSpace - kMessageTags);
   const at::Tensor pieces = output.view({size_, input.numel()});
-  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
+  auto work = c10::make_intrusive<ExchangeWork>(timeout());
   for (int distance = 1; distance < size_; ++distance) {  // Every rank starts with another peer.
     const int source = (rank_ + size_ - distance) % size_;
     std::vector<at::Tensor> target{pieces[source]};
@@ -151,7 +150,7 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::send(std::vector<at::Tensor>& tens
   ledger_.add(group_, "send", bytes_of(tensors));
   auto message = inner_->send(tensors, destination, message_tag(tag_space_, tag));
   if (mode_ == Collectives::kNative) return message;
-  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
+  auto work = c10::make_intrusive<ExchangeWork>(timeout());
   work->add(std::move(message));
   return work;
 }
@@ -160,7 +159,7 @@ c10::intrusive_ptr<c10d::Work> LedgerBackend::recv(std::vector<at::Tensor>& tens
   ledger_.add(group_, "recv", bytes_of(tensors));
   auto message = inner_->recv(tensors, source, message_tag(tag_space_, tag));
   if (mode_ == Collectives::kNative) return message;
-  auto work = c10::make_intrusive<ExchangeWork>(timeout_);
+  auto work = c10::make_intrusive<ExchangeWork>(timeout());
   work->add(std::move(message));
   return work;
 }

@@ -1,9 +1,9 @@
 #pragma once
 
 #include <string>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
 
 #include "worker/comm/ledger.h"
+#include "worker/comm/wrapped_backend.h"
 
 namespace titan::comm {
 
@@ -16,9 +16,9 @@ enum class Collectives {
   kPointToPoint,
 };
 
-// A c10d backend that notes each collective in the ledger under `group`, then passes it on. Only the operations that
-// Titan uses are passed on; the others throw as c10d::Backend does.
-class LedgerBackend : public c10d::Backend {
+// Notes each collective in the ledger under `group`. Gloo's messages between two ranks keep the timeout that their
+// connection began with: the waits here carry their own.
+class LedgerBackend : public WrappedBackend {
  public:
   // `tag_space` (0 to 15) keeps the messages of wrappers apart that share one inner backend.
   LedgerBackend(c10::intrusive_ptr<c10d::Backend> inner, std::string group, Ledger& ledger, Collectives mode,
@@ -39,25 +39,13 @@ class LedgerBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
 
-  // Gloo's messages between two ranks keep the timeout that their connection began with: the waits here carry their
-  // own.
-  void setTimeout(std::chrono::milliseconds timeout) override {
-    timeout_ = timeout;
-    inner_->setTimeout(timeout);
-  }
-  void abort() override { inner_->abort(); }
-  void shutdown() override { inner_->shutdown(); }
-  const std::string getBackendName() const override { return inner_->getBackendName(); }
-
  private:
   c10::intrusive_ptr<c10d::Work> exchange_pieces(at::Tensor& output, at::Tensor& input);
 
-  c10::intrusive_ptr<c10d::Backend> inner_;
   const std::string group_;
   Ledger& ledger_;
   const Collectives mode_;
   const int tag_space_;
-  std::chrono::milliseconds timeout_ = kNoTimeout;
   int next_tag_ = 0;  // The same on every rank, because all issue the same collectives in the same order.
 };
 

@@ -1,15 +1,12 @@
 #pragma once
 
-#include <atomic>
-#include <torch/csrc/distributed/c10d/Backend.hpp>
-
 #include "worker/comm/flight_recorder.h"
+#include "worker/comm/wrapped_backend.h"
 
 namespace titan::comm {
 
-// A c10d backend that notes in the recorder when each collective begins, is under way and has been waited for, then
-// passes it on. Only the operations that Titan uses are passed on; the others throw as c10d::Backend does.
-class RecordingBackend : public c10d::Backend {
+// Notes in the recorder when each collective begins, is under way and has been waited for.
+class RecordingBackend : public WrappedBackend {
  public:
   // `group` is the recorder's number; the recorder must outlive all works.
   RecordingBackend(c10::intrusive_ptr<c10d::Backend> inner, FlightRecorder& recorder, int group,
@@ -30,22 +27,12 @@ class RecordingBackend : public c10d::Backend {
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override;
   c10::intrusive_ptr<c10d::Work> barrier(const c10d::BarrierOptions& options) override;
 
-  void setTimeout(std::chrono::milliseconds timeout) override {
-    timeout_ = timeout;
-    inner_->setTimeout(timeout);
-  }
-  void abort() override { inner_->abort(); }
-  void shutdown() override { inner_->shutdown(); }
-  const std::string getBackendName() const override { return inner_->getBackendName(); }
-
  private:
   template <typename Issue>
   c10::intrusive_ptr<c10d::Work> recorded(int64_t number, const Issue& issue);
 
-  const c10::intrusive_ptr<c10d::Backend> inner_;
   FlightRecorder& recorder_;
   const int group_;
-  std::atomic<std::chrono::milliseconds> timeout_;
 };
 
 }  // namespace titan::comm

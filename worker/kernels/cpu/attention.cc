@@ -88,7 +88,7 @@ bool run_parts(const AttentionLevel& level, int threads, const std::vector<Atten
   const std::vector<Scratch> scratch = allocate(threads, bytes);
   if (scratch.empty()) return false;
   std::atomic<int64_t> next = 0;
-  const auto run = [&](int member, int) {
+  in_team(threads, [&](int member, int) {
     const NoDenormals no_denormals;
     level.enter();
     while (true) {
@@ -97,12 +97,7 @@ bool run_parts(const AttentionLevel& level, int threads, const std::vector<Atten
       work(parts[i], scratch[member].get());
     }
     level.leave();
-  };
-  if (threads == 1) {
-    run(0, 1);
-  } else {
-    in_team(threads, run);
-  }
+  });
   return true;
 }
 

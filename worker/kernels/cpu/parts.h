@@ -24,12 +24,7 @@ class FlushDenormals {
 // parts meet.
 template <typename Body>
 TITAN_INLINE void in_numbered_parts(int threads, int64_t count, const Body& body) {
-  if (threads <= 1 || count <= 1) {
-    const FlushDenormals flush;
-    body(int64_t{0}, count, int64_t{0});
-    return;
-  }
-  in_team(threads, [&](int64_t part, int64_t parts) {
+  in_team(count <= 1 ? 1 : threads, [&](int64_t part, int64_t parts) {
     const FlushDenormals flush;
     const int64_t begin = count * part / parts, end = count * (part + 1) / parts;
     if (begin < end) body(begin, end, part);

@@ -155,9 +155,12 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
   // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   model_->forget_gradients();
-  early_squares_ = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
-  if (config_.optimizer.early_step_in_backward) optimizer_->begin_step();
-  at::Tensor loss_sum = at::zeros({}, at::TensorOptions(at::kDouble).device(device));
+  const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
+  if (config_.optimizer.early_step_in_backward) {
+    early_squares_ = at::zeros({}, wide);
+    optimizer_->begin_step();
+  }
+  at::Tensor loss_sum = at::zeros({}, wide);
   for (size_t i = 0; i < runs.size(); ++i) {
     run_ = static_cast<int64_t>(i);
     loss_sum += executor_->run(pipeline_, runs[i].contexts, count, /*last=*/i + 1 == runs.size());

@@ -1,0 +1,92 @@
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/text/counted.h"
+#include "controller/api/answer_router.h"
+#include "controller/api/convert.h"
+#include "controller/api/stream.h"
+
+namespace titan::api {
+
+// A stream of what lies on nodes: one question is on its way at a time, and the next is asked when its answer has been
+// taken, so that a slow reader slows the reading and nothing piles up here. What it reads from is known by index.
+template <typename Chunk, typename Answer>
+class NodeStream : public Stream<Chunk> {
+ public:
+  NodeStream(reconcile::Reconciler& reconciler, AnswerRouter<Answer>& router)
+      : reconciler_(reconciler), router_(router) {}
+  ~NodeStream() override { router_.drop(asked_); }
+
+  // Every 200 ms: looks again at what had nothing new, and gives up on a node that does not answer.
+  void wake() override {
+    {
+      sync::Lock lock(this->mutex_);
+      look_again();
+      if (asking() && ++ticks_waited_ > kTicksToAnswer) give_up("does not answer");
+    }
+    Stream<Chunk>::wake();
+  }
+
+ protected:
+  // All under the lock.
+  virtual void look_again() = 0;
+  virtual void on_answer(size_t index, const Answer& answer) = 0;
+  virtual void on_unreachable(size_t index, const std::string& why) = 0;
+
+  bool asking() const { return asked_ != 0; }
+  // Sends the message that question(number of the request) makes.
+  template <typename Question>
+  void ask_node(size_t index, const std::string& node, const Question& question) {
+    const std::weak_ptr<Stream<Chunk>> weak = this->weak_from_this();
+    asked_ = router_.expect([weak, index](const Answer& answer) {
+      if (const auto self = weak.lock()) static_cast<NodeStream&>(*self).take(index, answer);
+    });
+    asked_index_ = index;
+    ticks_waited_ = 0;
+    if (!reconciler_.send(node, question(asked_)).ok()) give_up("cannot be reached");
+  }
+
+  reconcile::Reconciler& reconciler_;
+
+ private:
+  void take(size_t index, const Answer& answer) {
+    {
+      sync::Lock lock(this->mutex_);
+      asked_ = 0;
+      on_answer(index, answer);
+    }
+    Stream<Chunk>::wake();
+  }
+  void give_up(const char* why) {
+    router_.drop(std::exchange(asked_, 0));
+    on_unreachable(asked_index_, why);
+  }
+
+  AnswerRouter<Answer>& router_;
+  int64_t asked_ = 0;  // Request on its way; 0: none.
+  size_t asked_index_ = 0;
+  int ticks_waited_ = 0;
+};
+
+// Errors: InvalidArgument for a rank that the job does not have.
+template <typename Ranks>
+absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view) {
+  for (const int rank : ranks) {
+    if (rank >= 0 && rank < view.record->spec.ranks) continue;
+    return rpc::bad_request(
+        "RANK_NOT_FOUND",
+        {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(view.record->spec.ranks, "rank"))}});
+  }
+  return absl::OkStatus();
+}
+
+inline absl::Status no_such_attempt(const reconcile::JobView& view, int attempt) {
+  return rpc::error(
+      absl::StatusCode::kNotFound, "ATTEMPT_NOT_FOUND",
+      absl::StrCat("job ", view.record->name, " has ", counted(view.record->attempts, "attempt"), ", not ", attempt));
+}
+
+}  // namespace titan::api
