@@ -1,6 +1,11 @@
 """How the benchmarks start Titan and torchtitan: two ranks on this machine, one thread each."""
 
 import os
+import re
+import subprocess
+import tempfile
+import threading
+import uuid
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
@@ -26,3 +31,49 @@ def torchtitan_command(folder, flags):
 
 def torchtitan_environment():
     return {"PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+
+
+class PeakMemory(threading.Thread):
+    """The most memory of all processes that carry a mark in their environment, shared pages divided among those that share them (PSS)."""
+
+    MARK = "TITAN_BENCH_RUN"
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.value = uuid.uuid4().hex
+        self.bytes = 0
+        self.over = threading.Event()
+        self.known = {}  # pid: whether it carries the mark.
+
+    def run(self):
+        while not self.over.wait(0.2):
+            self.bytes = max(self.bytes, sum(self.pss(pid) for pid in filter(str.isdigit, os.listdir("/proc")) if self.ours(pid)))
+
+    def ours(self, pid):
+        if not self.known.get(pid):  # A process carries its parent's until it runs a program of its own.
+            try:
+                self.known[pid] = f"{self.MARK}={self.value}".encode() in Path(f"/proc/{pid}/environ").read_bytes()
+            except OSError:
+                return False
+        return self.known[pid]
+
+    @staticmethod
+    def pss(pid):
+        try:
+            return 1024 * int(re.search(r"^Pss:\s+(\d+)", Path(f"/proc/{pid}/smaps_rollup").read_text(), re.MULTILINE)[1])
+        except (OSError, TypeError):
+            return 0
+
+
+def measured(command, environment, folder):
+    """(exit code, what it printed, peak bytes of all its processes)"""
+    memory = PeakMemory()
+    memory.start()
+    with tempfile.TemporaryFile("w+") as output:
+        code = subprocess.run([str(word) for word in command], env={**os.environ, **environment, memory.MARK: memory.value}, cwd=folder,
+                              check=False, stdout=output, stderr=subprocess.STDOUT).returncode
+        output.seek(0)
+        text = output.read()
+    memory.over.set()
+    memory.join()
+    return code, text, memory.bytes

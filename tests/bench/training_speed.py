@@ -1,4 +1,5 @@
-"""Tokens a second and rank while training: Titan beside torchtitan, FSDP over two ranks of one thread each, in turns.
+"""Tokens a second and rank while training, and the most memory of all processes (PSS): Titan beside torchtitan, FSDP over two ranks of one
+thread each, in turns.
 
   .deps/venv/bin/python tests/bench/training_speed.py [--model llama3/debugmodel] [--rounds 5] [--steps 6] [--seq-len 256]
       [--batch 1] [--kernels auto,reference] [--no-peer] [-- --training.mixed_precision_param bfloat16 ...]
@@ -6,34 +7,33 @@
 --model takes a family and one of its flavors that torchtitan has too: qwen3/debugmodel_moe, deepseek_v3/debugmodel, llama4/debugmodel.
 
 Both print a line a step with their own tokens/s; of each run the median counts, without the first two steps. Words after -- go to
-both programs. The last line of each program is the median of its runs, with the least and the greatest, and Titan's ratio to torchtitan.
+both programs, --titan's to Titan alone. The last line of each program is the median of its runs, with the least and the greatest, and Titan's
+ratio to torchtitan.
 """
 
 import argparse
-import os
 import re
+import shlex
 import statistics
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from programs import titan_command, titan_environment, torchtitan_command, torchtitan_environment
+from programs import measured, titan_command, titan_environment, torchtitan_command, torchtitan_environment
 
 LINE = re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+).*tps:\s*([\d,]+)")
 WARM = 2  # Steps that do not count.
 
 
 def run(command, environment, folder):
-    """(median tokens/s, last loss)"""
-    done = subprocess.run([str(word) for word in command], env={**os.environ, **environment}, cwd=folder, text=True, check=False,
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    """(median tokens/s, last loss, peak bytes)"""
+    code, output, peak = measured(command, environment, folder)
     # Of torchtitan's ranks each prints; a step's lines agree but for the time.
-    steps = [(int(step), float(loss), int(tps.replace(",", ""))) for step, loss, tps in LINE.findall(re.sub(r"\x1b\[[\d;]*m", "", done.stdout))]
+    steps = [(int(step), float(loss), int(tps.replace(",", ""))) for step, loss, tps in LINE.findall(re.sub(r"\x1b\[[\d;]*m", "", output))]
     speeds = [tps for step, _, tps in steps if step > WARM]
-    if done.returncode != 0 or not speeds:
-        sys.exit(f"{command[0]} ended with {done.returncode}:\n{done.stdout[-3000:]}")
-    return statistics.median(speeds), steps[-1][1]
+    if code != 0 or not speeds:
+        sys.exit(f"{command[0]} ended with {code}:\n{output[-3000:]}")
+    return statistics.median(speeds), steps[-1][1], peak
 
 
 def main():
@@ -46,6 +46,7 @@ def main():
     parser.add_argument("--seq-len", type=int, default=256)
     parser.add_argument("--batch", type=int, default=1)
     parser.add_argument("--kernels", default="auto,reference")
+    parser.add_argument("--titan", default="", help="words for Titan alone, in one argument")
     parser.add_argument("--no-peer", action="store_true")
     options = parser.parse_args(words[: words.index("--")] if "--" in words else words)
     if options.steps <= WARM:
@@ -58,18 +59,19 @@ def main():
         for kernels in options.kernels.split(","):
             with tempfile.TemporaryDirectory() as folder:
                 folder = Path(folder)
-                command = titan_command(folder, [*flags, "--resources.kernels", kernels])
+                command = titan_command(folder, [*flags, *shlex.split(options.titan), "--resources.kernels", kernels])
                 found.setdefault(f"titan, kernels {kernels}", []).append(run(command, titan_environment(folder), folder))
         if not options.no_peer:
             with tempfile.TemporaryDirectory() as folder:
                 folder = Path(folder)
                 found.setdefault("torchtitan", []).append(run(torchtitan_command(folder, flags), torchtitan_environment(), folder))
-    peer = statistics.median(speed for speed, _ in found["torchtitan"]) if "torchtitan" in found else None
+    peer = statistics.median(run[0] for run in found["torchtitan"]) if "torchtitan" in found else None
     for name, runs in found.items():
-        speeds = sorted(speed for speed, _ in runs)
+        speeds = sorted(run[0] for run in runs)
+        memory = statistics.median(run[2] for run in runs) / 2**20
         middle = statistics.median(speeds)
         ratio = f"  {middle / peer:.1f} x torchtitan" if peer else ""
-        print(f"{name:<26}{middle:>8,.0f} tokens/s a rank ({speeds[0]:,.0f} to {speeds[-1]:,.0f}), loss {runs[-1][1]:.4f}{ratio}")
+        print(f"{name:<26}{middle:>8,.0f} tokens/s a rank ({speeds[0]:,.0f} to {speeds[-1]:,.0f}), loss {runs[-1][1]:.4f}, {memory:,.0f} MiB{ratio}")
 
 
 if __name__ == "__main__":
