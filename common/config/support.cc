@@ -107,6 +107,7 @@ const std::vector<Detail>& details() {
       {"compile.components", "compile.enable"},
       {"comm.save_traces_folder", "comm.trace_buf_size", "0"},
       {"comm.save_traces_file_prefix", "comm.trace_buf_size", "0"},
+      {"resources.kernels", "resources.device", "cuda"},
       {"quantize.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},

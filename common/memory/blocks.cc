@@ -194,11 +194,20 @@ BlockMemory embedding(const Sizes& s) {
 }
 
 // The logits, converted to full precision, and their softmax; or, cut over the tensor ranks, the logits alone, which
-// become their own gradient, beside wide copies of a few rows at a time.
+// become their own gradient, beside wide copies of a few rows at a time; or a part of the logits and its wide copy,
+// beside the weight's gradient, which is put together from the parts', and the input's at full precision.
 BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   constexpr int64_t kRowsAtATime = int64_t{1} << 22;
   const int64_t weights = s.spec.vocab_size / s.shape.tensor_ranks * s.spec.dim;
   BlockMemory block{.input = s.own, .graph = kept.graph};
+  if (const int64_t some = models::columns_at_once(s.spec, s.shape); some < s.spec.vocab_size / s.shape.tensor_ranks) {
+    const int64_t part = s.n * some * (s.e == s.wide ? s.e : s.e + s.wide), sum = s.whole / s.e * s.wide;
+    block.forward = block.first_pass = s.own + block.graph + part;
+    block.backward = {{block.graph + sum + part, weights}, {block.graph + sum + s.whole, weights}};
+    block.for_weights = weights * s.e;
+    block.defers = false;
+    return block;
+  }
   const bool cut = s.splits && s.shape.loss_parallel;
   const int64_t logits = s.n * s.spec.vocab_size / (cut ? s.shape.tensor_ranks : 1);
   if (cut) {
@@ -214,6 +223,14 @@ BlockMemory head(const Sizes& s, const models::BlockActivations& kept) {
   block.first_pass = block.forward;
   block.for_weights = s.whole + logits * s.e;
   return block;
+}
+
+// What worker/parallel/keep_policy.cc keeps.
+int64_t within_budget(const std::vector<models::KeepItem>& items, double budget) {
+  int64_t all = 0;
+  for (const models::KeepItem& item : items) all += item.bytes;
+  return models::best_within(models::pareto_choices(items), static_cast<int64_t>(budget * static_cast<double>(all)))
+      .bytes;
 }
 
 }  // namespace
@@ -232,7 +249,9 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .loss_parallel = !p.disable_loss_parallel,
           .expert_tensor_ranks = deals_experts ? p.expert_tensor_parallel_degree : p.tensor_parallel_degree,
           .experts_elsewhere = deals_experts,
+          .keys = config.training.seq_len,
           .element_bytes = element,
+          .most_logit_bytes = config.training.max_logits_mib << 20,
           .fused_norms = config.resources.device == "cuda"};
 }
 
@@ -246,7 +265,7 @@ int whole_layers_again(const config::ActivationCheckpoint& ac) {
 
 int64_t kept_bytes(const models::BlockActivations& layer, const config::ActivationCheckpoint& ac, int number) {
   if (const int every = whole_layers_again(ac); every > 0) return number % every == 0 ? 0 : layer.graph;
-  if (ac.mode == "memory_budget") return static_cast<int64_t>(ac.memory_budget * static_cast<double>(layer.costly));
+  if (ac.mode == "memory_budget") return within_budget(layer.costly, ac.memory_budget);
   return ac.mode == "selective" ? layer.by_operation : layer.graph;
 }
 

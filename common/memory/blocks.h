@@ -35,6 +35,7 @@ struct BlockMemory {
   int64_t forward = 0;      // At most during a forward pass that builds the graph, input and output included.
   int64_t first_pass = 0;   // The same without a graph.
   int64_t for_weights = 0;  // Between the halves of a split backward pass.
+  bool defers = true;       // Whether such a pass leaves weight gradients to its second half.
   std::vector<Moment> backward;
 };
 

@@ -259,7 +259,9 @@ void Walk::forward(int stage) {
 void Walk::run_back(const Block& block, bool split) {
   now_.activations -= block.kept;
   if (block.recomputed) hold(block.memory.forward - block.memory.input);
-  for (const Moment& moment : block.memory.backward) hold(moment.activations, split ? 0 : moment.weight_gradients * e_);
+  const bool deferred = split && block.memory.defers;
+  for (const Moment& moment : block.memory.backward)
+    hold(moment.activations, deferred ? 0 : moment.weight_gradients * e_);
   now_.activations -= block.memory.output;  // Its gradient; that of the input takes the input's place.
 }
 

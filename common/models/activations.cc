@@ -1,5 +1,7 @@
 #include "common/models/activations.h"
 
+#include "common/models/logits.h"
+
 namespace titan::models {
 namespace {
 
@@ -10,6 +12,7 @@ class Tally {
  public:
   Tally(const ModelSpec& spec, const ActivationShape& shape)
       : spec_(spec),
+        shape_(shape),
         e_(shape.element_bytes),
         wide_(e_ == 8 ? 8 : 4),
         ranks_(shape.tensor_ranks),
@@ -32,7 +35,7 @@ class Tally {
       mixture_of_experts();
     } else {
       swiglu(n_, spec_.ffn_hidden / ranks_);
-      last_product(n_, spec_.dim);
+      last_product(n_, spec_.ffn_hidden / ranks_, spec_.dim);
     }
     return result_;
   }
@@ -42,9 +45,15 @@ class Tally {
     result_.input = own_ * spec_.dim * e_;
     norm(own_, spec_.dim, /*keeps_input=*/false);
     keep(n_ * spec_.dim * e_);
-    // The softmax in full precision, or logits whose softmax is computed again from each token's maximum and sum.
-    keep(cut_logits_ ? n_ * (spec_.vocab_size / ranks_ * e_ + 2 * wide_) : n_ * spec_.vocab_size * wide_);
-    result_.by_operation = result_.costly = result_.graph;
+    // The softmax in full precision, or logits whose softmax is computed again from each token's maximum and sum, or
+    // those alone.
+    const int64_t columns = spec_.vocab_size / (cut_logits_ ? ranks_ : 1);
+    if (columns_at_once(spec_, shape_) < columns) {
+      keep(n_ * (2 * wide_ + kIndexBytes + 1));
+    } else {
+      keep(cut_logits_ ? n_ * (columns * e_ + 2 * wide_) : n_ * columns * wide_);
+    }
+    result_.by_operation = result_.graph;
     return result_;
   }
 
@@ -59,31 +68,31 @@ class Tally {
   }
 
   // A matrix product that recomputation can keep: by operation every second one of a block, those with biases left out.
-  void product(int64_t rows, int64_t columns, bool biased = false) {
-    result_.costly += rows * columns * e_;
+  void product(int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    result_.costly.push_back({rows * columns * e_, 2.0 * static_cast<double>(rows * depth * columns)});
     if (!biased && ++products_ % 2 == 1) result_.by_operation += rows * columns * e_;
   }
 
   // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead.
-  void last_product(int64_t rows, int64_t columns, bool biased = false) {
-    if (!scatters_) return product(rows, columns, biased);
+  void last_product(int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    if (!scatters_) return product(rows, depth, columns, biased);
     if (!biased) ++products_;
-    scatter();
+    scatter(2.0 * static_cast<double>(rows * depth * columns));
   }
 
   void attention(int64_t heads, int64_t value_size) {
     const int64_t bytes = n_ * heads * (value_size * e_ + wide_);  // And the logarithms of the denominators.
     keep(bytes);
-    result_.costly += bytes;
+    result_.costly.push_back({bytes, 2.0 * static_cast<double>(n_ * heads * spec_.head_dim * shape_.keys)});
     result_.by_operation += bytes;
-    last_product(n_, spec_.dim, spec_.attention_bias);
+    last_product(n_, heads * value_size, spec_.dim, spec_.attention_bias);
   }
 
   void grouped_attention() {
     const int64_t heads = spec_.n_heads / ranks_, kv = spec_.n_kv_heads / ranks_;
-    product(n_, heads * spec_.head_dim, spec_.attention_bias);
-    product(n_, kv * spec_.head_dim, spec_.attention_bias);
-    product(n_, kv * spec_.v_head_dim, spec_.attention_bias);
+    product(n_, spec_.dim, heads * spec_.head_dim, spec_.attention_bias);
+    product(n_, spec_.dim, kv * spec_.head_dim, spec_.attention_bias);
+    product(n_, spec_.dim, kv * spec_.v_head_dim, spec_.attention_bias);
     if (spec_.qk_norm) {
       norm(n_ * heads, spec_.head_dim, /*keeps_input=*/true);
       norm(n_ * kv, spec_.head_dim, /*keeps_input=*/true);
@@ -95,19 +104,19 @@ class Tally {
   void latent_attention() {
     const int64_t heads = spec_.n_heads / ranks_, latent = spec_.kv_lora_rank + spec_.qk_rope_head_dim;
     if (spec_.q_lora_rank == 0) {
-      product(n_, heads * spec_.head_dim);
+      product(n_, spec_.dim, heads * spec_.head_dim);
     } else {
-      product(n_, spec_.q_lora_rank);
+      product(n_, spec_.dim, spec_.q_lora_rank);
       norm(n_, spec_.q_lora_rank, /*keeps_input=*/true);
       keep(n_ * spec_.q_lora_rank * e_);
-      product(n_, heads * spec_.head_dim);
+      product(n_, spec_.q_lora_rank, heads * spec_.head_dim);
     }
-    product(n_, latent);
+    product(n_, spec_.dim, latent);
     norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
     if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, with the shared key beside it.
     keep(n_ * spec_.kv_lora_rank * e_);
     const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
-    product(n_, grown);
+    product(n_, spec_.kv_lora_rank, grown);
     keep(n_ * grown * e_);                       // The values are a part of it.
     keep(2 * n_ * heads * spec_.head_dim * e_);  // Queries and keys.
     attention(heads, spec_.v_head_dim);
@@ -116,14 +125,14 @@ class Tally {
   // Gate, its activation, the other half, and their product.
   void swiglu(int64_t rows, int64_t hidden) {
     keep(4 * rows * hidden * e_);
-    product(rows, hidden);
-    product(rows, hidden);
+    product(rows, spec_.dim, hidden);
+    product(rows, spec_.dim, hidden);
   }
 
-  // The sum over tensor ranks of what several layers made together.
-  void scatter() {
+  // The sum over tensor ranks of what several layers made together, or, with its work, of one product.
+  void scatter(double flops = 0) {
     if (!scatters_) return;
-    result_.costly += own_ * spec_.dim * e_;
+    result_.costly.push_back({own_ * spec_.dim * e_, flops});
     result_.by_operation += own_ * spec_.dim * e_;
   }
 
@@ -142,13 +151,15 @@ class Tally {
     if (exchanges_) result_.by_operation += 2 * rows * spec_.dim * e_;  // Rows that arrived, and that came back.
     const bool one_sum = expert_ranks_ == ranks_;                       // Of routed and shared experts.
     if (moe.num_shared_experts > 0) {
-      swiglu(n_, moe.hidden * moe.num_shared_experts / ranks_);
-      one_sum ? product(n_, spec_.dim) : last_product(n_, spec_.dim);
+      const int64_t shared = moe.hidden * moe.num_shared_experts / ranks_;
+      swiglu(n_, shared);
+      one_sum ? product(n_, shared, spec_.dim) : last_product(n_, shared, spec_.dim);
     }
     if (one_sum) scatter();
   }
 
   const ModelSpec& spec_;
+  const ActivationShape& shape_;
   const int64_t e_, wide_;
   const int64_t ranks_, expert_ranks_;
   const int64_t n_, own_;  // Tokens inside a layer and between layers.
@@ -158,6 +169,11 @@ class Tally {
 };
 
 }  // namespace
+
+int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
+  if (shape.tensor_ranks > 1 && !shape.loss_parallel) return spec.vocab_size;
+  return logit_columns(shape.tokens, spec.vocab_size / shape.tensor_ranks, shape.element_bytes, shape.most_logit_bytes);
+}
 
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {
   std::vector<BlockActivations> blocks(1);  // An embedding keeps its tokens, which everybody has.

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/models/model_spec.h"
+#include "common/models/pareto.h"
 
 namespace titan::models {
 
@@ -15,17 +16,22 @@ struct ActivationShape {
   bool loss_parallel = true;        // Logits stay cut over the tensor ranks.
   int64_t expert_tensor_ranks = 1;  // Ranks that share an expert's matrices: tensor_ranks without expert parallelism.
   bool experts_elsewhere = false;   // Expert parallelism: rows travel to their experts and back.
+  int64_t keys = 0;                 // Tokens of a whole row: what attention's work is counted with.
   int64_t element_bytes = 2;        // Of what layers compute in.
+  int64_t most_logit_bytes = 0;     // Logits beyond are never all there; 0: they are.
   bool fused_norms = true;  // A norm keeps one number a token (CUDA), not its values as well (LibTorch on CPUs).
 };
 
 // Bytes of one block that wait for the backward pass.
 struct BlockActivations {
-  int64_t input = 0;         // The block's own input, kept however much is recomputed.
-  int64_t graph = 0;         // The rest, when nothing is recomputed.
-  int64_t by_operation = 0;  // What is left of the rest by recomputation per operation.
-  int64_t costly = 0;        // All results that recomputation can keep: a memory budget of 1.
+  int64_t input = 0;             // The block's own input, kept however much is recomputed.
+  int64_t graph = 0;             // The rest, when nothing is recomputed.
+  int64_t by_operation = 0;      // What is left of the rest by recomputation per operation.
+  std::vector<KeepItem> costly;  // What a memory budget chooses from (worker/parallel/keep_policy.h).
 };
+
+// Of a rank's columns of the vocabulary, those whose logits are there at a time (common/models/logits.h).
+int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);
 
 // An estimate for each block of the engine: tok_embeddings, layers, output (final norm, head and loss). Rows are taken
 // to be dealt evenly over experts, and attention to write no scores down. Left out: buffers of transfers, what lives

@@ -11,17 +11,22 @@ namespace titan::nn {
 SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels) {
   const auto column = [&] { return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat)); };
   SoftmaxFigures figures{column(), column(), column()};
+  add_softmax_figures(figures, logits, labels, 0);
+  return figures;
+}
+
+void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first) {
   took(kernels::softmax_chunk(*kernels::chosen_level(), {.tokens = logits.size(0),
                                                          .vocabulary = logits.size(1),
+                                                         .first_id = first,
                                                          .logits = logits.const_data_ptr(),
                                                          .stride = logits.stride(0),
                                                          .labels = labels.const_data_ptr<int64_t>(),
-                                                         .first = true,
+                                                         .first = first == 0,
                                                          .maximum = figures.maximum.mutable_data_ptr<float>(),
                                                          .sum = figures.sum.mutable_data_ptr<float>(),
                                                          .label_logit = figures.label_logit.mutable_data_ptr<float>(),
                                                          .threads = at::get_num_threads()}));
-  return figures;
 }
 
 at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
@@ -35,10 +40,11 @@ at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
 }
 
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
-                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale) {
+                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale, int64_t first) {
   const at::Tensor factor = scale.to(at::kFloat);
   took(kernels::cross_entropy_gradient(*kernels::chosen_level(), {.tokens = logits.size(0),
                                                                   .vocabulary = logits.size(1),
+                                                                  .first_id = first,
                                                                   .logits = logits.const_data_ptr(),
                                                                   .stride = logits.stride(0),
                                                                   .gradient = gradient.mutable_data_ptr(),

@@ -17,12 +17,16 @@ struct SoftmaxFigures {
 };
 SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels);
 
+// The same of further columns, [first, first + logits.size(1)), merged into figures of those before; begins with 0.
+void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
+
 // The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
 // vocabulary; an fp32 scalar.
 at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels);
 
-// (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits.
+// (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits; the first
+// column is that of the id `first`.
 void write_logit_gradient(const at::Tensor& gradient, const at::Tensor& logits, const at::Tensor& labels,
-                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale);
+                          const at::Tensor& maximum, const at::Tensor& sum, const at::Tensor& scale, int64_t first = 0);
 
 }  // namespace titan::nn

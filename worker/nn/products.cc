@@ -13,7 +13,7 @@ namespace titan::nn {
 namespace {
 
 // A packed operand is as large as the weights in fp32; a vocabulary's is cut at this.
-constexpr int64_t kMostPackedBytes = 64 << 20;
+constexpr int64_t kMostPackedBytes = 8 << 20;
 
 // Of the sums of a weight gradient for each thread: what a cache holds until they are rounded.
 constexpr int64_t kSummedBytes = 1 << 20;
@@ -41,7 +41,7 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   const int64_t columns = b.size(deep ? 2 : 1), depth = a.size(1);
   at::Tensor c = at::empty({a.size(0), columns}, a.options());
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(depth);
-  const int64_t step = std::max<int64_t>(kMostPackedBytes / column_bytes / 32 * 32, 32);
+  const int64_t step = std::max<int64_t>(kMostPackedBytes / column_bytes / 32 * 32, 256);
   const int threads = at::get_num_threads();
   const at::Tensor scratch = bytes(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {

@@ -5,11 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "common/models/pareto.h"
 #include "worker/nn/kept_results.h"
-#include "worker/parallel/pareto.h"
 
 // What a recomputed block keeps of its first pass.
 namespace titan::parallel {
+
+using models::KeepChoice;
+using models::KeepItem;
 
 // torchtitan's selective checkpointing per operation: attention, reduce-scatters, the all-to-alls of routed tokens, and
 // every other matrix product of the block (the first, third, ... in the order of their calls). Products with a matrix

@@ -8,8 +8,8 @@
 namespace titan::parallel {
 namespace {
 
-constexpr int64_t kSequence = 1;  // Dimension of [B, T, D].
-constexpr int64_t kFeatures = 2;
+constexpr int64_t kTokenDim = 1;  // Dimension of [B, T, D].
+constexpr int64_t kFeatureDim = 2;
 
 bool alone(const TensorParallel& tensor) {
   TORCH_CHECK(tensor.group != nullptr, "tensor parallel: no group");
@@ -23,14 +23,14 @@ bool alone(const TensorParallel& tensor) {
 // From the form between sub-blocks to whole activations, of which each rank computes something of its own.
 nn::Transform enter(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
-  if (tensor.sequence) return [group](const at::Tensor& x) { return comm::gather(x, kSequence, *group); };
+  if (tensor.sequence) return [group](const at::Tensor& x) { return comm::gather(x, kTokenDim, *group); };
   return [group](const at::Tensor& x) { return comm::fan_out(x, *group); };
 }
 
 // From each rank's partial sums back to the form between sub-blocks.
 nn::Transform leave(const TensorParallel& tensor) {
   const comm::Group* group = tensor.group;
-  if (tensor.sequence) return [group](const at::Tensor& x) { return scatter_sum(x, kSequence, *group); };
+  if (tensor.sequence) return [group](const at::Tensor& x) { return scatter_sum(x, kTokenDim, *group); };
   return [group](const at::Tensor& x) { return comm::all_reduce(x, *group); };
 }
 
@@ -145,8 +145,15 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
     output.seams.input = enter(tensor);
   }
   if (!loss_parallel) {
-    output.seams.output = [group](const at::Tensor& logits) { return comm::gather_alike(logits, kFeatures, *group); };
+    output.seams.output = [group](const at::Tensor& logits) { return comm::gather_alike(logits, kFeatureDim, *group); };
   }
+}
+
+nn::LossByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor) {
+  return [whole = enter(tensor), group = tensor.group](const at::Tensor& input, const nn::Parameter& weight,
+                                                       const at::Tensor& labels, int64_t columns) {
+    return nn::head_cross_entropy_sum(whole(input), weight, labels, columns, group);
+  };
 }
 
 }  // namespace titan::parallel

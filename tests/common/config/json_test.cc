@@ -107,7 +107,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                   "implementation": "fused", "early_step_in_backward": false},
     "lr_scheduler": {"warmup_steps": 200, "total_steps": null, "decay_ratio": null, "decay_type": "linear", "min_lr_factor": 0.0},
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
-                 "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
+                 "max_logits_mib": 64, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
                  "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32", "gc_freq": 50, "gc_debug": false,
                  "nonfinite_policy": "fail",
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,

@@ -52,7 +52,7 @@ class RankJob {
     schedule_ = plan.schedule;
     runtime::ShardingOptions sharding = require(runtime::sharding_options(config, job.spec, plan, mesh_));
     early_ = sharding.early_step;
-    sharding.ac.planned = [this](const std::string& layer, const auto&, const parallel::KeepChoice& chosen) {
+    sharding.ac.planned = [this](const std::string& layer, const auto&, const models::KeepChoice& chosen) {
       record_.planned[layer] = chosen.taken;
     };
     model_ = require(

@@ -2,19 +2,17 @@
 #include <gtest/gtest.h>
 
 #include <optional>
-#include <random>
 
+#include "tests/common/models/all_subsets.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/parallel/checkpointed_block.h"
 #include "worker/parallel/keep_policy.h"
-#include "worker/parallel/pareto.h"
 
 namespace titan::parallel {
 namespace {
 
 using nn::OpCall;
 using testing::CheckpointedBlock;
-using ::testing::HasSubstr;
 
 // What a budget may choose among: a reduce-scatter together with the product that feeds it, nothing of the experts.
 struct Choosable {
@@ -38,21 +36,6 @@ Choosable choosable(const std::vector<OpCall>& calls) {
     }
   }
   return result;
-}
-
-// The most FLOPs that any subset within `bytes` saves.
-double best_of_all_subsets(const std::vector<KeepItem>& items, int64_t bytes) {
-  double best = 0;
-  for (size_t subset = 0; subset < (size_t{1} << items.size()); ++subset) {
-    KeepItem sum;
-    for (size_t i = 0; i < items.size(); ++i) {
-      if ((subset >> i & 1) == 0) continue;
-      sum.bytes += items[i].bytes;
-      sum.flops += items[i].flops;
-    }
-    if (sum.bytes <= bytes) best = std::max(best, sum.flops);
-  }
-  return best;
 }
 
 struct BudgetCase {
@@ -91,7 +74,7 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
     ASSERT_TRUE(chosen.has_value());
     const int64_t limit = static_cast<int64_t>(budget * static_cast<double>(choice.bytes));
     EXPECT_LE(chosen->bytes, limit);
-    EXPECT_EQ(chosen->flops, best_of_all_subsets(choice.items, limit));
+    EXPECT_EQ(chosen->flops, testing::best_of_all_subsets(choice.items, limit));
     test.first_pass(*policy);
     EXPECT_EQ(test.kept.bytes(), chosen->bytes);
     EXPECT_GE(test.kept.bytes(), kept);
@@ -125,30 +108,6 @@ TEST(MemoryBudgetTest, LargerBudgetsKeepMoreAndComputeLess) {
       for (const std::vector<bool>& other : chosen) EXPECT_EQ(other, chosen[0]);
     }
   }
-}
-
-TEST(ParetoTest, FindsTheBestOfAllSubsets) {
-  std::mt19937 random(11);
-  for (int trial = 0; trial < 50; ++trial) {
-    std::vector<KeepItem> items(1 + random() % 10);
-    for (KeepItem& item : items) item = {1 + static_cast<int64_t>(random() % 50), static_cast<double>(random() % 100)};
-    const std::vector<KeepChoice> choices = pareto_choices(items);
-    for (int64_t budget = 0; budget < 300; budget += 7) {
-      EXPECT_EQ(best_within(choices, budget).flops, best_of_all_subsets(items, budget));
-    }
-  }
-}
-
-TEST(ParetoTest, DrawsTheChoiceAndStaysSmall) {
-  std::vector<KeepItem> items;
-  for (int i = 0; i < 40; ++i) items.push_back({1000 + i * i * 37, 1e9 + i * 1.1e7});
-  const std::vector<KeepChoice> choices = pareto_choices(items);
-  EXPECT_LE(choices.size(), kMostChoices);
-  EXPECT_EQ(choices.front().bytes, 0);
-  EXPECT_EQ(choices.back().taken, std::vector<bool>(40, true));
-  const std::string svg = draw_choices("layers.0", {choices.front(), choices[1], choices.back()}, choices[1]);
-  EXPECT_THAT(svg, HasSubstr("layers.0"));
-  EXPECT_THAT(svg, HasSubstr("</svg>"));
 }
 
 }  // namespace

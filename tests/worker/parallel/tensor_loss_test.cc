@@ -143,5 +143,50 @@ TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
   });
 }
 
+// The same of what a head reads, with a few of a rank's columns at a time: loss and both gradients against the whole
+// head's in float64, with the rows whole on every rank and dealt to them.
+TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
+  kernels::testing::with_every_choice([] {
+    testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
+      constexpr int64_t kLength = 20, kVocabulary = 1200, kDim = 24;
+      const comm::Group& group = self.mesh->group(Axis::kTensor);
+      auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
+      const auto draw = [&](at::IntArrayRef shape) {  // Numbers that bf16 holds.
+        return at::randn(shape, generator, at::kDouble).to(at::kBFloat16).to(at::kDouble);
+      };
+      const at::Tensor x = draw({2, kLength, kDim}), weight = draw({kVocabulary, kDim}) * 0.5;
+      at::Tensor labels = at::randint(kVocabulary, {2, kLength}, generator, at::kLong);
+      labels.select(1, 1).fill_(nn::kIgnoredLabel);
+      labels.select(1, 2).fill_(200);  // 100 columns below the second rank's first one: not an ignored label there.
+      const at::Tensor whole_x = x.clone().requires_grad_(), whole_weight = weight.clone().requires_grad_();
+      const at::Tensor expected = nn::cross_entropy_sum(at::matmul(whole_x, whole_weight.t()), labels);
+      const auto truth = torch::autograd::grad({expected}, {whole_x, whole_weight});
+      for (const bool sequence : {false, true}) {
+        for (const auto& [type, bound] : {std::pair{at::kDouble, 1e-13}, {at::kFloat, 1e-5}, {at::kBFloat16, 0.04}}) {
+          SCOPED_TRACE(::testing::Message() << c10::toString(type) << (sequence ? ", rows dealt" : ""));
+          const auto own_rows = [&](const at::Tensor& all) {
+            return sequence ? all.chunk(group.size(), 1)[group.rank()] : all;
+          };
+          const auto leaf = [type = type](const at::Tensor& part) {
+            return part.to(type, /*non_blocking=*/false, /*copy=*/true).requires_grad_();
+          };
+          const at::Tensor own_x = leaf(own_rows(x));
+          nn::Parameter parameter{"output.weight", {kVocabulary / 4, kDim}, {}, {}};
+          parameter.weight = leaf(weight.chunk(group.size())[group.rank()]);
+          const auto by_parts = vocabulary_parallel_loss_by_parts({.group = &group, .sequence = sequence});
+          const at::Tensor loss = by_parts(own_x, parameter, labels, /*columns=*/64);
+          EXPECT_NEAR(loss.item<double>() / expected.item<double>(), 1, bound);
+          const auto gradients = torch::autograd::grad({loss}, {own_x, parameter.weight});
+          const at::Tensor exact[] = {own_rows(truth[0]), truth[1].chunk(group.size())[group.rank()]};
+          for (int i = 0; i < 2; ++i) {
+            const double error = (gradients[i].to(at::kDouble) - exact[i]).abs().max().item<double>();
+            EXPECT_LE(error, bound * exact[i].abs().max().item<double>()) << i;
+          }
+        }
+      }
+    });
+  });
+}
+
 }  // namespace
 }  // namespace titan::parallel

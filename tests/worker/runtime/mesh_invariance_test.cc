@@ -85,6 +85,41 @@ TEST(GradientAccumulationTest, EqualsOneLargeBatch) {
   EXPECT_EQ(split[0].step_traffic.at("dp_replicate/all_reduce"), single[0].step_traffic.at("dp_replicate/all_reduce"));
 }
 
+// The logits in parts of the vocabulary are the same training, however the vocabulary, the rows and the layers are
+// split, and when the backward pass is.
+TEST(LogitsInPartsTest, TrainAsWholeLogits) {
+  TrainingPlan plan;
+  plan.spec.vocab_size = 300;  // Several parts, the last of them short, on one rank and on two.
+  plan.spec.ffn_hidden = 48;
+  plan.steps = 2;
+  const RankOutcome whole = one_rank(plan);
+  plan.most_logit_bytes = 1;
+  const RankOutcome parts = one_rank(plan);
+  expect_same_training(whole, {parts}, testing::kExact);
+  const auto head_gradient = [](const RankOutcome& one) { return one.pieces.at("gradient.output.weight").value; };
+  EXPECT_FALSE(head_gradient(whole).equal(head_gradient(parts))) << "nothing was computed in another way";
+  EXPECT_NEAR(parts.evaluated[0], whole.evaluated[0], testing::kExact);
+  expect_same_training(whole, train_world(plan, {.dp_shard = 2}, 2), testing::kExact);
+  for (const bool sequence : {true, false}) {
+    plan.parallel.sequence_parallel = sequence;
+    expect_same_training(whole, train_world(plan, {.tp = 2}, 2), testing::kExact);
+  }
+  plan.parallel = {.async_tensor_parallel = true};
+  expect_same_training(whole, train_world(plan, {.cp = 2, .tp = 2}, 4), testing::kExact);
+  plan.parallel = {.loss_parallel = false};
+  expect_same_training(whole, train_world(plan, {.tp = 2}, 2), testing::kExact);
+  plan.parallel = {};
+  plan.spec.tied_embeddings = true;
+  plan.spec.n_layers = 4;
+  plan.most_logit_bytes = 0;
+  const RankOutcome tied = one_rank(plan);
+  plan.most_logit_bytes = 1;
+  for (const char* schedule : {"1F1B", "ZBVZeroBubble"}) {
+    plan.schedule = schedule;
+    expect_same_training(tied, train_world(plan, {.pp = 2, .tp = 2}, 4), testing::kExact);
+  }
+}
+
 // Recomputation and every policy for gathered weights give the same bits, on one rank and on two.
 TEST(PolicyTest, RecomputationAndReshardingChangeNoBit) {
   TrainingPlan plan;

@@ -43,7 +43,8 @@ struct TrainingPlan {
   model::ParallelOptions parallel;  // Its mesh is filled in.
   int64_t global_batch = 4;
   int64_t seq_len = 16;
-  int microbatches = 1;  // Gradient accumulation: runs per rank and step.
+  int64_t most_logit_bytes = 0;  // 0: all at once.
+  int microbatches = 1;          // Gradient accumulation: runs per rank and step.
   int steps = 3;
   // With a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
   std::string schedule = "1F1B";
@@ -100,7 +101,8 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
   const mesh::Mesh& shape = mesh.mesh();
   RankModel built;
   built.schedule = schedule_of(plan, shape.size(mesh::Axis::kPipeline));
-  model::Model model = model::build(plan.spec, {.seq_len = plan.seq_len}).value();
+  model::Model model =
+      model::build(plan.spec, {.seq_len = plan.seq_len, .most_logit_bytes = plan.most_logit_bytes}).value();
   if (model.parallelize) {
     model::ParallelOptions parallel = plan.parallel;
     parallel.mesh = &mesh;

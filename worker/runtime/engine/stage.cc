@@ -112,11 +112,15 @@ void Stage::check_output(size_t index, const at::Tensor& input, const at::Tensor
 
 // The loss belongs to the last block's graph, so that the logits are freed with it.
 at::Tensor Stage::run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context) {
-  const comm::TraceScope trace([&] { return blocks_[index].block->name(); });
-  at::Tensor output = blocks_[index].block->forward(input, context);
+  nn::Block& block = *blocks_[index].block;
+  const comm::TraceScope trace([&] { return block.name(); });
+  const bool ends = options_.last && index + 1 == blocks_.size();
+  if (auto* head = ends ? dynamic_cast<nn::HasLoss*>(&block) : nullptr) {
+    return head->loss(input, context, options_.loss);
+  }
+  at::Tensor output = block.forward(input, context);
   check_output(index, input, output);
-  if (!options_.last || index + 1 < blocks_.size()) return output;
-  return options_.loss(output, context.labels);
+  return ends ? options_.loss(output, context.labels) : output;
 }
 
 // Without a graph.

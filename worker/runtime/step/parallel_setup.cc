@@ -26,7 +26,9 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh) {
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh) {
   TITAN_ASSIGN_OR_RETURN(model::Model model,
-                         model::build(spec, {.seq_len = config.training.seq_len, .longest_row = seq_len}));
+                         model::build(spec, {.seq_len = config.training.seq_len,
+                                             .most_logit_bytes = config.training.max_logits_mib << 20,
+                                             .longest_row = seq_len}));
   const mesh::Mesh& shape = mesh.mesh();
   const config::Parallelism& parallelism = config.parallelism;
   model::ParallelOptions options;
@@ -57,13 +59,13 @@ bool draws(const comm::DeviceMesh& mesh) {
 
 // memory_budget_pareto/layers.3.svg and so on. A picture that cannot be written stops no training.
 auto draw_choices_into(const std::string& dump_folder) {
-  return [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
-             const std::string& block, const std::vector<parallel::KeepChoice>& choices,
-             const parallel::KeepChoice& chosen) {
-    std::error_code ignored;
-    std::filesystem::create_directories(folder, ignored);
-    std::ofstream(folder / (block + ".svg")) << parallel::draw_choices(block, choices, chosen);
-  };
+  return
+      [folder = std::filesystem::path(dump_folder) / "memory_budget_pareto"](
+          const std::string& block, const std::vector<models::KeepChoice>& choices, const models::KeepChoice& chosen) {
+        std::error_code ignored;
+        std::filesystem::create_directories(folder, ignored);
+        std::ofstream(folder / (block + ".svg")) << models::draw_choices(block, choices, chosen);
+      };
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
-#include "worker/parallel/pareto.h"
+#include "common/models/pareto.h"
 
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 
-namespace titan::parallel {
+namespace titan::models {
 namespace {
 
 // Sorts, and drops what another choice beats.
@@ -78,4 +78,4 @@ std::string draw_choices(const std::string& title, const std::vector<KeepChoice>
   return out;
 }
 
-}  // namespace titan::parallel
+}  // namespace titan::models

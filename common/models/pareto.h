@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-namespace titan::parallel {
+// Which results of a block recomputation keeps: a knapsack, solved exactly.
+namespace titan::models {
 
 // Something that may be kept: what it takes and what it saves.
 struct KeepItem {
@@ -29,4 +30,4 @@ const KeepChoice& best_within(const std::vector<KeepChoice>& choices, int64_t by
 // A picture that stands alone: FLOPs computed again over bytes kept, the chosen point marked.
 std::string draw_choices(const std::string& title, const std::vector<KeepChoice>& choices, const KeepChoice& chosen);
 
-}  // namespace titan::parallel
+}  // namespace titan::models
