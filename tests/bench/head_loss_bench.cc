@@ -37,7 +37,8 @@ void head(benchmark::State& state, const std::string& kernels, int64_t most_byte
     benchmark::DoNotOptimize(torch::autograd::grad({loss}, {x, weight.weight}));
     most = meter.highest() - before;
   }
-  state.counters["parts"] = static_cast<double>((vocabulary + columns - 1) / columns);
+  const int64_t parts = (vocabulary + columns - 1) / columns;
+  state.counters["parts"] = static_cast<double>(parts);
   state.counters["MiB"] = static_cast<double>(most) / (1 << 20);
 }
 

@@ -3,7 +3,6 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
-#include <functional>
 
 #include "worker/comm/group.h"
 #include "worker/nn/block.h"
@@ -21,9 +20,5 @@ namespace titan::nn {
 // weight's gradient is there with the input's: the logits' gradient is not kept for later.
 at::Tensor head_cross_entropy_sum(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
                                   int64_t columns, const comm::Group* vocabulary = nullptr);
-
-// It, in a place where its input and its ranks are known.
-using LossByParts = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
-                                             int64_t columns)>;
 
 }  // namespace titan::nn

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 
 #include <functional>
+#include <type_traits>
+#include <utility>
 
 #include "worker/nn/block.h"
 
@@ -17,14 +19,30 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels)
 
 // From the last block's output and the labels [B, T] to the sum of the cross-entropies of these labels. `parallel`
 // replaces it when ranks hold parts of the vocabulary; then all of them get the whole sum.
-using Loss = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)>;
+class Loss {
+ public:
+  using OfLogits = std::function<at::Tensor(const at::Tensor& logits, const at::Tensor& labels)>;
+  // Of what a head's matrix reads, with the logits of some columns of the vocabulary at a time (head_loss.h).
+  using ByParts = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight, const at::Tensor& labels,
+                                           int64_t columns)>;
 
-// A last block that can tell the loss of its input without all logits at once. `of_logits` is the loss of the logits
-// that forward() gives, for when they are few.
+  template <typename Function>
+  requires std::is_invocable_r_v<at::Tensor, Function, const at::Tensor&, const at::Tensor&> Loss(Function of_logits)
+      : of_logits_(std::move(of_logits)) {}  // NOLINT: any such function is a loss.
+
+  at::Tensor operator()(const at::Tensor& logits, const at::Tensor& labels) const { return of_logits_(logits, labels); }
+
+  ByParts by_parts;  // The same loss; empty: it needs all logits, as one of a library's own does.
+
+ private:
+  OfLogits of_logits_;
+};
+
+// A last block that can tell the loss of its input without all logits at once.
 class HasLoss {
  public:
   virtual ~HasLoss() = default;
-  virtual at::Tensor loss(const at::Tensor& input, const MicrobatchContext& context, const Loss& of_logits) = 0;
+  virtual at::Tensor loss(const at::Tensor& input, const MicrobatchContext& context, const Loss& loss) = 0;
 };
 
 // Labels that count, int64 scalar.

@@ -22,7 +22,7 @@ const float* weights_or_null(const at::Tensor& x) { return x.defined() ? x.const
 at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
   if (!own_kernels_take(x)) return x.index_select(0, from);
   const at::Tensor rows = rows_of(x).contiguous();
-  const at::Tensor y = at::empty({from.size(0), rows.size(1)}, rows.options());
+  at::Tensor y = at::empty({from.size(0), rows.size(1)}, rows.options());
   took(kernels::gather_rows(*kernels::chosen_level(), {.count = y.size(0),
                                                        .width = y.size(1),
                                                        .x = rows.const_data_ptr(),
@@ -35,7 +35,7 @@ at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
 // Of each line of places [n, choices] the sum of rows[places], weighted by scores of the same shape when defined.
 at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const at::Tensor x = rows.contiguous(), weights = scores.defined() ? scores.contiguous() : scores;
-  const at::Tensor y = at::empty({places.size(0), x.size(1)}, x.options());
+  at::Tensor y = at::empty({places.size(0), x.size(1)}, x.options());
   took(kernels::sum_rows(*kernels::chosen_level(), {.tokens = places.size(0),
                                                     .choices = places.size(1),
                                                     .width = x.size(1),
@@ -198,7 +198,7 @@ at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrd
   if (scores.defined() && own_kernels_take(x)) {
     return OwnWeightedSpread::apply(x, scores, order.rows, order.tokens, order.places);
   }
-  const at::Tensor sorted = Spread::apply(x, order.tokens, order.places);
+  at::Tensor sorted = Spread::apply(x, order.tokens, order.places);
   if (!scores.defined()) return sorted;
   return ScaleRows::apply(sorted, permute_rows(scores.reshape({-1}), order.rows, order.places.view({-1})));
 }

@@ -1,6 +1,7 @@
 #include "worker/parallel/tensor.h"
 
 #include "worker/comm/functional.h"
+#include "worker/nn/head_loss.h"
 #include "worker/parallel/kept_scatter.h"
 #include "worker/parallel/tensor_overlap.h"
 #include "worker/parallel/tensor_vocabulary.h"
@@ -149,7 +150,7 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   }
 }
 
-nn::LossByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor) {
+nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor) {
   return [whole = enter(tensor), group = tensor.group](const at::Tensor& input, const nn::Parameter& weight,
                                                        const at::Tensor& labels, int64_t columns) {
     return nn::head_cross_entropy_sum(whole(input), weight, labels, columns, group);

@@ -3,7 +3,6 @@
 #include "worker/comm/group.h"
 #include "worker/nn/attention.h"
 #include "worker/nn/feed_forward.h"
-#include "worker/nn/head_loss.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/loss.h"
 
@@ -32,6 +31,6 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
 // The loss of logits [B, T, V / size] (split_head with loss_parallel): the same value on every rank of the group.
 nn::Loss vocabulary_parallel_loss(const comm::Group& group);
 // The same of what the head reads, in the form between sub-blocks, without all logits of a rank at once.
-nn::LossByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);
+nn::Loss::ByParts vocabulary_parallel_loss_by_parts(const TensorParallel& tensor);
 
 }  // namespace titan::parallel

@@ -204,7 +204,7 @@ class TraceStreamTest : public ServiceCase {
 
 // All ranks are looked at, then all get the same steps; each trace arrives whole, in pieces.
 TEST_F(TraceStreamTest, BringsTheTracesOfSeveralNodes) {
-  const auto node = [](int64_t step, std::string text) {
+  const auto node = [](int64_t step, const std::string& text) {
     return [step, text, polls = 0](const v1::ReadTrace& read) mutable {
       if (read.steps() == 0) return at_step(step);
       if (++polls == 1) return in_trace(read, step, v1::TraceData::WAITING);

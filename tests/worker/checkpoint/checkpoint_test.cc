@@ -317,7 +317,7 @@ TEST_F(CheckpointTest, AStopIsHeardBetweenTwoTries) {
       while (job.tries() < before + 2) std::this_thread::yield();  // Both ranks wait for their second try.
       stop = true;
     });
-    const absl::Status saved = job.save_last(step);
+    absl::Status saved = job.save_last(step);
     person.join();
     return saved;
   };

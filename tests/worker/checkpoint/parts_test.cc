@@ -161,8 +161,7 @@ TEST(ManifestTest, AnOlderOneLacksItsModel) {
   for (const char* member : {"crc32c", "titan_version", "model", "config"}) body.erase(member);
   const std::string rest = body.dump().substr(1);
   char crc[9];
-  const std::string covered = rest;
-  std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(covered.data(), covered.size()));
+  std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(rest.data(), rest.size()));
   const auto read = manifest_from_text(absl::StrCat("{\"crc32c\":\"", crc, "\",", rest));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(read->model.is_null());

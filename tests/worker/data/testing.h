@@ -52,7 +52,7 @@ class Folder {
 
   const std::string& path() const { return path_; }
   std::string write(const std::string& name, const std::string& bytes) const {
-    const std::string path = path_ + "/" + name;
+    std::string path = path_ + "/" + name;
     std::ofstream(path, std::ios::binary) << bytes;
     return path;
   }

@@ -124,7 +124,7 @@ class FamilyTest : public ::testing::TestWithParam<SmallModel> {
     const Result got = run_model(model_, weights_, batch_, pull_, type);
     EXPECT_EQ(got.gradients.size(), want_.gradients.size());
     for (const auto& [name, gradient] : want_.gradients) EXPECT_GT(gradient.norm().item<double>(), 0) << name;
-    const std::pair<double, std::string> worst = worst_error(got);
+    std::pair<double, std::string> worst = worst_error(got);
     std::cout << "  " << type << ": " << worst.first << " in " << worst.second << std::endl;
     return worst;
   }

@@ -70,7 +70,7 @@ at::Tensor visible(const models::ModelSpec& spec, int64_t layer, int64_t length,
 }
 
 // q [B, T, H, D], k [B, T, Hkv, D], v [B, T, Hkv, Dv]: [B, T, H * Dv].
-at::Tensor softmax_attention(at::Tensor q, at::Tensor k, at::Tensor v, double scale, const at::Tensor& see,
+at::Tensor softmax_attention(const at::Tensor& q, at::Tensor k, at::Tensor v, double scale, const at::Tensor& see,
                              const at::Tensor& sinks) {
   const int64_t repeat = q.size(2) / k.size(2);
   k = k.repeat_interleave(repeat, 2);

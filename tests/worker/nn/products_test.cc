@@ -12,7 +12,7 @@ namespace {
 
 // A bf16 tensor, and the same numbers in fp64.
 struct Operand {
-  explicit Operand(std::vector<int64_t> shape) : given(at::randn(shape).to(at::kBFloat16)) {}
+  explicit Operand(const std::vector<int64_t>& shape) : given(at::randn(shape).to(at::kBFloat16)) {}
   at::Tensor exact() const { return given.to(at::kDouble); }
   at::Tensor given;
 };

@@ -104,7 +104,9 @@ TEST(MemoryBudgetTest, LargerBudgetsKeepMoreAndComputeLess) {
       SCOPED_TRACE(absl::StrCat(family, ", ", one.name));
       std::vector<std::vector<bool>> chosen(one.ranks);
       testing::run_ranks(one.degrees, one.ranks, testing::every_axis(),
-                         [&](testing::ThreadRank& self) { rise(self, one, family, flavor, chosen); });
+                         [&, family = family, flavor = flavor](testing::ThreadRank& self) {
+                           rise(self, one, family, flavor, chosen);
+                         });
       for (const std::vector<bool>& other : chosen) EXPECT_EQ(other, chosen[0]);
     }
   }

@@ -66,13 +66,13 @@ struct LayerBytes {
 TEST(CheckpointMemoryTest, EveryModeSavesThePredictedBytes) {
   const testing::TrainingPlan plan = tall_plan();
   const LayerBytes layer(plan);
-  const int64_t layers = plan.spec.n_layers;
+  const int64_t layers = plan.spec.n_layers, every_second = layers / 2;
   const int64_t none = held_bytes(plan, {.mode = "none"});
   const int64_t full = held_bytes(plan, {.mode = "full"});
   const auto saved = [&](const parallel::CheckpointOptions& ac) { return none - held_bytes(plan, ac); };
   constexpr int64_t kScalars = 256;  // Numbers without elements, such as those that stand in for shapes.
   EXPECT_NEAR(none - full, layers * layer.graph, kScalars);
-  EXPECT_NEAR(saved({.mode = "selective", .selective_ac_option = "2"}), layers / 2 * layer.graph, kScalars);
+  EXPECT_NEAR(saved({.mode = "selective", .selective_ac_option = "2"}), every_second * layer.graph, kScalars);
   EXPECT_NEAR(saved({.mode = "selective", .selective_ac_option = "op"}), layers * (layer.graph - layer.by_operation),
               kScalars);
   EXPECT_NEAR(saved({.mode = "memory_budget", .memory_budget = 0}), layers * layer.graph, kScalars);

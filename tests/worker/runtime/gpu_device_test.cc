@@ -186,7 +186,7 @@ TEST_F(GpuDeviceTest, GroupedProductMatches) {
         for (const int64_t count : rows) total += count;
         const at::Tensor x = at::randn({total, in}).to(type), weight = at::randn({4, out, in}).to(type),
                          bias = at::randn({4, out}).to(type), dy = at::randn({total, out}).to(type);
-        const auto compute = [&](const at::TensorOptions& where) {
+        const auto compute = [&, in = in, out = out](const at::TensorOptions& where) {
           nn::Parameter matrix{"w", {4, out, in}, {}, {}}, addend{"b", {4, out}, {}, {}};
           matrix.weight = weight.to(where).detach().requires_grad_();
           addend.weight = bias.to(where).detach().requires_grad_();

@@ -120,6 +120,25 @@ TEST(LogitsInPartsTest, TrainAsWholeLogits) {
   }
 }
 
+// A loss of somebody's own gets all logits, however many.
+TEST(LogitsInPartsTest, AnotherLossSeesAll) {
+  models::ModelSpec spec = testing::small_llama();
+  spec.vocab_size = 300;
+  model::Model model = model::build(spec, {.seq_len = 16, .most_logit_bytes = 1}).value();
+  EXPECT_TRUE(model.loss.by_parts);
+  nn::MicrobatchContext context;
+  context.labels = at::zeros({2, 16}, at::kLong);
+  std::vector<int64_t> seen;
+  model.loss = [&](const at::Tensor& logits, const at::Tensor&) {
+    seen = logits.sizes().vec();
+    return logits.sum();
+  };
+  nn::Block& head = *model.blocks.back();
+  for (nn::Parameter& parameter : head.parameters()) parameter.weight = at::ones(parameter.shape);
+  dynamic_cast<nn::HasLoss&>(head).loss(at::ones({2, 16, 32}), context, model.loss);
+  EXPECT_EQ(seen, (std::vector<int64_t>{2, 16, 300}));
+}
+
 // Recomputation and every policy for gathered weights give the same bits, on one rank and on two.
 TEST(PolicyTest, RecomputationAndReshardingChangeNoBit) {
   TrainingPlan plan;

@@ -228,7 +228,7 @@ TEST_F(IdentityTest, AConfigOfAnotherModel) {
   std::ostringstream out;
   const auto import = [&](const fs::path& source, const char* step, const char* flavor) {
     const bool there = fs::exists(root_ / step);
-    const absl::Status status =
+    absl::Status status =
         import_weights(posix_files(), source.string(), (root_ / step).string(), {"small", flavor, ""}, out);
     EXPECT_EQ(fs::exists(root_ / step), there || status.ok()) << "whole or not at all";
     return status;

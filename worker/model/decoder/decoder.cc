@@ -7,6 +7,7 @@
 #include "common/models/logits.h"
 #include "worker/model/decoder/options.h"
 #include "worker/model/decoder/parallelize.h"
+#include "worker/nn/head_loss.h"
 
 namespace titan::model {
 namespace {
@@ -69,18 +70,17 @@ Head::Head(const models::ModelSpec& spec, nn::Init init, nn::Parameter* tied)
     : Block("output"),
       norm(declare(), "norm.weight", spec.dim, spec.norm_eps),
       output(tied == nullptr ? declare() : use(tied), "output.weight", spec.dim, spec.vocab_size, init),
-      loss_by_parts([](const auto&... of) { return nn::head_cross_entropy_sum(of...); }),
       tied_(tied) {}
 
 at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) {
   return output.forward(norm.forward(input));
 }
 
-at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& of_logits) {
+at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
   const int64_t columns = output.weight().shape[0];
   const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
-  if (some >= columns || !loss_by_parts) return of_logits(forward(input, context), context.labels);
-  return loss_by_parts(norm.forward(input), output.weight(), context.labels, some);
+  if (some >= columns || !loss.by_parts) return loss(forward(input, context), context.labels);
+  return loss.by_parts(norm.forward(input), output.weight(), context.labels, some);
 }
 
 std::vector<nn::Parameter*> Head::shared_parameters() {
@@ -104,6 +104,7 @@ absl::StatusOr<Model> build_decoder(const models::ModelSpec& spec, const BuildOp
   auto head = std::make_unique<Head>(spec, inits.head, tied);
   head->most_logit_bytes = options.most_logit_bytes;
   model.blocks.push_back(std::move(head));
+  model.loss.by_parts = [](const auto&... of) { return nn::head_cross_entropy_sum(of...); };
   model.parallelize = [spec](Model& whole, const ParallelOptions& parallel) {
     return parallelize_decoder(whole, spec, parallel);
   };

@@ -9,7 +9,6 @@
 #include "worker/model/model.h"
 #include "worker/nn/attention.h"
 #include "worker/nn/feed_forward.h"
-#include "worker/nn/head_loss.h"
 #include "worker/nn/layers.h"
 #include "worker/nn/moe.h"
 #include "worker/nn/rope.h"
@@ -66,16 +65,13 @@ class Head : public nn::Block, public nn::HasLoss {
  public:
   Head(const models::ModelSpec& spec, nn::Init init, nn::Parameter* tied = nullptr);
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
-  at::Tensor loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& of_logits) override;
+  at::Tensor loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) override;
   std::vector<nn::Parameter*> shared_parameters() override;
   bool tied() const { return tied_ != nullptr; }
 
   nn::RmsNorm norm;
   nn::Linear output;
   int64_t most_logit_bytes = 0;  // BuildOptions.
-  // The loss of the norm's results and the labels with some columns of the vocabulary at a time; `parallel` replaces
-  // it. Empty: ranks need all logits.
-  nn::LossByParts loss_by_parts;
 
  private:
   nn::Parameter* tied_;

@@ -80,11 +80,15 @@ absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, co
       Head& head = dynamic_cast<Head&>(*block);
       parallel::split_norm(head.norm, tensor);
       parallel::split_head(head.output, tensor, options.loss_parallel);
-      if (tensor_group.size() == 1) continue;
-      head.loss_by_parts = options.loss_parallel ? parallel::vocabulary_parallel_loss_by_parts(tensor) : nullptr;
     }
   }
-  if (options.loss_parallel && tensor_group.size() > 1) model.loss = parallel::vocabulary_parallel_loss(tensor_group);
+  if (tensor_group.size() == 1) return absl::OkStatus();
+  if (options.loss_parallel) {
+    model.loss = parallel::vocabulary_parallel_loss(tensor_group);
+    model.loss.by_parts = parallel::vocabulary_parallel_loss_by_parts(tensor);
+  } else {
+    model.loss.by_parts = nullptr;  // The logits are gathered.
+  }
   return absl::OkStatus();
 }
 

@@ -28,7 +28,9 @@ struct Plan {
 
 struct FailingBackward : torch::autograd::Function<FailingBackward> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& loss) { return loss.clone(); }
-  static variable_list backward(AutogradContext*, variable_list) { throw std::runtime_error("injected into backward"); }
+  static variable_list backward(AutogradContext*, const variable_list&) {
+    throw std::runtime_error("injected into backward");
+  }
 };
 
 nn::Loss failing_loss(nn::Loss usual, const model::ParallelOptions& options) {
@@ -56,7 +58,7 @@ absl::StatusOr<model::Model> build(const models::ModelSpec& spec, const model::B
   absl::StatusOr<model::Model> model = model::llama3::build(spec, options);
   if (!model.ok()) return model;
   model->parallelize = [usual = model->parallelize](model::Model& whole, const model::ParallelOptions& mesh) {
-    const absl::Status done = usual(whole, mesh);
+    absl::Status done = usual(whole, mesh);
     whole.loss = failing_loss(whole.loss, mesh);
     return done;
   };
