@@ -70,10 +70,10 @@ absl::StatusOr<Look> look(const std::string& path) {
     result.segments = rotated(path);
     result.live = Descriptor(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
     if (!result.live && errno != ENOENT) return errno_status(errno, absl::StrCat("open ", path));
-    if (!result.live && result.segments.empty()) return absl::NotFoundError(absl::StrCat("no log ", path));
     const std::vector<Segment> after = rotated(path);
     const bool same = end_of(after) == end_of(result.segments);
     if (!same && tries < 100) continue;
+    if (!result.live && result.segments.empty()) return absl::NotFoundError(absl::StrCat("no log ", path));
     struct stat info {};
     if (result.live && ::fstat(result.live.get(), &info) == 0) {
       result.segments.push_back({end_of(result.segments), info.st_size, path});
