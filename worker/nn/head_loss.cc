@@ -65,15 +65,6 @@ at::Tensor logit_gradient(at::Tensor logits, const at::Tensor& labels, int64_t f
   return logits.to(type);
 }
 
-void merge_over(const comm::Group& ranks, SoftmaxFigures& figures) {
-  const at::Tensor maximum = figures.maximum.clone();
-  ranks.all_reduce(maximum, c10d::ReduceOp::MAX).wait();
-  figures.sum.mul_(figures.maximum.sub_(maximum).exp_());
-  const at::Tensor terms = at::stack({figures.sum, figures.label_logit});
-  ranks.all_reduce(terms).wait();
-  figures = {maximum, terms[0], terms[1]};
-}
-
 struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const at::Tensor& labels, int64_t columns, const comm::Group* vocabulary) {

@@ -29,6 +29,15 @@ void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, cons
                                                          .threads = at::get_num_threads()}));
 }
 
+void merge_over(const comm::Group& ranks, SoftmaxFigures& figures) {
+  const at::Tensor maximum = figures.maximum.clone();
+  ranks.all_reduce(maximum, c10d::ReduceOp::MAX).wait();
+  figures.sum.mul_(figures.maximum.sub_(maximum).exp_());
+  const at::Tensor terms = at::stack({figures.sum, figures.label_logit});
+  ranks.all_reduce(terms).wait();
+  figures = {maximum, terms[0], terms[1]};
+}
+
 at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels) {
   const double loss = kernels::cross_entropy_loss({.tokens = labels.numel(),
                                                    .labels = labels.const_data_ptr<int64_t>(),

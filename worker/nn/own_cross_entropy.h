@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "worker/comm/group.h"
+
 // Cross-entropy by Titan's own kernels (own_kernels_take(logits)): logits are read as they are, and their gradient is
 // written in their type, so that no copy in fp32 exists. Shared by the loss of whole rows and that of ranks with parts
 // of the vocabulary.
@@ -19,6 +21,9 @@ SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& label
 
 // The same of further columns, [first, first + logits.size(1)), merged into figures of those before; begins with 0.
 void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, const at::Tensor& labels, int64_t first);
+
+// From the figures of each rank's columns to those of all, whatever computed them: two collectives.
+void merge_over(const comm::Group& ranks, SoftmaxFigures& figures);
 
 // The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
 // vocabulary; an fp32 scalar.

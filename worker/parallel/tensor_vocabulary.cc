@@ -61,34 +61,29 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
     const at::Tensor ignored = labels.eq(nn::kIgnoredLabel);
     const at::Tensor known = labels.ge(0).bitwise_and_(labels.lt(columns * group->size())).bitwise_or_(ignored);
     if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
-    at::Tensor own_maxima = at::empty({rows}, logits.options().dtype(wide));
-    at::Tensor terms = at::empty({2, rows}, own_maxima.options());  // Sums of exponentials, labels' logits.
+    nn::SoftmaxFigures figures;
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
     if (nn::own_kernels_take(logits)) {
-      const nn::SoftmaxFigures own = nn::softmax_figures(nn::rows_of(logits), local);
-      own_maxima = own.maximum;
-      terms[0].copy_(own.sum);
-      terms[1].copy_(own.label_logit);
+      figures = nn::softmax_figures(nn::rows_of(logits), local);
     } else {
+      const at::TensorOptions options = logits.options().dtype(wide);
+      figures = {.maximum = at::empty({rows}, options), .sum = at::empty({rows}, options), .label_logit = {}};
       for_row_chunks(logits, [&](int64_t first, int64_t count) {
         const at::Tensor x = logits.narrow(0, first, count).to(wide);
         const at::Tensor highest = x.amax(1, /*keepdim=*/true);
-        own_maxima.narrow(0, first, count).copy_(highest.squeeze(1));
-        terms[0].narrow(0, first, count).copy_(x.sub(highest).exp_().sum(1));
+        figures.maximum.narrow(0, first, count).copy_(highest.squeeze(1));
+        figures.sum.narrow(0, first, count).copy_(x.sub(highest).exp_().sum(1));
       });
-      terms[1].copy_(logits.gather(1, local.clamp_min(0).unsqueeze(1)).squeeze(1));
-      terms[1].masked_fill_(local.eq(kNotHere), 0);
+      figures.label_logit = logits.gather(1, local.clamp_min(0).unsqueeze(1)).squeeze(1).to(wide);
+      figures.label_logit.masked_fill_(local.eq(kNotHere), 0);
     }
 
-    const at::Tensor maxima = own_maxima.clone();
-    group->all_reduce(maxima, c10d::ReduceOp::MAX).wait();
-    terms[0].mul_(own_maxima.sub_(maxima).exp_());
-    group->all_reduce(terms).wait();
+    merge_over(*group, figures);
 
-    context->save_for_backward({local, ignored, maxima, terms[0]});
+    context->save_for_backward({local, ignored, figures.maximum, figures.sum});
     // Not a saved variable, so that the backward pass sees when nobody else holds the logits any more.
     context->saved_data["logits"] = logits.detach();
-    return (terms[0].log() - (terms[1] - maxima)).masked_fill_(ignored, 0).sum();
+    return (figures.sum.log() - (figures.label_logit - figures.maximum)).masked_fill_(ignored, 0).sum();
   }
 
   // softmax - one_hot(label), times the gradient; in place of the logits when they are this graph's alone.
