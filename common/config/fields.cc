@@ -258,8 +258,8 @@ std::vector<Field> fields_of(Resources& c) {
           .in("threads")
           .between(0, 4096),
       Field("kernels", c.kernels,
-            "Operations of CPU ranks: Titan's own kernels for the processor where they are proven (auto) or at a "
-            "level, or LibTorch's alone (reference)")
+            "Operations of CPU ranks: Titan's own kernels for the best that the processor has (auto) or at a level, or "
+            "LibTorch's alone (reference)")
           .one_of({"auto", "reference", "avx2", "avx512", "amx"}),
   };
 }

@@ -8,9 +8,6 @@ namespace {
 constexpr int kReference = -1;
 std::atomic<int> chosen{kReference};
 
-// Wider ones have run on emulators only (docs/kernels.md), and LibTorch has its own code for such machines.
-constexpr Level kWidestProven = Level::kAvx2;
-
 }  // namespace
 
 std::optional<Level> chosen_level() {
@@ -22,7 +19,7 @@ bool choose(std::string_view written) {
   const std::optional<Level> best = best_level();
   std::optional<Level> level;
   if (written == "auto") {
-    if (best && *best <= kWidestProven) level = best;
+    level = best;
   } else if (written != "reference") {
     level = level_named(written);
     if (!level || !best || *best < *level) return false;

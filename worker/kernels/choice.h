@@ -13,8 +13,8 @@ namespace titan::kernels {
 // The level of Titan's own CPU kernels; none: LibTorch's operations alone, which is also so before choose().
 std::optional<Level> chosen_level();
 
-// "reference": LibTorch's operations. "auto": the best level, where it is one that has been proven on a machine that
-// has it (docs/kernels.md), else as "reference". A level's name: that one; false if this machine lacks it.
+// "reference": LibTorch's operations. "auto": the machine's best level; on one that has none as "reference". A level's
+// name: that one; false if this machine lacks it.
 bool choose(std::string_view written);
 
 }  // namespace titan::kernels
