@@ -22,7 +22,7 @@ kernels::HeadsOut out_heads_of(const at::Tensor& t) {
 
 // Of the shape of `like`, but for the size of a head.
 at::Tensor tokens_first(const at::Tensor& like, int64_t size) {
-  return at::empty({like.size(0), like.size(2), like.size(1), size}, like.options()).transpose(1, 2);
+  return uninitialized({like.size(0), like.size(2), like.size(1), size}, like.options()).transpose(1, 2);
 }
 
 at::Tensor plain_floats(const at::Tensor& t) { return t.defined() ? t.to(at::kFloat).contiguous() : t; }
@@ -103,7 +103,7 @@ BlockOutput ranges_forward(const at::Tensor& q, const at::Tensor& k, const at::T
                            const VisibleKeys& visible, double scale) {
   const at::Tensor wide_sinks = plain_floats(sinks);
   BlockOutput result{tokens_first(q, v.size(3)),
-                     at::empty({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
+                     uninitialized({q.size(0), q.size(1), q.size(2)}, q.options().dtype(at::kFloat))};
   const bool done =
       kernels::attention_forward(*kernels::chosen_level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
                                                             .q = heads_of(q),
@@ -120,7 +120,7 @@ AttentionGradients ranges_backward(const at::Tensor& grad_out, const at::Tensor&
                                    const VisibleKeys& visible, double scale) {
   const at::Tensor wide_sinks = plain_floats(sinks), lse = result.lse.contiguous();
   AttentionGradients gradients{tokens_first(q, q.size(3)), tokens_first(k, k.size(3)), tokens_first(v, v.size(3)),
-                               sinks.defined() ? at::empty({q.size(1)}, lse.options()) : at::Tensor()};
+                               sinks.defined() ? uninitialized({q.size(1)}, lse.options()) : at::Tensor()};
   const bool done = kernels::attention_backward(
       *kernels::chosen_level(), {.shape = shape_of(q, k, v, wide_sinks, visible, scale),
                                  .q = heads_of(q),

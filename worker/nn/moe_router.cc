@@ -63,7 +63,7 @@ struct OwnGateValues : torch::autograd::Function<OwnGateValues> {
   static variable_list backward(AutogradContext* context, variable_list gradients) {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor logits = rows_of(saved[0]), experts = saved[1].contiguous(), dscores = gradients[0].contiguous();
-    const at::Tensor dlogits = at::empty(logits.sizes(), logits.options());
+    const at::Tensor dlogits = uninitialized(logits.sizes(), logits.options());
     took(kernels::router_backward(*kernels::chosen_level(),
                                   {.tokens = logits.size(0),
                                    .experts = logits.size(1),

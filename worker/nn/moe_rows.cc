@@ -22,7 +22,7 @@ const float* weights_or_null(const at::Tensor& x) { return x.defined() ? x.const
 at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
   if (!own_kernels_take(x)) return x.index_select(0, from);
   const at::Tensor rows = rows_of(x).contiguous();
-  at::Tensor y = at::empty({from.size(0), rows.size(1)}, rows.options());
+  at::Tensor y = uninitialized({from.size(0), rows.size(1)}, rows.options());
   took(kernels::gather_rows(*kernels::chosen_level(), {.count = y.size(0),
                                                        .width = y.size(1),
                                                        .x = rows.const_data_ptr(),
@@ -35,7 +35,7 @@ at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
 // Of each line of places [n, choices] the sum of rows[places], weighted by scores of the same shape when defined.
 at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const at::Tensor x = rows.contiguous(), weights = scores.defined() ? scores.contiguous() : scores;
-  at::Tensor y = at::empty({places.size(0), x.size(1)}, x.options());
+  at::Tensor y = uninitialized({places.size(0), x.size(1)}, x.options());
   took(kernels::sum_rows(*kernels::chosen_level(), {.tokens = places.size(0),
                                                     .choices = places.size(1),
                                                     .width = x.size(1),
@@ -51,7 +51,7 @@ at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::T
 at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores,
                             const at::Tensor& gradient, const at::Tensor& rows_gradient) {
   const at::Tensor x = rows.contiguous(), dy = gradient.contiguous(), weights = scores.contiguous();
-  at::Tensor scores_gradient = at::empty(scores.sizes(), scores.options());
+  at::Tensor scores_gradient = uninitialized(scores.sizes(), scores.options());
   took(kernels::sum_rows_backward(*kernels::chosen_level(),
                                   {.tokens = places.size(0),
                                    .choices = places.size(1),
@@ -180,7 +180,7 @@ ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
   const at::Tensor chosen = experts.contiguous();
   const int64_t choices = chosen.size(1);
   ExpertOrder order;
-  order.rows = at::empty({chosen.numel()}, chosen.options());
+  order.rows = uninitialized({chosen.numel()}, chosen.options());
   order.tokens = choices == 1 ? order.rows : at::empty_like(order.rows);
   order.places = at::empty_like(chosen);
   const bool in_range = kernels::order_rows({.tokens = chosen.size(0),

@@ -9,7 +9,7 @@
 namespace titan::nn {
 
 SoftmaxFigures softmax_figures(const at::Tensor& logits, const at::Tensor& labels) {
-  const auto column = [&] { return at::empty({logits.size(0)}, logits.options().dtype(at::kFloat)); };
+  const auto column = [&] { return uninitialized({logits.size(0)}, logits.options().dtype(at::kFloat)); };
   SoftmaxFigures figures{column(), column(), column()};
   add_softmax_figures(figures, logits, labels, 0);
   return figures;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
 #include <c10/util/Exception.h>
 
 #include "worker/kernels/choice.h"
@@ -14,8 +15,15 @@ inline bool own_kernels_take(const at::Tensor& x) {
          kernels::chosen_level().has_value();
 }
 
-// [rows, last dimension], neighbours in it side by side; nearly always a view.
+// Memory for a kernel's result, straight from the allocator: at::empty() spends more on its way through LibTorch's
+// dispatcher.
+inline at::Tensor uninitialized(at::IntArrayRef sizes, const at::TensorOptions& options) {
+  return at::Tensor(at::detail::empty_cpu(sizes, options));
+}
+
+// [rows, last dimension], neighbours in it side by side; nearly always `x` itself or a view.
 inline at::Tensor rows_of(const at::Tensor& x) {
+  if (x.dim() == 2 && x.stride(1) == 1) return x;
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
   return rows.stride(1) == 1 ? rows : rows.contiguous();
 }

@@ -1,11 +1,13 @@
 #include "worker/nn/products.h"
 
 #include <ATen/Parallel.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
 #include <utility>
 
+#include "worker/kernels/cpu/cast.h"
 #include "worker/kernels/cpu/gemm.h"
 #include "worker/nn/own_kernels.h"
 
@@ -25,7 +27,7 @@ at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.co
 
 const uint16_t* bits(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
 
-at::Tensor bytes(int64_t count) { return at::empty({count}, at::kByte); }
+at::DataPtr scratch_of(int64_t bytes) { return c10::GetCPUAllocator()->allocate(bytes); }
 
 std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
   std::vector<int64_t> shape = x.sizes().vec();
@@ -33,68 +35,77 @@ std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
   return shape;
 }
 
-// c = a b^T, or a b where b is deep, with weights [groups, out, in] and the rows of each group; as many columns at a
-// time as may be packed at once.
+// c = a b^T, or a b where b is deep, with weights [groups, out, in], or [out, in] of one group, and the rows of each
+// group; as many columns at a time as may be packed at once.
 at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows,
                        bool deep) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
-  const int64_t columns = b.size(deep ? 2 : 1), depth = a.size(1);
-  at::Tensor c = at::empty({a.size(0), columns}, a.options());
+  const int64_t columns = b.size(deep ? -1 : -2), depth = a.size(1);
+  at::Tensor c = uninitialized(shape_with(input, columns), a.options());
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(depth);
   const int64_t step = std::max<int64_t>(kMostPackedBytes / column_bytes / 32 * 32, 256);
   const int threads = at::get_num_threads();
-  const at::Tensor scratch = bytes(kernels::gemm_scratch(std::min(step, columns), depth, threads));
+  const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {
     took(kernels::gemm(*kernels::chosen_level(), {.rows = a.size(0),
                                                   .columns = std::min(step, columns - first),
                                                   .depth = depth,
-                                                  .groups = b.size(0),
+                                                  .groups = static_cast<int64_t>(rows.size()),
                                                   .group_rows = rows.data(),
                                                   .a = bits(a),
                                                   .a_stride = a.stride(0),
-                                                  .b = bits(b) + first * (deep ? 1 : b.stride(1)),
-                                                  .b_stride = b.stride(1),
-                                                  .b_group = b.stride(0),
+                                                  .b = bits(b) + first * (deep ? 1 : b.stride(-2)),
+                                                  .b_stride = b.stride(-2),
+                                                  .b_group = b.dim() == 3 ? b.stride(0) : 0,
                                                   .b_is_deep = deep,
                                                   .c = reinterpret_cast<uint16_t*>(c.mutable_data_ptr()) + first,
                                                   .c_type = kernels::Dtype::kBf16,
                                                   .c_stride = columns,
-                                                  .scratch = scratch.mutable_data_ptr(),
+                                                  .scratch = scratch.get(),
                                                   .threads = threads}));
   }
-  return c.view(shape_with(input, columns));
+  return c;
 }
 
-// [groups, out, in]. The kernel sums in fp32, of an expert and some outputs at a time.
-at::Tensor own_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows) {
+// Each group's [out, in] in `gradients`, side by side. The kernel sums in fp32, of an expert and some outputs at a
+// time.
+void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows,
+                          at::Tensor& gradients) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
   const int64_t outputs = dy.size(1), inputs = x.size(1);
-  at::Tensor gradient = at::empty({static_cast<int64_t>(rows.size()), outputs, inputs}, x.options());
+  const kernels::Level level = *kernels::chosen_level();
   const int threads = at::get_num_threads();
   const int64_t output_bytes = static_cast<int64_t>(sizeof(float)) * inputs;
   const int64_t step = std::min(outputs, std::max<int64_t>(threads * kSummedBytes / output_bytes / 32 * 32, 32));
-  const at::Tensor sums = at::empty({step, inputs}, x.options().dtype(at::kFloat));
-  const at::Tensor scratch = bytes(kernels::weight_gradient_scratch(inputs, threads));
+  const at::DataPtr sums = scratch_of(step * output_bytes);
+  const at::DataPtr scratch = scratch_of(kernels::weight_gradient_scratch(inputs, threads));
+  auto* const values = reinterpret_cast<uint16_t*>(gradients.mutable_data_ptr());
   for_each_group(rows, [&](int64_t group, int64_t first_row, int64_t count) {
-    const at::Tensor whole = gradient.select(0, group);
-    if (count == 0) whole.zero_();
+    uint16_t* const whole = values + group * outputs * inputs;
+    if (count == 0) std::fill_n(whole, outputs * inputs, uint16_t{0});
     for (int64_t first = 0; count > 0 && first < outputs; first += step) {
       const int64_t some = std::min(step, outputs - first);
-      took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = count,
-                                                               .outputs = some,
-                                                               .inputs = inputs,
-                                                               .dy = bits(dy) + first_row * dy.stride(0) + first,
-                                                               .dy_stride = dy.stride(0),
-                                                               .x = bits(x) + first_row * x.stride(0),
-                                                               .x_stride = x.stride(0),
-                                                               .c = sums.mutable_data_ptr<float>(),
-                                                               .c_stride = inputs,
-                                                               .scratch = scratch.mutable_data_ptr(),
-                                                               .threads = threads}));
-      whole.narrow(0, first, some).copy_(sums.narrow(0, 0, some));
+      took(kernels::weight_gradient(level, {.rows = count,
+                                            .outputs = some,
+                                            .inputs = inputs,
+                                            .dy = bits(dy) + first_row * dy.stride(0) + first,
+                                            .dy_stride = dy.stride(0),
+                                            .x = bits(x) + first_row * x.stride(0),
+                                            .x_stride = x.stride(0),
+                                            .c = static_cast<float*>(sums.get()),
+                                            .c_stride = inputs,
+                                            .scratch = scratch.get(),
+                                            .threads = threads}));
+      took(kernels::cast_rows(level, {.rows = some,
+                                      .width = inputs,
+                                      .from = sums.get(),
+                                      .from_stride = inputs,
+                                      .to = whole + first * inputs,
+                                      .to_type = kernels::Dtype::kBf16,
+                                      .to_stride = inputs,
+                                      .threads = threads}));
     }
   });
-  return gradient;
 }
 
 // x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.
@@ -111,7 +122,7 @@ at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const std
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
                   at::Tensor (*otherwise)(const at::Tensor&, const at::Tensor&)) {
   if (!own_products_take(x, weight)) return otherwise(x, weight);
-  return own_product(x, weight.unsqueeze(0), {x.numel() / x.size(-1)}, deep);
+  return own_product(x, weight, {x.numel() / x.size(-1)}, deep);
 }
 
 }  // namespace
@@ -130,7 +141,9 @@ at::Tensor times(const at::Tensor& dy, const at::Tensor& weight) {
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   if (!own_products_take(x, dy)) return at::mm(as_matrix(dy).t(), as_matrix(x));
-  return own_weight_gradient(dy, x, {x.numel() / x.size(-1)}).squeeze(0);
+  at::Tensor gradient = uninitialized({dy.size(-1), x.size(-1)}, x.options());
+  own_weight_gradients(dy, x, {x.numel() / x.size(-1)}, gradient);
+  return gradient;
 }
 
 at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const std::vector<int64_t>& rows) {
@@ -144,8 +157,13 @@ at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const 
 }
 
 at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const std::vector<int64_t>& rows) {
-  if (own_products_take(x, dy)) return own_weight_gradient(dy, x, rows);
-  at::Tensor gradient = at::empty({static_cast<int64_t>(rows.size()), dy.size(1), x.size(1)}, x.options());
+  const std::vector<int64_t> shape = {static_cast<int64_t>(rows.size()), dy.size(1), x.size(1)};
+  if (own_products_take(x, dy)) {
+    at::Tensor own = uninitialized(shape, x.options());
+    own_weight_gradients(dy, x, rows, own);
+    return own;
+  }
+  at::Tensor gradient = at::empty(shape, x.options());
   for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
     if (count == 0) {

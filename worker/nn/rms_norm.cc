@@ -20,8 +20,8 @@ struct OwnRmsNorm : torch::autograd::Function<OwnRmsNorm> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const std::optional<at::Tensor>& weight,
                             double eps) {
     const at::Tensor x = rows_of(input);
-    at::Tensor y = at::empty(input.sizes(), input.options());
-    const at::Tensor factors = at::empty({x.size(0)}, input.options().dtype(at::kFloat));
+    at::Tensor y = uninitialized(input.sizes(), input.options());
+    const at::Tensor factors = uninitialized({x.size(0)}, input.options().dtype(at::kFloat));
     const at::Tensor scale = weight.value_or(at::Tensor());
     took(kernels::rms_norm_forward(*kernels::chosen_level(), {.rows = x.size(0),
                                                               .dim = x.size(1),
@@ -42,11 +42,11 @@ struct OwnRmsNorm : torch::autograd::Function<OwnRmsNorm> {
     const at::Tensor &input = saved[0], &weight = saved[1];
     const at::Tensor x = rows_of(input), dy = rows_of(gradients[0]);
     const int64_t dim = x.size(1);
-    const at::Tensor dx = at::empty(input.sizes(), input.options());
+    const at::Tensor dx = uninitialized(input.sizes(), input.options());
     const at::TensorOptions wide = input.options().dtype(at::kFloat);
     const bool wants_weight = weight.defined() && context->needs_input_grad(1);
-    const at::Tensor dweight = wants_weight ? at::empty({dim}, wide) : at::Tensor();
-    const at::Tensor scratch = wants_weight ? at::empty({kernels::rms_norm_scratch(dim)}, wide) : at::Tensor();
+    const at::Tensor dweight = wants_weight ? uninitialized({dim}, wide) : at::Tensor();
+    const at::Tensor scratch = wants_weight ? uninitialized({kernels::rms_norm_scratch(dim)}, wide) : at::Tensor();
     took(kernels::rms_norm_backward(*kernels::chosen_level(),
                                     {.rows = x.size(0),
                                      .dim = dim,

@@ -86,7 +86,7 @@ at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
 // `back`: the transposed rotation.
 at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const at::Tensor& positions, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
-  at::Tensor y = at::empty(x.sizes(), x.options());
+  at::Tensor y = uninitialized(x.sizes(), x.options());
   took(kernels::rope(
       *kernels::chosen_level(),
       {.batches = x.size(0),

@@ -21,7 +21,7 @@ at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& linear, double 
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear;
   std::vector<int64_t> shape = gate.sizes().vec();
   if (!linear.defined()) shape.back() /= 2;
-  at::Tensor y = at::empty(shape, gate.options());
+  at::Tensor y = uninitialized(shape, gate.options());
   took(kernels::swiglu_forward(*kernels::chosen_level(),
                                {.rows = gates.size(0),
                                 .width = shape.back(),
@@ -42,8 +42,8 @@ struct Gradients {
 
 Gradients own_backward(const at::Tensor& gate, const at::Tensor& linear, const at::Tensor& grad, double limit) {
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear, dy = rows_of(grad);
-  Gradients gradients{at::empty(gate.sizes(), gate.options()), {}};
-  if (linear.defined()) gradients.linear = at::empty(linear.sizes(), linear.options());
+  Gradients gradients{uninitialized(gate.sizes(), gate.options()), {}};
+  if (linear.defined()) gradients.linear = uninitialized(linear.sizes(), linear.options());
   took(kernels::swiglu_backward(*kernels::chosen_level(),
                                 {.rows = gates.size(0),
                                  .width = dy.size(1),
