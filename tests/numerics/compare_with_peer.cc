@@ -1,5 +1,5 @@
 // One training step of Titan's models against what their oracles recorded (tests/peer/one_step.py), in one process:
-// logits, every parameter's gradient, and where every token was routed.
+// logits, every parameter's gradient, where every token was routed, and how many operations it took.
 //   compare_with_peer CASE_FOLDER... [--noise]
 // --noise is the test of the test: the comparison must fail for each weight tensor with 1e-3 of noise, for each number
 // of the model that is mistaken, and without the permutation of queries and keys. Prints one JSON line per check; exits
@@ -14,6 +14,7 @@
 #include "tests/numerics/golden_case.h"
 #include "tests/numerics/golden_report.h"
 #include "tests/numerics/spec_changes.h"
+#include "worker/kernels/choice.h"
 #include "worker/model/hf_mapper.h"
 
 namespace titan::testing {
@@ -55,6 +56,19 @@ void disturb(GoldenCase& golden, Reporter& reporter) {
   reporter.report("no permutation", golden.run_disturbed(), false);
 }
 
+// The golden case's last use: its weights are bfloat16 afterwards.
+void count_calls(GoldenCase& golden, Reporter& reporter) {
+  nlohmann::json counted;
+  golden.build(golden.spec());
+  counted["float32"] = golden.count_calls();
+  golden.cast(at::kBFloat16);
+  counted["bfloat16"] = golden.count_calls();
+  kernels::choose("auto");
+  if (kernels::chosen_level()) counted["kernels"] = golden.count_calls();
+  kernels::choose("reference");
+  reporter.calls(counted);
+}
+
 int main(const std::vector<std::string>& arguments) {
   torch::manual_seed(1);
   bool noise = false, good = true;
@@ -73,6 +87,7 @@ int main(const std::vector<std::string>& arguments) {
     reporter.report("as it is", golden.run(), true);
     compare_config(golden, reporter);
     if (noise) disturb(golden, reporter);
+    count_calls(golden, reporter);
     good &= reporter.good();
   }
   return good ? 0 : 1;

@@ -10,6 +10,7 @@
 #include "common/models/registry.h"
 #include "tests/numerics/safetensors.h"
 #include "tests/numerics/spec_changes.h"
+#include "tests/testing/call_counter.h"
 #include "worker/checkpoint/hf_layout.h"
 #include "worker/model/decoder/decoder.h"
 #include "worker/model/hf_mapper.h"
@@ -157,6 +158,29 @@ at::Tensor GoldenCase::forward(const at::Tensor& tokens) {
   return x;
 }
 
+std::vector<at::Tensor> GoldenCase::backward(const at::Tensor& loss) {
+  std::vector<at::Tensor> weights;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) weights.push_back(parameter.weight);
+  }
+  return torch::autograd::grad({loss}, weights, {}, std::nullopt, false, /*allow_unused=*/true);
+}
+
+void GoldenCase::cast(at::ScalarType type) {
+  for (const auto& block : model_.blocks) {
+    for (nn::Parameter& parameter : block->parameters()) {
+      parameter.weight = parameter.weight.detach().to(type).requires_grad_();
+    }
+  }
+}
+
+int64_t GoldenCase::count_calls() {
+  backward(nn::cross_entropy_sum(forward(tokens()), labels()));  // What is made once is no part of a step.
+  const CallCounter counter;
+  backward(nn::cross_entropy_sum(forward(tokens()), labels()));
+  return counter.count();
+}
+
 at::Tensor GoldenCase::peer_grad(const nn::Parameter& parameter) const {
   if (const auto ours = peer_.find("grad." + parameter.fqn); ours != peer_.end()) return ours->second;
   const auto mapper = model::make_hf_mapper(spec_).value();
@@ -181,11 +205,7 @@ Errors GoldenCase::run() {
   const at::Tensor loss = nn::cross_entropy_sum(logits, labels()) / nn::count_valid(labels());
   if (peer_.contains("loss")) errors.loss = std::abs(loss.item<double>() / peer_.at("loss").item<double>() - 1);
 
-  std::vector<at::Tensor> weights;
-  for (const auto& block : model_.blocks) {
-    for (const nn::Parameter& parameter : block->parameters()) weights.push_back(parameter.weight);
-  }
-  const auto grads = torch::autograd::grad({loss}, weights, {}, std::nullopt, false, /*allow_unused=*/true);
+  const std::vector<at::Tensor> grads = backward(loss);
   size_t i = 0;
   for (const auto& block : model_.blocks) {
     for (const nn::Parameter& parameter : block->parameters()) {

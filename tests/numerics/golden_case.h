@@ -49,6 +49,10 @@ class GoldenCase {
   Errors run();
   // The first row's logits; when they give a disturbance away, the rest is spared.
   Errors run_disturbed();
+  // Weights of another type from here on, buffers as a job has them. Its gradients are compared no more.
+  void cast(at::ScalarType type);
+  // Calls of LibTorch's operations by forward, loss and backward (tests/testing/call_counter.h).
+  int64_t count_calls();
   // Calls `run` while one parameter carries noise of `relative` times its rms.
   void with_noise(const std::string& fqn, double relative, const std::function<void()>& run);
 
@@ -59,6 +63,8 @@ class GoldenCase {
 
  private:
   at::Tensor forward(const at::Tensor& tokens);
+  // Of all weights, in their order.
+  std::vector<at::Tensor> backward(const at::Tensor& loss);
   void watch_routers();
   nn::Parameter& find(const std::string& fqn);
 

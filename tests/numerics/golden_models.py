@@ -2,7 +2,8 @@
 
 Small models (tests/peer/oracle_models.py) in torchtitan 0.2.2 and transformers, fp32, weights with a gain: logits within 1e-5 and
 every parameter's gradient within 1e-4 relative rms, every token routed to the same experts. Each comparison must fail with 1e-3 of
-noise in any one weight tensor, and for each number of the model that is mistaken. --runs N: so many seeds.
+noise in any one weight tensor, and for each number of the model that is mistaken. By Titan's kernels the model takes at most half
+the calls of LibTorch's operations that the oracle makes of PyTorch's, both in bfloat16. --runs N: so many seeds.
 """
 
 import argparse
@@ -17,6 +18,16 @@ from pathlib import Path
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
+CALLS = 0.5
+
+
+def judge_calls(folder, check):
+    """Whether the calls by Titan's kernels are few enough; a machine without any is not judged."""
+    ours, oracle = check["calls"], json.loads((folder / "calls.json").read_text())
+    check["good"] = ours.get("kernels", 0) <= CALLS * oracle["bfloat16"]
+    check["oracle"] = oracle
+    print(f"{check['case']}: calls of operations {ours['float32']} (oracle {oracle['float32']}), in bfloat16 {ours['bfloat16']} "
+          f"(oracle {oracle['bfloat16']}), by Titan's kernels {ours.get('kernels', 'none here')}", flush=True)
 
 
 def compare(folder, seed):
@@ -30,6 +41,8 @@ def compare(folder, seed):
         if done.returncode not in (0, 1):
             sys.exit(f"{command[0]} ended with {done.returncode}")
     for check in checks:
+        if "calls" in check:
+            judge_calls(folder / check["case"], check)
         if check["must_pass"] and "logits" in check:
             print(f"{check['case']}, {check['check']}: logits {check['logits']:.2g}, gradients {check['grad']:.2g} "
                   f"({check['worst'] or 'none'}), {check['routed_elsewhere']} tokens routed elsewhere", flush=True)

@@ -3,8 +3,8 @@
   .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
 
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
-case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration)}. A seed with
-which any router was nearly undecided is passed over: there rounding alone may change the choice.
+case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration), calls.json (how often it calls an operation of PyTorch's)}. A seed with which any router was
+nearly undecided is passed over: there rounding alone may change the choice.
 """
 
 import argparse
@@ -13,6 +13,7 @@ import importlib.metadata
 import json
 import os
 
+import dispatcher_calls
 import torch
 from oracle_models import CASES, ROWS, SEQ_LEN, VOCABULARY
 from routing import RoutingRecorder
@@ -60,6 +61,7 @@ def record(out, name, seed, gain):
     margin = recorder.margin if recorder.choices else None
     write_case(folder, name, oracle, seed + drawn, margin)
     save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
+    count_calls(folder, oracle, tensors)
 
 
 def write_case(folder, name, oracle, seed, margin):
@@ -75,6 +77,12 @@ def write_case(folder, name, oracle, seed, margin):
                   indent=1)
     said = f", smallest routing margin {margin:.2g}" if margin is not None else ""
     print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{said}", flush=True)
+
+
+def count_calls(folder, oracle, tensors):
+    """The last use of `oracle`: its weights are others afterwards."""
+    with open(os.path.join(folder, "calls.json"), "w") as file:
+        json.dump(dispatcher_calls.count(oracle, tensors["tokens"], tensors["labels"]), file)
 
 
 def main():
