@@ -9,9 +9,9 @@
 
 namespace titan::testing {
 
-// Calls of LibTorch's operations during the counter's life, on all threads: those that the program and autograd make, not
-// those that operations make themselves. Each costs its host a few microseconds, and a GPU at least one kernel. One counter at
-// a time; tests/peer/dispatcher_calls.py counts a profile of PyTorch's by the same rule.
+// Calls of LibTorch's operations during the counter's life, on all threads: those that the program and autograd make,
+// not those that operations make themselves. Each costs its host a few microseconds, and a GPU at least one kernel. One
+// counter at a time; tests/peer/dispatcher_calls.py counts a profile of PyTorch's by the same rule.
 class CallCounter {
  public:
   CallCounter() {
