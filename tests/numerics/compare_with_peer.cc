@@ -1,6 +1,6 @@
 // One training step of Titan's models against what their oracles recorded (tests/peer/one_step.py), in one process:
-// logits, every parameter's gradient, where every token was routed, and how many operations it took.
-//   compare_with_peer CASE_FOLDER... [--noise]
+// logits, every parameter's gradient, where every token was routed, and (--calls) how many operations it took.
+//   compare_with_peer CASE_FOLDER... [--noise] [--calls]
 // --noise is the test of the test: the comparison must fail for each weight tensor with 1e-3 of noise, for each number
 // of the model that is mistaken, and without the permutation of queries and keys. Prints one JSON line per check; exits
 // with 1 when one is not as it must be.
@@ -71,23 +71,25 @@ void count_calls(GoldenCase& golden, Reporter& reporter) {
 
 int main(const std::vector<std::string>& arguments) {
   torch::manual_seed(1);
-  bool noise = false, good = true;
+  bool noise = false, calls = false, good = true;
   std::vector<std::string> folders;
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--noise") {
       noise = true;
+    } else if (arguments[i] == "--calls") {
+      calls = true;
     } else {
       folders.push_back(arguments[i]);
     }
   }
-  if (folders.empty()) throw std::invalid_argument("usage: compare_with_peer CASE_FOLDER... [--noise]");
+  if (folders.empty()) throw std::invalid_argument("usage: compare_with_peer CASE_FOLDER... [--noise] [--calls]");
   for (const std::string& folder : folders) {
     GoldenCase golden(folder);
     Reporter reporter(golden.about().at("case"));
     reporter.report("as it is", golden.run(), true);
     compare_config(golden, reporter);
     if (noise) disturb(golden, reporter);
-    count_calls(golden, reporter);
+    if (calls) count_calls(golden, reporter);
     good &= reporter.good();
   }
   return good ? 0 : 1;

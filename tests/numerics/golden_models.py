@@ -35,7 +35,7 @@ def compare(folder, seed):
     subprocess.run([sys.executable, SOURCE / "tests/peer/one_step.py", folder, "--seed", str(seed)], check=True)
     cases = sorted(folder.iterdir())
     checks = []
-    for command in (["compare_with_peer", *cases, "--noise"], ["engine_with_peer", *cases]):
+    for command in (["compare_with_peer", *cases, "--noise", "--calls"], ["engine_with_peer", *cases]):
         done = subprocess.run([TESTS / command[0], *command[1:]], stdout=subprocess.PIPE, text=True)
         checks += [json.loads(line) for line in done.stdout.splitlines()]
         if done.returncode not in (0, 1):

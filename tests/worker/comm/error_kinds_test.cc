@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 
 #include <latch>
+#include <memory>
 #include <new>
+#include <set>
 
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/comm/fake_backend.h"
@@ -168,11 +170,15 @@ TEST(ErrorKindsTest, APeerThatDiesWhileGroupsAreMadeIsLost) {
   const auto device = make_cpu_device();
   Ledger ledger;
   const auto join = [&](int rank, std::chrono::milliseconds timeout) {
-    DeviceMesh(mesh, {Axis::kFsdp}, *device, ledger, {.rank = rank, .store = store, .timeout = timeout});
+    return std::make_unique<DeviceMesh>(mesh, std::set{Axis::kFsdp}, *device, ledger,
+                                        DeviceMeshOptions{.rank = rank, .store = store, .timeout = timeout});
   };
-  std::thread peer([&] { join(1, std::chrono::seconds(30)); });
-  join(0, std::chrono::seconds(30));
-  peer.join();
+  {
+    std::unique_ptr<DeviceMesh> theirs;
+    std::thread peer([&] { theirs = join(1, std::chrono::seconds(30)); });
+    const auto ours = join(0, std::chrono::seconds(30));
+    peer.join();  // Neither leaves before both have come.
+  }
   try {
     join(0, std::chrono::milliseconds(500));
     FAIL() << "rank 1 is gone";
