@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <utility>
 
 namespace titan::testing {
 
@@ -55,11 +57,17 @@ class AllocationMeter {
   class Allocator final : public c10::Allocator {
    public:
     explicit Allocator(c10::Allocator* inner) : inner_(inner) {}
+    // The pointer is its own context, as LibTorch's raw allocations ask: oneDNN makes them where a processor has bf16.
     c10::DataPtr allocate(size_t bytes) override {
-      auto* block = new Block{inner_->allocate(bytes), static_cast<int64_t>(bytes), current()};
-      if (block->meter != nullptr) block->meter->add(block->bytes);
-      return {block->data.get(), block, &release, c10::DeviceType::CPU};
+      Block block{inner_->allocate(bytes), static_cast<int64_t>(bytes), current()};
+      void* const data = block.data.get();
+      if (data == nullptr) return std::move(block.data);  // No bytes.
+      if (block.meter != nullptr) block.meter->add(block.bytes);
+      std::lock_guard lock(mutex_);
+      blocks_.emplace(data, std::move(block));
+      return {data, data, &release, c10::DeviceType::CPU};
     }
+    c10::DeleterFnPtr raw_deleter() const override { return &release; }
     void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
 
    private:
@@ -68,12 +76,17 @@ class AllocationMeter {
       int64_t bytes;
       AllocationMeter* meter;
     };
-    static void release(void* context) {
-      auto* block = static_cast<Block*>(context);
-      if (block->meter != nullptr) block->meter->add(-block->bytes);
-      delete block;
+    static void release(void* data) {
+      std::unique_lock lock(mutex_);
+      const auto freed = blocks_.extract(data);
+      lock.unlock();
+      if (freed.empty()) return;
+      const Block& block = freed.mapped();
+      if (block.meter != nullptr) block.meter->add(-block.bytes);
     }
     c10::Allocator* inner_;
+    static inline std::mutex mutex_;
+    static inline auto& blocks_ = *new std::unordered_map<void*, Block>;  // Tensors are freed until the very end.
   };
 
   static AllocationMeter* current() {
