@@ -3,8 +3,9 @@
   .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
 
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
-case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration), calls.json (how often it calls an operation of PyTorch's)}. A seed with which any router was
-nearly undecided is passed over: there rounding alone may change the choice.
+case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration), calls.json
+(how often it calls an operation of PyTorch's)}. A seed with which any router was nearly undecided is passed over: there rounding
+alone may change the choice.
 """
 
 import argparse
