@@ -23,16 +23,20 @@ def choose(logits, bias, *, softmax, top_k, groups=0, limited=0):
 
 
 class RoutingRecorder:
-    """Hooks a model's routers; `choices` by layer and `margin` are those of the last forward pass."""
+    """Hooks a model's routers; `choices` by layer and `margin` are those of the last forward pass before remove()."""
 
     def __init__(self, oracle):
-        self.choices, self.margin = {}, float("inf")
+        self.choices, self.margin, self._hooks = {}, float("inf"), []
         for name, module in oracle.module.named_modules():
             kind = type(module).__name__
             if kind == "TokenChoiceTopKRouter":
-                module.register_forward_hook(self._torchtitan(_layer(name)), with_kwargs=True)
+                self._hooks.append(module.register_forward_hook(self._torchtitan(_layer(name)), with_kwargs=True))
             elif kind in ("GptOssTopKRouter", "DeepseekV3TopkRouter", "Llama4Router") or name.endswith("mlp.gate"):
-                module.register_forward_hook(self._transformers(_layer(name), oracle.module.config))
+                self._hooks.append(module.register_forward_hook(self._transformers(_layer(name), oracle.module.config)))
+
+    def remove(self):
+        for hook in self._hooks:
+            hook.remove()
 
     def clear(self):
         self.choices, self.margin = {}, float("inf")

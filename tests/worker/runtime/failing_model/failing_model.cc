@@ -1,7 +1,7 @@
 // A model library whose loss fails on one rank (rank_failures_test.py): --model.name failing --model.flavor small, with
 // TITAN_TEST_FAILURE="RANK PLACE CALL": the CALL-th time that this rank is at PLACE. Places: forward, backward,
-// validation (throw), hang (computes for ever), memory (none left), shape (a collective of its own that nobody else
-// issues, of a wrong shape).
+// validation (throw), hang (computes for ever), memory (none left), shape (a collective of a wrong shape, which fails
+// at once), other (a sound collective where the others of its group issue another).
 #include <c10/core/impl/alloc_cpu.h>
 #include <torch/csrc/autograd/custom_function.h>
 
@@ -48,6 +48,9 @@ nn::Loss failing_loss(nn::Loss usual, const model::ParallelOptions& options) {
     if (training && plan->strikes("memory")) c10::free_cpu(c10::alloc_cpu(size_t{1} << 60));
     if (training && plan->strikes("shape")) {
       mesh->group(mesh::Axis::kTensor).all_to_all(at::empty({3, 2}), at::ones({3, 2}), {1, 1}, {2, 1}).wait();
+    }
+    if (training && plan->strikes("other")) {
+      mesh->group(mesh::Axis::kTensor).all_to_all(at::empty({2, 2}), at::ones({2, 2}), {1, 1}, {1, 1}).wait();
     }
     const at::Tensor loss = usual(logits, labels);
     return training && plan->strikes("backward") ? FailingBackward::apply(loss) : loss;
