@@ -2,8 +2,8 @@
 
 Small models (tests/peer/oracle_models.py) in torchtitan 0.2.2 and transformers, fp32, weights with a gain: logits within 1e-5 and
 every parameter's gradient within 1e-4 relative rms, every token routed to the same experts. Each comparison must fail with 1e-3 of
-noise in any one weight tensor, and for each number of the model that is mistaken. By Titan's kernels the model takes at most half
-the calls of LibTorch's operations that the oracle makes of PyTorch's, both in bfloat16. --runs N: so many seeds.
+noise in any one weight tensor, and for each number of the model that is mistaken. In bfloat16 the model takes no more calls of
+LibTorch's operations than the oracle makes of PyTorch's, and at most half as many by Titan's kernels. --runs N: so many seeds.
 """
 
 import argparse
@@ -18,13 +18,13 @@ from pathlib import Path
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 TESTS = Path(os.environ["TITAN_BIN"]).parent / "tests"
 LOGITS, GRADIENTS = 1e-5, 1e-4  # The limits of golden_case.cc.
-CALLS = 0.5
+KERNEL_CALLS = 0.5
 
 
 def judge_calls(folder, check):
-    """Whether the calls by Titan's kernels are few enough; a machine without any is not judged."""
+    """Whether the calls are few enough; Titan's kernels are not judged on a machine without any."""
     ours, oracle = check["calls"], json.loads((folder / "calls.json").read_text())
-    check["good"] = ours.get("kernels", 0) <= CALLS * oracle["bfloat16"]
+    check["good"] = ours["bfloat16"] <= oracle["bfloat16"] and ours.get("kernels", 0) <= KERNEL_CALLS * oracle["bfloat16"]
     check["oracle"] = oracle
     print(f"{check['case']}: calls of operations {ours['float32']} (oracle {oracle['float32']}), in bfloat16 {ours['bfloat16']} "
           f"(oracle {oracle['bfloat16']}), by Titan's kernels {ours.get('kernels', 'none here')}", flush=True)

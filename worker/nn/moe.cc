@@ -27,7 +27,7 @@ Experts::Experts(const Declare& declare, const std::string& fqn, const MoeOption
 }
 
 at::Tensor Experts::forward(const at::Tensor& x, const std::vector<int64_t>& rows) const {
-  const RowGroups groups = group_rows(rows, x);
+  const RowGroups groups = group_rows(rows, x, /*with_members=*/biased());
   if (biased()) {
     const at::Tensor wide = grouped_product(x, *parameters[0], parameters[1], 1, groups);
     return grouped_product(clamped_swiglu(wide, swiglu_limit_), *parameters[2], parameters[3], partial_bias_factor,

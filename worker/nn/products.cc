@@ -1,6 +1,7 @@
 #include "worker/nn/products.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/_grouped_mm.h>
 #include <c10/core/CPUAllocator.h>
 #include <c10/util/Exception.h>
 
@@ -119,6 +120,23 @@ at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const std
   return y;
 }
 
+// As CUTLASS's grouped kernel reads bf16: rows begin at multiples of 16 bytes.
+bool rows_are_aligned(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 && x.is_contiguous() && x.size(-1) % 8 == 0 &&
+         reinterpret_cast<uintptr_t>(x.const_data_ptr()) % 16 == 0;
+}
+
+bool fits_one_call(const RowGroups& groups, const at::Tensor& x, const at::Tensor& y, int64_t width) {
+  return groups.ends.defined() && x.size(0) > 0 && width % 8 == 0 && rows_are_aligned(x) && rows_are_aligned(y);
+}
+
+// x times matrices[group], each [in, out], a weight or its transposed view; `weights` is as it lies in memory.
+at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& matrices,
+                         const RowGroups& groups) {
+  if (fits_one_call(groups, x, weights, matrices.size(2))) return at::_grouped_mm(x, matrices, groups.ends);
+  return one_by_one(x, matrices, groups.rows);
+}
+
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
                   at::Tensor (*otherwise)(const at::Tensor&, const at::Tensor&)) {
   if (!own_products_take(x, weight)) return otherwise(x, weight);
@@ -146,25 +164,27 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
   return gradient;
 }
 
-at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const std::vector<int64_t>& rows) {
-  if (own_products_take(x, weights)) return own_product(x, weights, rows, /*deep=*/false);
-  return one_by_one(x, weights.transpose(1, 2), rows);
+at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups) {
+  if (own_products_take(x, weights)) return own_product(x, weights, groups.rows, /*deep=*/false);
+  return of_all_groups(x, weights, weights.transpose(1, 2), groups);
 }
 
-at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const std::vector<int64_t>& rows) {
-  if (own_products_take(dy, weights)) return own_product(dy, weights, rows, /*deep=*/true);
-  return one_by_one(dy, weights, rows);
+at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups) {
+  if (own_products_take(dy, weights)) return own_product(dy, weights, groups.rows, /*deep=*/true);
+  return of_all_groups(dy, weights, weights, groups);
 }
 
-at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const std::vector<int64_t>& rows) {
-  const std::vector<int64_t> shape = {static_cast<int64_t>(rows.size()), dy.size(1), x.size(1)};
+at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups) {
+  const std::vector<int64_t> shape = {static_cast<int64_t>(groups.rows.size()), dy.size(1), x.size(1)};
   if (own_products_take(x, dy)) {
     at::Tensor own = uninitialized(shape, x.options());
-    own_weight_gradients(dy, x, rows, own);
+    own_weight_gradients(dy, x, groups.rows, own);
     return own;
   }
+  // The kernel writes zeros for a group without rows, if what it sums over is the outer dimension of both.
+  if (fits_one_call(groups, dy, x, x.size(1))) return at::_grouped_mm(dy.t(), x, groups.ends);
   at::Tensor gradient = at::empty(shape, x.options());
-  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
+  for_each_group(groups.rows, [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
     if (count == 0) {
       part.zero_();

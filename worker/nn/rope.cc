@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "worker/kernels/cpu/rope.h"
 #include "worker/nn/layers.h"
@@ -77,9 +78,8 @@ at::Tensor rotate_neighbours(const at::Tensor& x, const at::Tensor& rows) {
 }
 
 at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
-  const int64_t half = x.size(3) / 2;
-  const at::Tensor cos = rows.narrow(3, 0, half), sin = rows.narrow(3, half, half);
-  const at::Tensor first = x.narrow(3, 0, half), second = x.narrow(3, half, half);
+  const std::vector<at::Tensor> turn = rows.chunk(2, 3), halves = x.chunk(2, 3);
+  const at::Tensor &cos = turn[0], &sin = turn[1], &first = halves[0], &second = halves[1];
   return at::cat({first * cos - second * sin, second * cos + first * sin}, 3);
 }
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <numeric>
+
+#include "tests/testing/call_counter.h"
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
 #include "worker/nn/product_speed.h"
@@ -73,24 +76,55 @@ TEST(ProductsTest, OfAVocabulary) {
 TEST(ProductsTest, OfGroupsAreThoseOfEach) {
   kernels::testing::with_every_choice([] {
     at::manual_seed(6);
+    titan::testing::Draw pick(6);
     for (const std::vector<int64_t>& rows :
-         {std::vector<int64_t>{5, 0, 33, 1}, {0, 0}, {64}, {1, 2, 3, 4, 5, 6, 7, 8}}) {
-      int64_t total = 0;
-      for (const int64_t count : rows) total += count;
-      const auto groups = static_cast<int64_t>(rows.size());
-      const Operand x({total, 24}), w({groups, 40, 24}), dy({total, 40});
-      const at::Tensor y = grouped_times_transposed(x.given, w.given, rows),
-                       dx = grouped_times(dy.given, w.given, rows);
-      const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, rows);
-      for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
-        const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, count); };
-        const std::string what = "group " + std::to_string(group);
-        expect_rounded(part(y), at::matmul(part(x.exact()), w.exact()[group].t()), what);
-        expect_rounded(part(dx), at::matmul(part(dy.exact()), w.exact()[group]), what);
-        expect_rounded(dw[group], at::matmul(part(dy.exact()).t(), part(x.exact())), what);
-      });
+         {std::vector<int64_t>{5, 0, 33, 1}, {0, 0}, {64}, {0, 1}, {1, 2, 3, 4, 5, 6, 7, 8}}) {
+      for (const bool one_call : {true, false}) {
+        const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+        const auto count = static_cast<int64_t>(rows.size());
+        // Whole lines of 16 bytes, or not.
+        const int64_t in = pick({8, 24, 36}), out = pick({16, 40, 27});
+        const Operand x({total, in}), w({count, out, in}), dy({total, out});
+        const RowGroups groups = one_call ? group_rows(rows, x.given) : RowGroups{rows, {}, {}};
+        const at::Tensor y = grouped_times_transposed(x.given, w.given, groups);
+        const at::Tensor dx = grouped_times(dy.given, w.given, groups);
+        const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, groups);
+        for_each_group(rows, [&](int64_t group, int64_t first, int64_t some) {
+          const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, some); };
+          const std::string what = "group " + std::to_string(group) + ", " + std::to_string(in) + " to " +
+                                   std::to_string(out) + (one_call ? ", in one call" : "");
+          expect_rounded(part(y), at::matmul(part(x.exact()), w.exact()[group].t()), what);
+          expect_rounded(part(dx), at::matmul(part(dy.exact()), w.exact()[group]), what);
+          expect_rounded(dw[group], at::matmul(part(dy.exact()).t(), part(x.exact())), what);
+        });
+      }
     }
   });
+}
+
+// As a GPU, whose host would spend microseconds on each expert: three products, whatever their number.
+TEST(ProductsTest, OfGroupsAreOneCallEach) {
+  ASSERT_TRUE(kernels::choose("reference"));
+  const std::vector<int64_t> rows(32, 3);
+  const Operand x({96, 16}), w({32, 24, 16}), dy({96, 24});
+  const RowGroups groups = group_rows(rows, x.given);
+  const titan::testing::CallCounter calls;
+  grouped_times_transposed(x.given, w.given, groups);
+  grouped_times(dy.given, w.given, groups);
+  grouped_weight_gradient(dy.given, x.given, groups);
+  EXPECT_EQ(calls.count(), 5);  // With two views that transpose.
+}
+
+TEST(ProductsTest, OfGroupsThatLieElsewhereAreStillRight) {
+  ASSERT_TRUE(kernels::choose("reference"));
+  const Operand memory({40 * 16 + 1});
+  const Operand w({2, 24, 16});
+  const at::Tensor x = memory.given.narrow(0, 1, int64_t{40} * 16).view({40, 16});  // Two bytes off.
+  const at::Tensor y = grouped_times_transposed(x, w.given, group_rows({30, 10}, x));
+  expect_rounded(y.narrow(0, 30, 10), at::matmul(x.narrow(0, 30, 10).to(at::kDouble), w.exact()[1].t()), "off");
+  const at::Tensor turned = at::randn({16, 40}).to(at::kBFloat16).t();
+  const at::Tensor z = grouped_times_transposed(turned, w.given, group_rows({30, 10}, turned));
+  expect_rounded(z.narrow(0, 0, 30), at::matmul(turned.narrow(0, 0, 30).to(at::kDouble), w.exact()[0].t()), "turned");
 }
 
 TEST(ProductsTest, OtherTypesAreLibTorchs) {
