@@ -148,7 +148,7 @@ class FolderIdentity(unittest.TestCase):
         os.utime(copy / ".fence-alive", (1, 1))  # Nobody beats in a copy: the wait for silence is over.
         known = max(committed_steps(copy))
         self.cluster.titanctl("run", *tiny(copy, steps=known + 2, ranks=1, extra=SMALL))
-        self.assertEqual(known + 2, last_step(copy))
+        self.assertEqual(known + 2, max(committed_steps(copy)))  # Its metrics may hold later steps, logged before the copy was made.
         self.rows.append(("restored copy", "run", "goes on in the copy alone"))
         self.undisturbed(job, dump)
 

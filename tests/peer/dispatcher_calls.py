@@ -1,6 +1,7 @@
 """Calls of PyTorch's operations in one forward and backward pass of an oracle (tests/testing/call_counter.h has the rule)."""
 
 import torch
+from oracle_models import IGNORED
 
 
 def _is_operation(event):
@@ -10,7 +11,7 @@ def _is_operation(event):
 def _calls(oracle, tokens, labels):
     def step():
         logits = oracle.logits(tokens)
-        torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=-100).backward()
+        torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED).backward()
         oracle.module.zero_grad(set_to_none=True)
 
     step()  # What is made once is no part of a step.

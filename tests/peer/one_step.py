@@ -16,13 +16,12 @@ import os
 
 import dispatcher_calls
 import torch
-from oracle_models import CASES, ROWS, SEQ_LEN, VOCABULARY
+from oracle_models import CASES, IGNORED, ROWS, SEQ_LEN, VOCABULARY
 from routing import RoutingRecorder
 from safetensors.torch import save_file
 from weights import disturb, draw
 
 MARGIN = 1e-4
-IGNORED = -100
 
 
 def run(oracle, recorder, seed, gain):

@@ -12,6 +12,7 @@ import torchtitan_cpu
 import torch
 
 VOCABULARY, ROWS, SEQ_LEN = 2048, 4, 40  # The vocabulary of the test tokenizer.
+IGNORED = -100  # The label of a token that does not count.
 GROUPED = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, v_head_dim=16, vocab_size=VOCABULARY)
 LATENT = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=4, vocab_size=VOCABULARY, ffn_hidden=96, kv_lora_rank=24,
               qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=24, v_head_dim=12)

@@ -58,6 +58,9 @@ class Device {
   virtual int64_t peak_memory_bytes() const = 0;
   virtual int64_t total_memory_bytes() const = 0;
 
+  // Whether at::_grouped_mm has a kernel here. Else it asks the device where each group ends and calls them one by one.
+  virtual bool has_grouped_kernel() const { return true; }
+
   virtual std::string name() const { return "cpu"; }  // The model: "NVIDIA H200".
   virtual DeviceMemory memory() const { return {}; }
   virtual void reset_peak_memory() {}

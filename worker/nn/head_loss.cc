@@ -70,9 +70,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
                             const at::Tensor& labels, int64_t columns, const comm::Group* vocabulary) {
     const bool split = vocabulary != nullptr && vocabulary->size() > 1;
     const int64_t ranks = split ? vocabulary->size() : 1, own = weight.size(0);
-    const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ids.eq(kIgnoredLabel);
-    const at::Tensor known = ids.ge(0).bitwise_and_(ids.lt(own * ranks)).bitwise_or_(ignored);
-    if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
+    const at::Tensor rows = rows_of(input), ids = labels.flatten(), ignored = ignored_labels(ids, own * ranks);
     // Columns of this rank's part, or of none.
     at::Tensor local = ids.sub(split ? vocabulary->rank() * own : 0);
     local.masked_fill_(local.lt(0).bitwise_or_(local.ge(own)), -1).masked_fill_(ignored, kIgnoredLabel);

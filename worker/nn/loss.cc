@@ -13,8 +13,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& logits,
                             const at::Tensor& labels) {
     const at::Tensor rows = rows_of(logits), ids = labels.flatten().contiguous();
-    const at::Tensor known = ids.ge(0).bitwise_and_(ids.lt(rows.size(1))).bitwise_or_(ids.eq(kIgnoredLabel));
-    at::_assert_async(known.all(), "a label is outside the vocabulary");
+    ignored_labels(ids, rows.size(1));
     const SoftmaxFigures figures = softmax_figures(rows, ids);
     context->save_for_backward({logits, ids, figures.maximum, figures.sum});
     return loss_of(figures, ids);
@@ -36,6 +35,13 @@ at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels)
   const at::Tensor rows = logits.flatten(0, 1);
   return at::cross_entropy_loss(rows.to(accumulate_type(rows.scalar_type())), labels.flatten(0, 1), /*weight=*/{},
                                 at::Reduction::Sum, kIgnoredLabel);
+}
+
+at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary) {
+  at::Tensor ignored = labels.eq(kIgnoredLabel);
+  const at::Tensor known = labels.ge(0).bitwise_and_(labels.lt(vocabulary)).bitwise_or_(ignored);
+  if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
+  return ignored;
 }
 
 at::Tensor count_valid(const at::Tensor& labels) { return labels.ne(kIgnoredLabel).sum(); }

@@ -17,6 +17,9 @@ constexpr int64_t kIgnoredLabel = -100;
 // gradient.
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels);
 
+// Which labels do not count. One that does and is not below `vocabulary` fails the step, without a wait for the device.
+at::Tensor ignored_labels(const at::Tensor& labels, int64_t vocabulary);
+
 // From the last block's output and the labels [B, T] to the sum of the cross-entropies of these labels. `parallel`
 // replaces it when ranks hold parts of the vocabulary; then all of them get the whole sum.
 class Loss {

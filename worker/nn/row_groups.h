@@ -14,10 +14,14 @@ struct RowGroups {
   // Where each group ends, int32 [groups] on the device, for products that take all groups in one call; undefined:
   // they are called one by one.
   at::Tensor ends;
-  // [sum of rows, groups] of the tensor's type: 1 where a row is of a group, else 0. Undefined where `ends` is, and when
-  // nobody asked.
+  // [sum of rows, groups] of the tensor's type: 1 where a row is of a group, else 0. Undefined where `ends` is, and
+  // when nobody asked.
   at::Tensor members;
 };
+
+// Whether groups get ends from now on, as they do at first: not on a device without a kernel for them
+// (comm::Device::has_grouped_kernel). One choice for a process, made before it computes.
+void multiply_groups_at_once(bool yes);
 
 // Groups of a tensor like `x` [sum of rows, ...]. Nothing waits for the device.
 RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members = false);

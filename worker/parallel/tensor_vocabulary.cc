@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "worker/nn/layers.h"
+#include "worker/nn/loss.h"
 #include "worker/nn/own_cross_entropy.h"
 #include "worker/nn/own_kernels.h"
 #include "worker/parallel/tensor.h"
@@ -58,9 +59,7 @@ struct SplitCrossEntropy : torch::autograd::Function<SplitCrossEntropy> {
                             const comm::Group* group) {
     const int64_t rows = logits.size(0), columns = logits.size(1);
     const at::ScalarType wide = nn::accumulate_type(logits.scalar_type());
-    const at::Tensor ignored = labels.eq(nn::kIgnoredLabel);
-    const at::Tensor known = labels.ge(0).bitwise_and_(labels.lt(columns * group->size())).bitwise_or_(ignored);
-    if (!known.is_meta()) at::_assert_async(known.all(), "a label is outside the vocabulary");
+    const at::Tensor ignored = nn::ignored_labels(labels, columns * group->size());
     nn::SoftmaxFigures figures;
     const at::Tensor local = local_rows(labels, group->rank() * columns, columns);
     if (nn::own_kernels_take(logits)) {

@@ -47,6 +47,8 @@ class CudaDevice final : public Device {
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device_.index()));
     total_memory_ = static_cast<int64_t>(properties.totalGlobalMem);
     name_ = properties.name;
+    // LibTorch 2.11 builds CUTLASS's grouped kernel for Hopper and data-centre Blackwell.
+    has_grouped_kernel_ = properties.major == 9 || properties.major == 10;
   }
 
   at::Device torch_device() const override { return device_; }
@@ -56,6 +58,8 @@ class CudaDevice final : public Device {
   }
 
   Collectives collectives() const override { return Collectives::kNative; }
+
+  bool has_grouped_kernel() const override { return has_grouped_kernel_; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     c10::cuda::CUDAGuard guard(device_);
@@ -126,6 +130,7 @@ class CudaDevice final : public Device {
   const at::Device device_;
   int64_t total_memory_ = 0;
   std::string name_;
+  bool has_grouped_kernel_ = false;
 };
 
 }  // namespace
