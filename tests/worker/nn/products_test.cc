@@ -1,5 +1,6 @@
 #include "worker/nn/products.h"
 
+#include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
 #include <numeric>
