@@ -50,4 +50,19 @@ inline void expect_close(const Tensors& inputs, const at::Tensor& grad, const Op
   }
 }
 
+// Element by element: `roundings` to bf16 of numbers no larger than `size`, beside sums whose error is far below one.
+inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const at::Tensor& size, int roundings,
+                           const std::string& what) {
+  EXPECT_EQ(result.scalar_type(), at::kBFloat16) << what;
+  ASSERT_EQ(result.sizes(), exact.sizes()) << what;
+  if (exact.numel() == 0) return;
+  const at::Tensor bound = size.abs() * (roundings / 256.0) + 1e-4;
+  EXPECT_TRUE((result.to(at::kDouble) - exact).abs().le(bound).all().item<bool>()) << what;
+}
+
+// Once.
+inline void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std::string& what) {
+  expect_rounded(result, exact, exact, 1, what);
+}
+
 }  // namespace titan::testing

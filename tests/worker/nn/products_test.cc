@@ -3,16 +3,18 @@
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
 
-#include <numeric>
-
 #include "tests/testing/call_counter.h"
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
+#include "tests/worker/nn/bf16_oracle.h"
+#include "tests/worker/nn/grouped_cases.h"
 #include "worker/nn/product_speed.h"
 
 // The products of layers against fp64, whichever kernels compute them.
 namespace titan::nn {
 namespace {
+
+using titan::testing::expect_rounded;
 
 // A bf16 tensor, and the same numbers in fp64.
 struct Operand {
@@ -20,15 +22,6 @@ struct Operand {
   at::Tensor exact() const { return given.to(at::kDouble); }
   at::Tensor given;
 };
-
-// One rounding to bf16, beside sums whose error is far below one.
-void expect_rounded(const at::Tensor& result, const at::Tensor& exact, const std::string& what) {
-  EXPECT_EQ(result.scalar_type(), at::kBFloat16) << what;
-  ASSERT_EQ(result.sizes(), exact.sizes()) << what;
-  if (exact.numel() == 0) return;
-  const at::Tensor bound = exact.abs() * (1.0 / 256) + 1e-4;
-  EXPECT_TRUE((result.to(at::kDouble) - exact).abs().le(bound).all().item<bool>()) << what;
-}
 
 TEST(ProductsTest, OfRandomShapesAreRoundedOnce) {
   kernels::testing::with_every_choice([] {
@@ -75,31 +68,19 @@ TEST(ProductsTest, OfAVocabulary) {
 }
 
 TEST(ProductsTest, OfGroupsAreThoseOfEach) {
-  kernels::testing::with_every_choice([] {
-    at::manual_seed(6);
-    titan::testing::Draw pick(6);
-    for (const std::vector<int64_t>& rows :
-         {std::vector<int64_t>{5, 0, 33, 1}, {0, 0}, {64}, {0, 1}, {1, 2, 3, 4, 5, 6, 7, 8}}) {
-      for (const bool one_call : {true, false}) {
-        const int64_t total = std::accumulate(rows.begin(), rows.end(), int64_t{0});
-        const auto count = static_cast<int64_t>(rows.size());
-        // Whole lines of 16 bytes, or not.
-        const int64_t in = pick({8, 24, 36}), out = pick({16, 40, 27});
-        const Operand x({total, in}), w({count, out, in}), dy({total, out});
-        const RowGroups groups = one_call ? group_rows(rows, x.given) : RowGroups{rows, {}, {}};
-        const at::Tensor y = grouped_times_transposed(x.given, w.given, groups);
-        const at::Tensor dx = grouped_times(dy.given, w.given, groups);
-        const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, groups);
-        for_each_group(rows, [&](int64_t group, int64_t first, int64_t some) {
-          const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, some); };
-          const std::string what = "group " + std::to_string(group) + ", " + std::to_string(in) + " to " +
-                                   std::to_string(out) + (one_call ? ", in one call" : "");
-          expect_rounded(part(y), at::matmul(part(x.exact()), w.exact()[group].t()), what);
-          expect_rounded(part(dx), at::matmul(part(dy.exact()), w.exact()[group]), what);
-          expect_rounded(dw[group], at::matmul(part(dy.exact()).t(), part(x.exact())), what);
-        });
-      }
-    }
+  titan::testing::for_each_grouped_case(6, [](const titan::testing::GroupedCase& c) {
+    const Operand x({c.total(), c.in}), w({c.groups(), c.out, c.in}), dy({c.total(), c.out});
+    const RowGroups groups = c.groups_of(x.given, /*with_members=*/false);
+    const at::Tensor y = grouped_times_transposed(x.given, w.given, groups);
+    const at::Tensor dx = grouped_times(dy.given, w.given, groups);
+    const at::Tensor dw = grouped_weight_gradient(dy.given, x.given, groups);
+    for_each_group(c.rows, [&](int64_t group, int64_t first, int64_t some) {
+      const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, some); };
+      const std::string what = c.name(group);
+      expect_rounded(part(y), at::matmul(part(x.exact()), w.exact()[group].t()), what);
+      expect_rounded(part(dx), at::matmul(part(dy.exact()), w.exact()[group]), what);
+      expect_rounded(dw[group], at::matmul(part(dy.exact()).t(), part(x.exact())), what);
+    });
   });
 }
 
