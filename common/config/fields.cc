@@ -139,6 +139,11 @@ std::vector<Field> fields_of(Training& c) {
       Field("nonfinite_policy", c.nonfinite_policy,
             "What a non-finite loss or gradient norm does: fail the job or skip the step")
           .one_of({"fail", "skip"}),
+      Field("read_step", c.read_step,
+            "When the host reads a step's loss, norm and requests: at_once it waits for the device after every step; "
+            "late it gives the device the next step first and acts one step later on what this one tells (logged, "
+            "validated and saved steps are always read at once); auto: late on a GPU")
+          .one_of({"auto", "at_once", "late"}),
   };
 }
 

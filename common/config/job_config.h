@@ -95,6 +95,7 @@ struct Training {
   int gc_freq = 50;
   bool gc_debug = false;
   std::string nonfinite_policy = "fail";
+  std::string read_step = "auto";
   DataLoader dataloader;
 };
 

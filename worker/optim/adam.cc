@@ -2,6 +2,7 @@
 #include <c10/util/Exception.h>
 
 #include <cmath>
+#include <optional>
 #include <utility>
 
 #include "worker/optim/optimizer.h"
@@ -36,9 +37,13 @@ class Adam : public Optimizer {
     if (!values_.empty()) step_ = step_.to(values_.front().device());
   }
 
-  void step(double learning_rate) override {
+  void step(double learning_rate, const Gate& gate) override {
+    at::NoGradGuard no_grad;
+    const Passage passage = open(gate);
+    if (passage.closed) return;
     begin_step();
-    step_slots(0, slots_.size(), learning_rate);
+    if (passage.skip) step_.sub_(*passage.skip);
+    update(0, slots_.size(), learning_rate, passage);
   }
 
   void begin_step() override {
@@ -48,22 +53,7 @@ class Adam : public Optimizer {
 
   void step_slots(size_t first, size_t count, double learning_rate) override {
     at::NoGradGuard no_grad;
-    Work work;
-    for (size_t i = before_[first]; i < before_[first + count]; ++i) {
-      work.values.push_back(values_[i]);
-      work.grads.push_back(grads_[i]);
-      work.averages.push_back(averages_[i]);
-      work.squares.push_back(squares_[i]);
-    }
-    if (work.values.empty()) return;
-    switch (implementation_) {
-      case Implementation::kFused:
-        return step_fused(work, learning_rate);
-      case Implementation::kForeach:
-        return step_foreach(work, learning_rate);
-      case Implementation::kForLoop:
-        return step_each(work, learning_rate);
-    }
+    update(first, count, learning_rate, {});
   }
 
   std::vector<SlotState>& states() override { return states_; }
@@ -78,21 +68,61 @@ class Adam : public Optimizer {
     double step_size;
     double root;
   };
+  // What is left of a gate for the fused kernels, as they want it.
+  struct Passage {
+    bool closed = false;  // Nothing is updated.
+    std::optional<at::Tensor> divisor, skip;
+  };
+
+  // Fused kernels read the gate where it is. The others ask for it, as they ask for the step's number; so does float64,
+  // of which a fused kernel would take the divisor in float32.
+  Passage open(const Gate& gate) {
+    if (!gate.skip.defined()) return {};
+    const bool wide = !values_.empty() && values_.front().scalar_type() == at::kDouble;
+    if (implementation_ == Implementation::kFused && !wide) {
+      return {.divisor = gate.divisor.to(step_.device(), at::kFloat), .skip = gate.skip.to(step_.device())};
+    }
+    const at::Tensor known = at::stack({gate.divisor, gate.skip.to(at::kDouble)}).cpu();
+    const double divisor = known.const_data_ptr<double>()[0];
+    const bool closed = known.const_data_ptr<double>()[1] != 0;
+    if (!closed && divisor > 1 && !grads_.empty()) at::_foreach_div_(grads_, divisor);
+    return {.closed = closed};
+  }
+
+  void update(size_t first, size_t count, double learning_rate, const Passage& passage) {
+    Work work;
+    for (size_t i = before_[first]; i < before_[first + count]; ++i) {
+      work.values.push_back(values_[i]);
+      work.grads.push_back(grads_[i]);
+      work.averages.push_back(averages_[i]);
+      work.squares.push_back(squares_[i]);
+    }
+    if (work.values.empty()) return;
+    switch (implementation_) {
+      case Implementation::kFused:
+        return step_fused(work, learning_rate, passage);
+      case Implementation::kForeach:
+        return step_foreach(work, learning_rate);
+      case Implementation::kForLoop:
+        return step_each(work, learning_rate);
+    }
+  }
 
   Correction correction(double learning_rate) const {
     const double step = step_.item<double>();
     return {learning_rate / (1 - std::pow(options_.beta1, step)), std::sqrt(1 - std::pow(options_.beta2, step))};
   }
 
-  void step_fused(Work& work, double learning_rate) {
+  void step_fused(Work& work, double learning_rate, const Passage& passage) {
     const std::vector<at::Tensor> steps(work.values.size(), step_);
     const Options& o = options_;
     if (decoupled_) {
       at::_fused_adamw_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1,
-                        o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+                        o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false, passage.divisor,
+                        passage.skip);
     } else {
       at::_fused_adam_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1, o.beta2,
-                       o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false);
+                       o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false, passage.divisor, passage.skip);
     }
   }
 

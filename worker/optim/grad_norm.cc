@@ -74,6 +74,6 @@ at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors) {
   return others.empty() ? total : total.add_(squares_elsewhere(others));
 }
 
-double clip_coefficient(double norm, double max_norm) { return std::min(1.0, max_norm / (norm + 1e-6)); }
+at::Tensor clip_divisor(const at::Tensor& norm, double max_norm) { return norm.add(1e-6).div_(max_norm).clamp_min_(1); }
 
 }  // namespace titan::optim

@@ -11,8 +11,8 @@ namespace titan::optim {
 // non-finite values come through as inf or nan.
 at::Tensor sum_of_squares(const std::vector<at::Tensor>& tensors);
 
-// What gradients are multiplied by so that their global norm does not exceed max_norm: min(1, max_norm / (norm +
-// 1e-6)). A non-finite norm gives a non-finite or zero coefficient: check the norm first.
-double clip_coefficient(double norm, double max_norm);
+// What gradients are divided by so that their global norm, a float64 scalar, does not exceed max_norm: max(1, (norm +
+// 1e-6) / max_norm), where the norm is. A non-finite norm gives a non-finite divisor: check the norm first.
+at::Tensor clip_divisor(const at::Tensor& norm, double max_norm);
 
 }  // namespace titan::optim

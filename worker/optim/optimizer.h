@@ -28,10 +28,19 @@ struct SlotState {
   at::Tensor exp_avg_sq;
 };
 
+// What a step's own figures decide about its update. Scalars on the slots' device, where they were computed: the fused
+// kernels read them there, and no host waits for them. Undefined: gradients as they are, not skipped.
+struct Gate {
+  at::Tensor divisor;  // float64, at least 1: what the gradients are divided by (clip_divisor).
+  at::Tensor skip;     // float32, 1: nothing is updated and the step does not count, else 0.
+};
+
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  virtual void step(double learning_rate) = 0;
+  void step(double learning_rate) { step(learning_rate, Gate{}); }
+  // May leave the gradients divided.
+  virtual void step(double learning_rate, const Gate& gate) = 0;
   // The same in parts: begin_step(), then step_slots() for every slot once.
   virtual void begin_step() = 0;
   virtual void step_slots(size_t first, size_t count, double learning_rate) = 0;

@@ -54,7 +54,7 @@ ExpertBalance::ExpertBalance(const std::vector<nn::Block*>& blocks, double coeff
   }
 }
 
-void ExpertBalance::finish_step(bool move_biases) {
+void ExpertBalance::finish_step(const at::Tensor& skip) {
   if (mixtures_.empty()) return;
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> counts;
@@ -69,9 +69,10 @@ void ExpertBalance::finish_step(bool move_biases) {
   mesh_.group(mesh::Axis::kLoss).all_reduce(counts_).wait();
   if (tensor_ranks_route_apart(mesh_.mesh())) mesh_.group(mesh::Axis::kTensor).all_reduce(counts_).wait();
   for (const at::Tensor& one : counts) one.zero_();
-  if (!move_biases || coefficient_ == 0) return;
+  if (coefficient_ == 0) return;
   const at::Tensor wide = counts_.to(at::kDouble);
-  const at::Tensor signs = at::sign(wide.mean(1, /*keepdim=*/true) - wide);
+  at::Tensor signs = at::sign(wide.mean(1, /*keepdim=*/true) - wide);
+  if (skip.defined()) signs.mul_(1 - skip);
   for (size_t i = 0; i < mixtures_.size(); ++i) {
     at::Tensor bias = mixtures_[i]->expert_bias->value;
     const at::Tensor delta = signs[static_cast<int64_t>(i)].to(bias.scalar_type()) * coefficient_;

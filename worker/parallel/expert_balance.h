@@ -31,10 +31,11 @@ class ExpertBalance {
   ExpertBalance(const std::vector<nn::Block*>& blocks, double coefficient, const comm::DeviceMesh& mesh);
 
   // Once a step, on all ranks, when the step's microbatches are done: sums the layers' counts over all ranks of their
-  // stages, moves the biases if `move_biases` (the step was not skipped), and starts counting anew. Collectives: one
-  // all_reduce of 8 bytes an expert of every layer here over the loss axis, and the same over the tensor axis where
-  // tensor ranks route different tokens. Equal bits on every rank.
-  void finish_step(bool move_biases = true);
+  // stages, moves the biases and starts counting anew. Collectives: one all_reduce of 8 bytes an expert of every layer
+  // here over the loss axis, and the same over the tensor axis where tensor ranks route different tokens. Equal bits on
+  // every rank. `skip`: a scalar on the biases' device, 1 where the step is skipped and no bias moves, else 0;
+  // undefined: 0.
+  void finish_step(const at::Tensor& skip = {});
 
   // The last finished step's counts, of all layers of the model in order: one all_reduce over the pipeline, of 8 bytes
   // an expert of every layer, for all ranks of the stages together. `layers`: how many the model has.

@@ -102,7 +102,6 @@ class ShardUnit {
   void forget_gradients() { has_gradients_ = complete_ = false; }
   // The same, and its memory goes until then (not the host's under offload).
   void free_gradients();
-  void scale_gradients(double factor) { gradients_.mul_(factor); }
 
   // Bytes of one all-gather and of one reduce-scatter of this unit, for closed forms.
   int64_t gather_bytes() const;

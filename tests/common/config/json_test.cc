@@ -109,7 +109,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
                  "max_logits_mib": 64, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
                  "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32", "gc_freq": 50, "gc_debug": false,
-                 "nonfinite_policy": "fail",
+                 "nonfinite_policy": "fail", "read_step": "auto",
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                 "order": "global", "prefetch": 2, "max_bad_lines": 100}},
     "parallelism": {"data_parallel_replicate_degree": 1, "data_parallel_shard_degree": -1, "fsdp_reshard_after_forward": "default",

@@ -62,6 +62,40 @@ INSTANTIATE_TEST_SUITE_P(All, AdamTest,
                          ::testing::Combine(::testing::Values("AdamW", "Adam"),
                                             ::testing::Values("fused", "foreach", "for-loop")));
 
+// What a gate divides is divided before the formula; what it skips leaves no trace, not even in the count of steps.
+TEST_P(AdamTest, GoesThroughAGate) {
+  Options options;
+  options.name = std::get<0>(GetParam());
+  options.implementation = std::get<1>(GetParam());
+  for (const at::ScalarType type : {at::kDouble, at::kFloat}) {
+    at::Tensor value = at::randn({40}, type), grad = at::empty({40}, type);
+    std::vector<Reference> reference;
+    for (int64_t i = 0; i < 40; ++i) reference.push_back({value[i].item<double>()});
+    const auto optimizer =
+        make_optimizer(options, {{"w", value, grad}, {"empty", value.narrow(0, 0, 0), grad.narrow(0, 0, 0)}});
+    const auto gate = [](double divisor, bool skip) {
+      return Gate{at::scalar_tensor(divisor, at::kDouble), at::scalar_tensor(skip ? 1.0 : 0.0, at::kFloat)};
+    };
+    grad.fill_(std::numeric_limits<double>::quiet_NaN());
+    optimizer->step(1e-3, gate(std::numeric_limits<double>::quiet_NaN(), true));  // Before any state exists.
+    for (const double divisor : {1.0, 3.7, 1e5}) {
+      grad.copy_(at::randn({40}, type));
+      const at::Tensor drawn = grad.clone();
+      optimizer->step(1e-3, gate(divisor, false));
+      for (int64_t i = 0; i < 40; ++i) {
+        reference[static_cast<size_t>(i)].step(options, 1e-3, drawn[i].item<double>() / divisor);
+      }
+      grad.fill_(std::numeric_limits<double>::infinity());
+      optimizer->step(1e-3, gate(std::numeric_limits<double>::infinity(), true));
+    }
+    const double tolerance = type == at::kDouble ? 1e-14 : 1e-6;
+    for (int64_t i = 0; i < 40; ++i) {
+      EXPECT_NEAR(value[i].item<double>(), reference[static_cast<size_t>(i)].value, tolerance) << i;
+    }
+    EXPECT_EQ(optimizer->step_count().item<float>(), 3);
+  }
+}
+
 // A resumed optimizer continues bit for bit: its whole state is in states() and step_count().
 TEST(OptimizerTest, StateIsComplete) {
   const at::Tensor start = at::randn({100});
@@ -109,8 +143,12 @@ TEST(GradNormTest, NonFiniteValuesComeThrough) {
 }
 
 TEST(GradNormTest, ClipsOnlyAboveTheLimit) {
-  EXPECT_EQ(clip_coefficient(0.5, 1.0), 1.0);
-  EXPECT_DOUBLE_EQ(clip_coefficient(4.0, 1.0), 1.0 / (4.0 + 1e-6));
+  const auto divisor = [](double norm, double most) {
+    return clip_divisor(at::scalar_tensor(norm, at::kDouble), most).item<double>();
+  };
+  EXPECT_EQ(divisor(0.5, 1.0), 1.0);
+  EXPECT_DOUBLE_EQ(divisor(4.0, 1.0), 4.0 + 1e-6);
+  EXPECT_DOUBLE_EQ(divisor(4.0, 0.5), 2 * (4.0 + 1e-6));
 }
 
 }  // namespace

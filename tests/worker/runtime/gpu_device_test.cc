@@ -5,6 +5,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "tests/worker/runtime/gpu_world.h"
+#include "worker/comm/host_copies.h"
 #include "worker/nn/grouped_product.h"
 #include "worker/nn/init.h"
 #include "worker/nn/rope.h"
@@ -229,8 +230,11 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
           auto optimizer = optim::make_optimizer({.name = name, .implementation = implementation}, std::move(slots));
           for (int64_t step = 0; step < 3; ++step) {
             gradients.copy_(pulls[step]);
-            optimizer->step(1e-2);
+            const double divisor = step == 0 ? 1.0 : 3.3, skip = step == 1 ? 1.0 : 0.0;
+            optimizer->step(1e-2, {at::scalar_tensor(divisor, where.dtype(at::kDouble)),
+                                   at::scalar_tensor(skip, where.dtype(at::kFloat))});
           }
+          EXPECT_EQ(optimizer->step_count().item<float>(), 2);
           return values;
         };
         EXPECT_LE(relative_error(train(on_device()), train(at::TensorOptions())), type == at::kFloat ? 1e-6 : 1e-13)
@@ -238,6 +242,15 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
       }
     }
   }
+}
+
+// What is read late is what the device had when the read began, whatever it is given afterwards.
+TEST_F(GpuDeviceTest, ReadsLate) {
+  at::Tensor figures = comm::copy_ahead(at::arange(5, at::kDouble), on_device().device());
+  comm::LateRead read(figures);
+  figures.fill_(-1);
+  EXPECT_TRUE(read.wait().equal(at::arange(5, at::kDouble)));
+  EXPECT_TRUE(read.wait().is_cpu());
 }
 
 // More than one piece of the sum, several tensors, and types that are widened.

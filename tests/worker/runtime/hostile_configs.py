@@ -67,6 +67,7 @@ def random_config(dice):
         "training.mixed_precision_param": dice.choice(["bfloat16", "float32"]),
         "training.enable_cpu_offload": dice.random() < 0.2,
         "training.nonfinite_policy": often(dice, "fail", "skip", chance=0.2),
+        "training.read_step": often(dice, "auto", "late", "at_once", chance=0.3),
         "optimizer.early_step_in_backward": dice.random() < 0.15,
         "optimizer.name": dice.choice(["AdamW", "Adam"]),
         "optimizer.implementation": dice.choice(["fused", "foreach", "for-loop"]),

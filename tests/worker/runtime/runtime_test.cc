@@ -106,12 +106,15 @@ TEST(StepReportTest, SumsLossesAndNormAndSpreadsCommands) {
     const double counted[] = {9, 16, 0, 0};  // Ranks 2 and 3 hold what 0 and 1 hold.
     mine.sum_of_squares = at::scalar_tensor(counted[self.rank], at::kDouble);
     mine.stop = self.rank == 3;
-    const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
+    Exchanged all = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/0.5);
+    const StepSummary summary = all.reports.summary();
     EXPECT_DOUBLE_EQ(summary.avg_loss, 2.5);
     EXPECT_DOUBLE_EQ(summary.max_loss, 4);
     EXPECT_DOUBLE_EQ(summary.grad_norm, 5);
     EXPECT_TRUE(summary.stop);
     EXPECT_FALSE(summary.checkpoint);
+    EXPECT_DOUBLE_EQ(all.gate.divisor.item<double>(), 2 * (5 + 1e-6));
+    EXPECT_EQ(all.gate.skip.item<float>(), 0);
   });
 }
 
@@ -120,9 +123,31 @@ TEST(StepReportTest, OneRanksNanReachesAll) {
     StepReport mine;
     mine.loss_sum = at::scalar_tensor(self.rank == 0 ? std::nan("") : 1.0, at::kDouble);
     mine.valid_tokens = 1;
-    const StepSummary summary = exchange(mine, *self.mesh, at::kCPU);
+    Exchanged all = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1);
+    const StepSummary summary = all.reports.summary();
     EXPECT_TRUE(std::isnan(summary.avg_loss));
     EXPECT_TRUE(std::isnan(summary.max_loss));
+    EXPECT_EQ(all.gate.skip.item<float>(), 1);
+  });
+}
+
+// A loss that is fine does not hide gradients that are not, nor the other way round; without a token there is no loss.
+TEST(StepReportTest, WhatIsNotFiniteIsSkipped) {
+  const double huge = std::numeric_limits<double>::infinity();
+  const std::vector<std::tuple<double, double, double>> cases = {
+      {huge, 1, 1}, {-huge, 1, 1}, {1, 1, huge}, {1, 1, std::nan("")}, {0, 0, 1}};
+  testing::run_ranks({}, 2, {mesh::Axis::kWorld}, [&](testing::ThreadRank& self) {
+    for (const auto& [loss, tokens, squares] : cases) {
+      StepReport mine;
+      const bool first = self.rank == 0;
+      mine.loss_sum = at::scalar_tensor(first ? loss : 0.0, at::kDouble);
+      mine.valid_tokens = first ? tokens : 0.0;
+      mine.sum_of_squares = at::scalar_tensor(first ? squares : 0.0, at::kDouble);
+      Exchanged all = exchange(mine, *self.mesh, at::kCPU, /*max_norm=*/1);
+      const StepSummary summary = all.reports.summary();
+      EXPECT_FALSE(std::isfinite(summary.avg_loss) && std::isfinite(summary.grad_norm));
+      EXPECT_EQ(all.gate.skip.item<float>(), 1) << loss << " " << tokens << " " << squares;
+    }
   });
 }
 

@@ -455,6 +455,36 @@ class TitanRankTest(unittest.TestCase):
         self.assertTrue(any("skipped" in event["message"] for event in skipping.events(0, "warning")))
         self.assertTrue(all(math.isfinite(loss) for loss in losses(skipping.folder).values()))
 
+    def test_a_step_that_is_read_late_is_the_same_step(self):
+        seldom = ["--metrics.log_freq", "4"]
+        late = [*seldom, "--training.read_step", "late"]
+        at_once = self.finish("at once", 2, seldom)
+        self.assertEqual(sorted(at_once), [1, 4, 8, 12])
+        self.assertEqual(self.finish("late", 2, late), at_once)
+
+        # A stop is heard a step later, but by all at the same edge, and nothing is lost.
+        ranks = Ranks(self.folder("stopped late"), 2, late)
+        ranks.wait_for_step(4)
+        ranks.processes[1].send_signal(signal.SIGTERM)
+        self.assertEqual(ranks.wait(), [16, 16], "\n".join(ranks.outputs))
+        stopped = [ranks.events(rank, "stopped")[0]["step"] for rank in (0, 1)]
+        self.assertEqual(stopped[0], stopped[1])
+        manifest_of(ranks.folder, stopped[0])
+        self.assertEqual(self.finish("stopped late", 2, late), at_once)
+
+    def test_a_step_that_is_read_late_and_not_finite(self):
+        late = ["--optimizer.lr", "1e30", "--training.steps", "6", "--checkpoint.no_enable", "--metrics.log_freq", "100",
+                "--training.read_step", "late"]  # fmt: skip
+        failing = Ranks(self.folder("fail late"), 1, late)
+        self.assertEqual(failing.wait(), [11], failing.outputs[0])
+        error = failing.events(0, "error")[-1]
+        self.assertEqual(error["reason"], "NONFINITE_LOSS")
+        self.assertIn("step 2: loss", error["message"])
+        skipping = Ranks(self.folder("skip late"), 1, [*late, "--training.nonfinite_policy", "skip"])
+        self.assertEqual(skipping.wait(), [0], skipping.outputs[0])
+        skipped = [event["message"].split(":")[0] for event in skipping.events(0, "warning") if "skipped" in event["message"]]
+        self.assertEqual(skipped, ["step %d" % step for step in range(2, 7)])
+
     def test_launch_file_and_fence(self):
         folder, run = self.folder("launched"), self.folder("attempt-3")
         os.makedirs(run)

@@ -382,10 +382,6 @@ void ShardedModel::forget_gradients() {
   for (auto& unit : units_) unit->forget_gradients();
 }
 
-void ShardedModel::scale_gradients(double factor) {
-  for (auto& unit : units_) unit->scale_gradients(factor);
-}
-
 std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   std::vector<optim::Slot> slots;
   for (ShardedParameter* placed : parameters()) slots.push_back({placed->parameter->fqn, placed->value, placed->grad});

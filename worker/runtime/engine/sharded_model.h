@@ -74,7 +74,6 @@ class ShardedModel {
   void release();
   // The next microbatch's gradients replace the present ones.
   void forget_gradients();
-  void scale_gradients(double factor);
 
   std::vector<optim::Slot> optimizer_slots();
   // Live state for checkpoints: the weights, and the optimizer's state when given.

@@ -1,17 +1,11 @@
 #include "worker/runtime/step/microbatches.h"
 
+#include "worker/comm/host_copies.h"
 #include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
 
 namespace titan::runtime {
-
 namespace {
-
-// From pages that the device reads by itself: a copy of others holds the host until it is done.
-at::Tensor on_device(const at::Tensor& tensor, at::Device device) {
-  if (!tensor.defined() || device.is_cpu()) return tensor;
-  return (device.is_cuda() ? tensor.pin_memory() : tensor).to(device, tensor.scalar_type(), /*non_blocking=*/true);
-}
 
 int64_t valid_on_host(const at::Tensor& labels) { return *nn::count_valid(labels).const_data_ptr<int64_t>(); }
 
@@ -30,9 +24,9 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
     }
     if (options.context.group != nullptr) one = parallel::take_share(one, options.context);
     made.valid_tokens += valid_on_host(one.labels);
-    one.tokens = on_device(one.tokens, options.device);
-    one.labels = on_device(one.labels, options.device);
-    one.positions = on_device(one.positions, options.device);
+    one.tokens = comm::copy_ahead(one.tokens, options.device);
+    one.labels = comm::copy_ahead(one.labels, options.device);
+    one.positions = comm::copy_ahead(one.positions, options.device);
     made.contexts.push_back(std::move(one));
   }
   return made;

@@ -2,36 +2,54 @@
 
 #include <cmath>
 
-namespace titan::runtime {
+#include "worker/optim/grad_norm.h"
 
-StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device) {
+namespace titan::runtime {
+namespace {
+
+enum Field : int64_t { kLossSum, kTokens, kSquares, kCheckpoint, kStop };
+
+optim::Gate judge(const at::Tensor& reports, double max_norm) {
+  const at::Tensor sums = reports.sum(0);
+  const at::Tensor norm = sums[kSquares].sqrt();
+  // Neither is near the largest double, so that their sum is finite if both are.
+  const at::Tensor finite = at::isfinite(sums[kLossSum].div(sums[kTokens]).add_(norm));
+  return {.divisor = optim::clip_divisor(norm, max_norm), .skip = finite.logical_not().to(at::kFloat)};
+}
+
+}  // namespace
+
+Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm) {
   const comm::Group& world = mesh.group(mesh::Axis::kWorld);
   const double fields[kReportFields] = {0, mine.valid_tokens, 0, mine.checkpoint ? 1.0 : 0.0, mine.stop ? 1.0 : 0.0};
   at::Tensor known = at::empty({kReportFields}, at::kDouble);
   std::copy(fields, fields + kReportFields, known.mutable_data_ptr<double>());
-  at::Tensor input = known.to(device);
-  if (mine.loss_sum.defined()) input[0].copy_(mine.loss_sum);
-  if (mine.sum_of_squares.defined()) input[2].copy_(mine.sum_of_squares);
+  at::Tensor input = comm::copy_ahead(known, device);
+  if (mine.loss_sum.defined()) input[kLossSum].copy_(mine.loss_sum);
+  if (mine.sum_of_squares.defined()) input[kSquares].copy_(mine.sum_of_squares);
   at::Tensor all = at::empty({world.size(), kReportFields}, input.options());
   world.all_gather(all, input).wait();
-  all = all.cpu();
+  return {StepReports(all), judge(all, max_norm)};
+}
 
+StepSummary StepReports::summary() {
+  const at::Tensor& all = reports_.wait();
   StepSummary summary;
   double loss_sum = 0;
   double tokens = 0;
   double squares = 0;
   summary.max_loss = -std::numeric_limits<double>::infinity();
   const auto rows = all.accessor<double, 2>();
-  for (int rank = 0; rank < world.size(); ++rank) {
+  for (int64_t rank = 0; rank < all.size(0); ++rank) {
     const auto report = rows[rank];
-    loss_sum += report[0];
-    tokens += report[1];
-    squares += report[2];
+    loss_sum += report[kLossSum];
+    tokens += report[kTokens];
+    squares += report[kSquares];
     // A NaN wins over every number: it must not hide behind another rank's loss.
-    const double mean = report[0] / report[1];
-    if (report[1] > 0 && !std::isnan(summary.max_loss) && !(mean <= summary.max_loss)) summary.max_loss = mean;
-    summary.checkpoint |= report[3] > 0;
-    summary.stop |= report[4] > 0;
+    const double mean = report[kLossSum] / report[kTokens];
+    if (report[kTokens] > 0 && !std::isnan(summary.max_loss) && !(mean <= summary.max_loss)) summary.max_loss = mean;
+    summary.checkpoint |= report[kCheckpoint] > 0;
+    summary.stop |= report[kStop] > 0;
   }
   summary.avg_loss = loss_sum / tokens;
   summary.grad_norm = std::sqrt(squares);

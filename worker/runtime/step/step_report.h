@@ -3,6 +3,8 @@
 #include <cstdint>
 
 #include "worker/comm/device_mesh.h"
+#include "worker/comm/host_copies.h"
+#include "worker/optim/optimizer.h"
 
 namespace titan::runtime {
 
@@ -29,8 +31,26 @@ struct StepSummary {
   bool stop = false;
 };
 
+// The reports of all ranks, on their way to the host.
+class StepReports {
+ public:
+  explicit StepReports(const at::Tensor& reports) : reports_(reports) {}
+  // Waits for them, which is to wait for the device: the only place of a step that does.
+  StepSummary summary();
+
+ private:
+  comm::LateRead reports_;  // [ranks, kReportFields]
+};
+
+struct Exchanged {
+  StepReports reports;
+  // Whether loss and norm are finite and how far the gradients are to be clipped: decided where the figures are, from
+  // the same numbers in the same order on every rank.
+  optim::Gate gate;
+};
+
 // Exchanges the reports by one all-gather over the world; commands ride along, so that all ranks act at the same step.
-// The only place where a step waits for the device.
-StepSummary exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device);
+// Waits for nothing on a device that works behind its host.
+Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Device device, double max_norm);
 
 }  // namespace titan::runtime

@@ -28,17 +28,13 @@ ExitCode Trainer::run() {
   load();
   context_.reporter->enter_start_phase(Phase::kData);
   if (context_.rank == 0) log_line(absl::StrCat("Training starts at step ", step_ + 1));
-  bool stop = false;
   if (step_ >= config_.training.steps) {
     log_line(absl::StrCat("Nothing to do: step ", step_, " of ", config_.training.steps, " is done in ",
                           config_.job.dump_folder));
   }
-  while (step_ < config_.training.steps && !stop) {
-    run_step();
-    stop = command_ == Command::kStopAndSave;
-  }
+  while (step_ < config_.training.steps && !agreed_.stop) run_step();
   tell_trace(tracer_.finish(step_));
-  return finish(stop && step_ < config_.training.steps);
+  return finish(agreed_.stop && step_ < config_.training.steps);
 }
 
 void Trainer::run_step() {
@@ -65,35 +61,34 @@ void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& sav
 }
 
 void Trainer::train_step() {
-  const absl::Duration began = step_began_ = context_.clock->monotonic();
+  const absl::Duration began = context_.clock->monotonic();
   const comm::LedgerCounts before = context_.ledger.counts();
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
+  settle();  // The step before: its figures came while this one was given to the device.
   const TraceScope trace([] { return "norm, exchange, optimizer, save"; });
   report.sum_of_squares =
       config_.optimizer.early_step_in_backward ? early_squares_ : optim::sum_of_squares(model_->gradients());
   add_commands(report);
-  const StepSummary summary = exchange(report, *context_.mesh, context_.device->torch_device());
-  if (context_.recorder) context_.recorder->synchronized();
+  Exchanged exchanged = exchange(report, *context_.mesh, context_.device->torch_device(), config_.training.max_norm);
   acknowledge_commands();  // Before the save: a request that comes during it gets a checkpoint of its own.
-
-  const bool updated = update(summary);
+  update(exchanged.gate);
   last_step_traffic_ = comm::subtract(context_.ledger.counts(), before);
   ++step_;
+  unsettled_ = Unsettled{step_, began, std::move(exchanged.reports)};
+  const std::optional<StepSummary> summary = must_settle() ? settle() : std::nullopt;
   tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
   context_.reporter->finished_step(step_, context_.clock->monotonic() - began);
   if (step_ == first_step_ + 1) {
     // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
     context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
   }
-  if (updated) log_step(summary);
+  if (summary) log_step(*summary);
   ++schedule_step_;
 
   if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
-  // What all ranks agreed on replaces what this one was told: a command reaches the nodes at different times.
-  if (summary.stop) command_ = Command::kStopAndSave;
-  save_if_due(summary);
+  save_if_due();
 }
 
 void Trainer::validate() {
@@ -199,25 +194,41 @@ void Trainer::add_commands(StepReport& report) {
   report.stop = command_ == Command::kStopAndSave;
 }
 
-// False when the step was skipped. Every rank decides alike, from the same numbers.
-bool Trainer::update(const StepSummary& summary) {
-  if (!std::isfinite(summary.avg_loss) || !std::isfinite(summary.grad_norm)) {
-    const std::string message = absl::StrCat("step ", step_ + 1, ": loss ", summary.avg_loss, ", gradient norm ",
-                                             summary.grad_norm, " is not finite");
-    if (config_.training.nonfinite_policy == "fail") {
-      throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
-                    absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
-    }
-    if (balance_) balance_->finish_step(/*move_biases=*/false);
-    context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
-    return false;
+void Trainer::update(const optim::Gate& gate) {
+  if (balance_) balance_->finish_step(gate.skip);
+  if (config_.optimizer.early_step_in_backward) return;  // Done, unit by unit.
+  optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_), gate);
+}
+
+// Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
+// to work on, which then never waits for its host.
+bool Trainer::must_settle() const {
+  if (!reads_late_ || metrics_->should_log(step_) || agreed_.checkpoint || agreed_.stop) return true;
+  if (validator_ && validator_->due(step_, config_.validation.freq)) return true;
+  const checkpoint::StepEdge edge{step_, config_.training.steps, /*requested=*/false};
+  return step_ >= config_.training.steps ||
+         (checkpointer_ && checkpoint::decide_save(config_.checkpoint, edge) != checkpoint::SaveDecision::kNo);
+}
+
+// Learns what the newest step came to; none: it was skipped, or there is nothing to learn. Every rank decides alike,
+// from the same numbers, and at the same step.
+std::optional<StepSummary> Trainer::settle() {
+  if (!unsettled_) return std::nullopt;
+  Unsettled newest = *std::exchange(unsettled_, std::nullopt);
+  const StepSummary summary = newest.reports.summary();
+  if (context_.recorder) context_.recorder->synchronized();
+  if (!agreed_.stop) agreed_.since = newest.began;
+  agreed_.checkpoint |= summary.checkpoint;
+  agreed_.stop |= summary.stop;
+  if (std::isfinite(summary.avg_loss) && std::isfinite(summary.grad_norm)) return summary;
+  const std::string message = absl::StrCat("step ", newest.step, ": loss ", summary.avg_loss, ", gradient norm ",
+                                           summary.grad_norm, " is not finite");
+  if (config_.training.nonfinite_policy == "fail") {
+    throw Failure(rank_protocol::kExitUserError, "NONFINITE_LOSS",
+                  absl::StrCat(message, "; training.nonfinite_policy = \"skip\" would skip such steps"));
   }
-  if (balance_) balance_->finish_step();
-  if (config_.optimizer.early_step_in_backward) return true;  // Done, unit by unit.
-  const double factor = optim::clip_coefficient(summary.grad_norm, config_.training.max_norm);
-  if (factor < 1) model_->scale_gradients(factor);
-  optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_));
-  return true;
+  context_.reporter->warning(absl::StrCat(message, ": the step is skipped (training.nonfinite_policy)"));
+  return std::nullopt;
 }
 
 void Trainer::log_step(const StepSummary& summary) {
@@ -246,22 +257,23 @@ void Trainer::add_expert_figures(StepMetrics& figures) const {
   }
 }
 
-void Trainer::save_if_due(const StepSummary& summary) {
+void Trainer::save_if_due() {
+  const bool asked = std::exchange(agreed_.checkpoint, false) || agreed_.stop;
   if (!checkpointer_ || config_.checkpoint.load_only) {
-    if (context_.rank == 0 && (summary.stop || summary.checkpoint)) {
+    if (context_.rank == 0 && asked) {
       context_.reporter->warning(absl::StrCat(
           "nothing is saved: ", checkpointer_ ? "checkpoint.load_only forbids it" : "checkpoint.enable is false"));
     }
     return;
   }
-  const checkpoint::StepEdge edge{step_, config_.training.steps, summary.stop || summary.checkpoint};
+  const checkpoint::StepEdge edge{step_, config_.training.steps, asked};
   const checkpoint::SaveDecision decision = checkpoint::decide_save(config_.checkpoint, edge);
   if (decision == checkpoint::SaveDecision::kNo) return;
   context_.reporter->enter(Phase::kCheckpoint);
   absl::Status saved;
   if (decision == checkpoint::SaveDecision::kLast) {
     saved = checkpointer_->save_last(step_, slices_, train_state());
-  } else if (summary.stop) {
+  } else if (agreed_.stop) {
     saved = annotate(checkpointer_->save_before_stop(step_, slices_, train_state(), stop_patience()),
                      absl::StrCat("stopped on request after step ", step_, ", but its checkpoint could not be saved"));
   } else {
@@ -275,10 +287,10 @@ absl::Duration Trainer::time_after_stop() const {
   return absl::Seconds(config_.restart.stop_grace_seconds) - absl::Seconds(2);
 }
 
-// How much of it is left. When the request came nobody here knows: at the earliest with the beginning of the step that
-// has just ended.
+// How much of it is left. When the request came nobody here knows: at the earliest with the beginning of the step whose
+// reports told of it.
 absl::Duration Trainer::stop_patience() const {
-  const absl::Duration spent = context_.clock->monotonic() - step_began_;
+  const absl::Duration spent = context_.clock->monotonic() - agreed_.since;
   return time_after_stop() - spent;
 }
 

@@ -58,10 +58,12 @@ class Trainer {
   void begins(const pipeline::Action& action);
   void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count);
   void add_commands(StepReport& report);
-  bool update(const StepSummary& summary);
+  void update(const optim::Gate& gate);
+  bool must_settle() const;
+  std::optional<StepSummary> settle();
   void add_expert_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);
-  void save_if_due(const StepSummary& summary);
+  void save_if_due();
   absl::Duration time_after_stop() const;
   absl::Duration stop_patience() const;
   void acknowledge_commands();
@@ -96,8 +98,22 @@ class Trainer {
   int64_t schedule_step_ = 0;  // The schedule's own count: behind when it was excluded from loading.
   int64_t first_step_ = 0;     // Where this attempt began.
   int64_t tokens_seen_ = 0;    // Over all ranks.
-  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported; then what all agreed on.
-  absl::Duration step_began_;                                       // Monotonic; of the newest step.
+  rank_protocol::Command command_ = rank_protocol::Command::kNone;  // What this rank reported.
+
+  // A step whose figures nobody on the host has seen yet.
+  struct Unsettled {
+    int64_t step = 0;
+    absl::Duration began;  // Monotonic.
+    StepReports reports;
+  };
+  std::optional<Unsettled> unsettled_;
+  // What all ranks agreed on, until it is done. A command reaches the nodes at different times.
+  struct Agreed {
+    bool checkpoint = false, stop = false;
+    absl::Duration since;  // Monotonic; when the step began whose reports told of it.
+  };
+  Agreed agreed_;
+  bool reads_late_ = false;  // training.read_step
   comm::LedgerCounts last_step_traffic_;
 };
 

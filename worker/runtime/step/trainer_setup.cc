@@ -142,6 +142,8 @@ void Trainer::build() {
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
   const comm::DeviceMesh& mesh = *context_.mesh;
+  reads_late_ = config_.training.read_step == "late" ||
+                (config_.training.read_step == "auto" && context_.device->torch_device().is_cuda());
   model::Model model = value(build_model(config_, spec_, seq_len, mesh), kExitBadConfig, "MODEL");
   const ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
   model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
