@@ -56,7 +56,7 @@ std::vector<Field> fields_of(Parallelism& c) {
           .in("ranks")
           .at_least(1),
       Field("context_parallel_load_balancer", c.context_parallel_load_balancer,
-            "How the parts of a sequence are dealt; none keeps the order")
+            "How the parts of a sequence are dealt: head and tail, or by attention's work; none keeps the order")
           .one_of({"headtail", "ptrr"}),
       Field("context_parallel_rotate_method", c.context_parallel_rotate_method, "How keys and values travel")
           .one_of({"allgather", "alltoall"}),

@@ -69,8 +69,6 @@ const std::vector<Unsupported>& unsupported() {
 const std::vector<Harmless>& harmless() {
   static const auto& table = *new std::vector<Harmless>{
       {"compile.enable", "there is no compiler yet, operations run one by one"},
-      {"parallelism.context_parallel_load_balancer",
-       "balancing by each document's mask does not exist yet, headtail deals the sequence", "ptrr"},
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
   };

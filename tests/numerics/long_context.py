@@ -41,6 +41,8 @@ def compare(report, name, got, want, limit):
 def long_rows(options, report):
     cases = {"gathered": {"parallelism.context_parallel_rotate_method": "allgather"},
              "ring": {"parallelism.context_parallel_rotate_method": "alltoall"},
+             "ring by work": {"parallelism.context_parallel_rotate_method": "alltoall",
+                              "parallelism.context_parallel_load_balancer": "ptrr"},
              "ring, not balanced": {"parallelism.context_parallel_rotate_method": "alltoall",
                                     "parallelism.context_parallel_load_balancer": "None"}}
     masks = {"causal": {}, "documents": {"model.attn_mask_type": "block_causal"}}
@@ -51,7 +53,7 @@ def long_rows(options, report):
             curves.append(want[options.steps][LOSS])
             print(f"{mask}: one rank {seconds:.1f} s")
             for name, extra in cases.items():
-                if mask == "documents" and name != "ring":
+                if name != "ring" and (mask == "documents") != (name == "ring by work"):
                     continue
                 got, seconds = train(Path(folder) / mask / name, options, options.ranks, {**chosen, **extra})
                 print(f"{mask}: {name} on {options.ranks} ranks {seconds:.1f} s")

@@ -68,8 +68,9 @@ def random_mesh(dice, experts, resumed, degrees=None):
         flags["parallelism.pipeline_parallel_schedule"] = schedule
         note.append(schedule)
     flags.update(_batch_flags(dice, degrees, schedule, resumed, note))
+    balancer = dice.choice(["None", "ptrr"])
     for axis, key, value, what in (("cp", "parallelism.context_parallel_rotate_method", "alltoall", "alltoall"),
-                                   ("cp", "parallelism.context_parallel_load_balancer", "None", "no balance"),
+                                   ("cp", "parallelism.context_parallel_load_balancer", balancer, f"balancer {balancer}"),
                                    ("tp", "parallelism.enable_sequence_parallel", False, "no sequence parallelism"),
                                    ("fsdp", "parallelism.fsdp_reshard_after_forward", "always", "always reshards")):
         if degrees[axis] > 1 and dice.random() < 0.4:

@@ -21,7 +21,6 @@ struct ParallelOptions {
   bool loss_parallel = true;                // not parallelism.disable_loss_parallel
   bool async_tensor_parallel = false;       // parallelism.enable_async_tensor_parallel
   std::string rotate_method = "allgather";  // parallelism.context_parallel_rotate_method
-  bool balance_context = true;              // parallelism.context_parallel_load_balancer is set
   bool force_load_balance = false;          // debug.moe_force_load_balance
 };
 

@@ -15,6 +15,7 @@ struct AttentionMask {
   bool documents = false;  // Only those of its own document (MicrobatchContext::documents).
 
   bool plain() const { return window == 0 && chunk == 0 && !documents; }
+  bool operator==(const AttentionMask&) const = default;
 };
 
 // Queries, keys and values of the same tokens: those of `context.positions`.

@@ -16,6 +16,9 @@ struct Segment {
   int64_t length = 0;
 };
 
+// The segments of each rank that a row is dealt to, ascending.
+using RowShares = std::vector<std::vector<Segment>>;
+
 // Query i of a block sees its keys i + first to i + last.
 struct Band {
   int64_t first = 0;

@@ -5,9 +5,12 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "worker/nn/attention_pairs.h"
 
 namespace titan::nn {
 
@@ -64,9 +67,10 @@ struct MicrobatchContext {
   int64_t seq_len() const {
     return documents.defined() ? documents.size(1) : whole_row > 0 ? whole_row : tokens.size(1);
   }
-  int64_t whole_row = 0;  // Tokens of a whole row; 0: as many as `tokens` has.
-  bool counting = true;   // False when a block runs again for its backward pass, and in validation: statistics (tokens
-                          // per expert) count each training token once.
+  int64_t whole_row = 0;                    // Tokens of a whole row; 0: as many as `tokens` has.
+  std::shared_ptr<const RowShares> shares;  // Of all ranks that have a part of the rows; null: this one has all.
+  bool counting = true;  // False when a block runs again for its backward pass, and in validation: statistics (tokens
+                         // per expert) count each training token once.
 };
 
 // A unit of the explicit engine: the runtime feeds it a detached input, runs its graph alone, and recomputes it at

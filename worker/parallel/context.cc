@@ -2,22 +2,34 @@
 
 #include <c10/util/Exception.h>
 
+#include <memory>
+#include <utility>
+
 namespace titan::parallel {
 
-std::vector<nn::Segment> share_of(int64_t seq_len, int rank, const ContextParallel& context) {
-  const int64_t ranks = context.group->size();
-  const int64_t chunks = context.balance ? 2 * ranks : ranks;
-  TORCH_CHECK(seq_len % chunks == 0, "context parallel: rows of ", seq_len, " tokens cannot be cut into ", chunks,
-              " equal chunks for ", ranks, " ranks; make the sequence length a multiple of ", chunks);
-  const int64_t length = seq_len / chunks;
-  if (!context.balance) return {{rank * length, length}};
-  return {{rank * length, length}, {(chunks - 1 - rank) * length, length}};
+namespace {
+
+nn::RowShares deal(const nn::MicrobatchContext& whole, const ContextParallel& context) {
+  const int64_t seq_len = whole.tokens.size(1);
+  const int ranks = context.group->size();
+  switch (context.balance) {
+    case Balance::kNone:
+      return deal_in_order(seq_len, ranks);
+    case Balance::kHeadTail:
+      return deal_head_tail(seq_len, ranks);
+    case Balance::kWork:
+      return deal_by_work(work_of_queries(whole.documents, whole.tokens.size(0), seq_len, context.layers), ranks);
+  }
+  TORCH_CHECK(false, "context parallel: no such balance");
 }
+
+}  // namespace
 
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context) {
   if (context.group->size() == 1) return whole;
   const int64_t seq_len = whole.tokens.size(1);
-  const std::vector<nn::Segment> segments = share_of(seq_len, context.group->rank(), context);
+  auto shares = std::make_shared<const nn::RowShares>(deal(whole, context));
+  const std::vector<nn::Segment>& segments = shares->at(context.group->rank());
   const auto take = [&](const at::Tensor& tensor, int64_t dim) {
     if (!tensor.defined()) return tensor;
     std::vector<at::Tensor> parts;
@@ -31,6 +43,7 @@ nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const Conte
       whole.positions.defined() ? whole.positions : at::arange(seq_len, whole.tokens.options().dtype(at::kLong));
   share.positions = take(positions, 0);
   share.whole_row = seq_len;
+  share.shares = std::move(shares);
   return share;
 }
 

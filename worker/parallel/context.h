@@ -7,6 +7,7 @@
 #include "worker/nn/attention_core.h"
 #include "worker/nn/attention_pairs.h"
 #include "worker/nn/block.h"
+#include "worker/parallel/context_deal.h"
 
 // Context parallelism: every rank of the group holds a share of each row's tokens; attention exchanges keys and values
 // (ring attention, arXiv 2310.01889, with the balance of arXiv 2311.09431).
@@ -14,7 +15,8 @@ namespace titan::parallel {
 
 struct ContextParallel {
   const comm::Group* group = nullptr;  // Must outlive the model.
-  bool balance = true;  // Head-tail: the row is cut in 2 * size chunks, rank r has chunks r and 2 * size - 1 - r.
+  Balance balance = Balance::kHeadTail;
+  std::vector<LayersOfMask> layers;  // Of the whole model, for Balance::kWork.
   std::string rotate = "allgather";  // Or "alltoall": keys and values go around a ring.
 };
 
@@ -31,11 +33,8 @@ struct ContextParallel {
 // gradients of them); both keep only their own for the backward pass.
 nn::AttentionCore context_parallel_attention(const ContextParallel& context);
 
-// The row's positions that rank `rank` holds, in the order of its tensors. seq_len must divide by 2 * size, or by size
-// without balance.
-std::vector<nn::Segment> share_of(int64_t seq_len, int rank, const ContextParallel& context);
-
-// This rank's share of a whole-row microbatch: tokens, labels, positions [T / size]; documents stay whole.
+// This rank's share of a whole-row microbatch: tokens, labels, positions [T / size]; documents stay whole. All rows are
+// dealt alike. By work the shares differ from microbatch to microbatch: whoever has to know them reads the context's.
 nn::MicrobatchContext take_share(const nn::MicrobatchContext& whole, const ContextParallel& context);
 
 }  // namespace titan::parallel

@@ -71,12 +71,14 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     const int64_t seq_len = input.q.size(2) * ranks;
     TORCH_CHECK(microbatch.whole_row == 0 || microbatch.whole_row == seq_len, "context parallel: ", ranks,
                 " shares of ", input.q.size(2), " tokens for rows of ", microbatch.whole_row);
+    TORCH_CHECK(microbatch.shares != nullptr && static_cast<int>(microbatch.shares->size()) == ranks,
+                "context parallel: a microbatch that take_share() has not dealt to ", ranks, " ranks");
     const nn::Spans spans =
         nn::spans_of(input.mask.documents ? microbatch.documents : at::Tensor(), input.mask.chunk, seq_len);
     auto plan = c10::make_intrusive<ContextPlan>();
-    const std::vector<nn::Segment> mine = share_of(seq_len, context.group->rank(), context);
-    for (int owner = 0; owner < ranks; ++owner) {
-      plan->pairs.push_back(nn::visible_pairs(spans, input.mask.window, mine, share_of(seq_len, owner, context)));
+    const std::vector<nn::Segment>& mine = microbatch.shares->at(context.group->rank());
+    for (const std::vector<nn::Segment>& owned : *microbatch.shares) {
+      plan->pairs.push_back(nn::visible_pairs(spans, input.mask.window, mine, owned));
     }
     plan->exchange = exchange;
     plan->scale = input.scale;

@@ -343,9 +343,7 @@ backend = "aot_eager"
 TEST(LoadTest, WhatOnlyMakesTrainingSlowerIsOneWarning) {
   const Loaded loaded = toml(R"(
 [parallelism]
-data_parallel_shard_degree = 2
-context_parallel_degree = 2
-context_parallel_load_balancer = "ptrr"
+data_parallel_shard_degree = 4
 expert_parallel_degree = 4
 expert_parallel_comm_backend = "deepep"
 [model]
@@ -357,11 +355,9 @@ enable = true
 components = ["loss"]
 )");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
-  EXPECT_THAT(
-      loaded.warnings,
-      ElementsAre(HasSubstr("a.toml:13: compile.enable = true has no effect: there is no compiler yet"),
-                  HasSubstr("a.toml:5: parallelism.context_parallel_load_balancer = ptrr has no effect: balancing"),
-                  HasSubstr("a.toml:7: parallelism.expert_parallel_comm_backend = deepep has no effect")));
+  EXPECT_THAT(loaded.warnings,
+              ElementsAre(HasSubstr("a.toml:11: compile.enable = true has no effect: there is no compiler yet"),
+                          HasSubstr("a.toml:5: parallelism.expert_parallel_comm_backend = deepep has no effect")));
   EXPECT_THAT(toml("[compile]\nenable = false\n").warnings, IsEmpty());
 }
 

@@ -6,6 +6,7 @@
 
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/model/testing.h"
+#include "worker/model/attention_masks.h"
 #include "worker/model/model.h"
 #include "worker/nn/loss.h"
 #include "worker/parallel/context.h"
@@ -66,6 +67,7 @@ struct Split {
   int world;
   bool sequence = true, loss_parallel = true, async = false;
   std::string rotate = "allgather";
+  parallel::Balance balance = parallel::Balance::kHeadTail;
 };
 
 Totals run_split(const Task& task, const Split& split) {
@@ -85,8 +87,9 @@ Totals run_split(const Task& task, const Split& split) {
     for (at::Tensor* tensor : {&rows.tokens, &rows.labels, &rows.documents}) {
       if (tensor->defined()) *tensor = tensor->narrow(0, first, count);
     }
-    const nn::MicrobatchContext share =
-        parallel::take_share(rows, {.group = &self.mesh->group(Axis::kContext), .balance = true});
+    const nn::MicrobatchContext share = parallel::take_share(rows, {.group = &self.mesh->group(Axis::kContext),
+                                                                    .balance = split.balance,
+                                                                    .layers = model::attention_masks(task.spec)});
     const bool first_tensor_rank = mesh.index(self.rank, Axis::kTensor) == 0;
     const bool experts_on_tensor_ranks = mesh.size(Axis::kExpert) > 1 && mesh.size(Axis::kExpertTensor) == 1;
     run_part(
@@ -127,6 +130,9 @@ std::vector<Split> splits(const models::ModelSpec& spec) {
                          {"tp2 overlapped", {.tp = 2}, 2, true, true, true},
                          {"cp2", {.cp = 2}, 2},
                          {"tp2 cp2 around a ring", {.cp = 2, .tp = 2}, 4, true, true, true, "alltoall"}};
+  const parallel::Balance by_work = parallel::Balance::kWork;
+  all.push_back({"cp4 by work", {.cp = 4}, 4, true, true, false, "allgather", by_work});
+  all.push_back({"tp2 cp2 by work around a ring", {.cp = 2, .tp = 2}, 4, true, true, false, "alltoall", by_work});
   if (!spec.moe) return all;
   all.push_back({"ep2", {.ep = 2}, 2});
   all.push_back({"tp2 ep4 etp1", {.tp = 2, .ep = 4, .etp = 1}, 4});

@@ -166,7 +166,6 @@ TEST(SelectiveTest, KeptAttentionExchangesNothing) {
       model::ParallelOptions options;
       options.rotate_method = rotate;
       CheckpointedBlock test("llama3", "debugmodel", at::kDouble, 1, self.mesh.get(), options);
-      test.context.whole_row = 2 * kTokens;
       const comm::LedgerCounts start = self.ledger.counts();
       const std::vector<at::Tensor> expected = test.plain();
       const comm::LedgerCounts plain = comm::subtract(self.ledger.counts(), start);

@@ -11,6 +11,7 @@
 #include "tests/testing/flop_counter.h"
 #include "worker/model/model.h"
 #include "worker/nn/kept_results.h"
+#include "worker/parallel/context.h"
 
 namespace titan::testing {
 
@@ -25,7 +26,8 @@ struct CheckpointedBlock {
     spec.vocab_size = 64;
     if (change) change(spec);
     if (spec.moe) spec.moe->num_experts = 8, spec.moe->hidden = 48;  // Products of experts take most of the time.
-    model = model::build(spec, {.seq_len = kTokens}).value();
+    const int64_t row = mesh == nullptr ? kTokens : kTokens * mesh->group(mesh::Axis::kContext).size();
+    model = model::build(spec, {.seq_len = kTokens, .longest_row = row}).value();
     if (mesh != nullptr) {
       options.mesh = mesh;
       EXPECT_TRUE(model.parallelize(model, options).ok());
@@ -36,7 +38,8 @@ struct CheckpointedBlock {
       parameter.weight = (at::randn(parameter.shape, at::kDouble) / 16).to(type).set_requires_grad(true);
     }
     block->init_buffers(at::kCPU, type);
-    context.tokens = at::zeros({kRows, kTokens}, at::kLong);
+    context.tokens = at::zeros({kRows, row}, at::kLong);
+    if (mesh != nullptr) context = parallel::take_share(context, {.group = &mesh->group(mesh::Axis::kContext)});
     const int64_t tokens = mesh == nullptr ? kTokens : kTokens / mesh->group(mesh::Axis::kTensor).size();
     input = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);
     gradient = at::randn({kRows, tokens, spec.dim}, at::kDouble).to(type);

@@ -3,9 +3,11 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
+#include <numeric>
 #include <sstream>
 
 #include "tests/testing/draw.h"
@@ -19,7 +21,7 @@ namespace {
 
 struct Case {
   int ranks = 2;
-  bool balance = true;
+  Balance balance = Balance::kHeadTail;
   int64_t rows = 2, kv_heads = 2, sharing = 1, tokens = 32, head = 8, v_head = 8;
   nn::AttentionMask mask;
   bool sinks = false;
@@ -27,10 +29,10 @@ struct Case {
 };
 
 std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.ranks << " ranks, balance " << c.balance << ", " << c.rows << " rows, " << c.sharing << " x "
-             << c.kv_heads << " heads of " << c.head << " and " << c.v_head << ", " << c.tokens << " tokens, window "
-             << c.mask.window << ", chunk " << c.mask.chunk << ", documents " << c.mask.documents << ", sinks "
-             << c.sinks;
+  return out << c.ranks << " ranks, balance " << static_cast<int>(c.balance) << ", " << c.rows << " rows, " << c.sharing
+             << " x " << c.kv_heads << " heads of " << c.head << " and " << c.v_head << ", " << c.tokens
+             << " tokens, window " << c.mask.window << ", chunk " << c.mask.chunk << ", documents " << c.mask.documents
+             << ", sinks " << c.sinks;
 }
 
 // The whole rows, as one rank would have them.
@@ -54,6 +56,11 @@ struct Whole {
   at::Tensor grad_out;
   nn::MicrobatchContext microbatch;
 };
+
+// The mask is that of every layer.
+ContextParallel context_of(const testing::ThreadRank& self, const Case& c, const std::string& rotate) {
+  return {&self.mesh->group(mesh::Axis::kContext), c.balance, {{c.mask}}, rotate};
+}
 
 using Results = std::vector<at::Tensor>;  // Output, then the gradients of q, k, v and sinks.
 
@@ -97,7 +104,7 @@ void expect_exact(const Case& c, double tolerance) {
   at::Tensor grad_sinks = c.sinks ? at::zeros_like(whole.input.sinks) : at::Tensor();
   std::mutex mutex;
   testing::run_ranks({.cp = c.ranks}, c.ranks, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
-    ContextParallel context{&self.mesh->group(mesh::Axis::kContext), c.balance, "allgather"};
+    ContextParallel context = context_of(self, c, "allgather");
     const Results gathered = run_share(whole, context);
     context.rotate = "alltoall";
     const Results ring = run_share(whole, context);
@@ -121,7 +128,7 @@ TEST(ContextTest, EveryMaskOnEveryRingIsExact) {
   for (int i = 0; i < 60; ++i) {
     const Case c{
         .ranks = static_cast<int>(pick({2, 3, 4, 8})),
-        .balance = pick({0, 1, 1}) == 1,
+        .balance = static_cast<Balance>(pick({0, 1, 2, 2})),
         .rows = pick({1, 2}),
         .kv_heads = pick({1, 2}),
         .sharing = pick({1, 2}),
@@ -147,10 +154,10 @@ TEST(ContextTest, LowerPrecisionsComeClose) {
 
 TEST(ContextTest, SharesMakeUpTheRow) {
   const Whole whole({.rows = 1, .tokens = 24});
-  for (bool balance : {true, false}) {
+  for (const bool balance : {true, false}) {
     at::Tensor seen = at::zeros({24}, at::kLong);
     testing::run_ranks({.cp = 3}, 3, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
-      const ContextParallel context{&self.mesh->group(mesh::Axis::kContext), balance, "allgather"};
+      const ContextParallel context = context_of(self, {.balance = balance ? Balance::kHeadTail : Balance::kNone}, "");
       const nn::MicrobatchContext share = take_share(whole.microbatch, context);
       EXPECT_EQ(share.whole_row, 24);
       EXPECT_TRUE(share.tokens.equal(whole.microbatch.tokens.index_select(1, share.positions)));
@@ -178,7 +185,7 @@ TEST(ContextTest, TrafficIsTheClosedForm) {
     const int64_t bf16 = 2 * block, fp32 = 4 * block;
     for (const std::string rotate : {"allgather", "alltoall"}) {
       const comm::LedgerCounts before = self.ledger.counts();
-      run_share(whole, {&self.mesh->group(mesh::Axis::kContext), true, rotate});
+      run_share(whole, context_of(self, c, rotate));
       comm::LedgerCounts expected{{"cp/all_gather", {2, 2 * 4 * bf16}}, {"cp/reduce_scatter", {1, 4 * fp32}}};
       if (rotate == "alltoall") {
         const comm::LedgerEntry turns{3 + 3 + 4, 6 * bf16 + 4 * fp32};
@@ -189,25 +196,49 @@ TEST(ContextTest, TrafficIsTheClosedForm) {
   });
 }
 
+std::vector<int64_t> flops_of_ranks(const Whole& whole, const Case& c) {
+  std::vector<int64_t> flops(c.ranks);
+  testing::run_ranks({.cp = c.ranks}, c.ranks, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
+    testing::FlopCounter counter;
+    run_share(whole, context_of(self, c, "alltoall"));
+    flops[self.rank] = counter.total();
+  });
+  return flops;
+}
+
 // Head-tail balance gives every rank the same work; without it the last rank has the most. All of it is what the
 // causal half of the row needs: no block that is wholly hidden is computed. FLOPs count a causal block as whole.
 TEST(ContextTest, BalancedRanksComputeTheSame) {
-  const Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 256};
+  Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 256};
   const Whole whole(c);
   const int64_t per_score = 2 * 7 * c.head;  // Two products of a head's size forward, five backward.
-  for (bool balance : {true, false}) {
-    std::vector<int64_t> flops(c.ranks), expected;
-    testing::run_ranks({.cp = c.ranks}, c.ranks, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
-      testing::FlopCounter counter;
-      run_share(whole, {&self.mesh->group(mesh::Axis::kContext), balance, "alltoall"});
-      flops[self.rank] = counter.total();
-    });
+  for (const bool balance : {true, false}) {
+    c.balance = balance ? Balance::kHeadTail : Balance::kNone;
+    const std::vector<int64_t> flops = flops_of_ranks(whole, c);
+    std::vector<int64_t> expected;
     for (int64_t rank = 0; rank < c.ranks; ++rank) {
       const int64_t chunk = c.tokens / (balance ? 2 * c.ranks : c.ranks);
       expected.push_back(chunk * chunk * per_score * (balance ? 2 * c.ranks + 1 : rank + 1));
     }
     EXPECT_EQ(flops, expected) << balance;
   }
+}
+
+// One long document and short ones: head and tail leave the long one's end to one rank, whose queries see the most.
+TEST(ContextTest, PackedRowsAreEvenByWork) {
+  Case c{.ranks = 4, .rows = 1, .kv_heads = 1, .tokens = 512, .mask = {.documents = true}};
+  Whole whole(c);
+  at::Tensor& documents = whole.microbatch.documents;
+  documents = at::arange(c.tokens).div(32, "floor").unsqueeze(0);
+  documents.narrow(1, 0, 256).zero_();
+  const auto fullest = [&](Balance balance) {
+    c.balance = balance;
+    const std::vector<int64_t> flops = flops_of_ranks(whole, c);
+    const int64_t sum = std::accumulate(flops.begin(), flops.end(), int64_t{0});
+    return static_cast<double>(c.ranks * *std::max_element(flops.begin(), flops.end())) / static_cast<double>(sum);
+  };
+  EXPECT_GT(fullest(Balance::kHeadTail), 1.4);
+  EXPECT_LT(fullest(Balance::kWork), 1.1);
 }
 
 // A long row against one rank's own attention; TITAN_LONG_ROW makes it longer (tests/numerics/long_context.py).
@@ -221,7 +252,7 @@ TEST(ContextTest, LongRow) {
   std::vector<double> seconds(c.ranks);
   std::mutex mutex;
   testing::run_ranks({.cp = c.ranks}, c.ranks, {mesh::Axis::kContext}, [&](testing::ThreadRank& self) {
-    const ContextParallel context{&self.mesh->group(mesh::Axis::kContext), true, "alltoall"};
+    const ContextParallel context = context_of(self, c, "alltoall");
     const auto began = std::chrono::steady_clock::now();
     const Results share = run_share(whole, context);
     seconds[self.rank] = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();

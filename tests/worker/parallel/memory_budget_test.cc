@@ -59,7 +59,6 @@ void rise(testing::ThreadRank& self, const BudgetCase& one, const std::string& f
   model::ParallelOptions options;
   options.async_tensor_parallel = one.asynchronous;
   CheckpointedBlock test(family, flavor, at::kDouble, 1, self.mesh.get(), options);
-  test.context.whole_row = one.degrees.cp * testing::kTokens;
   test.input += self.rank;
   const std::vector<at::Tensor> expected = test.plain();
   int64_t kept = -1;

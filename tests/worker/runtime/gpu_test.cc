@@ -320,9 +320,7 @@ TEST_F(GpuTest, ForwardPassesOnEveryAxis) {
         nn::MicrobatchContext rows = testing::rows_of_step(plan, 0, first, first + count);
         rows.tokens = rows.tokens.to(self.device->torch_device());
         rows.labels = rows.labels.to(self.device->torch_device());
-        const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext),
-                                                .balance = plan.parallel.balance_context,
-                                                .rotate = plan.parallel.rotate_method};
+        const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext)};
         at::Tensor loss =
             model.executor->run(pipeline::forward_only(model.schedule, 1), {parallel::take_share(rows, context)});
         model.sharded->release();

@@ -83,6 +83,7 @@ TEST(HostReads, NoneOnAnyMesh) {
       " --resources.ranks 2" + degree + "data_parallel_replicate_degree 2",
       " --resources.ranks 2" + degree + "tensor_parallel_degree 2",
       " --resources.ranks 2" + degree + "context_parallel_degree 2",
+      " --resources.ranks 2" + degree + "context_parallel_degree 2" + degree + "context_parallel_load_balancer ptrr",
       " --resources.ranks 2" + degree + "pipeline_parallel_degree 2",
       " --resources.ranks 2" + degree + "pipeline_parallel_degree 2" + degree +
           "pipeline_parallel_schedule ZBVZeroBubble",

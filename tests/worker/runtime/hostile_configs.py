@@ -58,7 +58,7 @@ def random_config(dice):
         "parallelism.enable_sequence_parallel": dice.random() < 0.7,
         "parallelism.disable_loss_parallel": dice.random() < 0.3,
         "parallelism.enable_async_tensor_parallel": dice.random() < 0.3,
-        "parallelism.context_parallel_load_balancer": often(dice, "headtail", "None"),
+        "parallelism.context_parallel_load_balancer": often(dice, "headtail", "ptrr", "None"),
         "parallelism.context_parallel_rotate_method": dice.choice(["allgather", "alltoall"]),
         "training.local_batch_size": local,
         "training.global_batch_size": often(dice, -1, local * rep * fsdp, 2 * local * rep * fsdp, 12, chance=0.3),

@@ -145,6 +145,7 @@ std::vector<Case> meshes(unsigned seed) {
            {.tp = 4, .more = "--parallelism.disable_loss_parallel"},
            {.cp = 4},
            {.cp = 4, .more = "--parallelism.context_parallel_rotate_method alltoall"},
+           {.cp = 4, .more = "--parallelism.context_parallel_load_balancer ptrr"},
            {.replicate = 2, .tp = 2, .cp = 2},
            {.pp = 2, .more = schedule + "1F1B"},
            {.ranks = 2, .pp = 2, .more = schedule + "1F1B"},

@@ -128,10 +128,7 @@ inline std::vector<nn::MicrobatchContext> microbatches_of_run(const TrainingPlan
   std::vector<nn::MicrobatchContext> microbatches;
   for (int i = 0; i < count; ++i) {
     nn::MicrobatchContext whole = rows_of_step(plan, step, first + rows / count * i, first + rows / count * (i + 1));
-    const parallel::ContextParallel context{.group = &mesh.group(mesh::Axis::kContext),
-                                            .balance = plan.parallel.balance_context,
-                                            .rotate = plan.parallel.rotate_method};
-    microbatches.push_back(parallel::take_share(whole, context));
+    microbatches.push_back(parallel::take_share(whole, {.group = &mesh.group(mesh::Axis::kContext)}));
   }
   return microbatches;
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "worker/model/attention_masks.h"
 
 namespace titan::model {
 namespace {
@@ -17,12 +18,6 @@ double latent_scale(const models::ModelSpec& spec, int64_t seq_len) {
   if (!stretched(spec, seq_len) || spec.yarn->scales_cos_sin) return scale;
   const double sharper = 0.1 * spec.yarn->mscale * std::log(spec.yarn->factor) + 1;
   return scale * sharper * sharper;
-}
-
-nn::AttentionMask mask_of(const models::ModelSpec& spec, int64_t layer) {
-  return {.window = spec.layer_window(layer),
-          .chunk = spec.layer_chunk(layer),
-          .documents = spec.mask == models::Mask::kBlockCausal};
 }
 
 absl::Status check_attention(const models::ModelSpec& spec) {
@@ -114,7 +109,7 @@ nn::AttentionOptions attention_options(const models::ModelSpec& spec, int64_t la
                                .head_dim = spec.head_dim,
                                .in_init = inits.attention_in,
                                .out_init = inits.attention_out,
-                               .mask = mask_of(spec, layer)};
+                               .mask = attention_mask(spec, layer)};
   if (spec.attention_bias) options.bias_init = inits.attention_bias.value_or(nn::Init{});
   if (spec.attention_sinks) options.sinks_init = inits.sinks.value_or(nn::Init{});
   if (spec.qk_norm) options.qk_norm_eps = spec.norm_eps;
@@ -139,7 +134,7 @@ nn::LatentAttentionOptions latent_options(const models::ModelSpec& spec, int64_t
           .softmax_scale = latent_scale(spec, seq_len),
           .in_init = inits.attention_in,
           .out_init = inits.attention_out,
-          .mask = mask_of(spec, layer)};
+          .mask = attention_mask(spec, layer)};
 }
 
 nn::MoeOptions moe_options(const models::ModelSpec& spec, const LayerInits& inits) {

@@ -67,8 +67,7 @@ absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, co
   const comm::Group& context_group = mesh.group(Axis::kContext);
   const parallel::TensorParallel tensor{
       .group = &tensor_group, .sequence = options.sequence_parallel, .overlap = options.async_tensor_parallel};
-  const parallel::ContextParallel context{
-      .group = &context_group, .balance = options.balance_context, .rotate = options.rotate_method};
+  const parallel::ContextParallel context{.group = &context_group, .rotate = options.rotate_method};
   for (const auto& block : model.blocks) {
     if (auto* embedding = dynamic_cast<TokenEmbedding*>(block.get())) {
       parallel::split_embedding(embedding->tok_embeddings, tensor);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/mesh.h"
 #include "common/status/status.h"
+#include "worker/model/attention_masks.h"
 #include "worker/parallel/precision.h"
 
 namespace titan::runtime {
@@ -37,7 +38,6 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
   options.loss_parallel = !parallelism.disable_loss_parallel;
   options.async_tensor_parallel = parallelism.enable_async_tensor_parallel;
   options.rotate_method = parallelism.context_parallel_rotate_method;
-  options.balance_context = parallelism.context_parallel_load_balancer.has_value();
   options.force_load_balance = config.debug.moe_force_load_balance;
   if (model.parallelize) {
     TITAN_RETURN_IF_ERROR(model.parallelize(model, options));
@@ -94,6 +94,15 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   return options;
 }
 
+namespace {
+
+parallel::Balance balance_of(const std::optional<std::string>& balancer) {
+  if (!balancer.has_value()) return parallel::Balance::kNone;
+  return *balancer == "ptrr" ? parallel::Balance::kWork : parallel::Balance::kHeadTail;
+}
+
+}  // namespace
+
 MicrobatchOptions microbatch_options(const config::JobConfig& config, const models::ModelSpec& spec,
                                      const comm::DeviceMesh& mesh, at::Device device) {
   const config::Parallelism& parallelism = config.parallelism;
@@ -102,7 +111,8 @@ MicrobatchOptions microbatch_options(const config::JobConfig& config, const mode
   if (parallelism.pipeline_parallel_degree > 1) options.rows = parallelism.pipeline_parallel_microbatch_size;
   if (parallelism.context_parallel_degree > 1) {
     options.context = {.group = &mesh.group(Axis::kContext),
-                       .balance = parallelism.context_parallel_load_balancer.has_value(),
+                       .balance = balance_of(parallelism.context_parallel_load_balancer),
+                       .layers = model::attention_masks(spec),
                        .rotate = parallelism.context_parallel_rotate_method};
   }
   if (spec.mask == models::Mask::kBlockCausal) options.document_end = spec.eos_id;
