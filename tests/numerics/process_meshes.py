@@ -15,7 +15,6 @@ COMMON = {"training.seq_len": 64, "training.steps": STEPS, "training.dtype": "fl
           "activation_checkpoint.mode": "none", "debug.seed": 7, "checkpoint.enable": True,
           "checkpoint.interval": STEPS, "checkpoint.last_save_model_only": False, "metrics.enable_tensorboard": False}
 RING = {"parallelism.context_parallel_rotate_method": "alltoall"}
-BY_WORK = {"parallelism.context_parallel_load_balancer": "ptrr"}
 PLAIN_TP = {"parallelism.enable_sequence_parallel": False}
 
 # What torchtitan's integration tests run over meshes, and then some: a comment names the test. FSDP, DDP and HSDP alone are
@@ -39,7 +38,7 @@ TABLE = [
         pipeline("Interleaved1F1B", pp=2, fsdp=2, tp=2, ep=2, etp=2)]),  # DeepSeek V3 ..., EP 2, ETP 2
     ("llama4", [Mesh(fsdp=2, tp=2, ep=2, etp=2),
                 pipeline("1F1B", pp=2, fsdp=2, tp=2, ep=4)]),  # Llama 4 PP 2, FSDP 2, TP 2, EP 4
-    ("llama4_irope", [Mesh("alltoall", RING, cp=2, tp=2), Mesh("by work", BY_WORK, cp=4), pipeline("GPipe", pp=2, fsdp=2, ep=2)]),
+    ("llama4_irope", [Mesh("alltoall", RING, cp=2, tp=2), pipeline("GPipe", pp=2, fsdp=2, ep=2)]),
     ("gpt_oss", [Mesh(fsdp=4, tp=2, ep=4),  # GPT-OSS FSDP 4, TP 2, EP 4
                  pipeline("1F1B", pp=2, cp=2, ep=2)]),
 ]

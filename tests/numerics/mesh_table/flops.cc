@@ -2,10 +2,14 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/match.h"
 #include "tests/numerics/mesh_table/closed_form.h"
+#include "worker/parallel/context_deal.h"
 
 namespace titan::testing {
 namespace {
@@ -15,16 +19,6 @@ using mesh::Axis;
 struct Range {
   int64_t begin = 0, end = 0;
 };
-
-// The parts of a row that a rank of the context axis has: its chunk from the front and its chunk from the back.
-std::vector<Range> segments_of(const RankShare& share, int64_t rank) {
-  const int64_t length = share.job.config.training.seq_len, n = share.context;
-  if (n == 1) return {{0, length}};
-  const bool balanced = share.parallelism.context_parallel_load_balancer == "headtail";
-  const int64_t chunk = length / (balanced ? 2 * n : n);
-  if (!balanced) return {{rank * chunk, (rank + 1) * chunk}};
-  return {{rank * chunk, (rank + 1) * chunk}, {(2 * n - 1 - rank) * chunk, (2 * n - rank) * chunk}};
-}
 
 // Which span every position of a row belongs to: documents end with the end-of-sequence token, chunks have equal sizes.
 std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row, int64_t chunk) {
@@ -37,6 +31,46 @@ std::vector<int64_t> spans_of_row(const RankShare& share, const at::Tensor& row,
     spans[i] = spans[i - 1] + (begins ? 1 : 0);
   }
   return spans;
+}
+
+// The keys that each position's query sees, over a microbatch and the layers.
+std::vector<int64_t> work_of(const RankShare& share, const at::Tensor& rows) {
+  std::vector<int64_t> work(share.job.config.training.seq_len);
+  for (int64_t layer = 0; layer < share.spec.n_layers; ++layer) {
+    const int64_t window = share.spec.layer_window(layer);
+    for (const at::Tensor& row : rows.unbind()) {
+      const std::vector<int64_t> spans = spans_of_row(share, row, share.spec.layer_chunk(layer));
+      for (size_t i = 0, first = 0; i < spans.size(); ++i) {
+        if (spans[i] != spans[first]) first = i;
+        const auto seen = static_cast<int64_t>(i - first + 1);
+        work[i] += window > 0 ? std::min(seen, window) : seen;
+      }
+    }
+  }
+  return work;
+}
+
+// The parts of a row that each rank of the context axis has: its chunk from the front and its chunk from the back, or
+// what a microbatch's work says.
+std::vector<std::vector<Range>> shares_of(const RankShare& share, const at::Tensor& rows) {
+  const int64_t length = share.job.config.training.seq_len, n = share.context;
+  if (n == 1) return {{{0, length}}};
+  std::vector<std::vector<Range>> shares(n);
+  const std::optional<std::string>& balancer = share.parallelism.context_parallel_load_balancer;
+  if (balancer == "ptrr") {
+    const nn::RowShares dealt = parallel::deal_by_work(work_of(share, rows), static_cast<int>(n));
+    for (int64_t rank = 0; rank < n; ++rank) {
+      for (const nn::Segment& one : dealt[rank]) shares[rank].push_back({one.position, one.position + one.length});
+    }
+    return shares;
+  }
+  const bool balanced = balancer == "headtail";
+  const int64_t chunk = length / (balanced ? 2 * n : n);
+  for (int64_t rank = 0; rank < n; ++rank) {
+    shares[rank].push_back({rank * chunk, (rank + 1) * chunk});
+    if (balanced) shares[rank].push_back({(2 * n - 1 - rank) * chunk, (2 * n - rank) * chunk});
+  }
+  return shares;
 }
 
 // Queries that see a key, times keys that are seen, of one block in one span.
@@ -58,25 +92,36 @@ int64_t scores_of(const std::vector<int64_t>& spans, int64_t span, Range queries
   return seeing * seen;
 }
 
-// Scores of one head over all rows that this rank computes in a step.
+// Scores of one head that this rank computes in a row.
+int64_t scores_of_row(const RankShare& share, const at::Tensor& row, const std::vector<std::vector<Range>>& shares,
+                      int64_t layer) {
+  const std::vector<int64_t> spans = spans_of_row(share, row, share.spec.layer_chunk(layer));
+  int64_t sum = 0;
+  for (const Range& queries : shares[share.mesh.index(share.rank, Axis::kContext)]) {
+    for (const std::vector<Range>& owned : shares) {
+      for (const Range& keys : owned) {
+        for (int64_t span = 0; span <= spans.back(); ++span) {
+          sum += scores_of(spans, span, queries, keys, share.spec.layer_window(layer));
+        }
+      }
+    }
+  }
+  return sum;
+}
+
+// Over all rows of a step.
 int64_t scores_of_layer(const RankShare& share, const at::Tensor& tokens, int64_t layer) {
   const int64_t rows = share.rows * share.microbatches, first = rows * share.mesh.index(share.rank, Axis::kBatch);
   const bool packed = share.spec.mask == models::Mask::kBlockCausal;
   int64_t sum = 0;
-  for (int64_t row = first; row < first + rows; ++row) {
-    const std::vector<int64_t> spans = spans_of_row(share, tokens[row], share.spec.layer_chunk(layer));
-    int64_t scores = 0;
-    for (int64_t owner = 0; owner < share.context; ++owner) {
-      for (const Range& queries : segments_of(share, share.mesh.index(share.rank, Axis::kContext))) {
-        for (const Range& keys : segments_of(share, owner)) {
-          for (int64_t span = 0; span <= spans.back(); ++span) {
-            scores += scores_of(spans, span, queries, keys, share.spec.layer_window(layer));
-          }
-        }
-      }
+  for (int64_t begin = first; begin < first + rows; begin += share.rows) {
+    const at::Tensor microbatch = tokens.narrow(0, begin, share.rows);
+    const std::vector<std::vector<Range>> shares = shares_of(share, microbatch);
+    for (const at::Tensor& row : microbatch.unbind()) {
+      const int64_t scores = scores_of_row(share, row, shares, layer);
+      if (!packed) return scores * rows;  // All rows are alike.
+      sum += scores;
     }
-    if (!packed) return scores * rows;  // All rows are alike.
-    sum += scores;
   }
   return sum;
 }

@@ -89,6 +89,9 @@ Change no_loss_parallel() {
 Change ring() {
   return [](config::JobConfig& config) { config.parallelism.context_parallel_rotate_method = "alltoall"; };
 }
+Change by_work() {
+  return [](config::JobConfig& config) { config.parallelism.context_parallel_load_balancer = "ptrr"; };
+}
 Change reshard(const std::string& policy) {
   return [policy](config::JobConfig& config) { config.parallelism.fsdp_reshard_after_forward = policy; };
 }
@@ -223,6 +226,8 @@ void further_rows(Table& table) {
   table.add(llama, {.cp = 8}, "alltoall, full AC", "", {ring(), recompute("full")});
   table.add("llama3_packed", {.cp = 2, .tp = 2}, "alltoall", "", {ring()});
   table.add("llama3_packed", {.pp = 2, .cp = 2}, "1F1B", "", {schedule("1F1B")});
+  table.add("llama3_packed", {.cp = 2, .tp = 2}, "alltoall, by work", "", {ring(), by_work()});
+  table.add("llama3_packed", {.pp = 2, .cp = 4}, "1F1B, by work", "", {schedule("1F1B"), by_work()});
   table.add("qwen3", {.pp = 2, .shard = 2}, "1F1B", "", {schedule("1F1B")});
   table.add("qwen3", {.pp = 2, .shard = 2, .tp = 2}, "ZBVZeroBubble", "", {schedule("ZBVZeroBubble")});
   table.add("qwen3", {.replicate = 2, .cp = 2, .tp = 2}, "", "");
@@ -308,6 +313,9 @@ void expert_rows(Table& table) {
   table.add("gpt_oss", {.pp = 2, .cp = 2, .tp = 2, .ep = 2, .etp = 2}, "ZBVZeroBubble", "",
             {schedule("ZBVZeroBubble")});
   table.add("gpt_oss_packed", {.shard = 2, .cp = 2, .ep = 2}, "", "");
+  table.add("gpt_oss_packed", {.cp = 4, .ep = 2}, "by work", "", {by_work()});
+  table.add("llama4_irope_packed", {.shard = 2, .cp = 2, .ep = 2}, "alltoall, by work", "", {ring(), by_work()});
+  table.add("deepseek_v3_packed", {.cp = 2, .tp = 2, .ep = 2, .etp = 1}, "by work", "", {by_work()});
   table.add("qwen3_moe_packed", {.shard = 2, .tp = 2, .ep = 4, .etp = 1}, "", "");
   table.add(deepseek, {.shard = 2, .tp = 2, .ep = 2, .etp = 2}, "2 microbatches", "", {accumulate(2)});
   for (const char* policy : {"always", "never"}) {
