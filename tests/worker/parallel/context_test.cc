@@ -147,7 +147,16 @@ TEST(ContextTest, LowerPrecisionsComeClose) {
   kernels::testing::with_every_choice([] {
     const nn::AttentionMask masks[] = {{}, {.window = 70}, {.chunk = 35, .documents = true}};
     for (const nn::AttentionMask& mask : masks) {
-      expect_exact({.ranks = 4, .sharing = 2, .tokens = 160, .mask = mask, .sinks = true, .type = at::kBFloat16}, 0.05);
+      for (const Balance balance : {Balance::kHeadTail, Balance::kWork}) {
+        expect_exact({.ranks = 4,
+                      .balance = balance,
+                      .sharing = 2,
+                      .tokens = 160,
+                      .mask = mask,
+                      .sinks = true,
+                      .type = at::kBFloat16},
+                     0.05);
+      }
     }
   });
 }
