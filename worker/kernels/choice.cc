@@ -7,6 +7,7 @@ namespace {
 
 constexpr int kReference = -1;
 std::atomic<int> chosen{kReference};
+std::atomic<const DeviceKernels*> for_model{nullptr}, for_loss{nullptr};
 
 }  // namespace
 
@@ -26,6 +27,15 @@ bool choose(std::string_view written) {
   }
   chosen.store(level ? static_cast<int>(*level) : kReference, std::memory_order_relaxed);
   return true;
+}
+
+void choose_on_device(const DeviceKernels* kernels, DeviceParts parts) {
+  for_model.store(parts.model ? kernels : nullptr, std::memory_order_relaxed);
+  for_loss.store(parts.loss ? kernels : nullptr, std::memory_order_relaxed);
+}
+
+const DeviceKernels* chosen_on_device(Part part) {
+  return (part == Part::kModel ? for_model : for_loss).load(std::memory_order_relaxed);
 }
 
 }  // namespace titan::kernels

@@ -17,4 +17,19 @@ std::optional<Level> chosen_level();
 // name: that one; false if this machine lacks it.
 bool choose(std::string_view written);
 
+// The parts of a model that Titan's own kernels of a device may compute.
+struct DeviceParts {
+  bool model = false;  // The layers' row operations.
+  bool loss = false;   // Cross-entropy.
+};
+class DeviceKernels;
+
+// For these parts, these kernels of the device (worker/kernels/device_kernels.h), which outlive the process' work; for
+// others, and where `kernels` is null, LibTorch's operations, as before the call.
+void choose_on_device(const DeviceKernels* kernels, DeviceParts parts);
+
+// Null: LibTorch's operations.
+enum class Part { kModel, kLoss };
+const DeviceKernels* chosen_on_device(Part part);
+
 }  // namespace titan::kernels

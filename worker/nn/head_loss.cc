@@ -78,7 +78,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     SoftmaxFigures figures = no_figures(rows);
     for_each_part(weight, columns, [&](int64_t first, const at::Tensor& part) {
       at::Tensor logits = times_transposed(rows, part);
-      if (own_kernels_take(logits)) return add_softmax_figures(figures, logits, local, first);
+      if (own_rows_take(logits, kernels::Part::kLoss)) return add_softmax_figures(figures, logits, local, first);
       add_figures(figures, std::move(logits), local, first);
     });
     if (split) merge_over(*vocabulary, figures);
@@ -98,7 +98,7 @@ struct HeadCrossEntropy : torch::autograd::Function<HeadCrossEntropy> {
     if (weight_too) weight_gradient = at::empty_like(weight);
     for_each_part(weight.detach(), context->saved_data["columns"].toInt(), [&](int64_t first, const at::Tensor& part) {
       at::Tensor gradient = times_transposed(rows, part);
-      if (own_kernels_take(gradient)) {
+      if (own_rows_take(gradient, kernels::Part::kLoss)) {
         write_logit_gradient(gradient, gradient, local, figures.maximum, figures.sum, gradients[0], first);
       } else {
         gradient = logit_gradient(std::move(gradient), local, first, figures, ignored, gradients[0]);

@@ -16,7 +16,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
     ignored_labels(ids, rows.size(1));
     const SoftmaxFigures figures = softmax_figures(rows, ids);
     context->save_for_backward({logits, ids, figures.maximum, figures.sum});
-    return loss_of(figures, ids);
+    return loss_of(rows, figures, ids);
   }
 
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
@@ -31,7 +31,7 @@ struct OwnCrossEntropy : torch::autograd::Function<OwnCrossEntropy> {
 }  // namespace
 
 at::Tensor cross_entropy_sum(const at::Tensor& logits, const at::Tensor& labels) {
-  if (own_kernels_take(logits)) return OwnCrossEntropy::apply(logits, labels);
+  if (own_rows_take(logits, kernels::Part::kLoss)) return OwnCrossEntropy::apply(logits, labels);
   const at::Tensor rows = logits.flatten(0, 1);
   return at::cross_entropy_loss(rows.to(accumulate_type(rows.scalar_type())), labels.flatten(0, 1), /*weight=*/{},
                                 at::Reduction::Sum, kIgnoredLabel);

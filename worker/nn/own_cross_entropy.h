@@ -6,9 +6,9 @@
 
 #include "worker/comm/group.h"
 
-// Cross-entropy by Titan's own kernels (own_kernels_take(logits)): logits are read as they are, and their gradient is
-// written in their type, so that no copy in fp32 exists. Shared by the loss of whole rows and that of ranks with parts
-// of the vocabulary.
+// Cross-entropy by Titan's own kernels (own_rows_take(logits, Part::kLoss)): logits are read as they are, and their
+// gradient is written in their type, so that no copy in fp32 exists. Shared by the loss of whole rows and that of ranks
+// with parts of the vocabulary.
 namespace titan::nn {
 
 // Of logits [rows, columns], each fp32 [rows]. A label is a column; one outside of them is another rank's, or ignored.
@@ -26,8 +26,8 @@ void add_softmax_figures(SoftmaxFigures& figures, const at::Tensor& logits, cons
 void merge_over(const comm::Group& ranks, SoftmaxFigures& figures);
 
 // The sum over labels [rows] that are not ignored of log(sum) + maximum - label_logit, for figures of the whole
-// vocabulary; an fp32 scalar.
-at::Tensor loss_of(const SoftmaxFigures& figures, const at::Tensor& labels);
+// vocabulary of `logits`; an fp32 scalar.
+at::Tensor loss_of(const at::Tensor& logits, const SoftmaxFigures& figures, const at::Tensor& labels);
 
 // (softmax - [id is the label]) * scale, zeros for ignored labels, into `gradient`, which may be the logits; the first
 // column is that of the id `first`.

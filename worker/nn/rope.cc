@@ -87,8 +87,8 @@ at::Tensor rotate_halves(const at::Tensor& x, const at::Tensor& rows) {
 at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const at::Tensor& positions, bool back) {
   const at::Tensor x = input.stride(3) == 1 ? input : input.contiguous();
   at::Tensor y = uninitialized(x.sizes(), x.options());
-  took(kernels::rope(
-      *kernels::chosen_level(),
+  compute_rows<kernels::Rope>(
+      x, kernels::rope,
       {.batches = x.size(0),
        .tokens = x.size(1),
        .heads = x.size(2),
@@ -105,7 +105,7 @@ at::Tensor own_rotation(const at::Tensor& input, const at::Tensor& table, const 
        .positions = positions.defined() ? positions.const_data_ptr<int64_t>() : nullptr,
        .halves = !table.is_complex(),
        .inverse = back,
-       .threads = at::get_num_threads()}));
+       .threads = at::get_num_threads()});
   return y;
 }
 
@@ -141,7 +141,7 @@ at::Tensor apply_rope(const at::Tensor& x, const at::Tensor& table, const at::Te
   const int64_t length = x.size(1), width = table.is_complex() ? x.size(3) / 2 : x.size(3);
   TORCH_CHECK(length <= table.size(0) && width == table.size(1), "RoPE table of ", table.sizes(),
               " does not fit activations of ", x.sizes());
-  if (own_kernels_take(x) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
+  if (own_rows_take(x, kernels::Part::kModel) && c10::toRealValueType(table.scalar_type()) == at::kFloat) {
     return OwnRope::apply(x, table,
                           positions.defined() ? std::optional<at::Tensor>(positions.contiguous()) : std::nullopt);
   }

@@ -22,17 +22,17 @@ at::Tensor own_forward(const at::Tensor& gate, const at::Tensor& linear, double 
   std::vector<int64_t> shape = gate.sizes().vec();
   if (!linear.defined()) shape.back() /= 2;
   at::Tensor y = uninitialized(shape, gate.options());
-  took(kernels::swiglu_forward(*kernels::chosen_level(),
-                               {.rows = gates.size(0),
-                                .width = shape.back(),
-                                .gate = gates.const_data_ptr(),
-                                .gate_stride = gates.stride(0),
-                                .linear = linear.defined() ? linears.const_data_ptr() : nullptr,
-                                .linear_stride = linear.defined() ? linears.stride(0) : 0,
-                                .y = y.mutable_data_ptr(),
-                                .y_stride = shape.back(),
-                                .limit = static_cast<float>(limit),
-                                .threads = at::get_num_threads()}));
+  compute_rows<kernels::SwigluForward>(gates, kernels::swiglu_forward,
+                                       {.rows = gates.size(0),
+                                        .width = shape.back(),
+                                        .gate = gates.const_data_ptr(),
+                                        .gate_stride = gates.stride(0),
+                                        .linear = linear.defined() ? linears.const_data_ptr() : nullptr,
+                                        .linear_stride = linear.defined() ? linears.stride(0) : 0,
+                                        .y = y.mutable_data_ptr(),
+                                        .y_stride = shape.back(),
+                                        .limit = static_cast<float>(limit),
+                                        .threads = at::get_num_threads()});
   return y;
 }
 
@@ -44,21 +44,21 @@ Gradients own_backward(const at::Tensor& gate, const at::Tensor& linear, const a
   const at::Tensor gates = rows_of(gate), linears = linear.defined() ? rows_of(linear) : linear, dy = rows_of(grad);
   Gradients gradients{uninitialized(gate.sizes(), gate.options()), {}};
   if (linear.defined()) gradients.linear = uninitialized(linear.sizes(), linear.options());
-  took(kernels::swiglu_backward(*kernels::chosen_level(),
-                                {.rows = gates.size(0),
-                                 .width = dy.size(1),
-                                 .gate = gates.const_data_ptr(),
-                                 .gate_stride = gates.stride(0),
-                                 .linear = linear.defined() ? linears.const_data_ptr() : nullptr,
-                                 .linear_stride = linear.defined() ? linears.stride(0) : 0,
-                                 .dy = dy.const_data_ptr(),
-                                 .dy_stride = dy.stride(0),
-                                 .dgate = gradients.gate.mutable_data_ptr(),
-                                 .dgate_stride = gate.size(-1),
-                                 .dlinear = linear.defined() ? gradients.linear.mutable_data_ptr() : nullptr,
-                                 .dlinear_stride = linear.defined() ? linear.size(-1) : 0,
-                                 .limit = static_cast<float>(limit),
-                                 .threads = at::get_num_threads()}));
+  compute_rows<kernels::SwigluBackward>(gates, kernels::swiglu_backward,
+                                        {.rows = gates.size(0),
+                                         .width = dy.size(1),
+                                         .gate = gates.const_data_ptr(),
+                                         .gate_stride = gates.stride(0),
+                                         .linear = linear.defined() ? linears.const_data_ptr() : nullptr,
+                                         .linear_stride = linear.defined() ? linears.stride(0) : 0,
+                                         .dy = dy.const_data_ptr(),
+                                         .dy_stride = dy.stride(0),
+                                         .dgate = gradients.gate.mutable_data_ptr(),
+                                         .dgate_stride = gate.size(-1),
+                                         .dlinear = linear.defined() ? gradients.linear.mutable_data_ptr() : nullptr,
+                                         .dlinear_stride = linear.defined() ? linear.size(-1) : 0,
+                                         .limit = static_cast<float>(limit),
+                                         .threads = at::get_num_threads()});
   return gradients;
 }
 
@@ -79,7 +79,7 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, double limit) {
     context->save_for_backward({x});
     context->saved_data["limit"] = limit;
-    if (own_kernels_take(x)) return own_forward(x, {}, limit);
+    if (own_rows_take(x, kernels::Part::kModel)) return own_forward(x, {}, limit);
     const at::Tensor pairs = pairs_of(x);
     const at::Tensor gate = at::clamp_max(pairs.select(-1, 0), limit);
     return (at::clamp(pairs.select(-1, 1), -limit, limit) + 1).mul_(gate).mul_(at::sigmoid(gate * kSlope));
@@ -89,7 +89,7 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
     const at::Tensor x = context->get_saved_variables()[0];
     const double limit = context->saved_data["limit"].toDouble();
     const at::Tensor& dy = gradients[0];
-    if (own_kernels_take(x)) return {own_backward(x, {}, dy, limit).gate, {}};
+    if (own_rows_take(x, kernels::Part::kModel)) return {own_backward(x, {}, dy, limit).gate, {}};
     const at::Tensor free_gate = pairs_of(x).select(-1, 0), free_linear = pairs_of(x).select(-1, 1);
     const at::Tensor gate = at::clamp_max(free_gate, limit);
     const at::Tensor sigmoid = at::sigmoid(gate * kSlope);
@@ -106,12 +106,13 @@ struct ClampedSwiglu : torch::autograd::Function<ClampedSwiglu> {
 }  // namespace
 
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear) {
-  if (own_kernels_take(gate) && linear.scalar_type() == gate.scalar_type()) return OwnSwiglu::apply(gate, linear);
+  if (own_rows_take(gate, kernels::Part::kModel) && linear.scalar_type() == gate.scalar_type())
+    return OwnSwiglu::apply(gate, linear);
   return at::silu(gate) * linear;
 }
 
 at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear) {
-  if (own_kernels_take(gate)) return swiglu(gate, linear());
+  if (own_rows_take(gate, kernels::Part::kModel)) return swiglu(gate, linear());
   gate = at::silu(gate);
   return gate * linear();
 }

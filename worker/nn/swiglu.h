@@ -6,8 +6,8 @@
 
 namespace titan::nn {
 
-// silu(gate) * linear (arXiv 2002.05202), of tensors of one shape. bf16 on the CPU goes to Titan's own kernel where it
-// is chosen (worker/kernels/choice.h): it rounds once and keeps nothing besides the operands.
+// silu(gate) * linear (arXiv 2002.05202), of tensors of one shape. bf16 goes to Titan's own kernel where it is
+// chosen (worker/kernels/choice.h): it rounds once and keeps nothing besides the operands.
 at::Tensor swiglu(const at::Tensor& gate, const at::Tensor& linear);
 // The same where `linear` is yet to be computed: LibTorch's path activates the gate first, and its operand is free.
 at::Tensor swiglu(at::Tensor gate, const std::function<at::Tensor()>& linear);

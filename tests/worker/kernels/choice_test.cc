@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/worker/kernels/simulated_kernels.h"
+
 namespace titan::kernels {
 namespace {
 
@@ -23,6 +25,18 @@ TEST(ChoiceTest, AutoTakesTheBestOfTheMachine) {
   ASSERT_TRUE(choose("auto"));
   EXPECT_EQ(chosen_level(), best_level());
   choose("reference");
+}
+
+TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
+  const testing::SimulatedKernels kernels;
+  for (const DeviceParts& parts : {DeviceParts{true, false}, {false, true}, {true, true}, {false, false}}) {
+    choose_on_device(&kernels, parts);
+    EXPECT_EQ(chosen_on_device(Part::kModel), parts.model ? &kernels : nullptr);
+    EXPECT_EQ(chosen_on_device(Part::kLoss), parts.loss ? &kernels : nullptr);
+  }
+  choose_on_device(nullptr, {true, true});  // A device that has none.
+  EXPECT_EQ(chosen_on_device(Part::kModel), nullptr);
+  EXPECT_EQ(cuda_kernels(), nullptr) << "nobody has loaded libtitan_cuda.so";
 }
 
 }  // namespace

@@ -5,7 +5,7 @@
 #include <functional>
 #include <string>
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 #include "worker/kernels/choice.h"
 
 namespace titan::kernels::testing {
@@ -20,6 +20,16 @@ inline void with_every_choice(const std::function<void()>& body) {
     body();
   }
   choose("reference");
+}
+
+// For row operations: as a GPU computes them too, its bodies on the host.
+inline void with_every_row_kernel(const std::function<void()>& body) {
+  with_every_choice(body);
+  SCOPED_TRACE("kernels: a GPU's");
+  static const SimulatedKernels kernels;
+  choose_on_device(&kernels, {.model = true, .loss = true});
+  body();
+  choose_on_device(nullptr, {});
 }
 
 }  // namespace titan::kernels::testing

@@ -1,6 +1,6 @@
 #include "worker/kernels/cpu/cross_entropy.h"
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -12,6 +12,7 @@ struct LossCase {
   std::vector<int64_t> chunks;  // Ids in each.
   Dtype type;
   double scale = 3;
+  int64_t padding = -1;  // Between rows; -1: some.
 };
 
 std::vector<LossCase> loss_cases() {
@@ -24,6 +25,7 @@ std::vector<LossCase> loss_cases() {
     cases.push_back({2, {9001, 4096}, type});
     cases.push_back({3, {0, 40, 0}, type, 1e30});  // One id takes all.
     cases.push_back({3, {40, 40}, type, 1e-30});
+    cases.push_back({4, {8, 4200, 16}, type, 3, 8});
   }
   return cases;
 }
@@ -34,7 +36,7 @@ struct Head {
       : c(c), random(seed), maximum(c.tokens), sum(c.tokens), label_logit(c.tokens), labels(c.tokens) {
     for (const int64_t ids : c.chunks) {
       first_ids.push_back(vocabulary);
-      strides.push_back(ids + random.whole(0, 3));
+      strides.push_back(ids + (c.padding < 0 ? random.whole(0, 3) : c.padding));
       logits.push_back(
           std::make_unique<Numbers>(c.type, random.normals(c.tokens * strides.back(), c.scale), random.edge()));
       vocabulary += ids;
@@ -52,52 +54,60 @@ struct Head {
     return all;
   }
 
-  bool forward(Level level, int threads) const {
+  bool forward(const Computer& by) const {
     bool done = true;
     for (size_t chunk = 0; chunk < logits.size(); ++chunk) {
-      done &= softmax_chunk(level, {.tokens = c.tokens,
-                                    .vocabulary = c.chunks[chunk],
-                                    .first_id = first_ids[chunk],
-                                    .type = c.type,
-                                    .logits = logits[chunk]->data(),
-                                    .stride = strides[chunk],
-                                    .labels = labels.data(),
-                                    .first = chunk == 0,
-                                    .maximum = maximum.data(),
-                                    .sum = sum.data(),
-                                    .label_logit = label_logit.data(),
-                                    .threads = threads});
+      done &= by.run(softmax_chunk, {.tokens = c.tokens,
+                                     .vocabulary = c.chunks[chunk],
+                                     .first_id = first_ids[chunk],
+                                     .type = c.type,
+                                     .logits = logits[chunk]->data(),
+                                     .stride = strides[chunk],
+                                     .labels = labels.data(),
+                                     .first = chunk == 0,
+                                     .maximum = maximum.data(),
+                                     .sum = sum.data(),
+                                     .label_logit = label_logit.data()});
     }
     return done;
   }
   // In place.
-  bool backward(Level level, float scale, int threads) const {
+  bool backward(const Computer& by, float scale) const {
     bool done = true;
     for (size_t chunk = 0; chunk < logits.size(); ++chunk) {
-      done &= cross_entropy_gradient(level, {.tokens = c.tokens,
-                                             .vocabulary = c.chunks[chunk],
-                                             .first_id = first_ids[chunk],
-                                             .type = c.type,
-                                             .logits = logits[chunk]->data(),
-                                             .stride = strides[chunk],
-                                             .gradient = logits[chunk]->data(),
-                                             .gradient_stride = strides[chunk],
-                                             .labels = labels.data(),
-                                             .ignored = kIgnored,
-                                             .maximum = maximum.data(),
-                                             .sum = sum.data(),
-                                             .scale = scale,
-                                             .threads = threads});
+      CrossEntropyGradient args{.tokens = c.tokens,
+                                .vocabulary = c.chunks[chunk],
+                                .first_id = first_ids[chunk],
+                                .type = c.type,
+                                .logits = logits[chunk]->data(),
+                                .stride = strides[chunk],
+                                .gradient = logits[chunk]->data(),
+                                .gradient_stride = strides[chunk],
+                                .labels = labels.data(),
+                                .ignored = kIgnored,
+                                .maximum = maximum.data(),
+                                .sum = sum.data(),
+                                .scale = scale,
+                                .threads = by.threads};
+      if (by.device == nullptr) {
+        done &= cross_entropy_gradient(*by.level, args);
+      } else {
+        args.scale = static_cast<float>(kNan);  // Not read.
+        done &= by.device->run(args, &scale);
+      }
     }
     return done;
   }
-  double loss() const {
-    return cross_entropy_loss({.tokens = c.tokens,
-                               .labels = labels.data(),
-                               .ignored = kIgnored,
-                               .maximum = maximum.data(),
-                               .sum = sum.data(),
-                               .label_logit = label_logit.data()});
+  double loss(const Computer& by) const {
+    const CrossEntropyLoss args{.tokens = c.tokens,
+                                .labels = labels.data(),
+                                .ignored = kIgnored,
+                                .maximum = maximum.data(),
+                                .sum = sum.data(),
+                                .label_logit = label_logit.data()};
+    float loss = 0;
+    if (by.device != nullptr) return by.device->run(args, &loss) ? static_cast<double>(loss) : kNan;
+    return cross_entropy_loss(args);
   }
 
   LossCase c;
@@ -123,11 +133,11 @@ TEST(CrossEntropyTest, FollowsTheTruthChunkByChunk) {
   for (const LossCase& c : loss_cases()) {
     SCOPED_TRACE(::testing::Message() << c.tokens << " tokens, " << c.chunks.size() << " chunks, first "
                                       << c.chunks.front() << ", " << name(c.type) << ", scale " << c.scale);
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       const Head head(c);
       std::vector<std::vector<double>> rows(c.tokens);
       for (int64_t token = 0; token < c.tokens; ++token) rows[token] = head.row(token);
-      ASSERT_TRUE(head.forward(level, threads));
+      ASSERT_TRUE(head.forward(by));
       double loss = 0, magnitude = 0;
       for (int64_t token = 0; token < c.tokens; ++token) {
         const RowTruth truth = truth_of(rows[token]);
@@ -139,10 +149,10 @@ TEST(CrossEntropyTest, FollowsTheTruthChunkByChunk) {
         loss += std::log(truth.sum) + truth.maximum - logit;
         magnitude += 1 + std::abs(truth.maximum - logit);
       }
-      ASSERT_NEAR(head.loss(), loss, 1e-6 * magnitude);
+      ASSERT_NEAR(head.loss(by), loss, 1e-6 * magnitude);
 
       const float scale = 0.37F;
-      ASSERT_TRUE(head.backward(level, scale, threads));
+      ASSERT_TRUE(head.backward(by, scale));
       for (int64_t token = 0; token < c.tokens; ++token) {
         const RowTruth truth = truth_of(rows[token]);
         const std::vector<double> gradients = head.row(token);
@@ -162,7 +172,7 @@ TEST(CrossEntropyTest, FollowsTheTruthChunkByChunk) {
 TEST(CrossEntropyTest, MergesPartsOfTheVocabulary) {
   for (const Level level : levels_here()) {
     const Head whole({6, {50, 30}, Dtype::kF32});
-    ASSERT_TRUE(whole.forward(level, 1));
+    ASSERT_TRUE(whole.forward({level, 1, nullptr}));
     Buffer<float> maximum(6), sum(6), label_logit(6);
     std::vector<RowTruth> parts[2];
     std::vector<double> logits(6);
@@ -197,7 +207,7 @@ TEST(CrossEntropyTest, MergesPartsOfTheVocabulary) {
 }
 
 TEST(CrossEntropyTest, TakesMinusInfinityAndShowsWhatIsNoNumber) {
-  at_every_level([](Level level, int threads) {
+  by_everyone([](const Computer& by) {
     const Head head({4, {20, 20}, Dtype::kBf16});
     const auto set = [&](int64_t token, int64_t chunk, int64_t id, double value) {
       head.logits[chunk]->set(token * head.strides[chunk] + id, value);
@@ -208,11 +218,11 @@ TEST(CrossEntropyTest, TakesMinusInfinityAndShowsWhatIsNoNumber) {
     set(3, 0, 17, kInfinity);
     head.labels[0] = 25;
     const RowTruth truth = truth_of(head.row(0));
-    ASSERT_TRUE(head.forward(level, threads));
+    ASSERT_TRUE(head.forward(by));
     EXPECT_EQ(head.maximum[0], truth.maximum);
     EXPECT_NEAR(head.sum[0], truth.sum, 1e-6 * truth.sum);
     for (const int64_t token : {1, 2, 3}) EXPECT_TRUE(std::isnan(head.sum[token]));
-    ASSERT_TRUE(head.backward(level, 1, threads));
+    ASSERT_TRUE(head.backward(by, 1));
     EXPECT_EQ(head.row(0)[5], 0);
     EXPECT_TRUE(std::isnan(head.row(1)[0]));
   });

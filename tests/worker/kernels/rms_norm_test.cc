@@ -1,6 +1,6 @@
 #include "worker/kernels/cpu/rms_norm.h"
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -9,7 +9,8 @@ struct NormCase {
   int64_t rows, dim;
   Dtype type;
   bool weighted, residual;
-  double scale = 1;  // Of the numbers that are normed.
+  double scale = 1;      // Of the numbers that are normed.
+  int64_t padding = -1;  // Between rows; -1: some.
 };
 
 std::vector<NormCase> norm_cases() {
@@ -23,6 +24,10 @@ std::vector<NormCase> norm_cases() {
     }
   }
   for (const double scale : {1e18, 1e-18, 1e-40}) cases.push_back({4, 40, Dtype::kF32, true, false, scale});
+  for (const auto& [rows, dim] : {std::pair<int64_t, int64_t>{3, 8}, {70, 64}, {5, 1040}, {600, 520}}) {
+    for (const bool residual : {false, true}) cases.push_back({rows, dim, Dtype::kBf16, true, residual, 1, 8});
+    cases.push_back({rows, dim, Dtype::kF32, rows != 5, false, 1, 0});
+  }
   return cases;
 }
 
@@ -33,7 +38,7 @@ struct Norm {
   Norm(const NormCase& c, uint64_t seed)
       : c(c),
         random(seed),
-        stride(c.dim + random.whole(0, 3)),
+        stride(c.dim + (c.padding < 0 ? random.whole(0, 3) : c.padding)),
         x(c.type, random.normals(c.rows * stride, c.scale), random.edge()),
         residual(c.type, random.normals(c.rows * stride, c.scale), random.edge()),
         sum(c.type, c.rows * stride, random.edge()),
@@ -43,42 +48,40 @@ struct Norm {
         weight(c.type, random.normals(c.dim), random.edge()),
         dweight(Dtype::kF32, c.dim, random.edge()),
         inverse_rms(c.rows, random.edge()),
-        scratch(rms_norm_scratch(c.dim)) {}
+        scratch(std::max(rms_norm_scratch(c.dim), device_rms_norm_parts(c.rows, c.dim) * c.dim)) {}
 
-  bool forward(Level level, int threads) {
-    return rms_norm_forward(level, {.rows = c.rows,
-                                    .dim = c.dim,
-                                    .type = c.type,
-                                    .x = x.data(),
-                                    .x_stride = stride,
-                                    .residual = c.residual ? residual.data() : nullptr,
-                                    .residual_stride = stride,
-                                    .sum = sum.data(),
-                                    .sum_stride = stride,
-                                    .weight = c.weighted ? weight.data() : nullptr,
-                                    .y = y.data(),
-                                    .y_stride = stride,
-                                    .inverse_rms = inverse_rms.data(),
-                                    .eps = kEps,
-                                    .threads = threads});
-  }
-  bool backward(Level level, int threads) {
-    return rms_norm_backward(level, {.rows = c.rows,
+  bool forward(const Computer& by) {
+    return by.run(rms_norm_forward, {.rows = c.rows,
                                      .dim = c.dim,
                                      .type = c.type,
-                                     .x = normed().data(),
+                                     .x = x.data(),
                                      .x_stride = stride,
-                                     .dy = dy.data(),
-                                     .dy_stride = stride,
+                                     .residual = c.residual ? residual.data() : nullptr,
+                                     .residual_stride = stride,
+                                     .sum = sum.data(),
+                                     .sum_stride = stride,
                                      .weight = c.weighted ? weight.data() : nullptr,
+                                     .y = y.data(),
+                                     .y_stride = stride,
                                      .inverse_rms = inverse_rms.data(),
-                                     .also = c.residual ? residual.data() : nullptr,
-                                     .also_stride = stride,
-                                     .dx = dx.data(),
-                                     .dx_stride = stride,
-                                     .dweight = c.weighted ? dweight.data() : nullptr,
-                                     .scratch = scratch.data(),
-                                     .threads = threads});
+                                     .eps = kEps});
+  }
+  bool backward(const Computer& by) {
+    return by.run(rms_norm_backward, {.rows = c.rows,
+                                      .dim = c.dim,
+                                      .type = c.type,
+                                      .x = normed().data(),
+                                      .x_stride = stride,
+                                      .dy = dy.data(),
+                                      .dy_stride = stride,
+                                      .weight = c.weighted ? weight.data() : nullptr,
+                                      .inverse_rms = inverse_rms.data(),
+                                      .also = c.residual ? residual.data() : nullptr,
+                                      .also_stride = stride,
+                                      .dx = dx.data(),
+                                      .dx_stride = stride,
+                                      .dweight = c.weighted ? dweight.data() : nullptr,
+                                      .scratch = scratch.data()});
   }
   const Numbers& normed() const { return c.residual ? sum : x; }
   double weight_at(int64_t i) const { return c.weighted ? weight.get(i) : 1; }
@@ -140,11 +143,11 @@ TEST(RmsNormTest, FollowsTheTruthForwardAndBackward) {
   for (const NormCase& c : norm_cases()) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.dim << ", " << name(c.type) << ", weight "
                                       << c.weighted << ", residual " << c.residual << ", scale " << c.scale);
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       Norm norm(c, c.rows + c.dim);
-      ASSERT_TRUE(norm.forward(level, threads));
+      ASSERT_TRUE(norm.forward(by));
       check_forward(norm);
-      ASSERT_TRUE(norm.backward(level, threads));
+      ASSERT_TRUE(norm.backward(by));
       check_backward(norm);
     });
   }
@@ -154,8 +157,8 @@ TEST(RmsNormTest, HasTheSameBitsForAnyNumberOfThreads) {
   for (const Level level : levels_here()) {
     Norm one({101, 70, Dtype::kBf16, true, true}, 1), three({101, 70, Dtype::kBf16, true, true}, 1);
     for (Norm* norm : {&one, &three}) {
-      const int threads = norm == &one ? 1 : 3;
-      ASSERT_TRUE(norm->forward(level, threads) && norm->backward(level, threads));
+      const Computer by{level, norm == &one ? 1 : 3, nullptr};
+      ASSERT_TRUE(norm->forward(by) && norm->backward(by));
     }
     EXPECT_EQ(one.dweight.bits(), three.dweight.bits());
     for (int64_t row = 0; row < 101; ++row) {
@@ -168,16 +171,30 @@ TEST(RmsNormTest, HasTheSameBitsForAnyNumberOfThreads) {
 }
 
 TEST(RmsNormTest, KeepsWhatIsInfiniteInItsRow) {
-  at_every_level([](Level level, int threads) {
+  by_everyone([](const Computer& by) {
     Norm norm({3, 20, Dtype::kBf16, true, false}, 1);
     norm.x.set(norm.stride + 3, kInfinity);
-    ASSERT_TRUE(norm.forward(level, threads));
+    ASSERT_TRUE(norm.forward(by));
     EXPECT_TRUE(
         std::isnan(norm.y.get(norm.stride + 3)));  // Infinity times the inverse of an infinite mean, as in LibTorch.
     EXPECT_EQ(norm.y.get(norm.stride), 0);
     norm.c.rows = 1;
     check_forward(norm);
   });
+}
+
+// Rows that lie at multiples of 16 bytes are read in pieces of that size, others number by number.
+TEST(RmsNormTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+  const SimulatedKernels kernels;
+  const auto widths = [&](int64_t dim, int64_t padding) {
+    Norm norm({2, dim, Dtype::kBf16, true, true, 1, padding}, 1);
+    const Computer by{std::nullopt, 1, &kernels};
+    const int forward = norm.forward(by) ? kernels.width() : 0, backward = norm.backward(by) ? kernels.width() : 0;
+    return std::pair(forward, backward);
+  };
+  EXPECT_EQ(widths(64, 8), std::pair(8, 8));
+  EXPECT_EQ(widths(64, 4), std::pair(1, 1));
+  EXPECT_EQ(widths(60, 4), std::pair(1, 1));
 }
 
 TEST(RmsNormTest, DeclinesRowsWithoutElements) {

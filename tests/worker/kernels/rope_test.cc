@@ -1,6 +1,6 @@
 #include "worker/kernels/cpu/rope.h"
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -42,7 +42,7 @@ struct Rotation {
     for (int64_t i = 0; i < table.size(); ++i) table[i] = static_cast<float>(random.normal());
   }
 
-  Rope args(int threads) const {
+  Rope args() const {
     return {.batches = c.batches,
             .tokens = c.tokens,
             .heads = c.heads,
@@ -58,8 +58,7 @@ struct Rotation {
             .y_head = width,
             .table = table.data(),
             .positions = c.positions ? positions.data() : nullptr,
-            .halves = c.halves,
-            .threads = threads};
+            .halves = c.halves};
   }
 
   // Every number of `from` turned; those that do not turn are 42, as y was.
@@ -97,13 +96,13 @@ TEST(RopeTest, TurnsForwardAndBackInAnyLayout) {
   for (const RopeCase& c : rope_cases()) {
     SCOPED_TRACE(::testing::Message() << c.batches << ", " << c.tokens << ", " << c.heads << ", " << c.dim << ", "
                                       << name(c.type) << ", halves " << c.halves);
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       for (const bool inverse : {false, true}) {
         const Rotation rotation(c);
-        Rope args = rotation.args(threads);
+        Rope args = rotation.args();
         args.inverse = inverse;
         const std::vector<double> before = rotation.x.values();
-        ASSERT_TRUE(rope(level, args));
+        ASSERT_TRUE(by.run(rope, args));
         rotation.check(before, rotation.y, inverse);
         rotation.check_padding(std::vector<double>(before.size(), 42));
         EXPECT_EQ(rotation.x.values(), before);
@@ -114,12 +113,12 @@ TEST(RopeTest, TurnsForwardAndBackInAnyLayout) {
 
 TEST(RopeTest, TurnsInPlace) {
   for (const RopeCase& c : rope_cases()) {
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       const Rotation rotation(c);
       const std::vector<double> before = rotation.x.values();
-      Rope args = rotation.args(threads);
+      Rope args = rotation.args();
       args.y = rotation.x.at(c.padding);
-      ASSERT_TRUE(rope(level, args));
+      ASSERT_TRUE(by.run(rope, args));
       rotation.check(before, rotation.x, false);
     });
   }
@@ -133,13 +132,27 @@ TEST(RopeTest, LeavesPlainRotationsTheirLength) {
       rotation.table[i + 1] = std::sin(static_cast<float>(i));
     }
     const std::vector<double> before = rotation.x.values();
-    Rope args = rotation.args(1);
+    Rope args = rotation.args();
     args.y = rotation.x.data();
     ASSERT_TRUE(rope(level, args));
     args.inverse = true;
     ASSERT_TRUE(rope(level, args));
     EXPECT_TRUE(all_close(rotation.x.values(), before, 1e-6, 1e-6));
   }
+}
+
+// As in the norm: where heads lie at multiples of 16 bytes, and in halves each of them.
+TEST(RopeTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+  const SimulatedKernels kernels;
+  const auto width = [&](int64_t dim, int64_t padding, bool halves) {
+    const Rotation rotation({1, 2, 2, dim, padding, Dtype::kBf16, halves, true});
+    return kernels.run(rotation.args()) ? kernels.width() : 0;
+  };
+  EXPECT_EQ(width(64, 8, true), 8);
+  EXPECT_EQ(width(64, 8, false), 8);
+  EXPECT_EQ(width(24, 0, false), 8);
+  EXPECT_EQ(width(24, 0, true), 1);
+  EXPECT_EQ(width(64, 4, false), 1);
 }
 
 TEST(RopeTest, DeclinesAnOddHead) {

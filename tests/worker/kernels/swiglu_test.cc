@@ -1,6 +1,6 @@
 #include "worker/kernels/cpu/swiglu.h"
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -13,6 +13,7 @@ struct GluCase {
   Layout layout;
   float limit;
   double scale = 2;
+  int64_t padding = -1;  // Between rows; -1: some.
 };
 
 std::vector<GluCase> glu_cases() {
@@ -26,6 +27,12 @@ std::vector<GluCase> glu_cases() {
     }
   }
   for (const float limit : {0.0F, 7.0F}) cases.push_back({4, 50, Dtype::kF32, Layout::kTwo, limit, 60});
+  for (const Layout layout : {Layout::kTwo, Layout::kHalves, Layout::kAlternating}) {
+    for (const float limit : {0.0F, 1.5F}) {
+      cases.push_back({3, 24, Dtype::kBf16, layout, limit, 2, 8});
+      cases.push_back({2, 1040, Dtype::kF32, layout, limit, 2, 0});
+    }
+  }
   return cases;
 }
 
@@ -34,7 +41,7 @@ struct Glu {
   explicit Glu(const GluCase& c, uint64_t seed = 1)
       : c(c),
         random(seed),
-        stride((c.layout == Layout::kTwo ? 1 : 2) * c.width + random.whole(0, 3)),
+        stride((c.layout == Layout::kTwo ? 1 : 2) * c.width + (c.padding < 0 ? random.whole(0, 3) : c.padding)),
         x(c.type, random.normals((c.layout == Layout::kTwo ? 2 : 1) * c.rows * stride, c.scale), random.edge()),
         dx(c.type, x.size(), random.edge()),
         y(c.type, c.rows * c.width, random.edge()),
@@ -51,7 +58,7 @@ struct Glu {
     return c.layout == Layout::kAlternating ? nullptr : numbers.at(linear_begin());
   }
 
-  SwigluForward forward(int threads) const {
+  SwigluForward forward() const {
     return {.rows = c.rows,
             .width = c.width,
             .type = c.type,
@@ -61,10 +68,9 @@ struct Glu {
             .linear_stride = stride,
             .y = y.data(),
             .y_stride = c.width,
-            .limit = c.limit,
-            .threads = threads};
+            .limit = c.limit};
   }
-  SwigluBackward backward(const Numbers& into, int threads) const {
+  SwigluBackward backward(const Numbers& into) const {
     return {.rows = c.rows,
             .width = c.width,
             .type = c.type,
@@ -78,8 +84,7 @@ struct Glu {
             .dgate_stride = stride,
             .dlinear = linear_of(into),
             .dlinear_stride = stride,
-            .limit = c.limit,
-            .threads = threads};
+            .limit = c.limit};
   }
 
   GluCase c;
@@ -123,9 +128,9 @@ TEST(SwigluTest, FollowsTheTruthInEveryLayout) {
   for (const GluCase& c : glu_cases()) {
     SCOPED_TRACE(::testing::Message() << c.rows << " rows of " << c.width << ", " << name(c.type) << ", layout "
                                       << static_cast<int>(c.layout) << ", limit " << c.limit);
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       const Glu glu(c);
-      ASSERT_TRUE(swiglu_forward(level, glu.forward(threads)));
+      ASSERT_TRUE(by.run(swiglu_forward, glu.forward()));
       for (int64_t row = 0; row < c.rows; ++row) {
         for (int64_t i = 0; i < c.width; ++i) {
           const double gate = glu.x.get(glu.gate_at(row, i));
@@ -134,28 +139,42 @@ TEST(SwigluTest, FollowsTheTruthInEveryLayout) {
         }
       }
       const std::vector<double> x = glu.x.values();
-      ASSERT_TRUE(swiglu_backward(level, glu.backward(glu.dx, threads)));
+      ASSERT_TRUE(by.run(swiglu_backward, glu.backward(glu.dx)));
       check_gradients(glu, x, glu.dx);
-      ASSERT_TRUE(swiglu_backward(level, glu.backward(glu.x, threads)));  // Over the inputs.
+      ASSERT_TRUE(by.run(swiglu_backward, glu.backward(glu.x)));  // Over the inputs.
       check_gradients(glu, x, glu.x);
     });
   }
 }
 
 TEST(SwigluTest, TakesInfiniteGatesAndLosesNoNan) {
-  at_every_level([](Level level, int threads) {
+  by_everyone([](const Computer& by) {
     for (const float limit : {0.0F, 7.0F}) {
       const Glu glu({1, 20, Dtype::kBf16, Layout::kAlternating, limit});
       glu.x.set(glu.gate_at(0, 3), kInfinity);
       glu.x.set(glu.linear_at(0, 3), 1);
       glu.x.set(glu.gate_at(0, 17), kNan);
       glu.x.set(glu.linear_at(0, 18), kNan);
-      ASSERT_TRUE(swiglu_forward(level, glu.forward(threads)));
+      ASSERT_TRUE(by.run(swiglu_forward, glu.forward()));
       EXPECT_EQ(glu.y.get(3), limit > 0 ? 14 : kInfinity);
       EXPECT_TRUE(std::isnan(glu.y.get(17)) && std::isnan(glu.y.get(18)));
       EXPECT_FALSE(std::isnan(glu.y.get(16)) || std::isnan(glu.y.get(19)));
     }
   });
+}
+
+// As in the norm.
+TEST(SwigluTest, ADeviceReadsEightNumbersAtATimeWhereItCan) {
+  const SimulatedKernels kernels;
+  for (const Layout layout : {Layout::kTwo, Layout::kHalves, Layout::kAlternating}) {
+    for (const int64_t padding : {8, 4}) {
+      const Glu glu({2, 16, Dtype::kBf16, layout, 0, 2, padding});
+      ASSERT_TRUE(kernels.run(glu.forward()));
+      EXPECT_EQ(kernels.width(), padding == 8 ? 8 : 1);
+      ASSERT_TRUE(kernels.run(glu.backward(glu.dx)));
+      EXPECT_EQ(kernels.width(), padding == 8 ? 8 : 1);
+    }
+  }
 }
 
 TEST(SwigluTest, DeclinesGradientsInAnotherLayout) {

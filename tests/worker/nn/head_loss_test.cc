@@ -41,7 +41,7 @@ struct Precision {
 constexpr Precision kPrecisions[] = {{at::kDouble, 1e-14}, {at::kFloat, 2e-6}, {at::kBFloat16, 1.0 / 256}};
 
 TEST(HeadLossTest, EqualsTheLossOfAllLogits) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(1);
     titan::testing::Draw pick(5);
     for (int i = 0; i < 30; ++i) {
@@ -88,7 +88,7 @@ TEST(HeadLossTest, LargeLogits) {
 }
 
 TEST(HeadLossTest, NoNumberIsHidden) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     for (const at::ScalarType type : {at::kDouble, at::kBFloat16}) {
       at::Tensor x = at::randn({1, 4, 8}).to(type);
       x[0][2][0] = std::numeric_limits<double>::quiet_NaN();
@@ -100,7 +100,7 @@ TEST(HeadLossTest, NoNumberIsHidden) {
 }
 
 TEST(HeadLossTest, ALabelOutsideTheVocabularyIsNoLoss) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     const at::Tensor x = at::randn({1, 3, 8}).to(at::kBFloat16), weight = at::randn({200, 8}).to(at::kBFloat16);
     for (const int64_t label : {int64_t{200}, int64_t{-1}})
       EXPECT_ANY_THROW(head_cross_entropy_sum(x, weight_of(weight), at::full({1, 3}, label, at::kLong), 64).item())

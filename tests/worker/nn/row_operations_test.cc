@@ -17,7 +17,7 @@ using testing::rounded;
 using testing::Tensors;
 
 TEST(RowOperationsTest, RmsNorm) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(1);
     titan::testing::Draw pick(11);
     for (int i = 0; i < 30; ++i) {
@@ -37,7 +37,7 @@ TEST(RowOperationsTest, RmsNorm) {
 }
 
 TEST(RowOperationsTest, RmsNormOfPieces) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(2);
     const at::Tensor whole = rounded({3, 50, 4, 24}), weight = rounded({10});
     const auto piece = [](const at::Tensor& t) { return t.transpose(0, 1).narrow(3, 5, 10); };
@@ -52,7 +52,7 @@ TEST(RowOperationsTest, RmsNormOfPieces) {
 }
 
 TEST(RowOperationsTest, Rope) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(3);
     titan::testing::Draw pick(11);
     for (int i = 0; i < 30; ++i) {
@@ -74,7 +74,7 @@ TEST(RowOperationsTest, Rope) {
 }
 
 TEST(RowOperationsTest, Swiglu) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(4);
     titan::testing::Draw pick(11);
     for (int i = 0; i < 20; ++i) {
@@ -98,7 +98,7 @@ TEST(RowOperationsTest, Swiglu) {
 }
 
 TEST(RowOperationsTest, CrossEntropy) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     at::manual_seed(5);
     titan::testing::Draw pick(11);
     for (int i = 0; i < 20; ++i) {
@@ -114,7 +114,7 @@ TEST(RowOperationsTest, CrossEntropy) {
 }
 
 TEST(RowOperationsTest, ALabelOutsideTheVocabularyIsNoLoss) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     const at::Tensor logits = at::randn({1, 3, 10}).to(at::kBFloat16);
     for (const int64_t label : {int64_t{10}, int64_t{-1}}) {
       EXPECT_ANY_THROW(cross_entropy_sum(logits, at::full({1, 3}, label, at::kLong)).item()) << label;

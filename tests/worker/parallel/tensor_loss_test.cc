@@ -74,7 +74,7 @@ void expect_whole_loss(const comm::Group& group, const Batch& batch, at::ScalarT
 }
 
 TEST(VocabularyParallelLossTest, EqualsTheWholeLoss) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
       const comm::Group& group = self.mesh->group(Axis::kTensor);
       for (const Batch& batch : {draw(5, 16, 1.0), draw(7, 64, 300.0)}) {
@@ -146,7 +146,7 @@ TEST(VocabularyParallelLossTest, NothingHoldsTheWholeVocabulary) {
 // The same of what a head reads, with a few of a rank's columns at a time: loss and both gradients against the whole
 // head's in float64, with the rows whole on every rank and dealt to them.
 TEST(VocabularyParallelLossTest, ByPartsEqualsTheWholeHead) {
-  kernels::testing::with_every_choice([] {
+  kernels::testing::with_every_row_kernel([] {
     testing::run_ranks({.tp = 4}, 4, {Axis::kTensor}, [](testing::ThreadRank& self) {
       constexpr int64_t kLength = 20, kVocabulary = 1200, kDim = 24;
       const comm::Group& group = self.mesh->group(Axis::kTensor);

@@ -14,6 +14,7 @@
 #include "common/rank_protocol/launch.h"
 #include "worker/comm/device.h"
 #include "worker/comm/watchdog.h"
+#include "worker/kernels/device_kernels.h"
 
 namespace titan::comm {
 namespace {
@@ -39,6 +40,16 @@ TEST(CudaDeviceTest, SetsLibraryDefaults) {
   make_device("cuda", 0).IgnoreError();
   EXPECT_STREQ(std::getenv("CUDA_DEVICE_MAX_CONNECTIONS"), "8");
   EXPECT_STREQ(std::getenv("CUBLAS_WORKSPACE_CONFIG"), ":4096:8");
+}
+
+// Titan's own kernels come with it, and take a GPU's memory alone.
+TEST(CudaDeviceTest, BringsKernels) {
+  make_device("cuda", 0).IgnoreError();
+  const kernels::DeviceKernels* kernels = kernels::cuda_kernels();
+  ASSERT_NE(kernels, nullptr);
+  EXPECT_FALSE(kernels->on_host());
+  EXPECT_FALSE(kernels->run(kernels::Rope{.tokens = 1, .dim = 15}));
+  EXPECT_FALSE(kernels->run(kernels::SwigluForward{.rows = 1, .width = 1, .type = kernels::Dtype::kF32}));
 }
 
 // What a rank calls that has failed reaches the library.

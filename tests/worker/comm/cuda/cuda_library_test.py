@@ -53,6 +53,7 @@ class CudaLibraryTest(unittest.TestCase):
         self.assertTrue(library.titan_make_cuda_device)
         self.assertTrue(library.titan_expect_broken_groups)
         self.assertTrue(library.titan_before_watchdogs_end)
+        self.assertTrue(library.titan_cuda_kernels)
 
     def test_device_code(self):
         self.assertEqual(device_code(section(LIBRARY, ".nv_fatbin")), {("sm", 80), ("sm", 90), ("ptx", 90)})

@@ -1,0 +1,42 @@
+// Exports titan_cuda_kernels (kernels/device_kernels.h) from libtitan_cuda.so.
+
+#include <c10/cuda/CUDAException.h>
+#include <c10/cuda/CUDAStream.h>
+
+#include "worker/kernels/cuda/launch.h"
+#include "worker/kernels/device_kernels.h"
+
+namespace titan::kernels {
+namespace {
+
+// On the current stream of the current device, which a rank and autograd's threads set once.
+class OnCurrentStream final : public DeviceKernels {
+ public:
+  bool run(const RmsNormForward& args) const override { return args.dim > 0 && launched(args); }
+  bool run(const RmsNormBackward& args) const override { return args.dim > 0 && launched(args); }
+  bool run(const Rope& args) const override { return args.dim % 2 == 0 && launched(args); }
+  bool run(const SwigluForward& args) const override { return launched(args); }
+  bool run(const SwigluBackward& args) const override { return launched(args); }
+  bool run(const SoftmaxChunk& args) const override { return launched(args); }
+  bool run(const CrossEntropyGradient& args, const float* scale) const override { return launched(args, scale); }
+  bool run(const CrossEntropyLoss& args, float* loss) const override {
+    C10_CUDA_CHECK(device::launch(args, loss, c10::cuda::getCurrentCUDAStream()));
+    return true;
+  }
+
+ private:
+  template <typename Args, typename... More>
+  static bool launched(const Args& args, More... more) {
+    if (args.type != Dtype::kBf16) return false;
+    C10_CUDA_CHECK(device::launch(args, more..., c10::cuda::getCurrentCUDAStream()));
+    return true;
+  }
+};
+
+}  // namespace
+}  // namespace titan::kernels
+
+extern "C" __attribute__((visibility("default"))) const titan::kernels::DeviceKernels* titan_cuda_kernels() {
+  static const titan::kernels::OnCurrentStream kernels;
+  return &kernels;
+}

@@ -1,0 +1,20 @@
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include "worker/kernels/device_kernels.h"
+
+// The row operations in bf16 (device_kernels.h), launched on `stream`: what rows.cu holds for code that nvcc does not
+// compile. Each returns what the launch says.
+namespace titan::kernels::device {
+
+cudaError_t launch(const RmsNormForward& args, cudaStream_t stream);
+cudaError_t launch(const RmsNormBackward& args, cudaStream_t stream);
+cudaError_t launch(const Rope& args, cudaStream_t stream);
+cudaError_t launch(const SwigluForward& args, cudaStream_t stream);
+cudaError_t launch(const SwigluBackward& args, cudaStream_t stream);
+cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
+cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
+cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
+
+}  // namespace titan::kernels::device

@@ -1,0 +1,160 @@
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+// Numbers as the bodies of the device's row operations load and store them. The bodies are plain C++: nvcc compiles
+// them for a GPU, and tests for the host (team.h).
+#if defined(__CUDACC__)
+#define TITAN_BODY __device__ __forceinline__
+#define TITAN_UNROLL _Pragma("unroll")
+#else
+#define TITAN_BODY inline
+#define TITAN_UNROLL
+#endif
+
+namespace titan::kernels::device {
+
+// Numbers side by side. Eight of them lie at a multiple of 16 bytes and travel at once.
+template <int N>
+struct Pack {
+  float v[N];
+};
+inline constexpr int kVector = 8;
+
+TITAN_BODY float widened(uint32_t narrow) {
+  const uint32_t bits = narrow << 16;
+  float value;
+  memcpy(&value, &bits, sizeof value);
+  return value;
+}
+
+// Two bf16, the nearest, ties to even; the first in the lower half.
+TITAN_BODY uint32_t narrowed(float first, float second) {
+#if defined(__CUDA_ARCH__)
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(second), "f"(first));
+  return both;
+#else
+  const auto one = [](float value) {
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    if (value != value) return (bits >> 16) | 0x40;
+    return (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  };
+  return one(first) | one(second) << 16;
+#endif
+}
+
+struct Words {
+  uint32_t w[4];
+};
+TITAN_BODY Words load_16_bytes(const void* from) {
+#if defined(__CUDA_ARCH__)
+  const uint4 all = *static_cast<const uint4*>(from);
+  return {{all.x, all.y, all.z, all.w}};
+#else
+  Words all;
+  memcpy(&all, __builtin_assume_aligned(from, 16), sizeof all);
+  return all;
+#endif
+}
+TITAN_BODY void store_16_bytes(void* to, const Words& all) {
+#if defined(__CUDA_ARCH__)
+  *static_cast<uint4*>(to) = make_uint4(all.w[0], all.w[1], all.w[2], all.w[3]);
+#else
+  memcpy(__builtin_assume_aligned(to, 16), &all, sizeof all);
+#endif
+}
+
+template <int N>
+TITAN_BODY Pack<N> load(const uint16_t* from) {
+  Pack<N> result;
+  if constexpr (N == kVector) {
+    const Words words = load_16_bytes(from);
+    TITAN_UNROLL
+    for (int i = 0; i < N / 2; ++i) {
+      result.v[2 * i] = widened(words.w[i]);
+      result.v[2 * i + 1] = widened(words.w[i] >> 16);
+    }
+  } else {
+    for (int i = 0; i < N; ++i) result.v[i] = widened(from[i]);
+  }
+  return result;
+}
+template <int N>
+TITAN_BODY Pack<N> load(const float* from) {
+  Pack<N> result;
+  if constexpr (N == kVector) {
+    const Words words[2] = {load_16_bytes(from), load_16_bytes(from + 4)};
+    memcpy(&result, words, sizeof result);
+  } else {
+    for (int i = 0; i < N; ++i) result.v[i] = from[i];
+  }
+  return result;
+}
+
+template <int N>
+TITAN_BODY void store(uint16_t* to, const Pack<N>& pack) {
+  if constexpr (N == kVector) {
+    Words words;
+    TITAN_UNROLL
+    for (int i = 0; i < N / 2; ++i) words.w[i] = narrowed(pack.v[2 * i], pack.v[2 * i + 1]);
+    store_16_bytes(to, words);
+  } else {
+    for (int i = 0; i < N; ++i) to[i] = static_cast<uint16_t>(narrowed(pack.v[i], 0));
+  }
+}
+template <int N>
+TITAN_BODY void store(float* to, const Pack<N>& pack) {
+  if constexpr (N == kVector) {
+    Words words[2];
+    memcpy(words, &pack, sizeof pack);
+    store_16_bytes(to, words[0]);
+    store_16_bytes(to + 4, words[1]);
+  } else {
+    for (int i = 0; i < N; ++i) to[i] = pack.v[i];
+  }
+}
+
+// What each place of a pack becomes.
+template <int N, typename F>
+TITAN_BODY Pack<N> each_of(const F& value) {
+  Pack<N> result;
+  TITAN_UNROLL
+  for (int i = 0; i < N; ++i) result.v[i] = value(i);
+  return result;
+}
+
+template <int N>
+TITAN_BODY Pack<N> all(float value) {
+  return each_of<N>([=](int) { return value; });
+}
+
+// The pack at `from`, or `otherwise` in every place where there is none.
+template <int N, typename T>
+TITAN_BODY Pack<N> load_or(const T* from, int64_t i, float otherwise) {
+  return from == nullptr ? all<N>(otherwise) : load<N>(from + i);
+}
+
+// An element of a matrix whose type is known only to the body.
+template <typename T>
+TITAN_BODY const T* at(const void* base, int64_t element) {
+  return static_cast<const T*>(base) + element;
+}
+template <typename T>
+TITAN_BODY T* at(void* base, int64_t element) {
+  return static_cast<T*>(base) + element;
+}
+
+// Whether every pack of eight at these places lies as load() wants it: pointers (null ones too) and strides in bytes.
+template <typename... Places>
+bool lie_at_16(Places... places) {
+  const auto bits = [](auto place) {
+    if constexpr (std::is_pointer_v<decltype(place)>) return reinterpret_cast<uintptr_t>(place);
+    if constexpr (!std::is_pointer_v<decltype(place)>) return static_cast<uintptr_t>(place);
+  };
+  return ((bits(places) | ...) % 16) == 0;
+}
+
+}  // namespace titan::kernels::device

@@ -1,0 +1,49 @@
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+
+#include "worker/kernels/cpu/cross_entropy.h"
+#include "worker/kernels/cpu/rms_norm.h"
+#include "worker/kernels/cpu/rope.h"
+#include "worker/kernels/cpu/swiglu.h"
+
+// Row operations on a device: those of worker/kernels/cpu over the device's memory, with the same arguments (`threads`
+// means nothing here) and bounds. bf16; statistics are fp32.
+namespace titan::kernels {
+
+// How many rows' sums RMSNorm's weight gradient is made of; the shape alone decides.
+constexpr int64_t device_rms_norm_parts(int64_t rows, int64_t dim) {
+  return std::min<int64_t>(rows, dim <= 512 ? 2048 : 512);
+}
+
+// Each call queues its work on the device's current stream and returns; false: declined, nothing will be written.
+// Throws where the device refuses.
+class DeviceKernels {
+ public:
+  virtual ~DeviceKernels() = default;
+
+  virtual bool run(const RmsNormForward& args) const = 0;
+  // `scratch` has device_rms_norm_parts(rows, dim) * dim floats.
+  virtual bool run(const RmsNormBackward& args) const = 0;
+  virtual bool run(const Rope& args) const = 0;
+  virtual bool run(const SwigluForward& args) const = 0;
+  virtual bool run(const SwigluBackward& args) const = 0;
+  virtual bool run(const SoftmaxChunk& args) const = 0;
+  // The scale is read on the device, not from the arguments.
+  virtual bool run(const CrossEntropyGradient& args, const float* scale) const = 0;
+  // Summed in fp64, in an order of its own.
+  virtual bool run(const CrossEntropyLoss& args, float* loss) const = 0;
+
+  // Whether they take the host's memory: a test's.
+  virtual bool on_host() const { return false; }
+};
+
+// Those of CUDA devices; null where libtitan_cuda.so is not loaded (comm::make_device loads it).
+const DeviceKernels* cuda_kernels();
+
+// What libtitan_cuda.so exports for it.
+using CudaKernels = const DeviceKernels* (*)();
+inline constexpr char kCudaKernelsSymbol[] = "titan_cuda_kernels";
+
+}  // namespace titan::kernels
