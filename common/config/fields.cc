@@ -264,7 +264,7 @@ std::vector<Field> fields_of(Resources& c) {
           .between(0, 4096),
       Field("kernels", c.kernels,
             "Operations of CPU ranks: Titan's own kernels for the best that the processor has (auto) or at a level, or "
-            "LibTorch's alone (reference)")
+            "LibTorch's alone (reference, for GPU ranks too)")
           .one_of({"auto", "reference", "avx2", "avx512", "amx"}),
   };
 }

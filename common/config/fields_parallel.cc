@@ -93,8 +93,13 @@ std::vector<Field> fields_of(ActivationCheckpoint& c) {
 
 std::vector<Field> fields_of(Compile& c) {
   return {
-      Field("enable", c.enable, "Use fused kernels and recorded graphs"),
-      Field("components", c.components, "What is compiled").one_of({"model", "loss"}),
+      Field(
+          "enable", c.enable,
+          "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations; CPU ranks have theirs "
+          "by resources.kernels, and its value reference turns both off"),
+      Field("components", c.components,
+            "What GPU ranks' kernels compute: the layers' norms, rotations and gated activations, cross-entropy")
+          .one_of({"model", "loss"}),
       Field("backend", c.backend, "Python compiler backend").without_effect("nothing is compiled by a Python backend"),
   };
 }

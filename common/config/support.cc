@@ -31,7 +31,8 @@ std::string idle_detail(const std::string& key, const nlohmann::json& values, co
     if (!matches || key == detail.switch_key) continue;
     const nlohmann::json& value = at(values, detail.switch_key);
     const bool off = detail.off.empty() ? value == at(defaults, detail.switch_key) : text_of(value) == detail.off;
-    if (off) return absl::StrCat(key, " has no effect while ", std::string(detail.switch_key), " is ", text_of(value));
+    if (off && (detail.except.empty() || text_of(at(values, key)) != detail.except))
+      return absl::StrCat(key, " has no effect while ", std::string(detail.switch_key), " is ", text_of(value));
   }
   return "";
 }
@@ -68,7 +69,6 @@ const std::vector<Unsupported>& unsupported() {
 
 const std::vector<Harmless>& harmless() {
   static const auto& table = *new std::vector<Harmless>{
-      {"compile.enable", "there is no compiler yet, operations run one by one"},
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
   };
@@ -102,10 +102,11 @@ const std::vector<Detail>& details() {
       {"activation_checkpoint.visualize_memory_budget_pareto", "activation_checkpoint.mode"},
       {"model.print_after_conversion", "model.converters"},
       {"checkpoint.export_dtype", "checkpoint.last_save_model_only", "false"},
+      {"compile.enable", "resources.kernels", "reference"},
       {"compile.components", "compile.enable"},
       {"comm.save_traces_folder", "comm.trace_buf_size", "0"},
       {"comm.save_traces_file_prefix", "comm.trace_buf_size", "0"},
-      {"resources.kernels", "resources.device", "cuda"},
+      {"resources.kernels", "resources.device", "cuda", "reference"},
       {"quantize.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},

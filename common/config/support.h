@@ -31,7 +31,8 @@ const std::vector<Harmless>& harmless();
 struct Detail {
   std::string_view key;  // A whole section when it ends with a dot.
   std::string_view switch_key;
-  std::string_view off = {};  // The switch's value (as above) that makes the key idle; empty: its default.
+  std::string_view off = {};     // The switch's value (as above) that makes the key idle; empty: its default.
+  std::string_view except = {};  // Not empty: this value of the key still does something.
 };
 const std::vector<Detail>& details();
 

@@ -20,11 +20,11 @@
 #include "nlohmann/json.hpp"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
-#include "worker/kernels/choice.h"
 #include "worker/model/registry.h"
 #include "worker/nn/row_groups.h"
 #include "worker/runtime/failure/failure_watch.h"
 #include "worker/runtime/failure/flight_file.h"
+#include "worker/runtime/kernel_choice.h"
 #include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
@@ -160,23 +160,6 @@ void set_determinism(const config::Debug& debug) {
       false);  // Costs a pass over memory and fixes nothing here.
 }
 
-void choose_kernels(const RankJob& job) {
-  const std::string& wanted = job.config.resources.kernels;
-  if (job.config.resources.device != "cpu") return;
-  if (!kernels::choose(wanted)) {
-    const std::optional<kernels::Level> best = kernels::best_level();
-    throw Failure(
-        rank_protocol::kExitBadConfig, "KERNEL_LEVEL",
-        absl::StrCat("resources.kernels is ", wanted, ", but the best level of this machine, ", host_name(), ", is ",
-                     best ? std::string(kernels::name(*best)) : "below avx2", "; auto takes what there is"));
-  }
-  if (job.rank != 0 || job.config.training.mixed_precision_param != "bfloat16") return;
-  const std::optional<kernels::Level> level = kernels::chosen_level();
-  log_line(absl::StrCat("bfloat16 is computed by ",
-                        level ? "Titan's kernels for " + std::string(kernels::name(*level)) : "LibTorch's operations",
-                        " (resources.kernels = ", wanted, ")"));
-}
-
 nlohmann::json to_json(const comm::LedgerCounts& counts) {
   nlohmann::json json = nlohmann::json::object();
   for (const auto& [key, entry] : counts) json[key] = {{"calls", entry.calls}, {"bytes", entry.bytes}};
@@ -274,7 +257,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   for (const std::string& warning : job.warnings) {
     if (job.rank == 0) context.reporter->warning(warning);
   }
-  choose_kernels(job);
+  if (job.config.resources.device == "cpu") choose_cpu_kernels(job, host_name());
   set_determinism(job.config.debug);
   if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
     check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
@@ -282,6 +265,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   context.device = hub ? comm::make_local_device(hub)
                        : value(comm::make_device(job.config.resources.device, job.local_rank),
                                rank_protocol::kExitBadConfig, "DEVICE");
+  if (context.device->torch_device().is_cuda()) choose_gpu_kernels(job);
   nn::multiply_groups_at_once(context.device->has_grouped_kernel());
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);

@@ -238,7 +238,7 @@ filter_fqns = "output,wq"
   EXPECT_FALSE(c.checkpoint.last_save_model_only);
   EXPECT_THAT(c.checkpoint.exclude_from_loading, ElementsAre("optimizer", "lr_scheduler"));
   EXPECT_THAT(c.quantize.linear.float8.filter_fqns, ElementsAre("output", "wq"));
-  EXPECT_THAT(loaded.warnings, SizeIs(19));  // One per older spelling, and compile.
+  EXPECT_THAT(loaded.warnings, SizeIs(18));  // One per older spelling.
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
@@ -350,15 +350,27 @@ expert_parallel_comm_backend = "deepep"
 name = "deepseek_v3"
 [resources]
 ranks = 4
-[compile]
-enable = true
-components = ["loss"]
 )");
   EXPECT_TRUE(validate(loaded).ok()) << validate(loaded).message();
   EXPECT_THAT(loaded.warnings,
-              ElementsAre(HasSubstr("a.toml:11: compile.enable = true has no effect: there is no compiler yet"),
-                          HasSubstr("a.toml:5: parallelism.expert_parallel_comm_backend = deepep has no effect")));
-  EXPECT_THAT(toml("[compile]\nenable = false\n").warnings, IsEmpty());
+              ElementsAre(HasSubstr("a.toml:5: parallelism.expert_parallel_comm_backend = deepep has no effect")));
+}
+
+// Kernels of GPU ranks are compile's, unless resources.kernels asks for LibTorch's operations; a CPU's level is nothing
+// to a GPU. What has no effect is said.
+TEST(LoadTest, KernelsThatNobodyWillComputeWithAreAWarning) {
+  const auto warnings = [](const std::string& compile, const std::string& resources) {
+    return toml("[compile]\n" + compile + "[resources]\n" + resources).warnings;
+  };
+  EXPECT_THAT(warnings("enable = true\ncomponents = [\"loss\"]\n", "device = \"cuda\"\n"), IsEmpty());
+  EXPECT_THAT(warnings("enable = true\n", ""), IsEmpty());
+  EXPECT_THAT(warnings("enable = false\n", "device = \"cuda\"\nkernels = \"reference\"\n"), IsEmpty());
+  EXPECT_THAT(warnings("enable = true\n", "device = \"cuda\"\nkernels = \"reference\"\n"),
+              ElementsAre(HasSubstr("compile.enable has no effect while resources.kernels is reference")));
+  EXPECT_THAT(warnings("components = [\"loss\"]\n", ""),
+              ElementsAre(HasSubstr("compile.components has no effect while compile.enable is false")));
+  EXPECT_THAT(warnings("", "device = \"cuda\"\nkernels = \"avx2\"\n"),
+              ElementsAre(HasSubstr("resources.kernels has no effect while resources.device is cuda")));
 }
 
 // torchtitan ignores the type too; its recipes of Qwen state one beside a full last checkpoint.

@@ -20,6 +20,7 @@
 
 #include "worker/kernels/choice.h"
 #include "worker/runtime/dry_run/dry_run.h"
+#include "worker/runtime/kernel_choice.h"
 #include "worker/runtime/local_ranks.h"
 #include "worker/runtime/memory/cpu_memory.h"
 #include "worker/runtime/rank_program.h"
@@ -80,9 +81,11 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
       job->mode == CommMode::kDryRun ? run_dry(*job, folder) : static_cast<int>(run_local_ranks(*job, nullptr, 0));
   const at::Context& context = at::globalContext();
   const std::optional<titan::kernels::Level> level = titan::kernels::chosen_level();
+  const titan::kernels::DeviceParts gpu = parts_on_gpu(job->config);
   return {{"code", code},
           {"threads", job->threads},
           {"kernels", level ? titan::kernels::name(*level) : "reference"},
+          {"gpu_kernels", {gpu.model, gpu.loss}},  // What ranks would choose on GPUs.
           {"deterministic", context.deterministicAlgorithms()},
           {"warn_only", context.deterministicAlgorithmsWarnOnly()},
           {"many_tensor_calls", ManyTensorCalls::take()}};

@@ -11,7 +11,9 @@
 #include <vector>
 
 #include "common/models/registry.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 #include "tests/worker/runtime/training_world.h"
+#include "worker/kernels/choice.h"
 
 // What the tests of the CUDA device share. They skip, saying why, where there is no device or no CUDA library. With
 // TITAN_GPU_TEST_ON=cpu they run on the CPU instead: a rehearsal, which shows that the tests themselves work and
@@ -38,6 +40,23 @@ class GpuTest : public ::testing::Test {
     return at::TensorOptions().device(device_->torch_device()).dtype(type);
   }
   std::unique_ptr<comm::Device> device_;
+};
+
+// Titan's own kernels of the device compute rows while this lives; in a rehearsal their bodies do, on the host.
+class WithDeviceKernels {
+ public:
+  WithDeviceKernels() { kernels::choose_on_device(of_device(), {.model = true, .loss = true}); }
+  ~WithDeviceKernels() { kernels::choose_on_device(nullptr, {}); }
+  WithDeviceKernels(const WithDeviceKernels&) = delete;
+  WithDeviceKernels& operator=(const WithDeviceKernels&) = delete;
+
+ private:
+  static const kernels::DeviceKernels* of_device() {
+    static const kernels::testing::SimulatedKernels on_host;
+    if (rehearses()) return &on_host;
+    tested_device().IgnoreError();  // Brings them.
+    return kernels::cuda_kernels();
+  }
 };
 
 // For what only a GPU has.

@@ -1,0 +1,31 @@
+#include "worker/runtime/kernel_choice.h"
+
+#include <gtest/gtest.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace titan::runtime {
+namespace {
+
+std::pair<bool, bool> model_and_loss(bool enable, std::vector<std::string> components, const std::string& kernels) {
+  config::JobConfig config;
+  config.compile.enable = enable;
+  config.compile.components = std::move(components);
+  config.resources.kernels = kernels;
+  const kernels::DeviceParts parts = parts_on_gpu(config);
+  return {parts.model, parts.loss};
+}
+
+// compile says what GPU ranks leave to Titan's kernels; "reference" leaves them nothing.
+TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
+  EXPECT_EQ(model_and_loss(true, {"model", "loss"}, "auto"), std::pair(true, true));
+  EXPECT_EQ(model_and_loss(true, {"model"}, "auto"), std::pair(true, false));
+  EXPECT_EQ(model_and_loss(true, {"loss"}, "avx2"), std::pair(false, true));
+  EXPECT_EQ(model_and_loss(true, {"model", "loss"}, "reference"), std::pair(false, false));
+  EXPECT_EQ(model_and_loss(false, {"model", "loss"}, "auto"), std::pair(false, false));
+}
+
+}  // namespace
+}  // namespace titan::runtime
