@@ -1,13 +1,15 @@
 #!/usr/bin/env bash
-# Checks Titan on a machine with a CUDA device: the numeric tests on the device, a job that is saved and resumed, then a
-# short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# Checks Titan on a machine with a CUDA device: the numeric tests on the device, the row operations' times by Titan's own
+# kernels and by LibTorch, a job that is saved and resumed, then a short bf16 training of Llama 3.2 1B. Prints tokens/s,
+# MFU and memory; docs/benchmarks-gpu.md says what to do with them.
 #
-#   deploy/gpu_check.sh [--only tests|resume|train] [--steps N] [--seq-len N] [--batch N] [--ac MODE] [--flavor NAME]
-#                       [--build DIR] [--python PROGRAM] [--rehearse]
+#   deploy/gpu_check.sh [--only tests|kernels|resume|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
+#                       [--flavor NAME] [--build DIR] [--python PROGRAM] [--rehearse]
 #
 # Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
 # or TITAN_ASSETS), or a folder filled by deploy/gpu_pack.sh, which holds both; and torch 2.11 with CUDA for python3 (or
 # --python), whose libraries are used. Builds and installs nothing.
+# --compile: the jobs' rows by Titan's own kernels (compile.enable), for comparison with a run without.
 # --rehearse: the same steps on the CPU with a small model, to try this script where there is no GPU; says nothing of one.
 # Exit code: 0 all passed; 77 there is no device (nothing was checked); 1 something failed.
 set -euo pipefail
@@ -20,11 +22,12 @@ else
   revision="$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
 fi
 fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
-only="" python=python3 rehearse=0 train=()
+only="" python=python3 rehearse=0 train=() own_kernels=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h | --help) sed -n '2,14p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     --rehearse) rehearse=1; shift; continue ;;
+    --compile) own_kernels=(--compile.enable); shift; continue ;;
     --only | --steps | --seq-len | --batch | --ac | --flavor | --build | --python) [ $# -ge 2 ] || fail "$1 needs a value" ;;
     *) fail "unknown argument $1 (--help tells)" ;;
   esac
@@ -40,10 +43,10 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-case "$only" in "" | tests | resume | train) ;; *) fail "--only takes tests, resume or train, not $only" ;; esac
+case "$only" in "" | tests | kernels | resume | train) ;; *) fail "--only takes tests, kernels, resume or train, not $only" ;; esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
-programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/random_math_test)
+programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test)
 for file in "${programs[@]}"; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build with deploy/bootstrap.sh --with-cuda and TITAN_CUDA=ON first"
 done
@@ -108,7 +111,7 @@ titan_rank() {  # FOLDER FLAGS...
   local folder="$1"
   shift
   with_libraries "$build/bin/titan-rank" --config "$here/gpu_check.toml" --job.dump_folder "$folder" \
-    --resources.device "$device" "$@"
+    --resources.device "$device" "${own_kernels[@]}" "$@"
 }
 
 if wants tests; then
@@ -116,6 +119,11 @@ if wants tests; then
   with_libraries "$build/tests/random_math_test"
   with_libraries "$build/tests/gpu_test" --gtest_brief=0 | tee "$work/log"
   if grep -q 'no GPU: ' "$work/log"; then fail "the device was not used: see above"; fi
+fi
+
+if wants kernels; then
+  echo "==> row operations: LibTorch's time and that of Titan's own kernels"
+  with_libraries "$build/tests/gpu_rows_bench" "$device"
 fi
 
 if wants resume; then

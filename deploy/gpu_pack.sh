@@ -22,7 +22,7 @@ done
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || fail "$folder is not empty"
 assets="${TITAN_ASSETS:-$root/.deps/assets}"
 [ -e "$assets/tokenizer/tokenizer.json" ] || fail "no text assets in $assets: run deploy/make_assets.sh or set TITAN_ASSETS"
-programs="bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/random_math_test"
+programs="bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test"
 for file in $programs; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build it (libtitan_cuda.so needs TITAN_CUDA=ON)"
 done

@@ -14,7 +14,7 @@ import torch
 BIN = os.environ["TITAN_BIN"]
 SOURCE = os.environ["TITAN_SOURCE"]
 SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
-PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/random_math_test"]
+PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/random_math_test"]
 # What any machine with torch has.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
 MOST_MIB = 32  # It may have to travel in a hurry.
@@ -67,11 +67,15 @@ class GpuCheckTest(unittest.TestCase):
         self.assertNotIn("passed", ran.stdout)
 
     def test_every_step_works_on_the_cpu(self):
-        ran = self.run_check("--rehearse", "--steps", "4", GTEST_FILTER="GpuDeviceTest.GroupedProduct*:GpuTest.Offload")
+        ran = self.run_check("--rehearse", "--compile", "--steps", "4",
+                             GTEST_FILTER="GpuDeviceTest.GroupedProduct*:GpuTest.Offload:GpuRowsTest.Rope")
         self.assertEqual(ran.returncode, 0, ran.stdout)
         self.assertIn("says anything about a GPU", ran.stdout)
         self.assertRegex(ran.stdout, r"\[  PASSED  \] \d+ tests?\.")
         self.assertRegex(ran.stdout, r"GpuDeviceTest\.GroupedProductMatches")
+        self.assertRegex(ran.stdout, r"GpuRowsTest\.Rope")
+        for name in ("rms_norm", "rope", "swiglu", "cross_entropy"):
+            self.assertRegex(ran.stdout, rf"{name} [^\n]*backward +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +\d+\.\d+")
         self.assertRegex(ran.stdout, r"largest difference of the loss: 0\.0e\+00")
         self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")
         self.assertRegex(ran.stdout, r"tokens/s \d+   MFU \d+\.\d+ %")
