@@ -116,4 +116,12 @@ void Beacon::enter(Phase phase) {
   page_->counter.fetch_add(1, std::memory_order_release);
 }
 
+absl::Duration Beacon::time_in(Phase phase) const {
+  int64_t nanos = page_->phase_nanos[static_cast<size_t>(phase)].load(std::memory_order_relaxed);
+  if (page_->phase.load(std::memory_order_relaxed) == static_cast<uint32_t>(phase)) {
+    nanos += monotonic_nanos() - page_->phase_since.load(std::memory_order_relaxed);
+  }
+  return absl::Nanoseconds(nanos);
+}
+
 }  // namespace titan::rank_protocol

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace titan::rank_protocol {
 
@@ -80,6 +81,8 @@ class Beacon {
 
   // Writer side: notes the time spent in the previous phase and bumps the counter.
   void enter(Phase phase);
+  // Writer side: the time in a phase so far, that of the phase which goes on included.
+  absl::Duration time_in(Phase phase) const;
 
  private:
   explicit Beacon(BeaconPage* page) : page_(page) {}

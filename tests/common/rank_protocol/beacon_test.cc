@@ -30,6 +30,23 @@ TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
   EXPECT_EQ((*writer)->page().command, 2);
 }
 
+// Every moment counts to one phase, also those of the phase that goes on.
+TEST(BeaconTest, PhasesAddUpToTheTimeThatPassed) {
+  const TempFolder folder;
+  const auto beacon = Beacon::create(folder.file("b"), 0);
+  ASSERT_TRUE(beacon.ok()) << beacon.status();
+  (*beacon)->enter(Phase::kForward);
+  const int64_t began = (*beacon)->page().phase_since;
+  (*beacon)->enter(Phase::kBackward);
+  (*beacon)->enter(Phase::kForward);
+  EXPECT_EQ((*beacon)->time_in(Phase::kOptimizer), absl::ZeroDuration());
+  const absl::Duration ended = (*beacon)->time_in(Phase::kForward);
+  (*beacon)->enter(Phase::kExit);
+  EXPECT_EQ((*beacon)->time_in(Phase::kForward) + (*beacon)->time_in(Phase::kBackward),
+            absl::Nanoseconds((*beacon)->page().phase_since - began));
+  EXPECT_LE(ended, (*beacon)->time_in(Phase::kForward));
+}
+
 // A rank killed in the middle of anything leaves a page that can be read.
 TEST(BeaconTest, OutlivesItsWriter) {
   const TempFolder folder;

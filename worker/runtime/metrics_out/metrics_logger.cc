@@ -1,6 +1,7 @@
 #include "worker/runtime/metrics_out/metrics_logger.h"
 
 #include <cstdio>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
@@ -12,10 +13,45 @@
 namespace titan::runtime {
 namespace {
 
+using rank_protocol::Phase;
+
 bool is_count(const std::string& name) {
   return name == "n_tokens_seen" || name == "memory/num_alloc_retries" || name == "memory/num_ooms" ||
          name == "moe/idle_experts";
 }
+
+// The phases of a step, with what each waits for. A save and the validation come after a step's line: they count to the
+// next one's.
+constexpr std::pair<Phase, const char*> kStepPhases[] = {{Phase::kData, "time_metrics/data(s)"},
+                                                         {Phase::kForward, "time_metrics/forward(s)"},
+                                                         {Phase::kBackward, "time_metrics/backward(s)"},
+                                                         {Phase::kOptimizer, "time_metrics/optimizer(s)"},
+                                                         {Phase::kCheckpoint, "time_metrics/checkpoint(s)"}};
+
+// What was spent in each phase of a window, per step of log_freq, as end_to_end is.
+class PhaseTimes {
+ public:
+  explicit PhaseTimes(const MetricsSetup& setup) : setup_(setup) { start(); }
+
+  void start() {
+    for (size_t i = 0; i < std::size(kStepPhases); ++i) before_[i] = total(i);
+  }
+  void add_to(NamedMetrics& metrics) const {
+    if (!setup_.time_in_phase) return;
+    for (size_t i = 0; i < std::size(kStepPhases); ++i) {
+      const double seconds = absl::ToDoubleSeconds(total(i) - before_[i]);
+      metrics.emplace_back(kStepPhases[i].second, seconds / setup_.config.log_freq);
+    }
+  }
+
+ private:
+  absl::Duration total(size_t i) const {
+    return setup_.time_in_phase ? setup_.time_in_phase(kStepPhases[i].first) : absl::ZeroDuration();
+  }
+
+  const MetricsSetup& setup_;
+  absl::Duration before_[std::size(kStepPhases)];
+};
 
 // {dump}/metrics.jsonl, appended to under the fence. What a full disk or a killed writer left half-written is cut off
 // before the next line, so that every line is whole.
@@ -108,6 +144,7 @@ class Logger : public MetricsLogger {
         files_(setup_.files != nullptr ? *setup_.files : storage::posix_files()),
         clock_(setup_.clock != nullptr ? *setup_.clock : system_clock()),
         memory_(setup_.memory != nullptr ? std::move(setup_.memory) : make_cpu_memory_monitor()),
+        phases_(setup_),
         window_start_(clock_.monotonic()) {
     if (setup_.rank == setup_.metrics_rank) lines_ = std::make_unique<JsonLines>(files_, setup_);
     if (setup_.config.enable_tensorboard && (setup_.config.save_for_all_ranks || setup_.rank == setup_.metrics_rank)) {
@@ -157,6 +194,7 @@ class Logger : public MetricsLogger {
     std::optional<double> mfu;
     if (setup_.device_peak) mfu = 100 * flops / *setup_.device_peak;
     if (mfu) named.emplace_back("mfu(%)", *mfu);
+    phases_.add_to(named);
     named.insert(named.end(), metrics.extra.begin(), metrics.extra.end());
     last_lists_ = metrics.lists;
     TITAN_RETURN_IF_ERROR(write(step, named, named));
@@ -226,6 +264,7 @@ class Logger : public MetricsLogger {
   void start_window() {
     tokens_ = 0;
     window_start_ = clock_.monotonic();
+    phases_.start();
     memory_->reset_peak();
   }
 
@@ -238,6 +277,7 @@ class Logger : public MetricsLogger {
   int64_t tokens_ = 0;
   int64_t batches_ = 0;
   absl::Duration data_loading_;
+  PhaseTimes phases_;
   absl::Duration window_start_;
   int64_t last_step_ = -1;
   NamedMetrics last_;

@@ -15,6 +15,7 @@
 #include "absl/time/time.h"
 #include "common/clock/clock.h"
 #include "common/config/job_config.h"
+#include "common/rank_protocol/beacon.h"
 #include "common/storage/file.h"
 
 namespace titan::runtime {
@@ -63,7 +64,10 @@ struct MetricsSetup {
   int metrics_rank = 0;            // The rank that knows the loss: 0, or the first of the last pipeline stage.
   int non_data_parallel_size = 1;  // cp * tp * pp
   double flops_per_token = 0;
-  std::optional<double> device_peak;                     // FLOP/s of a device, which MFU is a share of; none: no MFU.
+  std::optional<double> device_peak;  // FLOP/s of a device, which MFU is a share of; none: no MFU.
+  // How long this rank has been in a phase so far, as the host sees it: a device that is still at work when the host
+  // goes on is waited for in the optimizer's phase, where the step's figures are read. Null: no times by phase.
+  std::function<absl::Duration(rank_protocol::Phase)> time_in_phase;
   std::unique_ptr<MemoryMonitor> memory;                 // Null: CPU.
   const Clock* clock = nullptr;                          // Null: system_clock().
   std::function<void(const std::string& line)> console;  // Null: torchtitan's log format on stdout, flushed.

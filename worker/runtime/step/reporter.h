@@ -26,6 +26,8 @@ class Reporter {
   void enter(rank_protocol::Phase phase) { beacon_->enter(phase); }
   // A phase of the start: an event tells how long the one before took. `earlier` seconds are added to the first one.
   void enter_start_phase(rank_protocol::Phase phase, double earlier = 0);
+  // How long this rank has been in a phase, by the clock that notes when each one begins; asks no device. One thread.
+  absl::Duration time_in(rank_protocol::Phase phase) const { return beacon_->time_in(phase); }
   void microbatch(int64_t index);
   void finished_step(int64_t step, absl::Duration duration);
   rank_protocol::TraceWords& trace_words() { return beacon_->page().trace; }

@@ -74,6 +74,7 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
       degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
   setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
   setup.clock = context.clock;
+  setup.time_in_phase = [&context](rank_protocol::Phase phase) { return context.reporter->time_in(phase); };
   setup.memory = make_memory_monitor(*context.device);
   setup.device_peak = peak_of_device(context, setup.memory ? setup.memory->device_name() : "");
   if (!context.leads_process) setup.console = [](const std::string&) {};

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
 
 #include "common/storage/faulty_files.h"
 #include "common/storage/fence.h"
@@ -164,6 +165,46 @@ TEST_F(MetricsTest, FiguresFollowTheirDefinitions) {
   EXPECT_EQ(lines()[1]["validation_metrics/loss"], 6.5);
   EXPECT_EQ(lines()[1]["validation_metrics/throughput(tps)"], 250);
   EXPECT_EQ(lines()[1]["lr"], 8e-4);
+}
+
+// Each phase's time since the line before, per step; what comes after a line (a save) counts to the next one, and a
+// validation begins a window of its own.
+TEST_F(MetricsTest, PhasesAddUpToTheStep) {
+  using rank_protocol::Phase;
+  std::map<Phase, absl::Duration> spent = {{Phase::kBuild, absl::Seconds(9)}, {Phase::kData, absl::Seconds(7)}};
+  const auto spend = [&](Phase phase, double seconds) {
+    spent[phase] += absl::Seconds(seconds);
+    clock_.advance(absl::Seconds(seconds));
+  };
+  auto setup = this->setup();
+  setup.time_in_phase = [&spent](Phase phase) { return spent[phase]; };
+  auto logger = MetricsLogger::create(std::move(setup));
+  ASSERT_TRUE(logger.ok());
+  spend(Phase::kData, 0.5);
+  spend(Phase::kForward, 2);
+  spend(Phase::kBackward, 4);
+  spend(Phase::kOptimizer, 1);
+  ASSERT_TRUE((*logger)->log(5, {}).ok());
+  spend(Phase::kCheckpoint, 3);
+  spend(Phase::kForward, 1);
+  ASSERT_TRUE((*logger)->log(10, {}).ok());
+  spend(Phase::kForward, 5);  // Of the validation.
+  ASSERT_TRUE((*logger)->log_validation(10, 1).ok());
+  spend(Phase::kForward, 2.5);
+  ASSERT_TRUE((*logger)->log(15, {}).ok());
+
+  const nlohmann::json first = lines()[0], second = lines()[1], last = lines()[3];
+  EXPECT_DOUBLE_EQ(first["time_metrics/data(s)"], 0.1);
+  EXPECT_DOUBLE_EQ(first["time_metrics/forward(s)"], 0.4);
+  EXPECT_DOUBLE_EQ(first["time_metrics/backward(s)"], 0.8);
+  EXPECT_DOUBLE_EQ(first["time_metrics/optimizer(s)"], 0.2);
+  EXPECT_DOUBLE_EQ(first["time_metrics/checkpoint(s)"], 0);
+  EXPECT_DOUBLE_EQ(first["time_metrics/end_to_end(s)"], 1.5);
+  EXPECT_DOUBLE_EQ(second["time_metrics/checkpoint(s)"], 0.6);
+  EXPECT_DOUBLE_EQ(second["time_metrics/forward(s)"], 0.2);
+  EXPECT_DOUBLE_EQ(second["time_metrics/backward(s)"], 0);
+  EXPECT_DOUBLE_EQ(last["time_metrics/forward(s)"], 0.5);
+  EXPECT_DOUBLE_EQ(last["time_metrics/checkpoint(s)"], 0);
 }
 
 // A share of a peak that nobody knows is not written anywhere.
