@@ -106,11 +106,14 @@ void note_overrides(std::string& text, const std::vector<std::string>& overrides
 
 }  // namespace
 
+absl::StatusOr<std::string> read_source(const Source& source) {
+  if (source.text) return *source.text;
+  return source.file.empty() ? "" : read_all(source.file);
+}
+
 absl::StatusOr<Prepared> prepare(const Source& source) {
   Prepared prepared;
-  if (!source.file.empty()) {
-    TITAN_ASSIGN_OR_RETURN(prepared.text, read_all(source.file));
-  }
+  TITAN_ASSIGN_OR_RETURN(prepared.text, read_source(source));
   TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
   TITAN_RETURN_IF_ERROR(check_not_empty(source, prepared.text));
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ struct Source {
   std::string file;    // Path, "-" for standard input, or empty: only overrides.
   std::string format;  // toml, yaml or json; empty: by the file's ending, for standard input by its looks.
   std::vector<std::string> overrides;  // "--training.steps", "10", ... as load.h takes them.
+  std::optional<std::string> text;     // What read_source() gave, where that has been asked already.
   bool may_be_empty = false;           // No file or one without a key gives the defaults; a job is never that.
   bool check_files = true;             // Look at the tokenizer, data set, checkpoint and dump folders as well.
 };
@@ -22,6 +24,9 @@ struct Prepared {
   config::Loaded loaded;  // Valid, resolved, with absolute paths.
   std::string text;       // As the user wrote it, overrides noted in a comment at the end.
 };
+
+// What the file, or standard input, holds. Errors: InvalidArgument.
+absl::StatusOr<std::string> read_source(const Source& source);
 
 // Reads, checks and resolves a configuration; needs no controller. Relative paths become absolute against the current
 // folder. Warnings go to stderr. Errors: InvalidArgument with one line per problem.

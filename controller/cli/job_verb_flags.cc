@@ -1,5 +1,6 @@
 #include <memory>
 
+#include "controller/cli/bench.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/run.h"
 #include "controller/cli/verbs.h"
@@ -97,6 +98,41 @@ void add_run(CLI::App& parent, Choice& choice) {
                       });
   verb.add_flag("--all-ranks", options->all_ranks, "Show the log of every rank, not only of rank 0");
   verb.add_flag("--keep-state", options->keep_state, "Keep the private daemons' folder");
+}
+
+void add_bench(CLI::App& parent, Choice& choice) {
+  auto flags = std::make_shared<SourceFlags>();
+  auto options = std::make_shared<BenchOptions>();
+  CLI::App& verb = add_source_verb(
+      parent, choice, "bench",
+      "How fast a job trains here and where its time goes; Ctrl-C leaves nothing behind\n"
+      "Runs it with a private controller and worker and dump folders that it removes: without validation, profiler "
+      "and, "
+      "unless asked for, checkpoints.",
+      "titanctl bench configs/llama3_tiny.toml --nproc 2\n"
+      "titanctl bench job.toml --steps 50 --variant long='--training.seq_len 4096 --training.local_batch_size 1'\n"
+      "titanctl bench job.toml --variant reference='--resources.kernels reference' -o json > kernels.json\n"
+      "titanctl bench job.toml --checkpoint --folder /mnt/checkpoints",
+      *flags, [&choice, flags, options] {
+        options->source = flags->resolved(choice);
+        return bench(choice.globals, *options);
+      });
+  verb.add_option("--steps", options->steps, "Steps of each run that count")
+      ->check(CLI::Range(2, 1000000))
+      ->capture_default_str();
+  verb.add_option("--warmup", options->warmup, "Steps before them")
+      ->check(CLI::Range(1, 1000000))
+      ->capture_default_str();
+  verb.add_option("--repeat", options->repeats, "Runs of each configuration, in turns")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
+  verb.add_option("--variant", options->variants,
+                  "NAME='--section.key value ...': another configuration, with its ratio to the first; may be given "
+                  "several times")
+      ->allow_extra_args(false);
+  verb.add_flag("--checkpoint", options->checkpoint, "Save once in each run, asynchronously, and measure that");
+  verb.add_option("--folder", options->folder, "Existing folder for the dump folders (default: Titan's cache)")
+      ->check(CLI::ExistingDirectory);
 }
 
 void add_validate(CLI::App& parent, Choice& choice) {
@@ -210,6 +246,7 @@ void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group) {
   add_submit(parent, choice);
   add_resubmit(parent, choice);
   add_run(parent, choice);
+  add_bench(parent, choice);
   add_validate(parent, choice);
   add_reading_verbs(parent, choice);
   add_acting_verbs(parent, choice);

@@ -169,7 +169,8 @@ class Program {
       return absl::StrCat("unexpected '", word, "' for `", where, "`");
     }
     const bool reads_keys = app.get_name() == "submit" || app.get_name() == "resubmit" || app.get_name() == "run" ||
-                            app.get_name() == "validate" || app.get_name() == "dump" || app.get_name() == "show";
+                            app.get_name() == "bench" || app.get_name() == "validate" || app.get_name() == "dump" ||
+                            app.get_name() == "show";
     if (!arguments_.overrides.empty() && !reads_keys) {
       return absl::StrCat("`", where, "` reads no configuration, so it takes no ", arguments_.overrides[0]);
     }

@@ -1,15 +1,15 @@
 #include "controller/cli/run.h"
 
-#include <algorithm>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/config/validate.h"
 #include "controller/cli/client.h"
 #include "controller/cli/interrupt.h"
-#include "controller/cli/local_cluster.h"
+#include "controller/cli/local_job.h"
 #include "controller/cli/log_printer.h"
 #include "controller/cli/run_folder.h"
 #include "controller/cli/terminal.h"
@@ -57,38 +57,26 @@ class Run {
 
  private:
   int run_in(const std::string& folder, v1::JobSpec spec) {
-    auto cluster = LocalCluster::start(
-        {.folder = folder, .device = spec.device(), .devices = devices_, .on_failure = [this](const std::string& text) {
-           daemon_failed(text);
-         }});
-    if (!cluster.ok()) return report(cluster.status());
-    Client client((*cluster)->controller(), globals_.timeout);
-    v1::CreateJobRequest request;
-    *request.mutable_spec() = std::move(spec);
-    request.set_request_id(make_request_id());
-    const auto job = client.create_job(request);
-    if (!job.ok()) return report(job.status());
-    set_job(client, job->name());
-
-    std::thread warnings([&] { tell_warnings(client, job->name(), events_); });
-    const int code = follow(client, *job);
+    if (const absl::Status started = job_.start(folder, std::move(spec), devices_); !started.ok()) {
+      return report(started);
+    }
+    std::thread warnings([&] { tell_warnings(job_.client(), job_.name(), events_); });
+    const int code = follow();
     events_.cancel();
     warnings.join();
-    clear_job();
-    (*cluster)->stop(absl::Seconds(5));
+    job_.stop();
     return code;
   }
 
-  int follow(Client& client, const v1::Job& job) {
+  int follow() {
     LogsOptions options{
-        .job = job.name(), .follow = true, .ranks = options_.all_ranks ? std::vector<int>{} : std::vector<int>{0}};
+        .job = job_.name(), .follow = true, .ranks = options_.all_ranks ? std::vector<int>{} : std::vector<int>{0}};
     LogPrinter printer(/*prefix_ranks=*/options_.all_ranks, /*announce_attempts=*/true);
-    const absl::Status logs = printer.stream(client, options, stopper_);
+    const absl::Status logs = printer.stream(job_.client(), options, stopper_);
     if (!logs.ok() && !absl::IsCancelled(logs)) warn("the log ends here: " + std::string(logs.message()));
-    const auto ended = watch_job(client, job.name(), absl::InfiniteFuture(), stopper_,
-                                 [](const v1::Job& seen) { return is_final(seen.state()); });
+    const auto ended = job_.wait([](const v1::Job& seen) { return is_final(seen.state()); });
     if (ended.ok()) return report_end(*ended, where_to_look());
-    if (!failure().empty()) complain(failure());
+    if (absl::IsInternal(ended.status())) complain(std::string(ended.status().message()));
     return kExitFailed;
   }
 
@@ -98,45 +86,16 @@ class Run {
     return logs.empty() ? "" : absl::StrCat("what the ranks printed: ", logs, "/rank-*.log");
   }
 
-  void set_job(Client& client, const std::string& name) {
-    const std::lock_guard lock(mutex_);
-    client_ = &client;
-    job_ = name;
-  }
-
-  void clear_job() {
-    const std::lock_guard lock(mutex_);
-    client_ = nullptr;
-  }
-
   void interrupted(int count) {
-    const std::lock_guard lock(mutex_);
-    if (count == 1 && client_ != nullptr) {
+    if (!job_.runs()) return stopper_.cancel();
+    if (count == 1) {
       note("\nsaving at the next step edge, then stopping; Ctrl-C again kills");
-      const auto job = client_->cancel_job(job_, /*now=*/false);
-      if (!job.ok()) report(job.status());
+      const absl::Status asked = job_.cancel(/*now=*/false);
+      if (!asked.ok()) report(asked);
       return;
     }
-    if (client_ != nullptr) {
-      note("\nkilling the ranks");
-      Client impatient(client_->address(), kKillTimeout);
-      if (!impatient.cancel_job(job_, /*now=*/true).ok() || count > 2) stopper_.cancel();
-    } else {
-      stopper_.cancel();
-    }
-  }
-
-  void daemon_failed(const std::string& text) {
-    {
-      const std::lock_guard lock(failure_mutex_);
-      failure_ = text;
-    }
-    stopper_.cancel();
-  }
-
-  std::string failure() {
-    const std::lock_guard lock(failure_mutex_);
-    return failure_;
+    note("\nkilling the ranks");
+    if (!job_.cancel(/*now=*/true, kKillTimeout).ok() || count > 2) stopper_.cancel();
   }
 
   const Globals& globals_;
@@ -145,11 +104,7 @@ class Run {
   int devices_ = 1;  // Of the private node.
   Stopper stopper_;  // The log and the watch of the job.
   Stopper events_;
-  std::mutex mutex_;
-  Client* client_ = nullptr;  // While the job lives.
-  std::string job_;
-  std::mutex failure_mutex_;
-  std::string failure_;
+  LocalJob job_{globals_, stopper_};
 };
 
 }  // namespace

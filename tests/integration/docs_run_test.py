@@ -50,6 +50,7 @@ def commands(page):
     text = "\n".join(block for kind, block in FENCE.findall(page.read_text()) if kind == "sh")
     text = BY_HAND.sub("", text)
     text = re.sub(r"--training\.steps (\d+)", lambda found: f"--training.steps {shorter(found[1])}", text)
+    text = re.sub(r"(titanctl bench \S+\.toml)", r"\1 --steps 2 --warmup 1 --repeat 1", text)
     # Right after the configuration: what the page says itself comes later and wins.
     return re.sub(r"(titanctl (?:run|submit) \S+\.toml)", rf"\1 --training.steps {shorter(DEFAULT_STEPS)}", text)
 
