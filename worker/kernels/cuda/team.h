@@ -143,8 +143,8 @@ struct CudaGrid {
   void operator()(const Body& body, int64_t rows, int threads, int64_t floats = 0) {
     if (rows == 0 || error != cudaSuccess) return;
     constexpr int64_t kMostBlocks = int64_t{1} << 30;
-    constexpr int kWarps = 4;  // Of a block whose warps have a row each.
-    constexpr int64_t kMemory = 48 << 10;
+    constexpr int kWarps = 4;              // Of a block whose warps have a row each.
+    constexpr int64_t kMemory = 46 << 10;  // Of 48 KiB, which folds share.
     const int teams = threads == kWarp ? kWarps : 1;
     floats = (floats + 3) / 4 * 4;
     if (floats * static_cast<int64_t>(sizeof(float)) * teams > kMemory) floats = 0;
