@@ -35,9 +35,19 @@ int64_t pss_of(pid_t pid) {
   return 0;
 }
 
+std::set<pid_t> processes() {
+  std::set<pid_t> out;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator("/proc", error)) {
+    pid_t pid = 0;
+    if (absl::SimpleAtoi(entry.path().filename().string(), &pid)) out.insert(pid);
+  }
+  return out;
+}
+
 }  // namespace
 
-PeakMemory::PeakMemory(std::string mark) : mark_(std::move(mark)), thread_([this] { watch(); }) {}
+PeakMemory::PeakMemory(std::string mark) : mark_(std::move(mark)), others_(processes()), thread_([this] { watch(); }) {}
 
 PeakMemory::~PeakMemory() {
   {
@@ -58,20 +68,20 @@ void PeakMemory::watch() {
 }
 
 int64_t PeakMemory::look() {
+  const std::set<pid_t> there = processes();
+  std::erase_if(others_, [&there](pid_t pid) { return !there.contains(pid); });
   int64_t sum = 0;
-  std::error_code error;
-  for (const auto& entry : fs::directory_iterator("/proc", error)) {
-    pid_t pid = 0;
-    if (absl::SimpleAtoi(entry.path().filename().string(), &pid) && carries_mark(pid)) sum += pss_of(pid);
+  for (const pid_t pid : there) {
+    if (!others_.contains(pid) && carries_mark(pid)) sum += pss_of(pid);
   }
   return sum;
 }
 
 // A process carries its parent's environment until it runs a program of its own, so a "no" may become a "yes".
 bool PeakMemory::carries_mark(pid_t pid) {
-  if (known_[pid]) return true;
+  if (ours_.contains(pid)) return true;
   for (absl::string_view word : absl::StrSplit(read(absl::StrCat("/proc/", pid, "/environ")), '\0')) {
-    if (word == mark_) return known_[pid] = true;
+    if (word == mark_) return ours_.insert(pid).second;
   }
   return false;
 }

@@ -4,7 +4,7 @@
 
 #include <atomic>
 #include <cstdint>
-#include <map>
+#include <set>
 #include <string>
 #include <thread>
 
@@ -12,9 +12,9 @@
 
 namespace titan::cli {
 
-// While it lives, a thread looks five times a second at all processes that carry `mark` ("NAME=value") in the
-// environment that they were started with, and keeps the most memory that they had together, shared pages divided among
-// those that share them (PSS). Looking takes about a millisecond a process.
+// While it lives, a thread looks five times a second at all processes that were started after it and carry `mark`
+// ("NAME=value") in the environment that they were started with, and keeps the most memory that they had together,
+// shared pages divided among those that share them (PSS). Looking takes about a millisecond a process.
 class PeakMemory {
  public:
   explicit PeakMemory(std::string mark);
@@ -32,7 +32,8 @@ class PeakMemory {
 
   const std::string mark_;
   std::atomic<int64_t> bytes_ = 0;
-  std::map<pid_t, bool> known_;  // What carries it, which a process does until its end.
+  std::set<pid_t> others_;  // There before; what ended leaves, since its number may come again.
+  std::set<pid_t> ours_;
   sync::Mutex mutex_;
   sync::Condition changed_;
   bool over_ TITAN_GUARDED_BY(mutex_) = false;
