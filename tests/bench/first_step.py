@@ -15,7 +15,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from programs import titan_command, titan_environment, torchtitan_command, torchtitan_environment
+from in_turns import in_turns
+from programs import Ended, titan_command, titan_environment, torchtitan_command, torchtitan_environment
 
 COMMON = ["--training.steps", "10", "--training.local_batch_size", "1", "--training.seq_len", "256", "--metrics.log_freq", "1",
           "--lr_scheduler.warmup_steps", "1"]
@@ -36,7 +37,7 @@ def until_first_step(command, environment, folder, at_step=lambda: None):
             seconds = time.monotonic() - start
             at_step()
     if process.wait() != 0 or seconds is None:
-        sys.exit(f"{command[0]} ended with {process.returncode}:\n{''.join(output[-30:])}")
+        raise Ended(f"{command[0]} ended with {process.returncode}:\n{''.join(output[-30:])}")
     return seconds, began
 
 
@@ -78,11 +79,10 @@ def main():
     parser.add_argument("--repeat", type=int, default=5)
     parser.add_argument("--no-peer", action="store_true")
     options = parser.parse_args()
-    ours, theirs = [], []
-    for _ in range(options.repeat):  # In turns, so that what else the machine does hits both.
-        ours.append(titan())
-        if not options.no_peer:
-            theirs.append(torchtitan())
+    found, failed = in_turns({"Titan": titan} if options.no_peer else {"Titan": titan, "torchtitan": torchtitan}, options.repeat)
+    if failed:
+        sys.exit("\n".join(failed.values()))
+    ours, theirs = found["Titan"], found.get("torchtitan", [])
     median = statistics.median(seconds for seconds, _ in ours)
     print(f"titan       {median:.2f} s   (of {', '.join(f'{s:.2f}' for s, _ in sorted(ours))})")
     for phase in ours[0][1]:

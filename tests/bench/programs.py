@@ -13,24 +13,31 @@ BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 
 
-def titan_command(folder, flags):
+class Ended(Exception):
+    """A program ended without figures; its last output is the text."""
+
+
+def titan_command(folder, flags, saving=False):
+    checkpoint = [] if saving else ["--checkpoint.no_enable"]
     return [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", *flags, "--resources.threads_per_rank", "1",
-            "--checkpoint.no_enable", "--validation.no_enable", "--metrics.no_enable_tensorboard", "--job.dump_folder", folder / "dump"]
+            *checkpoint, "--validation.no_enable", "--metrics.no_enable_tensorboard", "--job.dump_folder", folder / "dump"]
 
 
 def titan_environment(folder):
     return {"XDG_CACHE_HOME": str(folder / "cache")}
 
 
-def torchtitan_command(folder, flags):
-    return [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint",
+def torchtitan_command(folder, flags, restarts=0):
+    return [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--max-restarts", restarts, "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint",
             "localhost:0", SOURCE / "tests/bench/torchtitan_main.py", "--model.name", "llama3", "--model.flavor", "debugmodel", *flags,
             "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test", "--training.dataset_path",
             DEPS / "assets/c4_test", "--activation_checkpoint.mode", "none", "--job.dump_folder", folder / "dump"]
 
 
 def torchtitan_environment():
-    return {"PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
+    # Ranks that are started again would find the first ones' addresses in a store that is shared.
+    return {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "PYTHONPATH": str(SOURCE / "tests/peer"), "OMP_NUM_THREADS": "1",
+            "HF_HUB_OFFLINE": "1"}
 
 
 class PeakMemory(threading.Thread):
@@ -44,10 +51,16 @@ class PeakMemory(threading.Thread):
         self.bytes = 0
         self.over = threading.Event()
         self.known = {}  # pid: whether it carries the mark.
+        self.foreign = {pid for pid in os.listdir("/proc") if pid.isdigit()}  # There before the program.
 
     def run(self):
         while not self.over.wait(0.2):
-            self.bytes = max(self.bytes, sum(self.pss(pid) for pid in filter(str.isdigit, os.listdir("/proc")) if self.ours(pid)))
+            self.bytes = max(self.bytes, sum(self.pss(pid) for pid in self.pids()))
+
+    def pids(self):
+        there = {pid for pid in os.listdir("/proc") if pid.isdigit()}
+        self.foreign &= there  # The number of one that has ended may come again.
+        return [pid for pid in there - self.foreign if self.ours(pid)]
 
     def ours(self, pid):
         if not self.known.get(pid):  # A process carries its parent's until it runs a program of its own.
@@ -65,15 +78,36 @@ class PeakMemory(threading.Thread):
             return 0
 
 
-def measured(command, environment, folder):
-    """(exit code, what it printed, peak bytes of all its processes)"""
+def measured(command, environment, folder, meanwhile=None):
+    """(exit code, what it printed, peak bytes of all its processes). meanwhile(memory, over) runs on a thread of its own; the event
+    `over` tells it that the program has ended.
+    """
     memory = PeakMemory()
-    memory.start()
+    threads = [memory, *([threading.Thread(target=meanwhile, args=(memory, memory.over), daemon=True)] if meanwhile else [])]
+    for thread in threads:
+        thread.start()
     with tempfile.TemporaryFile("w+") as output:
         code = subprocess.run([str(word) for word in command], env={**os.environ, **environment, memory.MARK: memory.value}, cwd=folder,
                               check=False, stdout=output, stderr=subprocess.STDOUT).returncode
         output.seek(0)
         text = output.read()
     memory.over.set()
-    memory.join()
+    for thread in threads:
+        thread.join()
     return code, text, memory.bytes
+
+
+def pid_of_rank(memory, rank):
+    """The process that is this rank of either program; None while there is none."""
+    for pid in memory.pids():
+        try:
+            words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        wanted = str(rank).encode()
+        ours = words[0].endswith(b"titan-rank") and (b"--rank", wanted) in zip(words, words[1:])
+        theirs = any(word.endswith(b"torchtitan_main.py") for word in words) and b"RANK=" + wanted in environment
+        if ours or theirs:
+            return int(pid)
+    return None

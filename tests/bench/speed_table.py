@@ -1,66 +1,97 @@
-"""A table, in Markdown, of Titan beside torchtitan: tokens a second and rank while training and the most memory of all processes, over
-families, meshes of two ranks and types, in turns (training_speed.py has the details).
+"""A table, in Markdown, of Titan beside torchtitan over families, meshes of two ranks, types and lengths, in turns on this machine.
 
-  .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT]
+  .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT] [--what speed,first-step] [--list]
 
-A program that does not run a case has no figures; why is told below the table.
+--what chooses the columns:
+  speed        tokens a second and rank while training, and the most memory of all processes (PSS)
+  first-step   seconds from the launch to the first finished step; the same runs
+  checkpoint   an asynchronous save inside the run: how much later the next step came (the stall), and the bytes a second from the saved
+               step's line until its checkpoint was published
+  recovery     seconds from the SIGKILL of rank 1, once a checkpoint is published, until the next trained step (torchrun --max-restarts 1)
+
+Times are those that both programs print before each step's line. A program that does not run a case has no figures; why is told below the
+table.
 """
 
 import argparse
+import dataclasses
 import datetime
-import statistics
 from importlib.metadata import version
 
-from training_speed import WARM, Ended, flags_of, run_titan, run_torchtitan
+from in_turns import in_turns, ratio, with_spread
+from measures import WARM, flags_of, run
 
 BF16, FP32 = (["--training.mixed_precision_param", name] for name in ("bfloat16", "float32"))
 DEGREE = "--parallelism.{}_parallel_degree"
 SHARD_1 = ["--parallelism.data_parallel_shard_degree", "1"]
 STAGES = [*SHARD_1, DEGREE.format("pipeline"), "2", "--parallelism.pipeline_parallel_schedule"]
-# name: model, rows of a batch, words for both programs. Without FSDP torchtitan knows no mixed precision: fp32 for both.
+
+
+@dataclasses.dataclass
+class Case:
+    model: str  # Of both programs.
+    words: list  # For both. Without FSDP torchtitan knows no mixed precision: fp32 for both.
+    batch: int = 1  # Rows of a rank.
+    seq_len: int = 256
+
+
+DEBUG = "llama3/debugmodel"
 CASES = {
-    "Llama 3, FSDP 2, bf16": ("llama3/debugmodel", 1, BF16),
-    "Llama 3, FSDP 2, fp32": ("llama3/debugmodel", 1, FP32),
-    "Llama 3, TP 2, fp32": ("llama3/debugmodel", 1, [*FP32, *SHARD_1, DEGREE.format("tensor"), "2"]),
-    "Llama 3, CP 2, bf16": ("llama3/debugmodel", 1, [*BF16, *SHARD_1, DEGREE.format("context"), "2"]),
-    "Llama 3, PP 2 (1F1B), fp32": ("llama3/debugmodel", 4, [*FP32, *STAGES, "1F1B"]),
-    "Qwen3, FSDP 2, bf16": ("qwen3/debugmodel", 1, BF16),
-    "Qwen3 with experts, FSDP 2, bf16": ("qwen3/debugmodel_moe", 1, BF16),
-    "DeepSeek V3, FSDP 2, bf16": ("deepseek_v3/debugmodel", 1, BF16),
-    "DeepSeek V3, EP 2, bf16": ("deepseek_v3/debugmodel", 1, [*BF16, DEGREE.format("expert"), "2"]),
-    "Llama 4, FSDP 2, bf16": ("llama4/debugmodel", 1, BF16),
+    "Llama 3, FSDP 2, bf16": Case(DEBUG, BF16),
+    "Llama 3, FSDP 2, fp32": Case(DEBUG, FP32),
+    "Llama 3, rows of 2,048, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=2048),
+    "Llama 3, rows of 8,192, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=8192),
+    "Llama 3 bench, FSDP 2, fp32": Case("llama3/bench", FP32, batch=4, seq_len=1024),
+    "Llama 3 bench, FSDP 2, bf16": Case("llama3/bench", BF16, batch=4, seq_len=1024),
+    "Llama 3, TP 2, fp32": Case(DEBUG, [*FP32, *SHARD_1, DEGREE.format("tensor"), "2"]),
+    "Llama 3, CP 2, bf16": Case(DEBUG, [*BF16, *SHARD_1, DEGREE.format("context"), "2"]),
+    "Llama 3, PP 2 (1F1B), fp32": Case(DEBUG, [*FP32, *STAGES, "1F1B"], batch=4),
+    "Llama 3, PP 2 (zero bubble), fp32": Case(DEBUG, [*FP32, *STAGES, "ZBVZeroBubble"], batch=4),
+    "Qwen3, FSDP 2, bf16": Case("qwen3/debugmodel", BF16),
+    "Qwen3 with experts, FSDP 2, bf16": Case("qwen3/debugmodel_moe", BF16),
+    "DeepSeek V3, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16),
+    "DeepSeek V3, EP 2, bf16": Case("deepseek_v3/debugmodel", [*BF16, DEGREE.format("expert"), "2"]),
+    "Llama 4, FSDP 2, bf16": Case("llama4/debugmodel", BF16),
 }
-SEQ_LEN = 256
+# By --what: (title, member of Run, scale, digits), each a column of both programs and their ratio.
+COLUMNS = {
+    "speed": [("tokens/s a rank", "speed", 1, 0), ("MiB", "peak", 2**-20, 0)],
+    "first-step": [("launch to step 1, s", "first_step", 1, 1)],
+    "checkpoint": [("stall, ms", "stall", 1e3, 0), ("published after, ms", "save", 1e3, 0), ("MiB/s", "bandwidth", 2**-20, 0)],
+    "recovery": [("recovery, s", "recovery", 1, 1)],
+}
+PROGRAMS = ("Titan", "torchtitan")
 
 
-def attempts(programs, rounds):
-    """{program: its runs}, in turns; a program that ended without figures has none, but what it said in the second result."""
-    found, failed = {name: [] for name in programs}, {}
-    for _ in range(rounds):
-        for name, start in programs.items():
-            if name in failed:
-                continue
-            try:
-                found[name].append(start())
-            except Ended as why:
-                failed[name] = str(why)
-    return found, failed
+def starts(case, steps, kind):
+    """{program: what starts a run} for runs of a kind: "plain", "checkpoint" or "recovery"."""
+    # A save needs steps on both sides, a killed rank some that are left: the interval comes twice.
+    save_at = None if kind == "plain" else WARM + 2
+    steps = steps if kind == "plain" else max(steps, 2 * save_at + 4)
+    flags = flags_of(case.model, steps, case.seq_len, case.batch, case.words)
+    return {program: lambda program=program: run(program, flags, save_at, kill=kind == "recovery") for program in PROGRAMS}
 
 
-def figures(runs):
-    """Speed with its spread, memory."""
-    if not runs:
-        return "-", "-"
-    speeds = sorted(run.speed for run in runs)
-    return (f"{statistics.median(speeds):,.0f} ({speeds[0]:,.0f} to {speeds[-1]:,.0f})",
-            f"{statistics.median(run.peak for run in runs) / 2**20:,.0f}")
+def cells(found, columns):
+    """Of one case: both programs' figures and their ratio, a column after the other."""
+    ours, theirs = (found[program] for program in PROGRAMS)
+    for _, member, scale, digits in columns:
+        beside = ratio(ours, theirs, member)
+        yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), f"{beside:.2g}" if beside else "-")
 
 
-def ratio(ours, theirs, member):
-    if not ours or not theirs:
-        return "-"
-    middle = [statistics.median(getattr(run, member) for run in runs) for runs in (ours, theirs)]
-    return f"{middle[0] / middle[1]:.2g}"
+def row(name, case, options):
+    """The case's cells, and why a program has none."""
+    texts, notes = [name], []
+    kinds = [("plain", [what for what in options.what if what in ("speed", "first-step")]),
+             *[(what, [what]) for what in options.what if what in ("checkpoint", "recovery")]]
+    for kind, whats in kinds:
+        if not whats:
+            continue
+        found, failed = in_turns(starts(case, options.steps, kind), options.rounds)
+        texts += [cell for what in whats for cell in cells(found, COLUMNS[what])]
+        notes += [f"{name}, {program}, {' and '.join(whats)}: {why.strip().splitlines()[-1][:200]}" for program, why in failed.items()]
+    return texts, notes
 
 
 def processor():
@@ -68,29 +99,38 @@ def processor():
         return next((line.split(":", 1)[1].strip() for line in file if line.startswith("model name")), "unknown processor")
 
 
+def chosen(text):
+    names = text.split(",")
+    if wrong := [name for name in names if name not in COLUMNS]:
+        raise argparse.ArgumentTypeError(f"'{wrong[0]}' is none of {', '.join(COLUMNS)}")
+    return [name for name in COLUMNS if name in names]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name holds this text")
+    parser.add_argument("--what", type=chosen, default=chosen("speed,first-step"), help="columns, of " + ", ".join(COLUMNS))
+    parser.add_argument("--list", action="store_true", help="the cases' names, and no runs")
     options = parser.parse_args()
     if options.steps <= WARM:
         parser.error(f"--steps {options.steps}: the first {WARM} do not count")
-    print(f"{datetime.date.today():%d %B %Y}, {processor()}, torch {version('torch')}, torchtitan {version('torchtitan')}, rows of {SEQ_LEN} "
-          f"tokens, one thread a rank, {options.rounds} rounds of {options.steps} steps.\n")
-    print("| case | Titan, tokens/s a rank | torchtitan | ratio | Titan, MiB | torchtitan | ratio |\n|---|---|---|---|---|---|---|", flush=True)
+    cases = {name: case for name, case in CASES.items() if options.only in name}
+    if not cases:
+        parser.error(f"--only {options.only}: no case's name holds it; --list shows them")
+    if options.list:
+        print("\n".join(cases))
+        return
+    print(f"{datetime.date.today():%d %B %Y}, {processor()}, torch {version('torch')}, torchtitan {version('torchtitan')}, rows of "
+          f"256 tokens unless said, one thread a rank, rounds: {options.rounds}, steps: {options.steps}.\n")
+    titles = [f"{title}, {PROGRAMS[0]} | {PROGRAMS[1]} | ratio" for what in options.what for title, *_ in COLUMNS[what]]
+    print("| case | " + " | ".join(titles) + " |\n|" + "---|" * (1 + 3 * len(titles)), flush=True)
     notes = []
-    for name, (model, batch, words) in CASES.items():
-        if options.only not in name:
-            continue
-        flags = flags_of(model, options.steps, SEQ_LEN, batch, words)
-        found, failed = attempts({"Titan": lambda flags=flags: run_titan(flags, "auto"),
-                                  "torchtitan": lambda flags=flags: run_torchtitan(flags)}, options.rounds)
-        ours, theirs = found["Titan"], found["torchtitan"]
-        (speed, memory), (peer_speed, peer_memory) = figures(ours), figures(theirs)
-        print(f"| {name} | {speed} | {peer_speed} | {ratio(ours, theirs, 'speed')} | {memory} | {peer_memory} | "
-              f"{ratio(ours, theirs, 'peak')} |", flush=True)
-        notes += [f"{name}, {program}: {why.strip().splitlines()[-1][:200]}" for program, why in failed.items()]
+    for name, case in cases.items():
+        texts, why = row(name, case, options)
+        print("| " + " | ".join(texts) + " |", flush=True)
+        notes += why
     print("".join(f"\n{note}" for note in notes))
 
 

@@ -12,58 +12,11 @@ ratio to torchtitan.
 """
 
 import argparse
-import dataclasses
-import re
 import shlex
-import statistics
 import sys
-import tempfile
-from pathlib import Path
 
-from programs import measured, titan_command, titan_environment, torchtitan_command, torchtitan_environment
-
-LINE = re.compile(r"step:\s*(\d+)\s+loss:\s*([\d.]+).*tps:\s*([\d,]+)")
-WARM = 2  # Steps that do not count.
-
-
-class Ended(Exception):
-    """A program ended without figures; its last output is the text."""
-
-
-@dataclasses.dataclass
-class Run:
-    speed: float  # Tokens a second and rank, the median of steps.
-    loss: float  # Of the last step.
-    peak: int  # Bytes of all processes.
-
-
-def run(command, environment, folder):
-    code, output, peak = measured(command, environment, folder)
-    # Of torchtitan's ranks each prints; a step's lines agree but for the time.
-    steps = [(int(step), float(loss), int(tps.replace(",", ""))) for step, loss, tps in LINE.findall(re.sub(r"\x1b\[[\d;]*m", "", output))]
-    speeds = [tps for step, _, tps in steps if step > WARM]
-    if code != 0 or not speeds:
-        raise Ended(f"{command[0]} ended with {code}:\n{output[-3000:]}")
-    return Run(statistics.median(speeds), steps[-1][1], peak)
-
-
-def run_titan(flags, kernels):
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        return run(titan_command(folder, [*flags, "--resources.kernels", kernels]), titan_environment(folder), folder)
-
-
-def run_torchtitan(flags):
-    with tempfile.TemporaryDirectory() as folder:
-        folder = Path(folder)
-        return run(torchtitan_command(folder, flags), torchtitan_environment(), folder)
-
-
-def flags_of(model, steps, seq_len, batch, words=()):
-    """For both programs."""
-    family, _, flavor = model.partition("/")
-    return ["--model.name", family, "--model.flavor", flavor, "--training.steps", steps, "--training.seq_len", seq_len,
-            "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *words]
+from in_turns import in_turns, middle, ratio, with_spread
+from measures import WARM, flags_of, run
 
 
 def main():
@@ -82,22 +35,19 @@ def main():
     if options.steps <= WARM:
         parser.error(f"--steps {options.steps}: the first {WARM} do not count")
     flags = flags_of(options.model, options.steps, options.seq_len, options.batch, common)
-    found = {}
-    try:
-        for _ in range(options.rounds):  # In turns, so that what else the machine does hits all.
-            for kernels in options.kernels.split(","):
-                found.setdefault(f"titan, kernels {kernels}", []).append(run_titan([*flags, *shlex.split(options.titan)], kernels))
-            if not options.no_peer:
-                found.setdefault("torchtitan", []).append(run_torchtitan(flags))
-    except Ended as why:
-        sys.exit(str(why))
-    peer = statistics.median(run.speed for run in found["torchtitan"]) if "torchtitan" in found else None
+    programs = {}
+    for kernels in options.kernels.split(","):
+        words = [*flags, *shlex.split(options.titan), "--resources.kernels", kernels]
+        programs[f"titan, kernels {kernels}"] = lambda words=words: run("Titan", words)
+    if not options.no_peer:
+        programs["torchtitan"] = lambda: run("torchtitan", flags)
+    found, failed = in_turns(programs, options.rounds)
+    if failed:
+        sys.exit("\n".join(failed.values()))
     for name, runs in found.items():
-        speeds = sorted(run.speed for run in runs)
-        memory = statistics.median(run.peak for run in runs) / 2**20
-        middle = statistics.median(speeds)
-        ratio = f"  {middle / peer:.1f} x torchtitan" if peer else ""
-        print(f"{name:<26}{middle:>8,.0f} tokens/s a rank ({speeds[0]:,.0f} to {speeds[-1]:,.0f}), loss {runs[-1].loss:.4f}, {memory:,.0f} MiB{ratio}")
+        beside = ratio(runs, found.get("torchtitan", []), "speed")
+        print(f"{name:<26}{with_spread(runs, 'speed'):>8} tokens/s a rank, loss {runs[-1].loss:.4f}, {middle(runs, 'peak') / 2**20:,.0f} MiB"
+              f"{f'  {beside:.1f} x torchtitan' if beside else ''}")
 
 
 if __name__ == "__main__":

@@ -1,0 +1,42 @@
+"""Runs of several programs in turns, so that what else the machine does hits all of them, and what is said of their figures."""
+
+import statistics
+
+from programs import Ended
+
+
+def in_turns(programs, rounds):
+    """{name: its runs} of {name: what starts one}, a round after the other; what ended without figures is not started again and has
+    none: why is in the second result.
+    """
+    found, failed = {name: [] for name in programs}, {}
+    for _ in range(rounds):
+        for name, start in programs.items():
+            if name in failed:
+                continue
+            try:
+                found[name].append(start())
+            except Ended as why:
+                failed[name], found[name] = str(why), []
+    return found, failed
+
+
+def middle(runs, member):
+    """The median of a figure over runs; None where no run has it."""
+    values = [value for run in runs if (value := getattr(run, member)) is not None]
+    return statistics.median(values) if values else None
+
+
+def with_spread(runs, member, scale=1, digits=0):
+    """"1,234 (1,200 to 1,300)": the median with the least and the greatest; of one run its figure; "-" of none."""
+    values = sorted(scale * value for run in runs if (value := getattr(run, member)) is not None)
+    if not values:
+        return "-"
+    texts = [f"{value:,.{digits}f}" for value in (statistics.median(values), values[0], values[-1])]
+    return texts[0] if len(values) == 1 else f"{texts[0]} ({texts[1]} to {texts[2]})"
+
+
+def ratio(ours, theirs, member):
+    """Of the medians; None where one is not known, or theirs is not above zero."""
+    above, below = middle(ours, member), middle(theirs, member)
+    return above / below if above is not None and below is not None and below > 0 else None

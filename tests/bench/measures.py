@@ -1,0 +1,149 @@
+"""What is measured of one run of Titan or torchtitan, in both alike: by the lines that they print for each step with a time of their own, the
+files of their checkpoints, and the memory of all their processes.
+"""
+
+import dataclasses
+import datetime
+import os
+import re
+import signal
+import statistics
+import tempfile
+import time
+from pathlib import Path
+
+from programs import Ended, measured, pid_of_rank, titan_command, titan_environment, torchtitan_command, torchtitan_environment
+
+WARM = 2  # Steps that do not count.
+LINE = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) .*step:\s*(\d+)\s+loss:\s*([\d.]+).*tps:\s*([\d,]+)")
+START = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}) .*Training starts at step")
+RESTARTS = 1
+COMMITTED = ("manifest.json", ".metadata")  # The file of a checkpoint that each program publishes last.
+
+
+@dataclasses.dataclass
+class Step:
+    number: int
+    loss: float
+    speed: float  # Tokens a second and rank.
+    at: float  # Wall clock when it was printed.
+
+
+@dataclasses.dataclass
+class Run:
+    """None: not measured in this run. Seconds and bytes."""
+
+    speed: float  # Tokens a second and rank, the median of steps.
+    loss: float  # Of the last step.
+    peak: int  # Bytes of all processes.
+    first_step: float  # From the launch.
+    stall: float = None  # What the step after a save was late.
+    save: float = None  # From the line of the saved step until it is published.
+    bandwidth: float = None  # Bytes a second of that.
+    recovery: float = None  # From a rank's SIGKILL to the next trained step.
+
+
+def stamp(text):
+    return datetime.datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").timestamp()
+
+
+def plain(output):
+    return re.sub(r"\x1b\[[\d;]*m", "", output)
+
+
+def steps_of(output, after=0.0):
+    """The steps that were printed after this time, in order; of torchtitan's ranks each prints: the first line counts."""
+    found = {}
+    for when, number, loss, speed in LINE.findall(plain(output)):
+        if stamp(when) > after:
+            found.setdefault(int(number), Step(int(number), float(loss), float(speed.replace(",", "")), stamp(when)))
+    return [found[number] for number in sorted(found)]
+
+
+def stall_of(steps, saved):
+    """How much later than usual the step after `saved` came."""
+    at = {step.number: step.at for step in steps}
+    gaps = {number: at[number + 1] - at[number] for number in at if number + 1 in at and number > WARM}
+    usual = [gap for number, gap in gaps.items() if number != saved]
+    return gaps[saved] - statistics.median(usual) if saved in gaps and usual else None
+
+
+def recovery_of(output, killed):
+    """Seconds from `killed` to the first step of the ranks that were started after it; None when there is none."""
+    starts = [stamp(when) for when in START.findall(plain(output)) if stamp(when) > killed]
+    steps = [stamp(found[0]) for found in LINE.findall(plain(output)) if starts and stamp(found[0]) >= min(starts)]
+    return min(steps) - killed if steps else None
+
+
+def published(dump, step):
+    """The last file of this step's checkpoint; None while it is not there."""
+    return next((file for name in COMMITTED if (file := dump / f"checkpoint/step-{step}" / name).exists()), None)
+
+
+class Save:
+    """The checkpoint of one step, looked at while it is there."""
+
+    def __init__(self, dump, step):
+        self.dump, self.step = dump, step
+
+    def figures(self, steps):
+        """(seconds until it was published, bytes a second); None each when it never was."""
+        last = published(self.dump, self.step)
+        saved = next((one for one in steps if one.number == self.step), None)
+        if last is None or saved is None:
+            return None, None
+        seconds = max(last.stat().st_mtime - saved.at, 1e-3)
+        return seconds, sum(file.stat().st_size for file in last.parent.rglob("*") if file.is_file()) / seconds
+
+
+class Killer:
+    """Kills rank 1 once a step is committed."""
+
+    def __init__(self, dump, step):
+        self.dump, self.step = dump, step
+        self.killed = None  # Wall clock.
+
+    def __call__(self, memory, over):
+        while not over.wait(0.01):
+            if published(self.dump, self.step) is not None and (pid := pid_of_rank(memory, 1)) is not None:
+                self.killed = time.time()
+                os.kill(pid, signal.SIGKILL)
+                return
+
+
+def run(program, flags, save_at=None, kill=False):
+    """One run of "Titan" or "torchtitan" with words for it: {save_at}, a step, is saved asynchronously, and with `kill` rank 1 is killed
+    when that is committed. Errors: Ended.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        folder = Path(folder)
+        dump = folder / "dump"
+        saving = [] if save_at is None else ["--checkpoint.enable", "--checkpoint.async_mode", "async", "--checkpoint.interval", save_at,
+                                             "--checkpoint.keep_latest_k", 0]
+        if program == "Titan":
+            command, environment = titan_command(folder, [*flags, *saving], saving=save_at is not None), titan_environment(folder)
+        else:
+            command, environment = torchtitan_command(folder, [*flags, *saving], RESTARTS if kill else 0), torchtitan_environment()
+        killer = Killer(dump, save_at) if kill else None
+        began = time.time()
+        code, output, peak = measured(command, environment, folder, killer)
+        steps = steps_of(output)
+        speeds = [step.speed for step in steps if step.number > WARM]
+        if code != 0 or not speeds:
+            raise Ended(f"{command[0]} ended with {code}:\n{output[-3000:]}")
+        result = Run(statistics.median(speeds), steps[-1].loss, peak, steps[0].at - began)
+        if kill:
+            if killer.killed is None:
+                raise Ended(f"{program}: the last step came before step {save_at} was committed")
+            result.recovery = recovery_of(output, killer.killed)
+        elif save_at is not None:
+            result.stall = stall_of(steps, save_at)
+            result.save, result.bandwidth = Save(dump, save_at).figures(steps)
+        return result
+
+
+def flags_of(model, steps, seq_len, batch, words=()):
+    """For both programs."""
+    family, _, flavor = model.partition("/")
+    return ["--model.name", family, "--model.flavor", flavor, "--training.steps", steps, "--training.seq_len", seq_len,
+            "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *words]
