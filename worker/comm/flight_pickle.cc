@@ -1,12 +1,9 @@
 #include "worker/comm/flight_pickle.h"
 
-#include <torch/csrc/jit/serialization/pickler.h>
+#include "worker/comm/pickle_writer.h"
 
 namespace titan::comm {
 namespace {
-
-using Dict = c10::impl::GenericDict;
-using List = c10::impl::GenericList;
 
 // Of what the fields mean; the analyser wants the same in all files.
 constexpr char kVersion[] = "2.10";
@@ -14,30 +11,33 @@ constexpr char kVersion[] = "2.10";
 // recordings lie between them need not.
 constexpr int64_t kMostBetweenMarks = 1'000'000;
 
-Dict new_dict() { return Dict(c10::AnyType::get(), c10::AnyType::get()); }
-List new_list() { return List(c10::AnyType::get()); }
-
 std::string as_python(const std::vector<int>& ranks) {
   std::string text = "[";
   for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
   return text + "]";
 }
 
-List sizes_of(const RecordedTensor& tensor) {
-  List sizes = new_list();
-  for (int i = 0; i < tensor.dims; ++i) sizes.push_back(tensor.sizes[i]);
-  List all = new_list();  // Of one tensor.
-  all.push_back(sizes);
-  return all;
+// Lists of one tensor.
+void put_sizes(const RecordedTensor& tensor, PickleWriter& out) {
+  out.list();
+  out.list();
+  for (int i = 0; i < tensor.dims; ++i) {
+    out.integer(tensor.sizes[i]);
+    out.append();
+  }
+  out.append();
 }
 
-List type_of(const RecordedTensor& tensor) {
-  List all = new_list();
-  all.push_back(c10::toString(tensor.type));
-  return all;
+void put_type(const RecordedTensor& tensor, PickleWriter& out) {
+  out.list();
+  out.text(c10::toString(tensor.type));
+  out.append();
 }
 
-c10::IValue time_of(int64_t ns) { return ns == 0 ? c10::IValue() : c10::IValue(ns); }
+void put_time(int64_t ns, PickleWriter& out) {
+  if (ns == 0) return out.none();
+  out.integer(ns);
+}
 
 const char* state_of(Progress progress) {
   switch (progress) {
@@ -60,80 +60,76 @@ std::string name_of(const Recording& recording, const RecordedGroup& group) {
   return name + " " + (recording.operation == std::string_view("send") ? from + "->" + to : to + "<-" + from);
 }
 
-Dict entry(const Recording& recording, const RecordedGroup& group) {
-  Dict dict = new_dict();
-  dict.insert("record_id", recording.mark * kMostBetweenMarks + recording.since_mark);
-  dict.insert("pg_id", int64_t{recording.group});
-  dict.insert("process_group", c10::ivalue::Tuple::create({group.name, group.description}));
-  dict.insert("collective_seq_id", recording.sequence);
-  dict.insert("p2p_seq_id", group.messages() ? recording.sequence : 0);
-  dict.insert("op_id", recording.number);
-  dict.insert("profiling_name", name_of(recording, group));
-  dict.insert("time_created_ns", recording.created_ns);
+void put_entry(const Recording& recording, const RecordedGroup& group, PickleWriter& out) {
+  out.dict();
+  out.field("record_id", recording.mark * kMostBetweenMarks + recording.since_mark);
+  out.field("pg_id", int64_t{recording.group});
+  out.field("process_group", [&] {
+    out.text(group.name);
+    out.text(group.description);
+    out.pair();
+  });
+  out.field("collective_seq_id", recording.sequence);
+  out.field("p2p_seq_id", group.messages() ? recording.sequence : int64_t{0});
+  out.field("op_id", recording.number);
+  out.field("profiling_name", name_of(recording, group));
+  out.field("time_created_ns", recording.created_ns);
   if (recording.progress == Progress::kCompleted) {
-    dict.insert("duration_ms", static_cast<double>(recording.completed_ns - recording.started_ns) / 1e6);
+    out.field("duration_ms", static_cast<double>(recording.completed_ns - recording.started_ns) / 1e6);
   }
-  dict.insert("input_sizes", sizes_of(recording.input));
-  dict.insert("input_dtypes", type_of(recording.input));
-  dict.insert("output_sizes", sizes_of(recording.output));
-  dict.insert("output_dtypes", type_of(recording.output));
-  dict.insert("state", state_of(recording.progress));
-  dict.insert("time_discovered_started_ns", time_of(recording.started_ns));
-  dict.insert("time_discovered_completed_ns", time_of(recording.completed_ns));
-  dict.insert("retired", recording.waited);
-  dict.insert("timeout_ms", int64_t{recording.timeout.count()});
-  dict.insert("is_p2p", group.messages());
-  return dict;
+  out.field("input_sizes", [&] { put_sizes(recording.input, out); });
+  out.field("input_dtypes", [&] { put_type(recording.input, out); });
+  out.field("output_sizes", [&] { put_sizes(recording.output, out); });
+  out.field("output_dtypes", [&] { put_type(recording.output, out); });
+  out.field("state", state_of(recording.progress));
+  out.field("time_discovered_started_ns", [&] { put_time(recording.started_ns, out); });
+  out.field("time_discovered_completed_ns", [&] { put_time(recording.completed_ns, out); });
+  out.field("retired", recording.waited);
+  out.field("timeout_ms", int64_t{recording.timeout.count()});
+  out.field("is_p2p", group.messages());
 }
 
-Dict configuration(const std::vector<RecordedGroup>& groups) {
-  Dict all = new_dict();
+void put_configuration(const std::vector<RecordedGroup>& groups, PickleWriter& out) {
+  out.dict();
   for (const RecordedGroup& group : groups) {
-    Dict dict = new_dict();
-    dict.insert("name", group.name);
-    dict.insert("desc", group.description);
-    dict.insert("ranks", as_python(group.ranks));
-    all.insert(group.name, dict);
+    out.field(group.name, [&] {
+      out.dict();
+      out.field("name", group.name);
+      out.field("desc", group.description);
+      out.field("ranks", as_python(group.ranks));
+    });
   }
-  return all;
 }
 
-Dict status(const std::vector<RecordedGroup>& groups) {
-  Dict all = new_dict();
+void put_status(const std::vector<RecordedGroup>& groups, PickleWriter& out) {
+  out.dict();
   for (size_t i = 0; i < groups.size(); ++i) {
-    Dict dict = new_dict();
-    dict.insert("last_enqueued_collective", groups[i].last_issued);
-    dict.insert("last_started_collective", groups[i].last_started);
-    dict.insert("last_completed_collective", groups[i].last_completed);
-    all.insert(std::to_string(i), dict);
+    out.field(std::to_string(i), [&] {
+      out.dict();
+      out.field("last_enqueued_collective", groups[i].last_issued);
+      out.field("last_started_collective", groups[i].last_started);
+      out.field("last_completed_collective", groups[i].last_completed);
+    });
   }
-  return all;
 }
 
 }  // namespace
 
 std::string to_pickle(const Flight& flight) {
-  List entries = new_list();
-  entries.reserve(flight.recordings.size());
-  for (const Recording& recording : flight.recordings) {
-    entries.push_back(entry(recording, flight.groups[recording.group]));
-  }
-  Dict whole = new_dict();
-  whole.insert("version", kVersion);
-  whole.insert("comm_lib_version", "Titan " TITAN_VERSION);
-  whole.insert("pg_config", configuration(flight.groups));
-  whole.insert("pg_status", status(flight.groups));
-  whole.insert("entries", entries);
-
-  std::string text;
-  {
-    torch::jit::Pickler pickler([&](const char* data, size_t size) { text.append(data, size); }, nullptr, nullptr,
-                                nullptr, nullptr, /*tag_aggregates=*/false);
-    pickler.protocol();
-    pickler.pushIValue(whole);
-    pickler.stop();
-  }
-  return text;
+  PickleWriter out;
+  out.dict();
+  out.field("version", kVersion);
+  out.field("comm_lib_version", "Titan " TITAN_VERSION);
+  out.field("pg_config", [&] { put_configuration(flight.groups, out); });
+  out.field("pg_status", [&] { put_status(flight.groups, out); });
+  out.field("entries", [&] {
+    out.list();
+    for (const Recording& recording : flight.recordings) {
+      put_entry(recording, flight.groups[recording.group], out);
+      out.append();
+    }
+  });
+  return std::move(out).finish();
 }
 
 }  // namespace titan::comm
