@@ -28,12 +28,15 @@ std::vector<Field> fields_of(Profiling& c) {
   return {
       Field("enable_profiling", c.enable_profiling, "Record profiler traces"),
       Field("save_traces_folder", c.save_traces_folder, "Folder of the traces under dump_folder"),
-      Field("profile_freq", c.profile_freq, "Steps between two traces").in("steps").at_least(1),
+      Field("profile_freq", c.profile_freq, "Steps between two traces, and two memory snapshots")
+          .in("steps")
+          .at_least(1),
       Field("profiler_active", c.profiler_active, "Steps that one trace covers").in("steps").at_least(1),
       Field("profiler_warmup", c.profiler_warmup, "Steps before a trace in which the profiler warms up")
           .in("steps")
           .at_least(0),
-      Field("enable_memory_snapshot", c.enable_memory_snapshot, "Record allocator snapshots"),
+      Field("enable_memory_snapshot", c.enable_memory_snapshot,
+            "Write down where the device's memory goes, every profile_freq steps"),
       Field("save_memory_snapshot_folder", c.save_memory_snapshot_folder, "Folder of the snapshots under dump_folder"),
   };
 }

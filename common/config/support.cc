@@ -24,17 +24,19 @@ const nlohmann::json& default_values() {
 }
 
 // Why a key that shapes a feature does nothing; empty when it does something. With the switch on, the switch itself is
-// refused, or the feature exists.
+// refused, or the feature exists. One switch of several is enough.
 std::string idle_detail(const std::string& key, const nlohmann::json& values, const nlohmann::json& defaults) {
+  std::string why;
   for (const Detail& detail : details()) {
     const bool matches = detail.key == key || (detail.key.back() == '.' && key.rfind(detail.key, 0) == 0);
     if (!matches || key == detail.switch_key) continue;
     const nlohmann::json& value = at(values, detail.switch_key);
     const bool off = detail.off.empty() ? value == at(defaults, detail.switch_key) : text_of(value) == detail.off;
-    if (off && (detail.except.empty() || text_of(at(values, key)) != detail.except))
-      return absl::StrCat(key, " has no effect while ", std::string(detail.switch_key), " is ", text_of(value));
+    if (!off || (!detail.except.empty() && text_of(at(values, key)) == detail.except)) return "";
+    if (why.empty()) why = absl::StrCat(key, " has no effect while ");
+    absl::StrAppend(&why, why.back() == ' ' ? "" : " and ", std::string(detail.switch_key), " is ", text_of(value));
   }
-  return "";
+  return why;
 }
 
 std::string harmless_absence(const std::string& key, const nlohmann::json& values) {
@@ -56,7 +58,6 @@ Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view 
 const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules"},
-      {"profiling.enable_memory_snapshot", "memory snapshots"},
       {"metrics.enable_wandb", "Weights & Biases"},
       {"model.converters", "quantized training"},
       {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
@@ -79,6 +80,7 @@ const std::vector<Detail>& details() {
   static const auto& table = *new std::vector<Detail>{
       {"profiling.save_traces_folder", "profiling.enable_profiling"},
       {"profiling.profile_freq", "profiling.enable_profiling"},
+      {"profiling.profile_freq", "profiling.enable_memory_snapshot"},
       {"profiling.profiler_active", "profiling.enable_profiling"},
       {"profiling.profiler_warmup", "profiling.enable_profiling"},
       {"profiling.save_memory_snapshot_folder", "profiling.enable_memory_snapshot"},

@@ -27,7 +27,7 @@ struct Harmless {
 const std::vector<Harmless>& harmless();
 
 // Keys that only shape a feature which another key turns on. Set while that is off they change nothing, in torchtitan
-// too; its own recipes do that, so it is a warning.
+// too; its own recipes do that, so it is a warning. A key with several rows is idle while all their switches are off.
 struct Detail {
   std::string_view key;  // A whole section when it ends with a dot.
   std::string_view switch_key;

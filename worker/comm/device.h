@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/comm/ledger_backend.h"
+#include "worker/comm/memory_snapshot.h"
 
 namespace titan::comm {
 
@@ -64,6 +65,13 @@ class Device {
   virtual std::string name() const { return "cpu"; }  // The model: "NVIDIA H200".
   virtual DeviceMemory memory() const { return {}; }
   virtual void reset_peak_memory() {}
+
+  // From now on the allocator keeps its last `most_events` events, with the scopes of who allocates; 0: none any more.
+  // The CPU's allocator is not the device's own (worker/runtime/memory).
+  virtual void record_memory(size_t most_events, ScopesNow scopes) { (void)most_events, (void)scopes; }
+  // What it keeps and holds; the names of scopes are left to whom they were asked of.
+  virtual MemorySnapshot memory_snapshot() { return {}; }
+
   // For random numbers that LibTorch draws on the device (dropout in a model of one's own).
   virtual void seed(uint64_t seed) { (void)seed; }
   // Fills `out` (fp32, contiguous, of the box's sizes, on the device) with the same bits as on the CPU. False: the

@@ -128,10 +128,10 @@ TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
   const std::vector<std::string> here = {"--training.dataset_path", "/data/c4"};
   EXPECT_TRUE(validate(toml(kLlama8b, here)).ok());
-  std::vector<std::string> snapshots = here;
-  snapshots.push_back("--profiling.enable_memory_snapshot");
-  EXPECT_THAT(validate(toml(kLlama8b, snapshots)).message(),
-              HasSubstr("profiling.enable_memory_snapshot = true: memory snapshots: not supported yet"));
+  std::vector<std::string> wandb = here;
+  wandb.push_back("--metrics.enable_wandb");
+  EXPECT_THAT(validate(toml(kLlama8b, wandb)).message(),
+              HasSubstr("metrics.enable_wandb = true: Weights & Biases: not supported yet"));
 }
 
 TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {

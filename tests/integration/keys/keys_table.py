@@ -86,6 +86,7 @@ SITUATIONS = {
     "attention inside short documents": {**SHORT, "model.flavor": "packed"},
     "a trace a step": {"profiling.profile_freq": 1, "profiling.profiler_warmup": 0},
     "traces": {"profiling.enable_profiling": True, "profiling.profile_freq": 3, "profiling.profiler_warmup": 1},
+    "memory snapshots": {"profiling.enable_memory_snapshot": True, "profiling.profile_freq": 2},
     "a tight clip": {"training.max_norm": 1e-3},
     "TensorBoard": BOARD,
     "TensorBoard of two ranks": {**BOARD, **TWO},
@@ -146,7 +147,9 @@ ROWS = [
     ("profiling.enable_profiling", True, "files", "a trace a step"),
     ("profiling.profile_freq", 2, "files", "traces"),
     ("profiling.save_traces_folder", "t", "files", "traces"),
-    ("profiling.enable_memory_snapshot", True, "refused", "a job", "not supported yet"),
+    ("profiling.enable_memory_snapshot", True, "files", "a trace a step"),
+    ("profiling.save_memory_snapshot_folder", "s", "files", "memory snapshots"),
+    ("profiling.profile_freq", 1, "files", "memory snapshots"),
     *keys("profiling", {"save_traces_folder": "t", "profile_freq": 7, "profiler_active": 2, "profiler_warmup": 1,
                         "save_memory_snapshot_folder": "s"}, "warned", "a job", OFF),
 

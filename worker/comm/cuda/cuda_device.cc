@@ -13,6 +13,7 @@
 
 #include <mutex>
 
+#include "worker/comm/cuda/allocator_history.h"
 #include "worker/comm/cuda/draw.h"
 #include "worker/comm/cuda/lost_peer.h"
 #include "worker/comm/cuda/nccl_backend.h"
@@ -92,6 +93,11 @@ class CudaDevice final : public Device {
   }
 
   void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }
+
+  void record_memory(size_t most_events, ScopesNow scopes) override {
+    record_allocator(most_events, std::move(scopes));
+  }
+  MemorySnapshot memory_snapshot() override { return allocator_snapshot(device_.index()); }
 
   void seed(uint64_t seed) override {
     at::Generator generator = at::globalContext().defaultGenerator(device_);

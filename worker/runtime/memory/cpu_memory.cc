@@ -23,6 +23,28 @@ size_t size_class(size_t bytes) {
   return (bytes + grain - 1) / grain * grain;
 }
 
+CpuHistory& history() {
+  static auto* instance = new CpuHistory;
+  return *instance;
+}
+
+void* data_of(void* block) { return static_cast<char*>(block) + kHeader; }
+
+void give_back(void* block) {
+  if (history().records()) history().returned(data_of(block));
+  c10::free_cpu(block);
+}
+
+// From malloc, with room for the header.
+void* new_block(size_t bytes) {
+  try {
+    return c10::alloc_cpu(kHeader + bytes);
+  } catch (...) {
+    if (history().records()) history().out_of_memory(bytes);
+    throw;
+  }
+}
+
 class Lists {
  public:
   // A freed block of the class, or null.
@@ -41,7 +63,7 @@ class Lists {
       // More lies idle than is used, and nothing fits: other sizes are wanted now (validation, a checkpoint).
       if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
     }
-    for (void* block : unused) c10::free_cpu(block);
+    for (void* block : unused) give_back(block);
     return nullptr;
   }
 
@@ -83,7 +105,9 @@ size_t& class_of(void* block) { return *static_cast<size_t*>(block); }
 void release(void* data) {
   if (data == nullptr) return;
   void* block = static_cast<char*>(data) - kHeader;
-  if (const size_t bytes = class_of(block); bytes != 0) {
+  const size_t bytes = class_of(block);
+  if (history().records()) history().freed(data, /*kept=*/bytes != 0);
+  if (bytes != 0) {
     lists().put(block, bytes);
   } else {
     c10::free_cpu(block);
@@ -96,9 +120,12 @@ c10::DataPtr CpuMemory::allocate(size_t bytes) {
   if (bytes == 0) return {nullptr, nullptr, &release, c10::Device(c10::DeviceType::CPU)};
   const size_t kept = bytes < kSmallest ? 0 : size_class(bytes);
   void* block = kept == 0 ? nullptr : lists().take(kept);
-  if (block == nullptr) block = c10::alloc_cpu(kHeader + (kept == 0 ? bytes : kept));
+  const bool fresh = block == nullptr;
+  const size_t block_bytes = kept == 0 ? bytes : kept;
+  if (fresh) block = new_block(block_bytes);
   class_of(block) = kept;
-  void* data = static_cast<char*>(block) + kHeader;
+  void* data = data_of(block);
+  if (history().records()) history().allocated(data, bytes, block_bytes, fresh);
   return {data, data, &release, c10::Device(c10::DeviceType::CPU)};
 }
 
@@ -107,6 +134,8 @@ c10::DeleterFnPtr CpuMemory::raw_deleter() const { return &release; }
 void CpuMemory::copy_data(void* to, const void* from, size_t bytes) const { default_copy_data(to, from, bytes); }
 
 CpuMemoryCounts CpuMemory::counts() const { return lists().counts(); }
+
+CpuHistory& CpuMemory::history() { return runtime::history(); }
 
 CpuMemory& cpu_memory() {
   static auto* instance = new CpuMemory;

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "worker/runtime/memory/cpu_history.h"
+
 namespace titan::runtime {
 
 struct CpuMemoryCounts {
@@ -22,6 +24,7 @@ class CpuMemory : public c10::Allocator {
   void copy_data(void* to, const void* from, size_t bytes) const override;
 
   CpuMemoryCounts counts() const;
+  CpuHistory& history();  // Of the process, begun by whoever wants it.
 };
 
 // The one instance of the process: deleters are plain functions and may run at exit, so it is never destroyed.

@@ -38,12 +38,17 @@ ExitCode Trainer::run() {
 }
 
 void Trainer::run_step() {
+  const int64_t finished = step_;
   tracer_.begin_step(step_ + 1);
-  {
+  try {
     const TraceScope trace([&] { return absl::StrCat("ProfilerStep#", step_ + 1); });  // TensorBoard's name for it.
     train_step();
+  } catch (...) {
+    memory_snapshots_.failed(finished);
+    throw;
   }
   tell_trace(tracer_.end_step(step_));
+  memory_snapshots_.end_step(step_);
 }
 
 // A trace that cannot be written is no reason to stop.

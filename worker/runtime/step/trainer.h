@@ -12,6 +12,7 @@
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/engine/sharded_model.h"
 #include "worker/runtime/metrics_out/metrics_logger.h"
+#include "worker/runtime/profiling/memory_snapshots.h"
 #include "worker/runtime/profiling/tracer.h"
 #include "worker/runtime/step/batch_plan.h"
 #include "worker/runtime/step/microbatches.h"
@@ -91,6 +92,7 @@ class Trainer {
   std::unique_ptr<Validator> validator_;  // Null when validation is off.
   std::unique_ptr<MetricsLogger> metrics_;
   Tracer tracer_;
+  MemorySnapshots memory_snapshots_;
 
   std::optional<int64_t> seed_;  // Of the initial weights; none where the checkpoint that they came from does not say.
 

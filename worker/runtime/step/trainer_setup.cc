@@ -115,6 +115,15 @@ std::optional<TraceDesk> desk_of(const RankContext& context) {
   return TraceDesk(context.reporter->trace_words(), context.run_folder, context.rank);
 }
 
+MemorySnapshots::Setup snapshots_setup(const RankContext& context) {
+  return {.folder =
+              storage::join_path(context.config.job.dump_folder, context.config.profiling.save_memory_snapshot_folder),
+          .rank = context.rank,
+          .writes = context.leads_process,
+          .say = [](const std::string& text) { log_line(text); },
+          .warn = [&context](const std::string& text) { context.reporter->warning(text); }};
+}
+
 }  // namespace
 
 Trainer::Trainer(RankContext& context)
@@ -122,6 +131,7 @@ Trainer::Trainer(RankContext& context)
       config_(context.config),
       tracer_(config_.profiling, absl::StrCat(config_.job.dump_folder, "/", config_.profiling.save_traces_folder),
               context.rank, context.leads_process, desk_of(context)),
+      memory_snapshots_(config_.profiling, snapshots_setup(context), *context.device),
       seed_(context.config.debug.seed) {
   build();
   open_outputs();
