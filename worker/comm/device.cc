@@ -10,6 +10,9 @@
 #include "absl/strings/str_cat.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/group.h"
+#include "worker/comm/point_to_point_backend.h"
+#include "worker/comm/shared_memory_backend.h"
+#include "worker/comm/shared_memory_group.h"
 #include "worker/comm/watchdog.h"
 
 namespace titan::comm {
@@ -20,10 +23,9 @@ class CpuDevice : public Device {
   at::Device torch_device() const override { return at::kCPU; }
 
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
-    return make_gloo_backend(options);
+    auto sockets = c10::make_intrusive<PointToPointBackend>(make_gloo_backend(options), options.timeout);
+    return through_shared_memory(std::move(sockets), options, groups_);
   }
-
-  Collectives collectives() const override { return Collectives::kPointToPoint; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     at::native::resize_bytes_cpu(&storage, static_cast<size_t>(bytes));
@@ -38,6 +40,9 @@ class CpuDevice : public Device {
   int64_t total_memory_bytes() const override {
     return static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
   }
+
+ private:
+  const std::shared_ptr<SharedMemoryGroups> groups_ = std::make_shared<SharedMemoryGroups>();
 };
 
 // Beside the program, in the bin folder next to its own (tests), where an installation has it, or wherever the loader

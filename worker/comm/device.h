@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "worker/comm/ledger_backend.h"
 #include "worker/comm/memory_snapshot.h"
 
 namespace titan::comm {
@@ -22,6 +21,7 @@ struct BackendOptions {
   int size = 1;
   std::string host = "127.0.0.1";  // Where the other ranks reach this one.
   std::chrono::milliseconds timeout{300'000};
+  bool shared_memory = true;  // Between processes on the CPU of one machine, where all ranks of the group want it.
 };
 
 // What a device's allocator has seen since the last reset, in bytes; -1: it does not count that.
@@ -47,7 +47,6 @@ class Device {
 
   virtual at::Device torch_device() const = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) = 0;
-  virtual Collectives collectives() const = 0;
 
   // Gives a storage `bytes` bytes of fresh memory, or none for 0, below autograd.
   virtual void resize_storage(c10::StorageImpl& storage, int64_t bytes) = 0;

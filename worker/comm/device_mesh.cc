@@ -3,7 +3,9 @@
 #include <functional>
 
 #include "worker/comm/at_once.h"
+#include "worker/comm/ledger_backend.h"
 #include "worker/comm/recording_backend.h"
+#include "worker/comm/shared_memory_backend.h"
 #include "worker/comm/store.h"
 #include "worker/comm/translate.h"
 
@@ -52,11 +54,12 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
                                       .rank = index,
                                       .size = static_cast<int>(ranks.size()),
                                       .host = options.host,
-                                      .timeout = options.timeout});
+                                      .timeout = options.timeout,
+                                      .shared_memory = options.shared_memory});
         });
       }
-      backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, device.collectives(),
-                                                   static_cast<int>(axis));
+      shares_memory_ |= comm::shares_memory(*connection);
+      backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, static_cast<int>(axis));
       if (options.recorder != nullptr) {
         const int number = options.recorder->add_group(mesh::name(axis), ranks);
         backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);

@@ -8,6 +8,7 @@
 #include "common/mesh/mesh.h"
 #include "worker/comm/flight_recorder.h"
 #include "worker/comm/group.h"
+#include "worker/comm/ledger.h"
 
 namespace titan::comm {
 
@@ -16,6 +17,7 @@ struct DeviceMeshOptions {
   std::string host = "127.0.0.1";         // Where other ranks reach this one.
   c10::intrusive_ptr<c10d::Store> store;  // Null in a world of one.
   std::chrono::milliseconds timeout{300'000};
+  bool shared_memory = true;           // BackendOptions::shared_memory.
   FlightRecorder* recorder = nullptr;  // Null: nothing is recorded. Must outlive the mesh.
 };
 
@@ -33,6 +35,8 @@ class DeviceMesh {
   int rank() const { return rank_; }
   // The axis must have been asked for.
   const Group& group(mesh::Axis axis) const;
+  // Whether collectives of a group of this rank go through shared memory.
+  bool shares_memory() const { return shares_memory_; }
 
   void set_timeout(std::chrono::milliseconds timeout) const;
   // Breaks the connections, so that the other ranks notice at once. Gloo's cannot be broken: they last as long as the
@@ -42,6 +46,7 @@ class DeviceMesh {
  private:
   const mesh::Mesh mesh_;
   const int rank_;
+  bool shares_memory_ = false;
   std::map<mesh::Axis, Group> groups_;
 };
 

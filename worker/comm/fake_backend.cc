@@ -79,8 +79,6 @@ class FakeDevice : public Device {
     return c10::make_intrusive<FakeBackend>(options.rank, options.size);
   }
 
-  Collectives collectives() const override { return Collectives::kNative; }
-
   // Through the allocator, so that whoever counts there sees weights come and go.
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     storage.set_data_ptr_noswap(c10::GetAllocator(c10::kMeta)->allocate(static_cast<size_t>(bytes)));

@@ -251,7 +251,6 @@ class LocalDevice : public Device {
                                              options.timeout);
   }
 
-  Collectives collectives() const override { return Collectives::kNative; }
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { cpu_->resize_storage(storage, bytes); }
   int64_t peak_memory_bytes() const override { return cpu_->peak_memory_bytes(); }
   int64_t total_memory_bytes() const override { return cpu_->total_memory_bytes(); }

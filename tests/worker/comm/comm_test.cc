@@ -27,8 +27,9 @@ class GroupTest : public ::testing::TestWithParam<testing::Via> {
     testing::run_ranks(degrees, world, axes, body, GetParam());
   }
 };
-INSTANTIATE_TEST_SUITE_P(Transports, GroupTest, ::testing::Values(testing::Via::kMemory, testing::Via::kGloo),
-                         [](const auto& info) { return info.param == testing::Via::kMemory ? "Memory" : "Gloo"; });
+INSTANTIATE_TEST_SUITE_P(Transports, GroupTest,
+                         ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 // Each collective does what its name says, on every data type that gradients and weights travel in.
 TEST_P(GroupTest, CollectivesComputeOnEveryType) {

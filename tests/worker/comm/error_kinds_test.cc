@@ -86,8 +86,9 @@ void expect_own_error(const std::function<void()>& call, const std::string& word
 }
 
 class TransportErrorTest : public ::testing::TestWithParam<testing::Via> {};
-INSTANTIATE_TEST_SUITE_P(Transports, TransportErrorTest, ::testing::Values(testing::Via::kMemory, testing::Via::kGloo),
-                         [](const auto& info) { return info.param == testing::Via::kMemory ? "Memory" : "Gloo"; });
+INSTANTIATE_TEST_SUITE_P(Transports, TransportErrorTest,
+                         ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
+                         [](const auto& info) { return testing::name_of(info.param); });
 
 // A wrong call is this rank's own error, at once; the other rank, which made none, notices only that this one is gone.
 TEST_P(TransportErrorTest, AWrongShapeIsTheCallersOwnError) {
@@ -196,7 +197,6 @@ class MeetingDevice : public Device {
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
     return c10::make_intrusive<MeetingBackend>(options, aborts_);
   }
-  Collectives collectives() const override { return fake_->collectives(); }
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { fake_->resize_storage(storage, bytes); }
   int64_t peak_memory_bytes() const override { return 0; }
   int64_t total_memory_bytes() const override { return 0; }

@@ -110,7 +110,6 @@ class GuardedDevice : public ForwardingDevice {
   c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
     return c10::make_intrusive<GuardedBackend>(inner_->make_backend(options));
   }
-  comm::Collectives collectives() const override { return comm::Collectives::kNative; }
 };
 
 }  // namespace titan::testing

@@ -97,7 +97,6 @@ class ForwardingDevice : public comm::Device {
   explicit ForwardingDevice(std::unique_ptr<comm::Device> inner) : inner_(std::move(inner)) {}
 
   at::Device torch_device() const override { return inner_->torch_device(); }
-  comm::Collectives collectives() const override { return inner_->collectives(); }
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { inner_->resize_storage(storage, bytes); }
   void synchronize() override { inner_->synchronize(); }
   int64_t peak_memory_bytes() const override { return inner_->peak_memory_bytes(); }

@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <set>
+#include <string>
 #include <thread>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -38,6 +39,7 @@ struct ThreadWorld {
   MakeDevice make_device = [](int, const std::shared_ptr<comm::LocalHub>& hub) { return comm::make_local_device(hub); };
   c10::intrusive_ptr<c10d::Store> store;  // Null: the hub's.
   std::chrono::milliseconds timeout = std::chrono::seconds(30);
+  bool shared_memory = true;  // Of devices that know it.
 };
 
 // Runs `body` once for each rank of the world, all at the same time; returns what each of them threw. A rank that
@@ -62,7 +64,8 @@ inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
           self.device = world.make_device(rank, hub);
           self.mesh = std::make_unique<comm::DeviceMesh>(
               mesh, world.axes, *self.device, self.ledger,
-              comm::DeviceMeshOptions{.rank = rank, .store = store, .timeout = world.timeout});
+              comm::DeviceMeshOptions{
+                  .rank = rank, .store = store, .timeout = world.timeout, .shared_memory = world.shared_memory});
           body(self);
         } catch (const std::exception& failure) {
           hub->fail("rank " + std::to_string(rank) + " failed: " + comm::describe(failure));
@@ -93,15 +96,21 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 
 // How the threads of a test reach each other.
 enum class Via {
-  kMemory,  // The in-process backend.
-  kGloo,    // What real CPU ranks use.
+  kMemory,        // The in-process backend.
+  kGloo,          // What CPU ranks of several machines use.
+  kSharedMemory,  // What CPU ranks of one machine use: Gloo for messages alone.
 };
+
+inline std::string name_of(Via via) {
+  return via == Via::kMemory ? "Memory" : via == Via::kGloo ? "Gloo" : "SharedMemory";
+}
 
 // run_world() and rethrow_cause().
 inline void run_ranks(const mesh::Degrees& degrees, int size, const std::set<mesh::Axis>& axes,
                       const std::function<void(ThreadRank&)>& body, Via via = Via::kMemory) {
   ThreadWorld world{.degrees = degrees, .size = size, .axes = axes};
-  if (via == Via::kGloo) {
+  world.shared_memory = via == Via::kSharedMemory;
+  if (via != Via::kMemory) {
     world.make_device = [](int, const std::shared_ptr<comm::LocalHub>&) { return comm::make_cpu_device(); };
     world.store = c10::make_intrusive<c10d::HashStore>();
   }

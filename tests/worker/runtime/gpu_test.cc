@@ -229,7 +229,6 @@ class SharedDevice final : public testing::ForwardingDevice {
   c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
     return meeting_->make_backend(options);
   }
-  comm::Collectives collectives() const override { return comm::Collectives::kNative; }
 
  private:
   const std::unique_ptr<comm::Device> meeting_;

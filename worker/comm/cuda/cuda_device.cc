@@ -58,8 +58,6 @@ class CudaDevice final : public Device {
     return make_nccl_backend(options, device_);
   }
 
-  Collectives collectives() const override { return Collectives::kNative; }
-
   bool has_grouped_kernel() const override { return has_grouped_kernel_; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {

@@ -1,0 +1,150 @@
+// Collectives over sockets (Gloo) and through shared memory, on N processes of this machine, one thread each, in turns
+// so that whatever else runs here meets both. Prints by operation and size the wall time of a call and the processor
+// time that a rank's threads took for it, in microseconds: medians of rounds.
+//   collectives_bench [--ranks 2] [--rounds 5] [--most 67108864]
+#include <ATen/Parallel.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+
+#include "worker/comm/device_mesh.h"
+#include "worker/comm/store.h"
+
+namespace titan {
+namespace {
+
+struct Plan {
+  int ranks = 2;
+  int rounds = 5;
+  int64_t most = int64_t{64} << 20;
+};
+
+struct Cost {
+  double wall, processor;  // Microseconds a call.
+};
+
+double processor_seconds() {
+  timespec spent{};
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &spent);
+  return static_cast<double>(spent.tv_sec) + 1e-9 * static_cast<double>(spent.tv_nsec);
+}
+
+Cost measure(const comm::Group& group, int calls, const std::function<void()>& call) {
+  call();
+  group.barrier();
+  const double processor = processor_seconds();
+  const auto start = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const double wall = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return {1e6 * wall / calls, 1e6 * (processor_seconds() - processor) / calls};
+}
+
+Cost median(std::vector<Cost> costs) {
+  const auto middle = [&](double Cost::*which) {
+    std::sort(costs.begin(), costs.end(), [&](const Cost& a, const Cost& b) { return a.*which < b.*which; });
+    return costs[costs.size() / 2].*which;
+  };
+  return {middle(&Cost::wall), middle(&Cost::processor)};
+}
+
+// One call of an operation on a group whose largest tensor has `bytes` bytes.
+std::function<void(const comm::Group&)> prepare(const std::string& operation, int64_t bytes, int ranks) {
+  if (operation == "all_gather bf16") {
+    const int64_t piece = bytes / 2 / ranks;
+    at::Tensor input = at::ones({piece}, at::kBFloat16), output = at::empty({piece * ranks}, at::kBFloat16);
+    return [=](const comm::Group& group) { group.all_gather(output, input).wait(); };
+  }
+  const int64_t piece = bytes / 4 / ranks;
+  at::Tensor large = at::zeros({piece * ranks}), small = at::empty({piece});
+  if (operation == "reduce_scatter fp32") {
+    return [=](const comm::Group& group) { group.reduce_scatter(small, large).wait(); };
+  }
+  return [=](const comm::Group& group) { group.all_reduce(large).wait(); };
+}
+
+void compare(const Plan& plan, int rank, const comm::Group& sockets, const comm::Group& memory) {
+  if (rank == 0) {
+    std::printf("%-20s %10s | wall us, processor us of rank 0: sockets, shared memory\n", "operation", "bytes");
+  }
+  for (const std::string operation : {"all_gather bf16", "reduce_scatter fp32", "all_reduce fp32"}) {
+    for (int64_t bytes = 4096; bytes <= plan.most; bytes *= 4) {
+      const auto call = prepare(operation, bytes, plan.ranks);
+      const int calls = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 4, 200));
+      std::vector<Cost> costs[2];
+      for (int round = 0; round < plan.rounds; ++round) {
+        costs[0].push_back(measure(sockets, calls, [&] { call(sockets); }));
+        costs[1].push_back(measure(memory, calls, [&] { call(memory); }));
+      }
+      const Cost old = median(costs[0]), now = median(costs[1]);
+      if (rank != 0) continue;
+      std::printf("%-20s %10ld | %9.0f %9.0f | %9.0f %9.0f | wall / %.1f, processor / %.1f\n", operation.c_str(), bytes,
+                  old.wall, old.processor, now.wall, now.processor, old.wall / now.wall, old.processor / now.processor);
+    }
+  }
+}
+
+void run_rank(const Plan& plan, int rank, int listen_fd, int port) {
+  at::set_num_threads(1);
+  auto store = comm::make_store(rank == 0 ? comm::StoreOptions{.server = true, .listen_fd = listen_fd}
+                                          : comm::StoreOptions{.port = port});
+  auto device = comm::make_cpu_device();
+  comm::Ledger ledger;
+  {
+    const auto join = [&](bool shared_memory) {
+      return comm::DeviceMesh(mesh::Mesh::create({}, plan.ranks).value(), {mesh::Axis::kFsdp}, *device, ledger,
+                              {.rank = rank,
+                               .store = comm::prefixed(store, shared_memory ? "memory" : "sockets"),
+                               .shared_memory = shared_memory});
+    };
+    const comm::DeviceMesh sockets = join(false), memory = join(true);
+    compare(plan, rank, sockets.group(mesh::Axis::kFsdp), memory.group(mesh::Axis::kFsdp));
+  }
+  comm::leave_together(*store, rank, plan.ranks, std::chrono::seconds(30));
+}
+
+}  // namespace
+}  // namespace titan
+
+int main(int argc, char** argv) {
+  titan::Plan plan;
+  CLI::App app("Collectives over sockets and through shared memory");
+  app.add_option("--ranks", plan.ranks);
+  app.add_option("--rounds", plan.rounds);
+  app.add_option("--most", plan.most);
+  CLI11_PARSE(app, argc, argv);
+
+  const int listener = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address{};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof(address);
+  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 16) != 0 ||
+      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+    std::perror("listening for the ranks");
+    return 1;
+  }
+  for (int rank = 0; rank < plan.ranks; ++rank) {  // Before LibTorch starts any thread.
+    const pid_t child = fork();
+    if (child < 0) std::perror("starting a rank");
+    if (child != 0) continue;
+    try {
+      titan::run_rank(plan, rank, listener, ntohs(address.sin_port));
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "rank %d: %s\n", rank, titan::comm::describe(error).c_str());
+      _exit(1);
+    }
+    std::fflush(stdout);
+    _exit(0);
+  }
+  int failed = 0, status = 0;
+  while (wait(&status) > 0) failed += status != 0;
+  return failed == 0 ? 0 : 1;
+}
