@@ -222,6 +222,9 @@ std::vector<Field> fields_of(Comm& c) {
           .between(0, 1'000'000),
       Field("save_traces_folder", c.save_traces_folder, "Folder of these recordings under dump_folder"),
       Field("save_traces_file_prefix", c.save_traces_file_prefix, "A recording's name, before the rank's number"),
+      Field("shared_memory", c.shared_memory,
+            "Ranks on the CPU of one machine exchange through shared memory, where the kernel allows it; else over "
+            "sockets"),
       Field("mode", c.mode, "default, or simulations for dry runs and debugging")
           .one_of({"default", "fake_backend", "local_tensor"}),
   };

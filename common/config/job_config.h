@@ -209,6 +209,7 @@ struct Comm {
   int trace_buf_size = 20000;
   std::string save_traces_folder = "comm_traces";
   std::string save_traces_file_prefix = "rank_";
+  bool shared_memory = true;
   std::string mode = "default";
 };
 

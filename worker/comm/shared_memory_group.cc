@@ -86,9 +86,11 @@ void SharedMemoryGroup::check_usable() {
   if (!broken_.why.empty()) C10_THROW_ERROR(DistBackendError, broken_.why);
 }
 
+// The others hear of it at once, as they would of a broken connection; what this rank has sent they can still read.
 void SharedMemoryGroup::fail(Trouble trouble) {
   if (broken_.why.empty()) broken_ = std::move(trouble);
   queue_.clear();
+  leave();
 }
 
 // Where the readers of one slot do not all read the same, each has its share of it, at the beginning of a cache line.

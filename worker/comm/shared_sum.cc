@@ -22,8 +22,6 @@ void combine_two(at::Tensor& out, const at::Tensor& one, const at::Tensor& other
   }
 }
 
-bool is_narrow(at::ScalarType type) { return type == at::kBFloat16 || type == at::kHalf; }
-
 }  // namespace
 
 bool can_combine(Operation operation, at::ScalarType type) {
@@ -32,7 +30,7 @@ bool can_combine(Operation operation, at::ScalarType type) {
       return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/false);
     case c10d::ReduceOp::MAX:
     case c10d::ReduceOp::MIN:
-      return type == at::kFloat || type == at::kDouble || is_narrow(type) ||
+      return type == at::kFloat || type == at::kDouble || type == at::kBFloat16 || type == at::kHalf ||
              c10::isIntegralType(type, /*includeBool=*/false);
     default:
       return false;
@@ -51,14 +49,7 @@ void combine(const std::vector<const std::byte*>& parts, std::byte* out, int64_t
     return;
   }
   // What is between lies elsewhere, since `out` may be a part that is still to come.
-  const bool widen = is_narrow(type) && operation == c10d::ReduceOp::SUM;
-  at::Tensor between = at::empty({count}, widen ? at::kFloat : type);
-  if (widen) {
-    between.copy_(part(0));
-    for (size_t index = 1; index <= last; ++index) between.add_(part(index));
-    result.copy_(between);
-    return;
-  }
+  at::Tensor between = at::empty({count}, type);
   combine_two(between, part(0), part(1), operation);
   for (size_t index = 2; index < last; ++index) combine_two(between, between, part(index), operation);
   combine_two(result, between, part(last), operation);

@@ -12,8 +12,9 @@ namespace titan::comm {
 bool can_combine(c10d::ReduceOp::RedOpType operation, at::ScalarType type);
 
 // out [count] = parts[0] op parts[1] op …, each [count] of `type` somewhere in memory, in this order: every rank that
-// has the same parts gets the same bits. A sum of bfloat16 or float16 is taken in float32 and rounded once; others
-// round at each addition. `out` may be one of the parts, which must be two at least.
+// has the same parts gets the same bits. Each addition rounds to `type`, as between threads, over sockets and where
+// asynchronous tensor parallelism adds pieces itself: all of them have the same bits. `out` may be one of the parts,
+// which must be two at least.
 void combine(const std::vector<const std::byte*>& parts, std::byte* out, int64_t count, at::ScalarType type,
              c10d::ReduceOp::RedOpType operation);
 

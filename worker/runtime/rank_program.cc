@@ -142,15 +142,16 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
   settle_seed(context);
 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
-  context.joining_mesh =
-      std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds] {
-        return std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
-                                                  comm::DeviceMeshOptions{.rank = context.rank,
-                                                                          .host = context.host,
-                                                                          .store = context.store,
-                                                                          .timeout = std::chrono::seconds(seconds),
-                                                                          .recorder = context.recorder.get()});
-      });
+  context.joining_mesh = std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds,
+                                                         shared_memory = job.config.comm.shared_memory] {
+    return std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
+                                              comm::DeviceMeshOptions{.rank = context.rank,
+                                                                      .host = context.host,
+                                                                      .store = context.store,
+                                                                      .timeout = std::chrono::seconds(seconds),
+                                                                      .shared_memory = shared_memory,
+                                                                      .recorder = context.recorder.get()});
+  });
 }
 
 void set_determinism(const config::Debug& debug) {

@@ -137,7 +137,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                             "mx": {"mxfp8_dim1_cast_kernel_choice": "triton", "recipe_name": "mxfp8_cublas", "filter_fqns": ["output"]}},
                  "grouped_mm": {"float8": {"fqns": []}, "mx": {"recipe_name": "mxfp8", "fqns": []}}},
     "comm": {"init_timeout_seconds": 300, "train_timeout_seconds": 100, "trace_buf_size": 20000, "save_traces_folder": "comm_traces",
-             "save_traces_file_prefix": "rank_", "mode": "default"},
+             "save_traces_file_prefix": "rank_", "shared_memory": true, "mode": "default"},
     "memory_estimation": {"enable": false, "disable_fake_mode": false},
     "fault_tolerance": {"enable": false, "process_group": "gloo", "process_group_timeout_ms": 10000, "replica_id": 0,
                         "group_size": 0, "min_replica_size": 1, "semi_sync_method": null, "sync_steps": 5,

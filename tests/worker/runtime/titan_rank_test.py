@@ -145,6 +145,16 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(again.events(0, "loaded")[-1]["step"], stopped[0])
         self.assertEqual(losses(ranks.folder), whole)
 
+    def test_ranks_share_memory_or_not_with_the_same_numbers(self):
+        curves = []
+        for shares, words in ((True, []), (False, ["--comm.no_shared_memory"])):
+            ranks = Ranks(self.folder("shares-%s" % shares), 2, ["--training.steps", "4", "--checkpoint.no_enable", *words])
+            self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
+            self.assertEqual("collectives go through memory that the ranks share" in ranks.outputs[0], shares, ranks.outputs[0])
+            curves.append(losses(ranks.folder))
+        self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
+        self.assertEqual(*curves)
+
     def test_killed_peer_ends_the_other_at_once(self):
         ranks = Ranks(self.folder("killed"), 2, ["--training.steps", "100000", "--checkpoint.no_enable"])
         ranks.wait_for_step(2)

@@ -152,6 +152,8 @@ void Trainer::build() {
     hf_mapper_ = *std::move(mapper);
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
+  if (context_.rank == 0 && context_.mesh->shares_memory())
+    log_line("collectives go through memory that the ranks share");
   const comm::DeviceMesh& mesh = *context_.mesh;
   reads_late_ = config_.training.read_step == "late" ||
                 (config_.training.read_step == "auto" && context_.device->torch_device().is_cuda());
