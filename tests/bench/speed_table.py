@@ -80,6 +80,12 @@ def cells(found, columns):
         yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), f"{beside:.2g}" if beside else "-")
 
 
+def reason(output):
+    """The last error that a program named; torchrun says more after it."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    return next((line for line in reversed(lines) if "Error:" in line), lines[-1])[:200]
+
+
 def row(name, case, options):
     """The case's cells, and why a program has none."""
     texts, notes = [name], []
@@ -90,7 +96,7 @@ def row(name, case, options):
             continue
         found, failed = in_turns(starts(case, options.steps, kind), options.rounds)
         texts += [cell for what in whats for cell in cells(found, COLUMNS[what])]
-        notes += [f"{name}, {program}, {' and '.join(whats)}: {why.strip().splitlines()[-1][:200]}" for program, why in failed.items()]
+        notes += [f"{name}, {program}, {' and '.join(whats)}: {reason(why)}" for program, why in failed.items()]
     return texts, notes
 
 
