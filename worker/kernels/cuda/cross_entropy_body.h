@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "worker/kernels/cpu/cross_entropy.h"
 #include "worker/kernels/cuda/numbers.h"

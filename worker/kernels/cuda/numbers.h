@@ -2,6 +2,7 @@
 
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 // Numbers as the bodies of the device's row operations load and store them. The bodies are plain C++: nvcc compiles
 // them for a GPU, and tests for the host (team.h).

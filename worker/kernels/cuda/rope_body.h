@@ -1,7 +1,5 @@
 #pragma once
 
-#include <type_traits>
-
 #include "worker/kernels/cpu/rope.h"
 #include "worker/kernels/cuda/numbers.h"
 #include "worker/kernels/cuda/rows.h"

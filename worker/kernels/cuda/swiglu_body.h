@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cmath>
-#include <type_traits>
 
 #include "worker/kernels/cpu/swiglu.h"
 #include "worker/kernels/cuda/numbers.h"
