@@ -51,7 +51,9 @@ Scopes& scopes_here() {
   return scopes;
 }
 
+// A collective's own record ends on another thread, when the collective does: it is no scope of this one.
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& record) {
+  if (record.isAsync()) return nullptr;
   Scopes& here = scopes_here();
   if (here.names.empty() && record.scope() == at::RecordScope::BACKWARD_FUNCTION && record.forwardThreadId() != 0) {
     here.names = threads().names_of(record.forwardThreadId());
@@ -61,9 +63,9 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& record) {
   return nullptr;
 }
 
-void leave(const at::RecordFunction&, at::ObserverContext*) {
+void leave(const at::RecordFunction& record, at::ObserverContext*) {
   Scopes& here = scopes_here();
-  if (here.names.empty()) return;
+  if (record.isAsync() || here.names.empty()) return;
   here.names.pop_back();
   if (here.names.size() != here.borrowed) return;
   here.names.clear();
