@@ -9,7 +9,7 @@ namespace {
 using nlohmann::ordered_json;
 
 std::string with_spread(const Spread& found, size_t runs, double scale, int digits) {
-  const std::string middle = grouped(found.median * scale, digits);
+  std::string middle = grouped(found.median * scale, digits);
   if (runs < 2) return middle;
   return absl::StrCat(middle, " (", grouped(found.least * scale, digits), " to ",
                       grouped(found.greatest * scale, digits), ")");
