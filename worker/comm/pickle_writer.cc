@@ -7,7 +7,7 @@ namespace titan::comm {
 namespace {
 
 // The format's operations, by their names in Python's pickletools.
-enum Operation : unsigned char {
+enum Opcode : unsigned char {
   kProto = 0x80,
   kStop = '.',
   kNone = 'N',

@@ -3,13 +3,13 @@
 namespace titan::comm {
 namespace {
 
-using Operation = c10d::ReduceOp::RedOpType;
+using Reduction = c10d::ReduceOp::RedOpType;
 
 at::Tensor view(const std::byte* memory, int64_t count, at::ScalarType type) {
   return at::from_blob(const_cast<std::byte*>(memory), {count}, at::TensorOptions(type));
 }
 
-void combine_two(at::Tensor& out, const at::Tensor& one, const at::Tensor& other, Operation operation) {
+void combine_two(at::Tensor& out, const at::Tensor& one, const at::Tensor& other, Reduction operation) {
   switch (operation) {
     case c10d::ReduceOp::MAX:
       at::maximum_out(out, one, other);
@@ -24,7 +24,7 @@ void combine_two(at::Tensor& out, const at::Tensor& one, const at::Tensor& other
 
 }  // namespace
 
-bool can_combine(Operation operation, at::ScalarType type) {
+bool can_combine(Reduction operation, at::ScalarType type) {
   switch (operation) {
     case c10d::ReduceOp::SUM:
       return c10::isFloatingType(type) || c10::isIntegralType(type, /*includeBool=*/false);
@@ -38,7 +38,7 @@ bool can_combine(Operation operation, at::ScalarType type) {
 }
 
 void combine(const std::vector<const std::byte*>& parts, std::byte* out, int64_t count, at::ScalarType type,
-             Operation operation) {
+             Reduction operation) {
   if (count == 0) return;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto part = [&](size_t index) { return view(parts[index], count, type); };

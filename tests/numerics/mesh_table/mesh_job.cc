@@ -151,8 +151,8 @@ class RankJob {
       balance_->finish_step();
     }
     if (early_) return;
-    model_->scale_gradients(optim::clip_coefficient(record_.norms.back(), job_.config.training.max_norm));
-    optimizer_->step(kLearningRate);
+    const at::Tensor divisor = optim::clip_divisor(report[1].sqrt(), job_.config.training.max_norm);
+    optimizer_->step(kLearningRate, {.divisor = divisor, .skip = at::zeros({}, at::kFloat)});
   }
 
   // One unit in the middle of the backward pass; its gradients are gone afterwards.
