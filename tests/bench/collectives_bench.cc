@@ -3,11 +3,7 @@
 // time that a rank's threads took for it, in microseconds: medians of rounds.
 //   collectives_bench [--ranks 2] [--rounds 5] [--most 67108864]
 #include <ATen/Parallel.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <time.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -15,6 +11,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "tests/bench/forked_ranks.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/comm/store.h"
 
@@ -91,23 +88,18 @@ void compare(const Plan& plan, int rank, const comm::Group& sockets, const comm:
   }
 }
 
-void run_rank(const Plan& plan, int rank, int listen_fd, int port) {
+void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>& store) {
   at::set_num_threads(1);
-  auto store = comm::make_store(rank == 0 ? comm::StoreOptions{.server = true, .listen_fd = listen_fd}
-                                          : comm::StoreOptions{.port = port});
   auto device = comm::make_cpu_device();
   comm::Ledger ledger;
-  {
-    const auto join = [&](bool shared_memory) {
-      return comm::DeviceMesh(mesh::Mesh::create({}, plan.ranks).value(), {mesh::Axis::kFsdp}, *device, ledger,
-                              {.rank = rank,
-                               .store = comm::prefixed(store, shared_memory ? "memory" : "sockets"),
-                               .shared_memory = shared_memory});
-    };
-    const comm::DeviceMesh sockets = join(false), memory = join(true);
-    compare(plan, rank, sockets.group(mesh::Axis::kFsdp), memory.group(mesh::Axis::kFsdp));
-  }
-  comm::leave_together(*store, rank, plan.ranks, std::chrono::seconds(30));
+  const auto join = [&](bool shared_memory) {
+    return comm::DeviceMesh(mesh::Mesh::create({}, plan.ranks).value(), {mesh::Axis::kFsdp}, *device, ledger,
+                            {.rank = rank,
+                             .store = comm::prefixed(store, shared_memory ? "memory" : "sockets"),
+                             .shared_memory = shared_memory});
+  };
+  const comm::DeviceMesh sockets = join(false), memory = join(true);
+  compare(plan, rank, sockets.group(mesh::Axis::kFsdp), memory.group(mesh::Axis::kFsdp));
 }
 
 }  // namespace
@@ -120,31 +112,5 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", plan.rounds);
   app.add_option("--most", plan.most);
   CLI11_PARSE(app, argc, argv);
-
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 16) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    std::perror("listening for the ranks");
-    return 1;
-  }
-  for (int rank = 0; rank < plan.ranks; ++rank) {  // Before LibTorch starts any thread.
-    const pid_t child = fork();
-    if (child < 0) std::perror("starting a rank");
-    if (child != 0) continue;
-    try {
-      titan::run_rank(plan, rank, listener, ntohs(address.sin_port));
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, titan::comm::describe(error).c_str());
-      _exit(1);
-    }
-    std::fflush(stdout);
-    _exit(0);
-  }
-  int failed = 0, status = 0;
-  while (wait(&status) > 0) failed += status != 0;
-  return failed == 0 ? 0 : 1;
+  return titan::bench::fork_ranks(plan.ranks, [&](int rank, const auto& store) { titan::run_rank(plan, rank, store); });
 }

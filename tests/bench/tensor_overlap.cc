@@ -3,17 +3,14 @@
 // Prints the medians, their ratio, and how far the results are apart.
 //   tensor_overlap [--ranks 2] [--length 2048] [--dim 2048] [--hidden 5632] [--rounds 15] [--type float32|bfloat16]
 #include <ATen/Parallel.h>
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 
+#include "tests/bench/forked_ranks.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/comm/store.h"
 #include "worker/parallel/tensor.h"
@@ -60,53 +57,48 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-void run_rank(const Plan& plan, int rank, int listen_fd, int port) {
+void run_rank(const Plan& plan, int rank, const c10::intrusive_ptr<c10d::Store>& store) {
   at::set_num_threads(1);
-  auto store = comm::make_store(rank == 0 ? comm::StoreOptions{.server = true, .listen_fd = listen_fd}
-                                          : comm::StoreOptions{.port = port});
   auto device = comm::make_cpu_device();
   comm::Ledger ledger;
-  {
-    const comm::DeviceMesh mesh(mesh::Mesh::create({.tp = plan.ranks}, plan.ranks).value(), {mesh::Axis::kTensor},
-                                *device, ledger, {.rank = rank, .store = store});
-    const comm::Group& group = mesh.group(mesh::Axis::kTensor);
-    const at::ScalarType type = plan.type == "bfloat16" ? at::kBFloat16 : at::kFloat;
-    Block blocks[2] = {{plan, group, false, type}, {plan, group, true, type}};
-    const at::Tensor x = at::randn({1, plan.length / plan.ranks, plan.dim}).to(type).set_requires_grad(true);
+  const comm::DeviceMesh mesh(mesh::Mesh::create({.tp = plan.ranks}, plan.ranks).value(), {mesh::Axis::kTensor},
+                              *device, ledger, {.rank = rank, .store = store});
+  const comm::Group& group = mesh.group(mesh::Axis::kTensor);
+  const at::ScalarType type = plan.type == "bfloat16" ? at::kBFloat16 : at::kFloat;
+  Block blocks[2] = {{plan, group, false, type}, {plan, group, true, type}};
+  const at::Tensor x = at::randn({1, plan.length / plan.ranks, plan.dim}).to(type).set_requires_grad(true);
 
-    const auto expected = blocks[0].run(x), actual = blocks[1].run(x);
-    double apart = 0;
-    for (size_t i = 0; i < expected.size(); ++i) {
-      const at::Tensor wide = expected[i].to(at::kDouble);
-      apart = std::max(apart, ((actual[i].to(at::kDouble) - wide).abs().max() / wide.abs().max()).item<double>());
-    }
-    std::vector<double> seconds[2], communication;
-    for (int round = 0; round < plan.rounds; ++round) {
-      for (const int overlap : {0, 1}) {
-        group.barrier();
-        const auto start = std::chrono::steady_clock::now();
-        blocks[overlap].run(x);
-        seconds[overlap].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-      }
-      group.barrier();  // The collectives of one pass alone: what can be hidden at most.
-      const auto start = std::chrono::steady_clock::now();
-      const at::Tensor whole = at::empty({plan.length, plan.dim}, x.options().requires_grad(false));
-      for (int pass = 0; pass < 2; ++pass) {
-        group.all_gather(whole, x.detach()).wait();
-        group.reduce_scatter(at::empty_like(x.detach()), whole).wait();
-      }
-      communication.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
-    }
-    if (rank == 0) {
-      std::printf(
-          "%d ranks, %s, [1, %ld, %ld] x %ld: synchronous %.1f ms, asynchronous %.1f ms, ratio %.3f; "
-          "collectives alone %.1f ms; results apart by %.1e of the largest\n",
-          plan.ranks, plan.type.c_str(), plan.length, plan.dim, plan.hidden, 1e3 * median(seconds[0]),
-          1e3 * median(seconds[1]), median(seconds[1]) / median(seconds[0]), 1e3 * median(communication), apart);
-    }
-    group.barrier();
+  const auto expected = blocks[0].run(x), actual = blocks[1].run(x);
+  double apart = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const at::Tensor wide = expected[i].to(at::kDouble);
+    apart = std::max(apart, ((actual[i].to(at::kDouble) - wide).abs().max() / wide.abs().max()).item<double>());
   }
-  comm::leave_together(*store, rank, plan.ranks, std::chrono::seconds(30));
+  std::vector<double> seconds[2], communication;
+  for (int round = 0; round < plan.rounds; ++round) {
+    for (const int overlap : {0, 1}) {
+      group.barrier();
+      const auto start = std::chrono::steady_clock::now();
+      blocks[overlap].run(x);
+      seconds[overlap].push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+    }
+    group.barrier();  // The collectives of one pass alone: what can be hidden at most.
+    const auto start = std::chrono::steady_clock::now();
+    const at::Tensor whole = at::empty({plan.length, plan.dim}, x.options().requires_grad(false));
+    for (int pass = 0; pass < 2; ++pass) {
+      group.all_gather(whole, x.detach()).wait();
+      group.reduce_scatter(at::empty_like(x.detach()), whole).wait();
+    }
+    communication.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count());
+  }
+  if (rank == 0) {
+    std::printf(
+        "%d ranks, %s, [1, %ld, %ld] x %ld: synchronous %.1f ms, asynchronous %.1f ms, ratio %.3f; "
+        "collectives alone %.1f ms; results apart by %.1e of the largest\n",
+        plan.ranks, plan.type.c_str(), plan.length, plan.dim, plan.hidden, 1e3 * median(seconds[0]),
+        1e3 * median(seconds[1]), median(seconds[1]) / median(seconds[0]), 1e3 * median(communication), apart);
+  }
+  group.barrier();
 }
 
 }  // namespace
@@ -122,31 +114,5 @@ int main(int argc, char** argv) {
   app.add_option("--rounds", plan.rounds);
   app.add_option("--type", plan.type)->check(CLI::IsMember({"float32", "bfloat16"}));
   CLI11_PARSE(app, argc, argv);
-
-  const int listener = socket(AF_INET, SOCK_STREAM, 0);
-  sockaddr_in address{};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof(address);
-  if (bind(listener, reinterpret_cast<sockaddr*>(&address), size) != 0 || listen(listener, 16) != 0 ||
-      getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
-    std::perror("listening for the ranks");
-    return 1;
-  }
-  for (int rank = 0; rank < plan.ranks; ++rank) {  // Before LibTorch starts any thread.
-    const pid_t child = fork();
-    if (child < 0) std::perror("starting a rank");
-    if (child != 0) continue;
-    try {
-      titan::run_rank(plan, rank, listener, ntohs(address.sin_port));
-    } catch (const std::exception& error) {
-      std::fprintf(stderr, "rank %d: %s\n", rank, titan::comm::describe(error).c_str());
-      _exit(1);
-    }
-    std::fflush(stdout);
-    _exit(0);
-  }
-  int failed = 0, status = 0;
-  while (wait(&status) > 0) failed += status != 0;
-  return failed == 0 ? 0 : 1;
+  return titan::bench::fork_ranks(plan.ranks, [&](int rank, const auto& store) { titan::run_rank(plan, rank, store); });
 }
