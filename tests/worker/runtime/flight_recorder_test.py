@@ -132,11 +132,19 @@ class FlightRecorder(unittest.TestCase):
         self.assertIn("missed FR dumps from ranks ({1})", said)
 
     def test_what_a_rank_does_differently_is_named(self):
-        ranks = self.start("other", STAGES, "3 other 20")
+        ranks = self.start("other", [*STAGES, "--comm.no_shared_memory"], "3 other 20")
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
         said, _, _ = self.analysis()
         kinds = "COLLECTIVE_TYPE_MISMATCH, Expected collective type: '(all_to_all|all_reduce)' does not match"
         self.assertRegex(said, "group info: tp:ranks 2, 3\n(.*\n)*.*" + kinds)
+
+    def test_what_a_rank_does_differently_is_seen_at_once_in_shared_memory(self):
+        ranks = self.start("shared", STAGES, "3 other 20")
+        codes = ranks.wait()
+        self.assertNotIn(0, codes, "\n".join(ranks.outputs))
+        self.assertTrue(all("took no part" not in output for output in ranks.outputs), "\n".join(ranks.outputs))
+        kinds = "calls all_to_all of .* calls all_reduce of |calls all_reduce of .* calls all_to_all of "
+        self.assertRegex("\n".join(ranks.outputs), kinds)
 
     def test_a_folder_that_cannot_be_made_is_a_warning(self):
         ranks = self.start("unwritable", SHARDED)
