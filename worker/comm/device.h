@@ -67,7 +67,7 @@ class Device {
 
   // From now on the allocator keeps its last `most_events` events, with the scopes of who allocates; 0: none any more.
   // The CPU's allocator is not the device's own (worker/runtime/memory).
-  virtual void record_memory(size_t most_events, ScopesNow scopes) { (void)most_events, (void)scopes; }
+  virtual void record_memory(size_t most_events, const ScopesNow& scopes) { (void)most_events, (void)scopes; }
   // What it keeps and holds; the names of scopes are left to whom they were asked of.
   virtual MemorySnapshot memory_snapshot() { return {}; }
 

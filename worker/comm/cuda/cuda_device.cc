@@ -92,9 +92,7 @@ class CudaDevice final : public Device {
 
   void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }
 
-  void record_memory(size_t most_events, ScopesNow scopes) override {
-    record_allocator(most_events, std::move(scopes));
-  }
+  void record_memory(size_t most_events, const ScopesNow& scopes) override { record_allocator(most_events, scopes); }
   MemorySnapshot memory_snapshot() override { return allocator_snapshot(device_.index()); }
 
   void seed(uint64_t seed) override {
