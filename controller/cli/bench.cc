@@ -4,8 +4,6 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -15,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "common/config/validate.h"
 #include "common/status/status.h"
+#include "common/storage/file.h"
 #include "common/version/version.h"
 #include "controller/cli/bench/figures.h"
 #include "controller/cli/bench/peak_memory.h"
@@ -77,11 +76,6 @@ std::vector<std::string> measuring_overrides(const BenchOptions& options) {
                 "--checkpoint.keep_latest_k", "0", "--checkpoint.folder", "checkpoint", "--checkpoint.interval",
                 absl::StrCat(save_step(options))});
   return words;
-}
-
-std::string read(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
 double bytes_in(const std::string& folder) {
@@ -231,7 +225,7 @@ class Bench {
     job.stop();
     TITAN_RETURN_IF_ERROR(ended.status());
     if (ended->state() != v1::Job::SUCCEEDED || ended->attempts_size() > 1) return no_figures(*ended);
-    record.metrics = read(dump->path() + "/metrics.jsonl");
+    record.metrics = storage::read_file(storage::posix_files(), dump->path() + "/metrics.jsonl").value_or("");
     const std::string saved = absl::StrCat(dump->path(), "/checkpoint/step-", record.saved_step);
     record.saved_bytes = bytes_in(saved);
     record.published = time_of_file(saved + "/manifest.json");

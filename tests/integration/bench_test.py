@@ -1,45 +1,24 @@
 """`titanctl bench`: figures that agree with each other, words that are refused before anything runs, and nothing that stays behind."""
 
 import json
-import os
 import signal
 import statistics
-import subprocess
 import sys
-import tempfile
 import unittest
-import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
-import processes
-from cluster import BIN, MARK, wait_until
+from cluster import wait_until
 from jobs import TINY, metric_lines
+from titanctl_case import TitanctlCase
 
 # As jobs.tiny(), without what bench decides itself.
 SMALL = [TINY, "--nproc", 2, "--resources.threads_per_rank", 1, "--training.mixed_precision_param", "float32", "--training.seq_len", 128]
 
 
-class Bench(unittest.TestCase):
-    def setUp(self):
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.mark = uuid.uuid4().hex
-        self.addCleanup(self.kill_all)
-
-    def left(self):
-        return processes.all_with(MARK, self.mark)
-
-    def kill_all(self):
-        for process in self.left():
-            process.kill()
-
-    def start(self, *arguments):
-        environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache"), "NO_COLOR": "1"}
-        return subprocess.Popen([BIN / "titanctl", "bench", *map(str, arguments)], env=environment, cwd=self.folder, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
-
+class Bench(TitanctlCase):
     def bench(self, *arguments, code=0):
-        process = self.start(*arguments)
+        process = self.start("bench", *arguments, NO_COLOR="1")
         out, err = process.communicate(timeout=120)
         self.assertEqual(code, process.returncode, err)
         return out, err
@@ -117,7 +96,7 @@ class Bench(unittest.TestCase):
     def test_an_interrupt_leaves_nothing(self):
         dumps = self.folder / "dumps"
         dumps.mkdir()
-        process = self.start(*SMALL, "--steps", 100000, "--folder", dumps)
+        process = self.start("bench", *SMALL, "--steps", 100000, "--folder", dumps, NO_COLOR="1")
         wait_until("a step", lambda: any(metric_lines(dump) for dump in dumps.iterdir()), 60)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)

@@ -1,43 +1,26 @@
 """`titanctl run`: no cluster before, none after; its output, its exit code, and what Ctrl-C does."""
 
 import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import tempfile
 import unittest
-import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
-import processes
-from cluster import BIN, MARK, wait_until
+from cluster import BIN, wait_until
 from jobs import committed_steps, last_step, losses, tiny, wait_step
+from titanctl_case import TitanctlCase
 
 
-class Run(unittest.TestCase):
+class Run(TitanctlCase):
     def setUp(self):
-        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        super().setUp()
         self.dump = self.folder / "dump"
-        self.mark = uuid.uuid4().hex
-        self.addCleanup(self.kill_all)
-
-    def left(self):
-        return processes.all_with(MARK, self.mark)
-
-    def kill_all(self):
-        for process in self.left():
-            process.kill()
-
-    def run_titanctl(self, *arguments):
-        environment = {**os.environ, MARK: self.mark, "XDG_CACHE_HOME": str(self.folder / "cache")}
-        return subprocess.Popen([BIN / "titanctl", "run", *map(str, arguments)], env=environment, cwd=self.folder, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True)
 
     def test_runs_to_the_end_and_leaves_nothing_running(self):
-        process = self.run_titanctl(*tiny(self.dump, steps=10))
+        process = self.start("run", *tiny(self.dump, steps=10))
         out, err = process.communicate(timeout=60)
         self.assertEqual(0, process.returncode, err)
         self.assertEqual(10, len([line for line in out.splitlines() if "loss:" in line]))
@@ -54,7 +37,7 @@ class Run(unittest.TestCase):
 
     # Four ranks as threads take one device of the private node.
     def test_a_mesh_in_one_process(self):
-        process = self.run_titanctl(*tiny(self.dump, steps=5, ranks=4, extra=["--comm.mode", "local_tensor"]))
+        process = self.start("run", *tiny(self.dump, steps=5, ranks=4, extra=["--comm.mode", "local_tensor"]))
         out, err = process.communicate(timeout=60)
         self.assertEqual(0, process.returncode, err)
         self.assertIn("SUCCEEDED", err)
@@ -62,7 +45,7 @@ class Run(unittest.TestCase):
         self.assertEqual(5, len(losses(self.dump)))
 
     def test_first_interrupt_saves_and_stops(self):
-        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=30)
@@ -71,7 +54,7 @@ class Run(unittest.TestCase):
         self.assertEqual([], self.left())
 
     def test_second_interrupt_kills(self):
-        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 3)
         for rank in [p for p in self.left() if p.program == "titan-rank"]:
             rank.kill(signal.SIGSTOP)  # So that the first one cannot end it.
@@ -84,7 +67,7 @@ class Run(unittest.TestCase):
         wait_until("end of all processes", lambda: not self.left())
 
     def test_killed_titanctl_takes_its_daemons_and_ranks_down(self):
-        process = self.run_titanctl(*tiny(self.dump, steps=500, interval=500))
+        process = self.start("run", *tiny(self.dump, steps=500, interval=500))
         wait_step(self.dump, 2)
         process.kill()
         process.communicate()
@@ -92,7 +75,7 @@ class Run(unittest.TestCase):
         self.assertTrue(committed_steps(self.dump), "the ranks did not save before they left")
 
     def test_a_bad_configuration_starts_nothing(self):
-        process = self.run_titanctl(*tiny(self.dump), "--training.stepz", 3)
+        process = self.start("run", *tiny(self.dump), "--training.stepz", 3)
         _, err = process.communicate(timeout=10)
         self.assertEqual(2, process.returncode)
         self.assertIn("training.steps", err)
@@ -102,7 +85,7 @@ class Run(unittest.TestCase):
         text = self.folder / "text"
         text.mkdir()
         (text / "a.json").write_text('{"text": "hello"}\n' + "broken\n" * 50)
-        process = self.run_titanctl(*tiny(self.dump, extra=["--training.dataset_path", text, "--training.dataloader.max_bad_lines", 3]))
+        process = self.start("run", *tiny(self.dump, extra=["--training.dataset_path", text, "--training.dataloader.max_bad_lines", 3]))
         _, err = process.communicate(timeout=60)
         self.assertEqual(1, process.returncode, err)
         self.assertIn("a.json", err)
