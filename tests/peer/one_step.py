@@ -3,9 +3,9 @@
   .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
 
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
-case.json (family, flavor, other numbers of the spec, seed, routing margin, versions, transformers' configuration), calls.json
-(how often it calls an operation of PyTorch's)}. A seed with which any router was nearly undecided is passed over: there rounding
-alone may change the choice.
+case.json (family, flavor, other numbers of the spec, seed, versions, transformers' configuration), calls.json (how often it calls an
+operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
+what follows.
 """
 
 import argparse
@@ -21,11 +21,9 @@ from routing import RoutingRecorder
 from safetensors.torch import save_file
 from weights import disturb, draw
 
-MARGIN = 1e-4
-
 
 def run(oracle, recorder, seed, gain):
-    """Tensors of one step; the routing's margin is the recorder's."""
+    """Tensors of one step, or None when rounding might have decided something in it."""
     torch.manual_seed(seed)
     if oracle.library == "torchtitan":
         with torch.no_grad():
@@ -39,7 +37,7 @@ def run(oracle, recorder, seed, gain):
     recorder.clear()
     oracle.module.zero_grad(set_to_none=True)
     logits = oracle.logits(tokens)
-    if recorder.margin < MARGIN:
+    if not recorder.decided():
         return None
     valid = (labels != IGNORED).sum()
     loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED) / valid
@@ -57,16 +55,15 @@ def record(out, name, seed, gain):
     while (tensors := run(oracle, recorder, seed + drawn, gain)) is None:
         drawn += 1
         if drawn == 1000:
-            raise RuntimeError(f"{name}: no seed from {seed} on keeps the routers {MARGIN} away from another choice")
-    margin = recorder.margin if recorder.choices else None
-    write_case(folder, name, oracle, seed + drawn, margin)
+            raise RuntimeError(f"{name}: no seed from {seed} on decides clearly")
+    write_case(folder, name, oracle, seed + drawn, recorder.said())
     save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
     recorder.remove()  # Its operations are none of the oracle's, and in bfloat16 rounding alone may change a choice.
     count_calls(folder, oracle, tensors)
 
 
-def write_case(folder, name, oracle, seed, margin):
-    """The model's weights by Hugging Face names, and what it is."""
+def write_case(folder, name, oracle, seed, margins):
+    """The model's weights by Hugging Face names, and what it is; `margins` are for the log."""
     path = os.path.join(folder, "model.safetensors")
     save_file({key: value.detach().clone().contiguous() for key, value in oracle.hf_weights().items()}, path, metadata={"format": "pt"})
     with open(path, "rb") as file:
@@ -74,10 +71,8 @@ def write_case(folder, name, oracle, seed, margin):
     versions = {package: importlib.metadata.version(package) for package in ("torch", oracle.library)}
     with open(os.path.join(folder, "case.json"), "w") as file:
         json.dump({"case": name, "library": oracle.library, "versions": versions, "family": oracle.family, "flavor": oracle.flavor,
-                   "spec": oracle.spec, "seed": seed, "margin": margin, "weights_sha256": digest, "config": oracle.config}, file,
-                  indent=1)
-    said = f", smallest routing margin {margin:.2g}" if margin is not None else ""
-    print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{said}", flush=True)
+                   "spec": oracle.spec, "seed": seed, "weights_sha256": digest, "config": oracle.config}, file, indent=1)
+    print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{margins}", flush=True)
 
 
 def count_calls(folder, oracle, tensors):

@@ -1,6 +1,13 @@
-"""What routers choose, recomputed from their inputs in float64, and how close the choice was."""
+"""What a model decides by comparing, recomputed from the inputs in float64, and how close it was: routers' choices, clamped activations.
+
+Two right programs that round otherwise agree on what is compared to a few 1e-7, and on all that follows only when no comparison is
+as close as that: another expert is another result, and the gradient jumps where a clamp begins.
+"""
 
 import torch
+
+MARGIN = 1e-4  # A router's scores.
+CLAMP_MARGIN = 2e-6  # Some 100,000 activations each draw, of which one is often within 1e-5 of its limit.
 
 
 def choose(logits, bias, *, softmax, top_k, groups=0, limited=0):
@@ -22,24 +29,45 @@ def choose(logits, bias, *, softmax, top_k, groups=0, limited=0):
     return ordered.indices[:, :top_k].sort(-1).values, margin
 
 
+def distance_from_limit(experts, tokens, chosen):
+    """Of what GPT-OSS's experts clamp for these tokens [tokens, dim]: the gate from above, the other factor on both sides."""
+    weight, bias, x = experts.gate_up_proj.double(), experts.gate_up_proj_bias.double(), tokens.double()
+    both = torch.stack([x @ weight[expert] + bias[expert] for expert in range(experts.num_experts)], 1)
+    both = both.gather(1, chosen.unsqueeze(-1).expand(-1, -1, both.shape[-1]))
+    gate, up = both[..., ::2], both[..., 1::2].abs()
+    return float(torch.stack([(gate - experts.limit).abs(), (up - experts.limit).abs()]).min())
+
+
 class RoutingRecorder:
-    """Hooks a model's routers; `choices` by layer and `margin` are those of the last forward pass before remove()."""
+    """Hooks a model's routers and clamps; `choices` by layer and the margins are those of the forward pass since clear()."""
 
     def __init__(self, oracle):
-        self.choices, self.margin, self._hooks = {}, float("inf"), []
+        self._hooks = []
+        self.clear()
         for name, module in oracle.module.named_modules():
             kind = type(module).__name__
             if kind == "TokenChoiceTopKRouter":
                 self._hooks.append(module.register_forward_hook(self._torchtitan(_layer(name)), with_kwargs=True))
             elif kind in ("GptOssTopKRouter", "DeepseekV3TopkRouter", "Llama4Router") or name.endswith("mlp.gate"):
                 self._hooks.append(module.register_forward_hook(self._transformers(_layer(name), oracle.module.config)))
+            elif kind == "GptOssExperts":
+                self._hooks.append(module.register_forward_hook(self._clamped, with_kwargs=True))
 
     def remove(self):
         for hook in self._hooks:
             hook.remove()
 
     def clear(self):
-        self.choices, self.margin = {}, float("inf")
+        self.choices, self.margin, self.clamp_margin = {}, float("inf"), float("inf")
+
+    def decided(self):
+        """Whether rounding alone changes nothing."""
+        return self.margin >= MARGIN and self.clamp_margin >= CLAMP_MARGIN
+
+    def said(self):
+        """How close it was, for the log; empty for a model that compares nothing."""
+        text = f", smallest routing margin {self.margin:.2g}" if self.choices else ""
+        return text + (f", of clamps {self.clamp_margin:.2g}" if self.clamp_margin < float("inf") else "")
 
     def _keep(self, layer, logits, bias, own=None, **options):
         experts, margin = choose(logits.detach(), bias, **options)
@@ -66,6 +94,12 @@ class RoutingRecorder:
                        softmax=not deepseek and config.model_type != "llama4_text", top_k=config.num_experts_per_tok,
                        groups=config.n_group if deepseek else 0, limited=config.topk_group if deepseek else 0)
         return hook
+
+
+    def _clamped(self, experts, arguments, named, _outputs):
+        with torch.no_grad():
+            tokens = arguments[0].detach().flatten(0, -2)
+            self.clamp_margin = min(self.clamp_margin, distance_from_limit(experts, tokens, named["router_indices"]))
 
 
 def _layer(name):

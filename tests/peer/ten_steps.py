@@ -19,7 +19,7 @@ import torchtitan_cpu
 
 import torch
 from oracle_models import CASES, DEBUG_CASES, SEQ_LEN
-from one_step import MARGIN, write_case
+from one_step import write_case
 from routing import RoutingRecorder
 from run_peer import Recorder, start_ranks
 from train_transformers import train_transformers
@@ -68,7 +68,7 @@ def batches(options):
 
 
 def draw_weights(oracle, seed, tokens):
-    """Gives the model weights of the first seed with decided routers: that seed and the routers' margin."""
+    """Gives the model weights of the first seed that decides clearly: that seed and what the recorder says of it."""
     recorder = RoutingRecorder(oracle)
     for drawn in range(seed, seed + 1000):
         torch.manual_seed(drawn)
@@ -81,9 +81,9 @@ def draw_weights(oracle, seed, tokens):
         recorder.clear()
         with torch.no_grad():
             oracle.logits(tokens)
-        if recorder.margin >= MARGIN:
-            return drawn, recorder.margin if recorder.choices else None
-    raise RuntimeError(f"no seed from {seed} on keeps the routers {MARGIN} away from another choice")
+        if recorder.decided():
+            return drawn, recorder.said()
+    raise RuntimeError(f"{oracle.family}: no seed from {seed} on decides clearly")
 
 
 def train_torchtitan(options, oracle, weights, out):
@@ -108,8 +108,8 @@ def train_one(options, name, first):
     out = f"{weights}.1"
     os.makedirs(weights)
     os.makedirs(out)
-    seed, margin = draw_weights(oracle, options.seed, first)
-    write_case(weights, name, oracle, seed, margin)
+    seed, margins = draw_weights(oracle, options.seed, first)
+    write_case(weights, name, oracle, seed, margins)
     if oracle.library == "torchtitan":
         train_torchtitan(options, oracle, weights, out)
     else:
