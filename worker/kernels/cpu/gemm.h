@@ -48,8 +48,8 @@ struct WeightGradient {
 bool weight_gradient(Level level, const WeightGradient& args);
 
 // What any level needs at most: a packed operand, and for each thread a block of the other one and of sums.
-constexpr int64_t kGemmBlockRows = 128;
-constexpr int64_t kGemmBlockDepth = 512;
+constexpr int64_t kGemmBlockRows = 256;
+constexpr int64_t kGemmBlockDepth = 1024;
 constexpr int64_t gemm_panels(int64_t columns) { return (columns + 31) / 32 * 32; }
 constexpr int64_t gemm_thread_scratch(int64_t columns) {
   return static_cast<int64_t>(sizeof(float)) * kGemmBlockRows * (kGemmBlockDepth + gemm_panels(columns));

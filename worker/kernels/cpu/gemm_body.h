@@ -33,13 +33,13 @@ struct Panels {
 };
 
 void pack_panels(const Operand& b, const Panels& to, int64_t first_depth, int64_t depth, int threads) {
-  const int64_t blocks = parts_of(depth, kBlockDepth);
-  in_parts(threads, to.count() * blocks, [&](int64_t begin, int64_t end) {
+  const int64_t blocks = parts_of(depth, kBlockDepth), groups = parts_of(to.count(), kPanelsPacked);
+  in_parts(threads, groups * blocks, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t before = i / to.count() * kBlockDepth, index = i % to.count();
+      const int64_t before = i / groups * kBlockDepth, index = i % groups * kPanelsPacked, column = index * kPanel;
       const int64_t size = least(depth - before, kBlockDepth);
-      pack_panel(b, index * kPanel, least(to.columns - index * kPanel, kPanel), first_depth + before, size,
-                 to.panel(before, size, index));
+      pack_panels_of(b, column, least(to.columns - column, kPanel * kPanelsPacked), first_depth + before, size,
+                     to.panel(before, size, index));
     }
   });
 }
@@ -54,39 +54,74 @@ struct Workspace {
         sums(reinterpret_cast<float*>(strips) + kGemmBlockRows * kGemmBlockDepth) {}
 };
 
-// c [rows, columns] (+)= a's rows from `first` on times one block of the depth in panels.
-void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t first_depth, int64_t depth_before,
-                    int64_t depth, const Panels& b, Packed* strips, float* c, int64_t stride, bool add) {
-  const int64_t strip = kStrip * padded(depth);
-  for (int64_t i = 0; i * kStrip < rows; ++i) {
-    pack_strip(a, first + i * kStrip, least(rows - i * kStrip, kStrip), first_depth, depth, strips + i * strip);
+// What is summed of a result [kStrip, kPanel * kPanelsAtOnce] stays in the first cache until a block of the depth is
+// through.
+struct Sums {
+  static constexpr int64_t kStride = kPanel * kPanelsAtOnce;
+  alignas(64) float data[kStrip * kStride];
+
+  void take(const float* from, int64_t stride, int64_t rows, int64_t columns) {
+    for (int64_t i = 0; i < rows; ++i) {
+      for_vectors(columns, [=, this](int64_t j, auto lanes) {
+        store(data + i * kStride + j, load(from + i * stride + j, lanes), lanes);
+      });
+    }
   }
-  for (int64_t index = 0; index < b.count(); ++index) {
-    const Packed* panel = b.panel(depth_before, depth, index);
-    const int64_t columns = least(b.columns - index * kPanel, kPanel);
-    for (int64_t i = 0; i * kStrip < rows; ++i) {
-      multiply(strips + i * strip, panel, padded(depth), c + i * kStrip * stride + index * kPanel, stride,
-               least(rows - i * kStrip, kStrip), columns, add);
+  template <typename T>
+  void give(T* to, int64_t stride, int64_t rows, int64_t columns) const {
+    for (int64_t i = 0; i < rows; ++i) {
+      for_vectors(columns, [=, this](int64_t j, auto lanes) {
+        store(to + i * stride + j, load(data + i * kStride + j, lanes), lanes);
+      });
+    }
+  }
+};
+
+// to [rows, columns] = sums of before (null: 0) + a's rows from `first` on times one block of the depth in panels.
+template <typename T>
+void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t first_depth, int64_t depth_before,
+                    int64_t depth, const Panels& b, Packed* strips, const float* before, int64_t before_stride, T* to,
+                    int64_t stride) {
+  const int64_t strip = kStrip * padded(depth), panel = kPanel * padded(depth);
+  pack_strips(a, first, rows, first_depth, depth, strips);
+  const int64_t strips_here = parts_of(rows, kStrip);
+  Sums sums;
+  for (int64_t index = 0; index < b.count(); index += kPanelsAtOnce) {
+    const int64_t column = index * kPanel, columns = least(b.columns - column, Sums::kStride);
+    const int64_t next = index + kPanelsAtOnce < b.count() ? index + kPanelsAtOnce : 0;
+    Ahead ahead(b.panel(depth_before, depth, next), strips_here);
+    for (int64_t i = 0; i < strips_here; ++i) {
+      const int64_t row = i * kStrip, height = least(rows - row, kStrip);
+      if (before != nullptr) sums.take(before + row * before_stride + column, before_stride, height, columns);
+      multiply(strips + i * strip, b.panel(depth_before, depth, index), panel, parts_of(columns, kPanel), padded(depth),
+               sums.data, before != nullptr, ahead);
+      sums.give(to + row * stride + column, stride, height, columns);
     }
   }
 }
 
-// Rows [first, first + rows) of c, whole.
+// Rows [first, first + rows) of c, whole. What is not the last block of the depth is summed in c itself or, where that
+// is narrow, in this thread's memory.
 void finish_rows(const Gemm& g, int64_t first, int64_t rows, const Panels& b, const Workspace& mine) {
   const bool wide = g.c_type == Dtype::kF32;
+  const Operand a = {g.a, g.a_stride, false};
   float* sums = wide ? at<float>(g.c, first * g.c_stride) : mine.sums;
   const int64_t stride = wide ? g.c_stride : gemm_panels(g.columns);
-  for (int64_t depth = 0; depth < g.depth; depth += kBlockDepth) {
-    multiply_block({g.a, g.a_stride, false}, first, rows, depth, depth, least(g.depth - depth, kBlockDepth), b,
-                   mine.strips, sums, stride, depth > 0);
+  for (int64_t done = 0; done < g.depth || done == 0; done += kBlockDepth) {
+    const int64_t depth = least(g.depth - done, kBlockDepth);
+    const float* before = done > 0 ? sums : nullptr;
+    if (wide || done + depth < g.depth) {
+      multiply_block(a, first, rows, done, done, depth, b, mine.strips, before, stride, sums, stride);
+    } else {
+      multiply_block(a, first, rows, done, done, depth, b, mine.strips, before, stride,
+                     at<uint16_t>(g.c, first * g.c_stride), g.c_stride);
+    }
   }
-  for (int64_t row = 0; row < rows; ++row) {
-    if (g.depth == 0) memset(sums + row * stride, 0, g.columns * sizeof(float));
-    if (wide) continue;
-    uint16_t* c = at<uint16_t>(g.c, (first + row) * g.c_stride);
-    const float* from = sums + row * stride;
-    for_vectors(g.columns, [=](int64_t i, auto lanes) { store(c + i, load(from + i, lanes), lanes); });
-  }
+}
+
+// Rows that a thread packs and multiplies at once: fewer where each thread would not get a block.
+int64_t block_rows(int64_t rows, int threads) {
+  return least(kBlockRows, parts_of(parts_of(rows, threads), kStrip) * kStrip);
 }
 
 }  // namespace
@@ -99,11 +134,12 @@ void gemm(const Gemm& g) {
     const int64_t rows = g.group_rows == nullptr ? g.rows : g.group_rows[group];
     if (rows == 0) continue;
     pack_panels({g.b + group * g.b_group, g.b_stride, g.b_is_deep}, panels, 0, g.depth, g.threads);
-    in_numbered_parts(g.threads, parts_of(rows, kBlockRows), [&](int64_t begin, int64_t end, int64_t thread) {
+    const int64_t block = block_rows(rows, g.threads);
+    in_numbered_parts(g.threads, parts_of(rows, block), [&](int64_t begin, int64_t end, int64_t thread) {
       [[maybe_unused]] const Session session;
       const Workspace mine(workspaces, g.columns, thread);
-      for (int64_t block = begin; block < end; ++block) {
-        finish_rows(g, first + block * kBlockRows, least(rows - block * kBlockRows, kBlockRows), panels, mine);
+      for (int64_t i = begin; i < end; ++i) {
+        finish_rows(g, first + i * block, least(rows - i * block, block), panels, mine);
       }
     });
     first += rows;
@@ -123,13 +159,15 @@ void weight_gradient(const WeightGradient& w) {
     for (int64_t done = 0; done < rows; done += kBlockDepth) {
       const int64_t depth = least(rows - done, kBlockDepth);
       pack_panels({w.x, w.x_stride, true}, panels, first + done, depth, w.threads);
-      in_numbered_parts(w.threads, parts_of(w.outputs, kBlockRows), [&](int64_t begin, int64_t end, int64_t thread) {
+      const int64_t block = block_rows(w.outputs, w.threads);
+      in_numbered_parts(w.threads, parts_of(w.outputs, block), [&](int64_t begin, int64_t end, int64_t thread) {
         [[maybe_unused]] const Session session;
         const Workspace mine(workspaces, w.inputs, thread);
-        for (int64_t block = begin; block < end; ++block) {
-          const int64_t output = block * kBlockRows;
-          multiply_block({w.dy, w.dy_stride, true}, output, least(w.outputs - output, kBlockRows), first + done, 0,
-                         depth, panels, mine.strips, c + output * w.c_stride, w.c_stride, w.add || done > 0);
+        for (int64_t i = begin; i < end; ++i) {
+          const int64_t output = i * block;
+          float* const sums = c + output * w.c_stride;
+          multiply_block({w.dy, w.dy_stride, true}, output, least(w.outputs - output, block), first + done, 0, depth,
+                         panels, mine.strips, w.add || done > 0 ? sums : nullptr, w.c_stride, sums, w.c_stride);
         }
       });
     }

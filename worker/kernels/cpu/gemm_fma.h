@@ -11,6 +11,8 @@ using Packed = float;
 constexpr int64_t kStrip =
     kLanes == 16 ? 12 : 6;  // Rows: with two vectors of columns each, three quarters of the registers.
 constexpr int64_t kPanel = 2 * kLanes;
+constexpr int64_t kPanelsAtOnce = 1;
+constexpr int64_t kPanelsPacked = 1;
 constexpr int64_t kStripsPerBlock = 8;
 constexpr int64_t kBlockDepth = 256;
 constexpr int64_t kDepthUnit = 1;
@@ -69,46 +71,40 @@ void pack(const Operand& from, int64_t first, int64_t count, int64_t first_depth
     }
   }
 }
-void pack_strip(const Operand& a, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
-  pack<kStrip>(a, first, count, first_depth, depth, to);
+// Strips of `count` places, one after the other.
+void pack_strips(const Operand& a, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
+  for (int64_t i = 0; i < count; i += kStrip, to += kStrip * depth) {
+    pack<kStrip>(a, first + i, count - i < kStrip ? count - i : kStrip, first_depth, depth, to);
+  }
 }
-void pack_panel(const Operand& b, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
+void pack_panels_of(const Operand& b, int64_t first, int64_t count, int64_t first_depth, int64_t depth, float* to) {
   pack<kPanel>(b, first, count, first_depth, depth, to);
 }
 
-template <typename Lanes>
-TITAN_INLINE void put(float* c, Floats sum, bool add, Lanes lanes) {
-  store(c, add ? load(c, lanes) + sum : sum, lanes);
-}
+// Nothing: a panel is through slower than the next one comes.
+struct Ahead {
+  Ahead(const float*, int64_t) {}
+};
 
-// c [rows, columns] (+)= strip times panel.
-void multiply(const float* strip, const float* panel, int64_t depth, float* c, int64_t stride, int64_t rows,
-              int64_t columns, bool add) {
-  Floats sums[kStrip][2];
+// sums [strip][panel] (+)= strip times panel; there is one.
+void multiply(const float* strip, const float* panel, int64_t, int64_t, int64_t depth, float* sums, bool add,
+              const Ahead&) {
+  Floats own[kStrip][2];
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kStrip; ++i) sums[i][0] = sums[i][1] = splat(0);
+  for (int64_t i = 0; i < kStrip; ++i) own[i][0] = own[i][1] = splat(0);
   for (int64_t k = 0; k < depth; ++k, strip += kStrip, panel += kPanel) {
     const Floats left = load(panel, All{}), right = load(panel + kLanes, All{});
 #pragma GCC unroll 16
     for (int64_t i = 0; i < kStrip; ++i) {
       const Floats a = splat(strip[i]);
-      sums[i][0] = fma(a, left, sums[i][0]);
-      sums[i][1] = fma(a, right, sums[i][1]);
+      own[i][0] = fma(a, left, own[i][0]);
+      own[i][1] = fma(a, right, own[i][1]);
     }
   }
 #pragma GCC unroll 16
-  for (int64_t i = 0; i < kStrip; ++i) {
-    if (i >= rows) continue;
-    float* row = c + i * stride;
-    if (columns == kPanel) {
-      put(row, sums[i][0], add, All{});
-      put(row + kLanes, sums[i][1], add, All{});
-    } else if (columns >= kLanes) {
-      put(row, sums[i][0], add, All{});
-      if (columns > kLanes) put(row + kLanes, sums[i][1], add, First(columns - kLanes));
-    } else {
-      put(row, sums[i][0], add, First(columns));
-    }
+  for (int64_t i = 0; i < kStrip; ++i, sums += kPanel) {
+    store(sums, add ? load(sums, All{}) + own[i][0] : own[i][0], All{});
+    store(sums + kLanes, add ? load(sums + kLanes, All{}) + own[i][1] : own[i][1], All{});
   }
 }
 
