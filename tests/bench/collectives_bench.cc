@@ -1,7 +1,8 @@
-// Collectives over sockets (Gloo) and through shared memory, on N processes of this machine, one thread each, in turns
-// so that whatever else runs here meets both. Prints by operation and size the wall time of a call and the processor
-// time that a rank's threads took for it, in microseconds: medians of rounds.
-//   collectives_bench [--ranks 2] [--rounds 5] [--most 67108864]
+// Collectives and messages over sockets (Gloo) and through shared memory, on N processes of this machine, one thread
+// each, in turns so that whatever else runs here meets both. Prints by operation and size the wall time of a call and
+// the processor time that a rank's threads took for it, in microseconds: medians of rounds. "send" is a message to the
+// other rank of a pair and one of the same size back, one after the other; "swap" is both at once.
+//   collectives_bench [--ranks 2] [--rounds 5] [--most 67108864] [--only "send fp32"]
 #include <ATen/Parallel.h>
 #include <time.h>
 
@@ -22,6 +23,7 @@ struct Plan {
   int ranks = 2;
   int rounds = 5;
   int64_t most = int64_t{64} << 20;
+  std::string only;
 };
 
 struct Cost {
@@ -52,8 +54,24 @@ Cost median(std::vector<Cost> costs) {
   return {middle(&Cost::wall), middle(&Cost::processor)};
 }
 
+// Of messages of `bytes` bytes between ranks 0 and 1, 2 and 3, …; a rank without a partner does nothing.
+std::function<void(const comm::Group&)> prepare_messages(bool at_once, int64_t bytes) {
+  const at::Tensor sent = at::ones({bytes / 4}), received = at::empty({bytes / 4});
+  return [=](const comm::Group& group) {
+    const int partner = group.rank() ^ 1;
+    if (partner >= group.size()) return;
+    const bool first = at_once || group.rank() < partner;
+    comm::Pending sending, receiving = group.recv(received, partner);
+    if (first) sending = group.send(sent, partner);
+    receiving.wait();
+    if (!first) sending = group.send(sent, partner);
+    sending.wait();
+  };
+}
+
 // One call of an operation on a group whose largest tensor has `bytes` bytes.
 std::function<void(const comm::Group&)> prepare(const std::string& operation, int64_t bytes, int ranks) {
+  if (operation == "send fp32" || operation == "swap fp32") return prepare_messages(operation == "swap fp32", bytes);
   if (operation == "all_gather bf16") {
     const int64_t piece = bytes / 2 / ranks;
     at::Tensor input = at::ones({piece}, at::kBFloat16), output = at::empty({piece * ranks}, at::kBFloat16);
@@ -71,7 +89,9 @@ void compare(const Plan& plan, int rank, const comm::Group& sockets, const comm:
   if (rank == 0) {
     std::printf("%-20s %10s | wall us, processor us of rank 0: sockets, shared memory\n", "operation", "bytes");
   }
-  for (const std::string operation : {"all_gather bf16", "reduce_scatter fp32", "all_reduce fp32"}) {
+  for (const std::string operation :
+       {"all_gather bf16", "reduce_scatter fp32", "all_reduce fp32", "send fp32", "swap fp32"}) {
+    if (!plan.only.empty() && operation != plan.only) continue;
     for (int64_t bytes = 4096; bytes <= plan.most; bytes *= 4) {
       const auto call = prepare(operation, bytes, plan.ranks);
       const int calls = static_cast<int>(std::clamp<int64_t>((int64_t{16} << 20) / bytes, 4, 200));
@@ -111,6 +131,7 @@ int main(int argc, char** argv) {
   app.add_option("--ranks", plan.ranks);
   app.add_option("--rounds", plan.rounds);
   app.add_option("--most", plan.most);
+  app.add_option("--only", plan.only);
   CLI11_PARSE(app, argc, argv);
   return titan::bench::fork_ranks(plan.ranks, [&](int rank, const auto& store) { titan::run_rank(plan, rank, store); });
 }

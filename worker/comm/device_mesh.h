@@ -35,7 +35,7 @@ class DeviceMesh {
   int rank() const { return rank_; }
   // The axis must have been asked for.
   const Group& group(mesh::Axis axis) const;
-  // Whether collectives of a group of this rank go through shared memory.
+  // Whether collectives and messages of a group of this rank go through shared memory.
   bool shares_memory() const { return shares_memory_; }
 
   void set_timeout(std::chrono::milliseconds timeout) const;

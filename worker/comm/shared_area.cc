@@ -22,6 +22,9 @@ namespace {
 constexpr size_t kPage = 4096;
 constexpr size_t kHeaderBytes = (sizeof(AreaHeader) + kPage - 1) / kPage * kPage;
 constexpr size_t kAllSlotsBytes = kSlots * kSlotBytes;
+constexpr size_t kChannelBytes = kMessageSlots * kSlotBytes;
+
+size_t area_bytes(int members) { return kHeaderBytes + kAllSlotsBytes + static_cast<size_t>(members) * kChannelBytes; }
 
 void* map(int file, size_t bytes, size_t offset, bool writable) {
   void* const memory =
@@ -30,9 +33,13 @@ void* map(int file, size_t bytes, size_t offset, bool writable) {
   return memory;
 }
 
-bool has_size_of_an_area(int file) {
+void unmap(void* memory, size_t bytes) {
+  if (memory != nullptr) ::munmap(memory, bytes);
+}
+
+bool has_size_of_an_area(int file, int members) {
   struct stat about {};
-  return ::fstat(file, &about) == 0 && about.st_size == static_cast<off_t>(kHeaderBytes + kAllSlotsBytes);
+  return ::fstat(file, &about) == 0 && about.st_size == static_cast<off_t>(area_bytes(members));
 }
 
 Descriptor open_in(const std::string& process, const std::string& descriptor, int mode) {
@@ -53,38 +60,44 @@ void Descriptor::close() {
   if (number_ >= 0) ::close(std::exchange(number_, -1));
 }
 
-AreaMapping::AreaMapping(int file, bool own)
-    : header_(static_cast<AreaHeader*>(map(file, kHeaderBytes, 0, /*writable=*/true))) {
+AreaMapping::AreaMapping(int file, bool own, int first_channel, int channels)
+    : first_channel_(first_channel), messages_bytes_(static_cast<size_t>(channels) * kChannelBytes) {
   try {
+    header_ = static_cast<AreaHeader*>(map(file, kHeaderBytes, 0, /*writable=*/true));
     slots_ = static_cast<std::byte*>(map(file, kAllSlotsBytes, kHeaderBytes, /*writable=*/own));
+    messages_ = static_cast<std::byte*>(map(file, messages_bytes_, area_bytes(first_channel), /*writable=*/own));
   } catch (...) {
-    ::munmap(header_, kHeaderBytes);
+    close();
     throw;
   }
 }
 
-AreaMapping::~AreaMapping() {
-  ::munmap(header_, kHeaderBytes);
-  ::munmap(slots_, kAllSlotsBytes);
+void AreaMapping::close() {
+  unmap(header_, kHeaderBytes);
+  unmap(slots_, kAllSlotsBytes);
+  unmap(messages_, messages_bytes_);
 }
 
-OwnArea::OwnArea(Descriptor file, Descriptor sign, Descriptor alive)
-    : file_(std::move(file)), sign_(std::move(sign)), alive_(std::move(alive)), memory_(file_.get(), /*own=*/true) {
+OwnArea::OwnArea(Descriptor file, Descriptor sign, Descriptor alive, int members)
+    : file_(std::move(file)),
+      sign_(std::move(sign)),
+      alive_(std::move(alive)),
+      memory_(file_.get(), /*own=*/true, /*first_channel=*/0, members) {
   std::random_device random;
   for (uint64_t& word : memory_.header().token) word = (uint64_t{random()} << 32) | random();
 }
 
-std::unique_ptr<OwnArea> OwnArea::create() {
-  Descriptor file(::memfd_create("titan-collectives", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+std::unique_ptr<OwnArea> OwnArea::create(int members) {
+  Descriptor file(::memfd_create("titan-exchange", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   int ends[2];
-  if (!file || ::ftruncate(file.get(), static_cast<off_t>(kHeaderBytes + kAllSlotsBytes)) != 0 ||
+  if (!file || ::ftruncate(file.get(), static_cast<off_t>(area_bytes(members))) != 0 ||
       ::fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0 ||
       ::pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0) {
     return nullptr;
   }
   Descriptor sign(ends[0]), alive(ends[1]);
   try {
-    return std::unique_ptr<OwnArea>(new OwnArea(std::move(file), std::move(sign), std::move(alive)));
+    return std::unique_ptr<OwnArea>(new OwnArea(std::move(file), std::move(sign), std::move(alive), members));
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
@@ -102,7 +115,7 @@ void OwnArea::close_door() {
   sign_.close();
 }
 
-std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation) {
+std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation, int members, int reader) {
   enum Part { kBoot, kNamespace, kProcess, kStart, kFile, kSign, kToken, kTokenEnd, kParts };
   const std::vector<std::string> theirs = absl::StrSplit(invitation, ' ');
   const std::vector<std::string> ours = absl::StrSplit(storage::process_identity(), ' ');
@@ -115,9 +128,9 @@ std::unique_ptr<PeerArea> PeerArea::open(const std::string& invitation) {
   // The sign first: where the area is the right one, the process was it already before.
   Descriptor sign = open_in(theirs[kProcess], theirs[kSign], O_RDONLY);
   const Descriptor file = open_in(theirs[kProcess], theirs[kFile], O_RDWR);
-  if (!sign || !file || !has_size_of_an_area(file.get())) return nullptr;
+  if (!sign || !file || !has_size_of_an_area(file.get(), members)) return nullptr;
   try {
-    std::unique_ptr<PeerArea> peer(new PeerArea(file.get(), std::move(sign)));
+    std::unique_ptr<PeerArea> peer(new PeerArea(file.get(), std::move(sign), reader));
     const AreaHeader& header = peer->memory_.header();
     return header.token[0] == token[0] && header.token[1] == token[1] ? std::move(peer) : nullptr;
   } catch (const std::bad_alloc&) {

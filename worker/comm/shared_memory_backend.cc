@@ -14,10 +14,12 @@ namespace {
 
 using Part = SharedOperation::Part;
 
+// Of a SharedOperation or a SharedMessage.
+template <typename Operation>
 class SharedMemoryWork : public c10d::Work {
  public:
   SharedMemoryWork(std::shared_ptr<SharedMemoryGroup> group, std::shared_ptr<SharedMemoryGroups> groups,
-                   std::shared_ptr<SharedOperation> operation, std::chrono::milliseconds limit)
+                   std::shared_ptr<Operation> operation, std::chrono::milliseconds limit)
       : group_(std::move(group)), groups_(std::move(groups)), operation_(std::move(operation)), limit_(limit) {}
 
   bool isCompleted() override { return group_->done(*operation_); }
@@ -30,7 +32,7 @@ class SharedMemoryWork : public c10d::Work {
  private:
   const std::shared_ptr<SharedMemoryGroup> group_;
   const std::shared_ptr<SharedMemoryGroups> groups_;
-  const std::shared_ptr<SharedOperation> operation_;
+  const std::shared_ptr<Operation> operation_;
   const std::chrono::milliseconds limit_;
 };
 
@@ -159,10 +161,12 @@ class SharedMemoryBackend : public WrappedBackend {
   }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
-    return inner_->send(tensors, destination, tag);
+    if (tensors.size() != 1 || !is_plain(tensors[0])) return inner_->send(tensors, destination, tag);
+    return issue(message(/*sends=*/true, destination, tag, tensors[0]));
   }
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override {
-    return inner_->recv(tensors, source, tag);
+    if (tensors.size() != 1 || !is_plain(tensors[0])) return inner_->recv(tensors, source, tag);
+    return issue(message(/*sends=*/false, source, tag, tensors[0]));
   }
 
   const std::string getBackendName() const override { return "shared memory"; }
@@ -192,6 +196,11 @@ class SharedMemoryBackend : public WrappedBackend {
     return operation;
   }
 
+  SharedMessage message(bool sends, int peer, int tag, const at::Tensor& tensor) const {
+    TORCH_CHECK(peer >= 0 && peer < size_ && peer != rank_, "rank ", rank_, " of ", size_, " has no peer ", peer);
+    return {.sends = sends, .peer = peer, .tag = tag, .tensor = tensor};
+  }
+
   static void reduce(SharedOperation& operation, c10d::ReduceOp::RedOpType reduction, std::byte* own,
                      std::byte* result) {
     operation.reduces = true;
@@ -205,8 +214,10 @@ class SharedMemoryBackend : public WrappedBackend {
     TORCH_CHECK(tensor.numel() % size_ == 0, "all_to_all: ", tensor.sizes(), " is not ", size_, " equal pieces");
   }
 
-  c10::intrusive_ptr<c10d::Work> issue(SharedOperation operation) {
-    return c10::make_intrusive<SharedMemoryWork>(group_, groups_, group_->issue(std::move(operation)), timeout());
+  template <typename Operation>
+  c10::intrusive_ptr<c10d::Work> issue(Operation operation) {
+    return c10::make_intrusive<SharedMemoryWork<Operation>>(group_, groups_, group_->issue(std::move(operation)),
+                                                            timeout());
   }
 
   const std::shared_ptr<SharedMemoryGroup> group_;
@@ -228,13 +239,13 @@ std::vector<std::string> ask_all(const BackendOptions& options, const std::strin
 // Null when a rank does not see the memory of all others.
 std::shared_ptr<SharedMemoryGroup> meet(const BackendOptions& options) {
   const bool wanted = options.shared_memory && options.size > 1 && options.size <= kMostMembers;
-  std::unique_ptr<OwnArea> own = wanted ? OwnArea::create() : nullptr;
+  std::unique_ptr<OwnArea> own = wanted ? OwnArea::create(options.size) : nullptr;
   const auto invitations = ask_all(options, "shared-memory", own ? own->invitation() : "none");
   std::vector<std::unique_ptr<PeerArea>> peers(options.size);
   bool sees_all = own != nullptr;
   for (int rank = 0; rank < options.size && sees_all; ++rank) {
     if (rank == options.rank) continue;
-    peers[rank] = PeerArea::open(invitations[rank]);
+    peers[rank] = PeerArea::open(invitations[rank], options.size, options.rank);
     sees_all = peers[rank] != nullptr;
   }
   for (const std::string& verdict : ask_all(options, "sees-shared-memory", sees_all ? "all" : "not all")) {

@@ -1,15 +1,11 @@
 #include "worker/comm/shared_memory_group.h"
 
 #include <c10/util/Exception.h>
-#include <linux/futex.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <climits>
 #include <cstring>
-#include <ctime>
 
+#include "worker/comm/shared_bell.h"
 #include "worker/comm/shared_sum.h"
 
 namespace titan::comm {
@@ -23,16 +19,6 @@ constexpr std::chrono::microseconds kLookAround(20);
 // How often a rank that sleeps looks whether the others still live, and moves on what its other groups have to send.
 constexpr milliseconds kSlice(10);
 constexpr milliseconds kSliceWithOthers(1);
-
-void futex_wait(std::atomic<uint32_t>& word, uint32_t value, milliseconds longest) {
-  const timespec limit{.tv_sec = longest.count() / 1000, .tv_nsec = longest.count() % 1000 * 1'000'000};
-  ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0);
-}
-
-void ring(AreaHeader& header) {
-  header.bell.value.fetch_add(1);
-  ::syscall(SYS_futex, &header.bell.value, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
-}
 
 // Not a yield: where others compute, that costs a turn of theirs, and being woken does not.
 void pause() {
@@ -78,7 +64,11 @@ void copy_bytes(std::byte* to, const std::byte* from, int64_t bytes) {
 
 SharedMemoryGroup::SharedMemoryGroup(int rank, std::unique_ptr<OwnArea> own,
                                      std::vector<std::unique_ptr<PeerArea>> peers)
-    : rank_(rank), own_(std::move(own)), peers_(std::move(peers)), consumed_(peers_.size(), 0) {}
+    : rank_(rank),
+      own_(std::move(own)),
+      peers_(std::move(peers)),
+      messages_(rank_, *own_, peers_),
+      consumed_(peers_.size(), 0) {}
 
 void SharedMemoryGroup::check_usable() {
   if (aborted_ && broken_.why.empty()) fail({named(rank_) + " has given up"});
@@ -90,6 +80,7 @@ void SharedMemoryGroup::check_usable() {
 void SharedMemoryGroup::fail(Trouble trouble) {
   if (broken_.why.empty()) broken_ = std::move(trouble);
   queue_.clear();
+  messages_.forget();
   leave();
 }
 
@@ -115,6 +106,15 @@ std::shared_ptr<SharedOperation> SharedMemoryGroup::issue(SharedOperation operat
   }
   queue_.push_back(issued);
   while (publish_one()) continue;
+  return issued;
+}
+
+std::shared_ptr<SharedMessage> SharedMemoryGroup::issue(SharedMessage message) {
+  auto issued = std::make_shared<SharedMessage>(std::move(message));
+  sync::Lock lock(mutex_);
+  check_usable();
+  messages_.post(issued);
+  check_messages();
   return issued;
 }
 
@@ -160,13 +160,9 @@ bool SharedMemoryGroup::publish_one() {
   return true;
 }
 
-// The fence and the one in sleep(): either this rank sees that another sleeps, or that one sees what was just stored.
 void SharedMemoryGroup::ring_others() {
-  std::atomic_thread_fence(std::memory_order_seq_cst);
   for (const auto& peer : peers_) {
-    if (!peer) continue;
-    AreaHeader& header = peer->memory().header();
-    if (header.asleep.value.load(std::memory_order_relaxed) != 0) ring(header);
+    if (peer) ring_if_asleep(peer->memory().header());
   }
 }
 
@@ -258,22 +254,29 @@ bool SharedMemoryGroup::finish_front() {
 bool SharedMemoryGroup::advance() {
   const bool published = publish_one();
   const bool read = read_one();
-  return finish_front() || published || read;
+  const bool messages = messages_.advance();
+  check_messages();
+  return finish_front() || published || read || messages;
 }
 
-bool SharedMemoryGroup::done(const SharedOperation& operation) {
+void SharedMemoryGroup::check_messages() {
+  if (!messages_.disagreement().empty()) fail({messages_.disagreement(), /*disagreement=*/true});
+}
+
+bool SharedMemoryGroup::is_done(const bool& done) {
   if (!mutex_.try_lock()) return false;
   while (broken_.why.empty() && advance()) continue;
-  const bool done = operation.done || !broken_.why.empty();
+  const bool over = done || !broken_.why.empty();
   mutex_.unlock();
-  return done;
+  return over;
 }
 
 bool SharedMemoryGroup::help() {
   if (!mutex_.try_lock()) return false;
   while (broken_.why.empty() && advance()) continue;
-  const bool more =
-      std::ranges::any_of(queue_, [](const auto& operation) { return operation->published < operation->stretches; });
+  const bool more = messages_.has_more_to_send() || std::ranges::any_of(queue_, [](const auto& operation) {
+                      return operation->published < operation->stretches;
+                    });
   mutex_.unlock();
   return more;
 }
@@ -287,18 +290,21 @@ bool SharedMemoryGroup::needs(int peer) const {
          published_ - read.load(std::memory_order_acquire) == kSlots;
 }
 
-void SharedMemoryGroup::fail_for_the_missing(const std::string& what) {
+void SharedMemoryGroup::fail_for_the_missing(int message_peer, const std::string& what) {
   std::string ranks;
   for (int peer = 0; peer < size(); ++peer) {
-    if (needs(peer)) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(peer);
+    const bool needed = message_peer < 0 ? needs(peer) : peer == message_peer;
+    if (needed) ranks += (ranks.empty() ? "rank " : ", ") + std::to_string(peer);
   }
   fail({ranks + " of the group " + what});
 }
 
-void SharedMemoryGroup::notice_the_gone() {
+void SharedMemoryGroup::notice_the_gone(const bool& done, int message_peer) {
   for (int peer = 0; peer < size(); ++peer) {
-    // In this order: what it published before it left is seen by needs().
-    if (peer != rank_ && peers_[peer]->is_gone() && needs(peer)) fail({named(peer) + " is gone"});
+    if (peer == rank_ || (message_peer >= 0 && peer != message_peer) || !peers_[peer]->is_gone()) continue;
+    // Only now: what it left before its end is used.
+    while (broken_.why.empty() && advance()) continue;
+    if (!done && (message_peer >= 0 || needs(peer))) fail({named(peer) + " is gone"});
   }
 }
 
@@ -312,31 +318,32 @@ bool SharedMemoryGroup::look_around() {
   return false;
 }
 
-// Whether something moved, or somebody rang.
+// Whether something moved, or somebody rang. Another thread of this rank may move things on meanwhile.
 bool SharedMemoryGroup::sleep(milliseconds longest) {
-  AreaHeader& header = own_->memory().header();
-  header.asleep.value.store(1);
-  const uint32_t bell = header.bell.value.load();
-  std::atomic_thread_fence(std::memory_order_seq_cst);
+  Sleep sleep(own_->memory().header());
   const bool moved = advance();
-  if (!moved && !aborted_ && broken_.why.empty()) futex_wait(header.bell.value, bell, longest);
-  header.asleep.value.store(0);
-  return moved || header.bell.value.load() != bell;
+  if (!moved && !aborted_ && broken_.why.empty()) {
+    mutex_.unlock();
+    sleep.until_rung(longest);
+    mutex_.lock();
+  }
+  return moved || sleep.rung();
 }
 
-void SharedMemoryGroup::wait(SharedOperation& operation, milliseconds timeout, SharedMemoryGroups& groups) {
+void SharedMemoryGroup::wait_until(const bool& done, int message_peer, milliseconds timeout,
+                                   SharedMemoryGroups& groups) {
   const auto deadline = Clock::now() + timeout;
   sync::Lock lock(mutex_);
   milliseconds slice = kSlice;
-  while (!operation.done) {
+  while (!done) {
     check_usable();
     if (look_around()) continue;
     if (!sleep(slice)) {
       slice = groups.help_others(*this) ? kSliceWithOthers : kSlice;
-      notice_the_gone();
+      notice_the_gone(done, message_peer);
     }
-    if (Clock::now() > deadline && !advance()) {
-      fail_for_the_missing("took no part within " + std::to_string(timeout.count()) + " ms");
+    if (Clock::now() > deadline && !advance() && !done) {
+      fail_for_the_missing(message_peer, "took no part within " + std::to_string(timeout.count()) + " ms");
     }
   }
 }

@@ -14,6 +14,7 @@
 
 #include "common/sync/sync.h"
 #include "worker/comm/shared_area.h"
+#include "worker/comm/shared_messages.h"
 
 namespace titan::comm {
 
@@ -52,9 +53,9 @@ struct SharedOperation {
 
 class SharedMemoryGroups;
 
-// The collectives of one group whose ranks are processes of this machine, without threads of their own: a rank copies
-// what the others need into its slots when it issues an operation and whenever it waits for one, and copies or adds
-// what they have left in theirs when it waits. Operations run in the order of issue.
+// The collectives and messages of one group whose ranks are processes of this machine, without threads of their own: a
+// rank copies what the others need into its slots when it issues an operation and whenever it waits for one, and copies
+// or adds what they have left in theirs when it waits. Operations run in the order of issue.
 //
 // To issue never waits: what finds no free slot goes out later. A slot is free when all others have read it. Nothing
 // stands still for ever if the ranks wait for the group's operations in an order that they could with blocking ones:
@@ -65,7 +66,8 @@ class SharedMemoryGroups;
 // - A rank that waits for another group moves this one on as well (SharedMemoryGroups). A rank that computes, or waits
 //   at a socket, does not: what it has published by then is there, at least kSlots * kSlotBytes of what it issued, and
 //   the rest when it waits for that operation itself.
-// After an error the group is unusable. Thread-safe.
+// Messages (shared_messages.h) are no part of that order: they go on beside it, whatever the rank waits for.
+// After an error the group is unusable. Thread-safe; a thread that waits does not keep others from issuing.
 class SharedMemoryGroup {
  public:
   // `peers` by member; null at `rank`.
@@ -75,12 +77,19 @@ class SharedMemoryGroup {
   // Nothing may write to what the operation sends, or touch what it receives, before it is done. Throws like wait()
   // when the group is unusable.
   std::shared_ptr<SharedOperation> issue(SharedOperation operation);
+  std::shared_ptr<SharedMessage> issue(SharedMessage message);
   // Does what can be done without waiting.
-  bool done(const SharedOperation& operation);
+  bool done(const SharedOperation& operation) { return is_done(operation.done); }
+  bool done(const SharedMessage& message) { return is_done(message.done); }
   // Returns once the operation is done. Throws c10::DistBackendError for a rank that is gone, or took no part within
   // the timeout, or when this one gave up; c10::ValueError where ranks disagree about what they do. `groups`, those of
   // this rank, go on meanwhile.
-  void wait(SharedOperation& operation, std::chrono::milliseconds timeout, SharedMemoryGroups& groups);
+  void wait(const SharedOperation& operation, std::chrono::milliseconds timeout, SharedMemoryGroups& groups) {
+    wait_until(operation.done, /*message_peer=*/-1, timeout, groups);
+  }
+  void wait(const SharedMessage& message, std::chrono::milliseconds timeout, SharedMemoryGroups& groups) {
+    wait_until(message.done, message.peer, timeout, groups);
+  }
 
   // Ends this rank's waits, now and from now on, and the others' for it. From any thread.
   void abort();
@@ -95,9 +104,13 @@ class SharedMemoryGroup {
     bool disagreement = false;
   };
 
+  bool is_done(const bool& done);
+  // `message_peer`: with whom the message is that `done` is of; -1: of a collective.
+  void wait_until(const bool& done, int message_peer, std::chrono::milliseconds timeout, SharedMemoryGroups& groups);
   void check_usable() TITAN_REQUIRES(mutex_);
   void fail(Trouble trouble) TITAN_REQUIRES(mutex_);
   bool advance() TITAN_REQUIRES(mutex_);
+  void check_messages() TITAN_REQUIRES(mutex_);
   bool publish_one() TITAN_REQUIRES(mutex_);
   bool read_one() TITAN_REQUIRES(mutex_);
   bool reduce_one(SharedOperation& operation) TITAN_REQUIRES(mutex_);
@@ -114,8 +127,8 @@ class SharedMemoryGroup {
   uint32_t filled() const TITAN_REQUIRES(mutex_);
   bool blocked_by(int peer) const TITAN_REQUIRES(mutex_);
   bool needs(int peer) const TITAN_REQUIRES(mutex_);
-  void fail_for_the_missing(const std::string& what) TITAN_REQUIRES(mutex_);
-  void notice_the_gone() TITAN_REQUIRES(mutex_);
+  void fail_for_the_missing(int message_peer, const std::string& what) TITAN_REQUIRES(mutex_);
+  void notice_the_gone(const bool& done, int message_peer) TITAN_REQUIRES(mutex_);
   void ring_others() TITAN_REQUIRES(mutex_);
 
   const int rank_;
@@ -126,6 +139,7 @@ class SharedMemoryGroup {
   sync::Mutex mutex_;
   Trouble broken_ TITAN_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<SharedOperation>> queue_ TITAN_GUARDED_BY(mutex_);  // Not done, in the order of issue.
+  SharedMessages messages_ TITAN_GUARDED_BY(mutex_);
   uint64_t next_number_ TITAN_GUARDED_BY(mutex_) = 0;
   uint32_t published_ TITAN_GUARDED_BY(mutex_) = 0;
   uint32_t next_slot_ TITAN_GUARDED_BY(mutex_) = 0;

@@ -110,6 +110,18 @@ TEST_P(TransportErrorTest, AWrongShapeIsTheCallersOwnError) {
       GetParam());
 }
 
+TEST_P(TransportErrorTest, AMessageThatIsNotContiguousIsTheCallersOwnError) {
+  testing::run_ranks(
+      {}, 2, {Axis::kFsdp},
+      [](testing::ThreadRank& self) {
+        const Group& group = self.mesh->group(Axis::kFsdp);
+        at::Tensor rows = at::ones({3, 2});
+        if (self.rank == 1) return expect_own_error([&] { group.send(rows.t(), 0).wait(); }, "contiguous");
+        EXPECT_THROW(group.recv(rows, 1).wait(), PeerLost);
+      },
+      GetParam());
+}
+
 // LibTorch's allocator for the CPU, which has no memory left for the threads that say so.
 class ScarceMemory : public c10::Allocator {
  public:

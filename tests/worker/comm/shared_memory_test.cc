@@ -1,26 +1,20 @@
 // Collectives through memory that the ranks share, against what they should compute; what a rank hears when another one
 // does something else, stops or dies; and that nothing is left behind. That the operations do what their names say over
 // every transport is in comm_test.cc.
-#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <spawn.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <filesystem>
 #include <latch>
 #include <numeric>
 #include <random>
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
 
+#include "tests/worker/comm/peer_process.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/comm/shared_area.h"
 #include "worker/comm/store.h"
-
-extern char** environ;
 
 namespace titan::comm {
 namespace {
@@ -230,16 +224,18 @@ TEST(SharedMemoryTest, AllUseItOrNone) {
 
 // An invitation from elsewhere opens nothing, nor one whose descriptors are something else by now.
 TEST(SharedMemoryTest, OnlyTheInvitedAreaOpens) {
-  const auto area = OwnArea::create();
+  const auto area = OwnArea::create(/*members=*/2);
   ASSERT_TRUE(area);
   const std::string invitation = area->invitation();
-  const auto peer = PeerArea::open(invitation);
+  const auto open = [](const std::string& words, int members = 2) { return PeerArea::open(words, members, 1); };
+  const auto peer = open(invitation);
   ASSERT_TRUE(peer);
-  EXPECT_FALSE(PeerArea::open("none"));
-  EXPECT_FALSE(PeerArea::open("0" + invitation)) << "another machine";
-  EXPECT_FALSE(PeerArea::open(invitation + "1")) << "another token";
+  EXPECT_FALSE(open("none"));
+  EXPECT_FALSE(open("0" + invitation)) << "another machine";
+  EXPECT_FALSE(open(invitation + "1")) << "another token";
+  EXPECT_FALSE(open(invitation, 3)) << "another group";
   area->close_door();
-  EXPECT_FALSE(PeerArea::open(invitation));
+  EXPECT_FALSE(open(invitation));
   EXPECT_FALSE(peer->is_gone());
   area->leave();
   EXPECT_TRUE(peer->is_gone());
@@ -287,84 +283,27 @@ TEST(SharedMemoryTest, AGroupGivesBackItsDescriptors) {
 
 // What another rank, a process of its own, does once both have come.
 enum class Peer { kDiesBefore, kDiesAfterIssue, kReads, kLeavesWell };
-constexpr char kPeerStore[] = "TITAN_TEST_PEER_STORE";
-constexpr char kPeerActs[] = "TITAN_TEST_PEER_ACTS";
-
-std::unique_ptr<DeviceMesh> join_pair(int rank, const std::string& path, Device& device, Ledger& ledger) {
-  const mesh::Mesh mesh = mesh::Mesh::create({}, 2).value();
-  return std::make_unique<DeviceMesh>(
-      mesh, std::set{Axis::kFsdp}, device, ledger,
-      DeviceMeshOptions{.rank = rank, .store = c10::make_intrusive<c10d::FileStore>(path, 2)});
-}
 
 // The other process of the tests below: this program again.
 TEST(SharedMemoryPeer, DISABLED_Acts) {
-  const auto device = make_cpu_device();
-  Ledger ledger;
-  const auto mesh = join_pair(1, std::getenv(kPeerStore), *device, ledger);
-  const Group& group = mesh->group(Axis::kFsdp);
-  group.barrier();
-  const auto acts = static_cast<Peer>(std::atoi(std::getenv(kPeerActs)));
+  const testing::PairedRank self = testing::join_as_peer();
+  const auto acts = static_cast<Peer>(testing::peer_acts());
   if (acts == Peer::kDiesBefore) raise(SIGKILL);
-  Trial trial = start(group, 0, 1, acts == Peer::kLeavesWell ? 100 : kOverflowing, at::kFloat);
+  Trial trial = start(self.group(), 0, 1, acts == Peer::kLeavesWell ? 100 : kOverflowing, at::kFloat);
   if (acts == Peer::kLeavesWell) _exit(0);
   if (acts == Peer::kDiesAfterIssue) raise(SIGKILL);
   trial.pending.wait();
 }
 
-class SharedMemoryProcessTest : public ::testing::Test {
+class SharedMemoryProcessTest : public testing::PeerProcessTest {
  protected:
-  void SetUp() override {
-    char name[] = "/tmp/titan-shared-memory-XXXXXX";
-    folder_ = mkdtemp(name);
-  }
-  void TearDown() override {
-    if (peer_ > 0) end_peer();
-    std::filesystem::remove_all(folder_);
-  }
-
-  // This process as rank 0, and the other as rank 1.
-  const Group& meet(Peer acts) {
-    const std::string store = folder_ + "/store";
-    setenv(kPeerStore, store.c_str(), 1);
-    setenv(kPeerActs, std::to_string(static_cast<int>(acts)).c_str(), 1);
-    std::vector<std::string> words{"/proc/self/exe", "--gtest_filter=SharedMemoryPeer.*",
-                                   "--gtest_also_run_disabled_tests", "--gtest_output="};
-    std::vector<char*> arguments;
-    for (std::string& word : words) arguments.push_back(word.data());
-    arguments.push_back(nullptr);
-    posix_spawn_file_actions_t quiet;
-    posix_spawn_file_actions_init(&quiet);
-    posix_spawn_file_actions_addopen(&quiet, STDOUT_FILENO, "/dev/null", O_WRONLY, 0);
-    EXPECT_EQ(posix_spawn(&peer_, "/proc/self/exe", &quiet, nullptr, arguments.data(), environ), 0);
-    posix_spawn_file_actions_destroy(&quiet);
-    mesh_ = join_pair(0, store, *device_, ledger_);
-    const Group& group = mesh_->group(Axis::kFsdp);
-    group.barrier();
-    return group;
-  }
-
-  void end_peer() {
-    kill(peer_, SIGKILL);
-    waitpid(std::exchange(peer_, 0), nullptr, 0);
-  }
+  const Group& meet(Peer acts) { return PeerProcessTest::meet("SharedMemoryPeer.*", static_cast<int>(acts)); }
 
   // That the peer is gone, as the wait tells it: much earlier than the timeout of 300 s.
   static void expect_gone(const Group& group, Trial trial) {
-    try {
-      trial.pending.wait();
-      FAIL() << "without the other rank's part";
-    } catch (const PeerLost& lost) {
-      EXPECT_STREQ(lost.what(), "fsdp all_gather among ranks 0, 1: rank 1 of the group is gone");
-    }
+    EXPECT_EQ(error_of(std::move(trial.pending)), "fsdp all_gather among ranks 0, 1: rank 1 of the group is gone");
     EXPECT_THROW(group.barrier(), PeerLost);
   }
-
-  pid_t peer_ = 0;
-  std::string folder_;
-  Ledger ledger_;
-  const std::unique_ptr<Device> device_ = make_cpu_device();
-  std::unique_ptr<DeviceMesh> mesh_;
 };
 
 TEST_F(SharedMemoryProcessTest, APeerThatDiesBeforeItTakesPartIsGone) {
@@ -388,7 +327,7 @@ TEST_F(SharedMemoryProcessTest, APeerThatDiesWhileItReadsIsGone) {
 // What a rank has sent before its end is there.
 TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
   const Group& group = meet(Peer::kLeavesWell);
-  waitpid(std::exchange(peer_, 0), nullptr, 0);
+  wait_for_peer();
   Trial trial = start(group, 0, 1, 100, at::kFloat);
   trial.pending.wait();
   EXPECT_TRUE(trial.output.equal(trial.expected));
@@ -396,15 +335,11 @@ TEST_F(SharedMemoryProcessTest, APeerThatHasDoneItsPartMayEnd) {
 
 TEST_F(SharedMemoryProcessTest, AStoppedPeerIsGivenUpAfterTheTimeout) {
   const Group& group = meet(Peer::kReads);
-  kill(peer_, SIGSTOP);
+  stop_peer();
   group.set_timeout(milliseconds(200));
   Trial trial = start(group, 0, 1, kOverflowing, at::kFloat);
-  try {
-    trial.pending.wait();
-    FAIL() << "without the other rank's part";
-  } catch (const PeerLost& lost) {
-    EXPECT_STREQ(lost.what(), "fsdp all_gather among ranks 0, 1: rank 1 of the group took no part within 200 ms");
-  }
+  EXPECT_EQ(error_of(std::move(trial.pending)),
+            "fsdp all_gather among ranks 0, 1: rank 1 of the group took no part within 200 ms");
 }
 
 }  // namespace

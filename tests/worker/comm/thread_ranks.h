@@ -98,7 +98,7 @@ inline void rethrow_cause(const std::vector<std::exception_ptr>& failures) {
 enum class Via {
   kMemory,        // The in-process backend.
   kGloo,          // What CPU ranks of several machines use.
-  kSharedMemory,  // What CPU ranks of one machine use: Gloo for messages alone.
+  kSharedMemory,  // What CPU ranks of one machine use.
 };
 
 inline std::string name_of(Via via) {

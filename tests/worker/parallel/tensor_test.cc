@@ -124,6 +124,7 @@ void expect_same_bits(testing::Via via) {
 
 TEST(TensorParallelTest, OverlapChangesNoBit) { expect_same_bits(testing::Via::kMemory); }
 TEST(TensorParallelTest, OverlapChangesNoBitOverGloo) { expect_same_bits(testing::Via::kGloo); }
+TEST(TensorParallelTest, OverlapChangesNoBitInSharedMemory) { expect_same_bits(testing::Via::kSharedMemory); }
 
 // What one forward and one backward pass of a sub-block send over the axis, from its closed form: with the sequence
 // split one gathering and one scattering each way, without it one sum each way, with overlap pieces instead.

@@ -200,7 +200,7 @@ TEST(ExecutorTest, LostPeerIsNoticed) {
     }
   };
   const Schedule schedule = pipeline::generate("1F1B", 4, 1, 8).value();
-  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo}) {
+  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory}) {
     std::atomic<int> noticed{0};
     const auto body = [&](ThreadRank& self) {
       TimedRank rank(schedule, self, std::chrono::microseconds(0));

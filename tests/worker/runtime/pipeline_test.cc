@@ -81,14 +81,14 @@ INSTANTIATE_TEST_SUITE_P(All, ScheduleTest,
                          [](const auto& info) { return std::isdigit(info.param[0]) ? "OneFOneB" : info.param; });
 
 // The halves of a pair run in turns, each with collectives of its own inside: the numbers and the messages stay the
-// same, over memory and over sockets.
+// same, over every transport.
 TEST(PairTest, OverlapChangesNothing) {
   TrainingPlan plan = deep_plan();
   plan.schedule = "DualPipeV";
   plan.pipeline_microbatches = 8;
   plan.sharding.ac.mode = "full";
   const RankOutcome reference = plain_rank(plan);
-  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo}) {
+  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory}) {
     plan.overlap_pairs = false;
     const auto plain = train_world(plan, {.pp = 2, .tp = 2}, 4, via);
     plan.overlap_pairs = true;
@@ -128,7 +128,7 @@ TEST(PipelineDeterminismTest, RepeatsBitForBit) {
   plan.schedule = "ZBVZeroBubble";
   plan.pipeline_microbatches = 4;
   plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
-  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo}) {
+  for (const auto via : {testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory}) {
     const auto first = train_world(plan, {.pp = 2, .dp_shard = 2}, 4, via);
     const auto second = train_world(plan, {.pp = 2, .dp_shard = 2}, 4, via);
     for (int rank = 0; rank < 4; ++rank) expect_same_bits(first[rank], second[rank]);

@@ -150,7 +150,7 @@ class TitanRankTest(unittest.TestCase):
         for shares, words in ((True, []), (False, ["--comm.no_shared_memory"])):
             ranks = Ranks(self.folder("shares-%s" % shares), 2, ["--training.steps", "4", "--checkpoint.no_enable", *words])
             self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
-            self.assertEqual("collectives go through memory that the ranks share" in ranks.outputs[0], shares, ranks.outputs[0])
+            self.assertEqual("collectives and messages go through memory that the ranks share" in ranks.outputs[0], shares, ranks.outputs[0])
             curves.append(losses(ranks.folder))
         self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
         self.assertEqual(*curves)

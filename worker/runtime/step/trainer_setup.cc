@@ -153,7 +153,7 @@ void Trainer::build() {
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
   if (context_.rank == 0 && context_.mesh->shares_memory())
-    log_line("collectives go through memory that the ranks share");
+    log_line("collectives and messages go through memory that the ranks share");
   const comm::DeviceMesh& mesh = *context_.mesh;
   reads_late_ = config_.training.read_step == "late" ||
                 (config_.training.read_step == "auto" && context_.device->torch_device().is_cuda());
