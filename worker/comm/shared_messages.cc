@@ -190,7 +190,9 @@ void SharedMessages::end_reading(Channel& channel) {
   const auto early = std::ranges::find_if(channel.early, [&](const Early& one) { return one.held == message; });
   if (early == channel.early.end()) return finish(*message);
   message->done = true;
-  if (early->asked) deliver(channel, early);
+  if (!early->asked) return;
+  deliver(*early);
+  channel.early.erase(early);
 }
 
 // Whether the message has come before `asked` for it was posted, which then gets it, now or once it is there as a
@@ -200,17 +202,18 @@ bool SharedMessages::take_early(Channel& channel, const std::shared_ptr<SharedMe
       std::ranges::find_if(channel.early, [&](const Early& one) { return !one.asked && one.held->tag == asked->tag; });
   if (early == channel.early.end()) return false;
   early->asked = asked;
-  if (early->held->done) deliver(channel, early);
+  if (early->held->done) {
+    deliver(*early);
+    channel.early.erase(early);
+  }
   return true;
 }
 
-void SharedMessages::deliver(Channel& channel, std::deque<Early>::iterator early) {
-  const Early one = std::move(*early);
-  channel.early.erase(early);
-  const MessageRecord sent = record_of(*one.held, 0);
-  if (!fits(sent, *one.asked)) return refuse(one.held->peer, sent, *one.asked);
-  copy_piece(memory_of(*one.asked), memory_of(*one.held), sent.bytes);
-  finish(*one.asked);
+void SharedMessages::deliver(const Early& early) {
+  const MessageRecord sent = record_of(*early.held, 0);
+  if (!fits(sent, *early.asked)) return refuse(early.held->peer, sent, *early.asked);
+  copy_piece(memory_of(*early.asked), memory_of(*early.held), sent.bytes);
+  finish(*early.asked);
 }
 
 void SharedMessages::refuse(int peer, const MessageRecord& sent, const SharedMessage& asked) {

@@ -81,7 +81,7 @@ class SharedMessages {
   bool begin_reading(int peer, const MessageRecord& record);
   void end_reading(Channel& channel);
   bool take_early(Channel& channel, const std::shared_ptr<SharedMessage>& asked);
-  void deliver(Channel& channel, std::deque<Early>::iterator early);
+  void deliver(const Early& early);
   void refuse(int peer, const MessageRecord& sent, const SharedMessage& asked);
 
   const int rank_;

@@ -146,14 +146,19 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(losses(ranks.folder), whole)
 
     def test_ranks_share_memory_or_not_with_the_same_numbers(self):
-        curves = []
-        for shares, words in ((True, []), (False, ["--comm.no_shared_memory"])):
-            ranks = Ranks(self.folder("shares-%s" % shares), 2, ["--training.steps", "4", "--checkpoint.no_enable", *words])
-            self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
-            self.assertEqual("collectives and messages go through memory that the ranks share" in ranks.outputs[0], shares, ranks.outputs[0])
-            curves.append(losses(ranks.folder))
-        self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
-        self.assertEqual(*curves)
+        stages = ["--parallelism.pipeline_parallel_degree", "2", "--training.local_batch_size", "4",
+                  "--parallelism.pipeline_parallel_microbatch_size", "1", "--training.global_batch_size", "4"]
+        for mesh in ([], stages):
+            curves = []
+            for shares, words in ((True, []), (False, ["--comm.no_shared_memory"])):
+                ranks = Ranks(self.folder("shares-%d-%s" % (len(mesh), shares)), 2,
+                              ["--training.steps", "4", "--checkpoint.no_enable", *mesh, *words])
+                self.assertEqual(ranks.wait(), [0, 0], "\n".join(ranks.outputs))
+                told = "collectives and messages go through memory that the ranks share" in ranks.outputs[0]
+                self.assertEqual(told, shares, ranks.outputs[0])
+                curves.append(losses(ranks.folder))
+            self.assertEqual(sorted(curves[0]), [1, 2, 3, 4])
+            self.assertEqual(*curves)
 
     def test_killed_peer_ends_the_other_at_once(self):
         ranks = Ranks(self.folder("killed"), 2, ["--training.steps", "100000", "--checkpoint.no_enable"])
