@@ -271,8 +271,7 @@ class MessageSteps : public ::testing::Test {
   }
 
   std::shared_ptr<SharedMessage> post(bool sends, int tag, at::Tensor tensor) {
-    const auto message =
-        std::make_shared<SharedMessage>(SharedMessage{.sends = sends, .peer = sends ? 1 : 0, .tag = tag});
+    auto message = std::make_shared<SharedMessage>(SharedMessage{.sends = sends, .peer = sends ? 1 : 0, .tag = tag});
     message->tensor = std::move(tensor);
     (sends ? sender_ : receiver_)->messages.post(message);
     return message;
