@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <latch>
 #include <random>
 #include <thread>
 
@@ -186,7 +187,12 @@ TEST_F(SharedMessagesTest, AWaitLeavesOtherThreadsTheGroup) {
         continue;
       }
       Received received = receive(group, 1, 0, answer);
-      std::jthread waits([&] { received.check(); });
+      std::latch begins(1);
+      std::jthread waits([&] {
+        begins.count_down();
+        received.check();
+      });
+      begins.wait();
       group.send(question, 1).wait();
     }
   });
