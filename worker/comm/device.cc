@@ -57,8 +57,10 @@ std::string cuda_library() {
   return kCudaLibrary;
 }
 
+void* load_cuda() { return dlopen(cuda_library().c_str(), RTLD_NOW | RTLD_GLOBAL); }
+
 absl::StatusOr<std::unique_ptr<Device>> load_cuda_device(int local_index) {
-  void* library = dlopen(cuda_library().c_str(), RTLD_NOW | RTLD_GLOBAL);
+  void* library = load_cuda();
   if (library == nullptr) {
     return absl::UnimplementedError(absl::StrCat("resources.device = \"cuda\": cannot load ", kCudaLibrary, " (",
                                                  dlerror(), "); build with TITAN_CUDA=ON and install the CUDA wheels"));
@@ -84,6 +86,13 @@ void before_watchdogs_end(std::function<void()> call) {
   if (auto set = reinterpret_cast<BeforeWatchdogsEnd>(dlsym(RTLD_DEFAULT, kBeforeWatchdogsEndSymbol))) {
     set(std::move(call));
   }
+}
+
+std::vector<std::string> cuda_addresses() {
+  void* library = load_cuda();
+  if (library == nullptr) return {};
+  auto addresses = reinterpret_cast<CudaAddresses>(dlsym(library, kCudaAddressesSymbol));
+  return addresses == nullptr ? std::vector<std::string>{} : addresses();
 }
 
 std::unique_ptr<Device> make_cpu_device() { return std::make_unique<CpuDevice>(); }

@@ -4,12 +4,14 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/comm/cuts.h"
 #include "worker/comm/memory_snapshot.h"
 
 namespace titan::comm {
@@ -47,6 +49,13 @@ class Device {
 
   virtual at::Device torch_device() const = 0;
   virtual c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) = 0;
+  // This rank's group of each connection, where the device opens them all together, all ranks at the same time. None:
+  // it makes one after the other. `world`: rank and size are the world's, the store is the attempt's.
+  virtual std::optional<std::vector<c10::intrusive_ptr<c10d::Backend>>> open_groups(
+      const std::vector<Connection>& connections, const BackendOptions& world) {
+    (void)connections, (void)world;
+    return std::nullopt;
+  }
 
   // Gives a storage `bytes` bytes of fresh memory, or none for 0, below autograd.
   virtual void resize_storage(c10::StorageImpl& storage, int64_t bytes) = 0;
@@ -87,9 +96,16 @@ std::unique_ptr<Device> make_cpu_device();
 // Errors: InvalidArgument (unknown name), Unimplemented (built without CUDA), FailedPrecondition (no such device).
 absl::StatusOr<std::unique_ptr<Device>> make_device(const std::string& name, int local_index);
 
+// Where the CUDA devices that this process sees are plugged in ("0000:3B:00.0"), by their index on the node; an empty
+// text for one that does not tell. Opens none of them: a device's helper threads run where the thread runs that opens
+// it. Empty without CUDA or devices.
+std::vector<std::string> cuda_addresses();
+
 // What the CUDA shared object exports under the name kCudaFactorySymbol. Throws c10::Error.
 using CudaFactory = Device* (*)(int local_index);
 inline constexpr char kCudaFactorySymbol[] = "titan_make_cuda_device";
+using CudaAddresses = std::vector<std::string> (*)();
+inline constexpr char kCudaAddressesSymbol[] = "titan_cuda_addresses";
 inline constexpr char kCudaLibrary[] = "libtitan_cuda.so";
 
 }  // namespace titan::comm

@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "worker/comm/at_once.h"
+#include "worker/comm/connections.h"
 #include "worker/comm/ledger_backend.h"
 #include "worker/comm/recording_backend.h"
 #include "worker/comm/shared_memory_backend.h"
@@ -12,26 +13,20 @@
 namespace titan::comm {
 namespace {
 
-// Axes with the same ranks share a connection only when one thread issues all their operations in an order that every
-// rank follows. Pipeline messages follow each rank's own list of actions; asynchronous tensor parallelism issues from
-// a thread of its own; and where operations of one connection run one after the other (NCCL), the exchanges inside a
-// block must not queue behind the next block's weights.
-enum class Flow { kWeightsAndReports, kPipeline, kTensor, kContext, kExperts };
-
-Flow flow_of(mesh::Axis axis) {
-  switch (axis) {
-    case mesh::Axis::kPipeline:
-      return Flow::kPipeline;
-    case mesh::Axis::kTensor:
-    case mesh::Axis::kExpertTensor:
-      return Flow::kTensor;
-    case mesh::Axis::kContext:
-      return Flow::kContext;
-    case mesh::Axis::kExpert:
-      return Flow::kExperts;
-    default:
-      return Flow::kWeightsAndReports;
+std::vector<c10::intrusive_ptr<c10d::Backend>> open(Device& device, const std::vector<Connection>& connections,
+                                                    const BackendOptions& world) {
+  auto together = translate(std::string("opening the groups"), [&] { return device.open_groups(connections, world); });
+  if (together) return *std::move(together);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> opened;
+  for (const Connection& connection : connections) {
+    const CutPart part = part_of(connection.groups, world.rank);
+    BackendOptions own = world;
+    own.store = prefixed(world.store, group_prefix(connection, part));
+    own.rank = part.index;
+    own.size = part.size;
+    opened.push_back(translate("group " + connection.name, [&] { return device.make_backend(own); }));
   }
+  return opened;
 }
 
 }  // namespace
@@ -39,33 +34,29 @@ Flow flow_of(mesh::Axis axis) {
 DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
                        const DeviceMeshOptions& options)
     : mesh_(mesh), rank_(options.rank) {
-  std::map<std::pair<Flow, std::vector<int>>, c10::intrusive_ptr<c10d::Backend>> connections;
-  for (const mesh::Axis axis : axes) {  // In the same order on every rank.
+  const ConnectionPlan plan = connection_plan(mesh, axes);
+  const BackendOptions world{.store = options.store,
+                             .rank = rank_,
+                             .size = mesh.world_size(),
+                             .host = options.host,
+                             .timeout = options.timeout,
+                             .shared_memory = options.shared_memory};
+  const std::vector<c10::intrusive_ptr<c10d::Backend>> opened = open(device, plan.connections, world);
+  connections_ = opened.size();
+  for (const mesh::Axis axis : axes) {
     std::vector<int> ranks = mesh.group(rank_, axis);
-    const int index = mesh.index(rank_, axis);
     c10::intrusive_ptr<c10d::Backend> backend;
-    if (ranks.size() > 1) {
-      auto& connection = connections[{flow_of(axis), ranks}];
-      if (!connection) {
-        // Named by axis and first rank: the groups of one axis do not meet in the store.
-        const std::string prefix = std::string(mesh::name(axis)) + "/" + std::to_string(ranks.front());
-        connection = translate(std::string("group ") + mesh::name(axis), [&] {
-          return device.make_backend({.store = prefixed(options.store, prefix),
-                                      .rank = index,
-                                      .size = static_cast<int>(ranks.size()),
-                                      .host = options.host,
-                                      .timeout = options.timeout,
-                                      .shared_memory = options.shared_memory});
-        });
-      }
-      shares_memory_ |= comm::shares_memory(*connection);
-      backend = c10::make_intrusive<LedgerBackend>(connection, mesh::name(axis), ledger, static_cast<int>(axis));
+    if (const auto connection = plan.of_axis.find(axis); connection != plan.of_axis.end()) {
+      backend = opened[connection->second];
+      shares_memory_ |= comm::shares_memory(*backend);
+      backend =
+          c10::make_intrusive<LedgerBackend>(std::move(backend), mesh::name(axis), ledger, static_cast<int>(axis));
       if (options.recorder != nullptr) {
         const int number = options.recorder->add_group(mesh::name(axis), ranks);
         backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);
       }
     }
-    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), index, std::move(backend)));
+    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend)));
   }
 }
 

@@ -37,6 +37,8 @@ class DeviceMesh {
   const Group& group(mesh::Axis axis) const;
   // Whether collectives and messages of a group of this rank go through shared memory.
   bool shares_memory() const { return shares_memory_; }
+  // Groups of this rank that have connections of their own.
+  size_t connections() const { return connections_; }
 
   void set_timeout(std::chrono::milliseconds timeout) const;
   // Breaks the connections, so that the other ranks notice at once. Gloo's cannot be broken: they last as long as the
@@ -47,6 +49,7 @@ class DeviceMesh {
   const mesh::Mesh mesh_;
   const int rank_;
   bool shares_memory_ = false;
+  size_t connections_ = 0;
   std::map<mesh::Axis, Group> groups_;
 };
 

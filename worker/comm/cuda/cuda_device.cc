@@ -1,6 +1,6 @@
 // The CUDA half of comm::Device, in a shared object that only a CUDA rank loads: a CPU rank starts without LibTorch's
-// CUDA libraries. Exports titan_make_cuda_device (comm/device.h) and titan_expect_broken_groups and
-// titan_before_watchdogs_end (comm/watchdog.h).
+// CUDA libraries. Exports titan_make_cuda_device and titan_cuda_addresses (comm/device.h), and
+// titan_expect_broken_groups and titan_before_watchdogs_end (comm/watchdog.h).
 
 #include <ATen/cuda/CUDAContext.h>
 #include <ATen/detail/CUDAHooksInterface.h>
@@ -26,6 +26,8 @@ namespace {
 void set_library_defaults() {
   // Streams that share one of the device's work queues (8 by default) also share its order: a message that waits for
   // its peer would hold up what the peer waits for. Each axis and each way between two pipeline ranks has a stream.
+  // That messages of one communicator follow each other is what nccl_backend.h makes use of: no reason to warn.
+  c10::utils::set_env("TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING", "0", /*overwrite=*/false);
   c10::utils::set_env("CUDA_DEVICE_MAX_CONNECTIONS", "32", /*overwrite=*/false);
   // LibTorch refuses products under debug.deterministic unless cuBLAS has one of two workspaces; this one is also
   // LibTorch's own choice on Hopper.
@@ -56,6 +58,11 @@ class CudaDevice final : public Device {
 
   c10::intrusive_ptr<c10d::Backend> make_backend(const BackendOptions& options) override {
     return make_nccl_backend(options, device_);
+  }
+
+  std::optional<std::vector<c10::intrusive_ptr<c10d::Backend>>> open_groups(const std::vector<Connection>& connections,
+                                                                            const BackendOptions& world) override {
+    return open_nccl_groups(connections, world, device_);
   }
 
   bool has_grouped_kernel() const override { return has_grouped_kernel_; }
@@ -135,11 +142,25 @@ class CudaDevice final : public Device {
   bool has_grouped_kernel_ = false;
 };
 
+std::vector<std::string> addresses() {
+  set_library_defaults();
+  std::vector<std::string> all(static_cast<size_t>(c10::cuda::device_count()));
+  for (size_t i = 0; i < all.size(); ++i) {
+    char text[32] = {};
+    if (cudaDeviceGetPCIBusId(text, sizeof(text), static_cast<int>(i)) == cudaSuccess) all[i] = text;
+  }
+  return all;
+}
+
 }  // namespace
 }  // namespace titan::comm
 
 extern "C" __attribute__((visibility("default"))) titan::comm::Device* titan_make_cuda_device(int local_index) {
   return new titan::comm::CudaDevice(local_index);
+}
+
+extern "C" __attribute__((visibility("default"))) std::vector<std::string> titan_cuda_addresses() {
+  return titan::comm::addresses();
 }
 
 extern "C" __attribute__((visibility("default"))) void titan_expect_broken_groups() {

@@ -5,7 +5,9 @@
 #include <array>
 #include <atomic>
 #include <functional>
+#include <map>
 #include <mutex>
+#include <string>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <vector>
@@ -23,14 +25,20 @@ c10::intrusive_ptr<c10d::Backend> make_group(const c10::intrusive_ptr<c10d::Stor
   return c10::make_intrusive<c10d::ProcessGroupNCCL>(store, rank, size, std::move(nccl));
 }
 
+// Ways between two ranks of a group, by (sender, receiver): each a group of these two, in this order.
+using OpenWays = std::map<std::pair<int, int>, c10::intrusive_ptr<c10d::Backend>>;
+
 class NcclBackend : public c10d::Backend {
  public:
-  NcclBackend(const BackendOptions& options, at::Device device)
+  // `open`: all ways that this rank has; without any the first message opens them.
+  NcclBackend(const BackendOptions& options, at::Device device, c10::intrusive_ptr<c10d::Backend> collectives,
+              OpenWays open)
       : c10d::Backend(options.rank, options.size),
         device_(device),
         store_(options.store),
         timeout_(options.timeout),
-        collectives_(make_group(options.store, options.rank, options.size, options.timeout)) {}
+        collectives_(std::move(collectives)),
+        open_ways_(std::move(open)) {}
 
   c10::intrusive_ptr<c10d::Work> broadcast(std::vector<at::Tensor>& tensors,
                                            const c10d::BroadcastOptions& options) override {
@@ -60,9 +68,11 @@ class NcclBackend : public c10d::Backend {
   }
 
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int destination, int tag) override {
+    if (!open_ways_.empty()) return open_way(rank_, destination).send(tensors, /*dstRank=*/1, tag);
     return way(rank_, destination).send(tensors, destination, tag);
   }
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int source, int tag) override {
+    if (!open_ways_.empty()) return open_way(source, rank_).recv(tensors, /*srcRank=*/0, tag);
     return way(source, rank_).recv(tensors, source, tag);
   }
 
@@ -90,6 +100,7 @@ class NcclBackend : public c10d::Backend {
   template <typename Call>
   void for_each(Call&& call) {
     call(*collectives_);
+    for (const auto& entry : open_ways_) call(*entry.second);
     for (const auto& group : ways()) {
       if (group) call(*group);
     }
@@ -97,6 +108,13 @@ class NcclBackend : public c10d::Backend {
   Ways ways() {
     const std::lock_guard lock(mutex_);
     return ways_;
+  }
+
+  c10d::Backend& open_way(int source, int destination) const {
+    const auto found = open_ways_.find({source, destination});
+    TORCH_CHECK(found != open_ways_.end(), "no way from ", source, " to ", destination, " of ", size_,
+                " ranks: messages of this group go to the neighbours of a ring");
+    return *found->second;
   }
 
   // For unbatched messages LibTorch keeps a communicator for each pair of ranks. Two such groups, one for messages up
@@ -141,16 +159,107 @@ class NcclBackend : public c10d::Backend {
   const c10::intrusive_ptr<c10d::Store> store_;
   std::atomic<std::chrono::milliseconds> timeout_;
   const c10::intrusive_ptr<c10d::Backend> collectives_;
+  const OpenWays open_ways_;
   std::atomic<bool> aborted_{false};
   bool opened_ = false;
   std::mutex mutex_;
   Ways ways_;  // Null until the first message; then they stay.
 };
 
+// The communicator of all ranks, from which the others are cut.
+class World {
+ public:
+  // Returns once it is connected.
+  World(const BackendOptions& options, at::Device device)
+      : options_(options),
+        device_(device),
+        group_(connected("nccl", options.rank, options.size, blocking_options(options))) {}
+
+  const c10::intrusive_ptr<c10d::ProcessGroupNCCL>& group() const { return group_; }
+
+  // Null for a rank that has no group in it. `number` tells cuts apart in the store.
+  c10::intrusive_ptr<c10d::Backend> cut(const Cut& cut, size_t number) const {
+    const CutPart part = part_of(cut.groups, options_.rank);
+    if (part.color < 0) {
+      group_->performNocolorSplit(device_);
+      return {};
+    }
+    auto nccl = blocking_options(options_);
+    nccl->split_from = group_;
+    nccl->split_color = part.color;
+    const std::string prefix = "nccl-" + std::to_string(number) + "/" + std::to_string(part.color);
+    return connected(prefix, part.index, part.size, std::move(nccl));
+  }
+
+ private:
+  using NcclOptions = c10::intrusive_ptr<c10d::ProcessGroupNCCL::Options>;
+
+  // The calls return when the communicator is there, so that what fails does so here and not in the first step.
+  static NcclOptions blocking_options(const BackendOptions& options) {
+    auto nccl = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
+    nccl->timeout = options.timeout;
+    nccl->config.blocking = 1;
+    return nccl;
+  }
+
+  // On a group that connects so LibTorch sends messages through the communicator of the group itself.
+  c10::intrusive_ptr<c10d::ProcessGroupNCCL> connected(const std::string& prefix, int rank, int size,
+                                                       NcclOptions nccl) const {
+    auto store = c10::make_intrusive<c10d::PrefixStore>(prefix, options_.store);
+    auto group = c10::make_intrusive<c10d::ProcessGroupNCCL>(std::move(store), rank, size, std::move(nccl));
+    group->setBoundDeviceId(device_);
+    group->eagerConnectSingleDevice(device_);
+    return group;
+  }
+
+  const BackendOptions options_;
+  const at::Device device_;
+  const c10::intrusive_ptr<c10d::ProcessGroupNCCL> group_;
+};
+
+// Sender and receiver, by their index in the connection's group, of this rank's way in a cut of messages.
+std::pair<int, int> way_of(const Cut& cut, const Connection& connection, int rank) {
+  const std::vector<int>& pair = cut.groups[static_cast<size_t>(part_of(cut.groups, rank).color)];
+  return {part_of(connection.groups, pair[0]).index, part_of(connection.groups, pair[1]).index};
+}
+
 }  // namespace
 
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendOptions& options, at::Device device) {
-  return c10::make_intrusive<NcclBackend>(options, device);
+  auto collectives = make_group(options.store, options.rank, options.size, options.timeout);
+  return c10::make_intrusive<NcclBackend>(options, device, std::move(collectives), OpenWays{});
+}
+
+std::vector<c10::intrusive_ptr<c10d::Backend>> open_nccl_groups(const std::vector<Connection>& connections,
+                                                                const BackendOptions& world, at::Device device) {
+  if (connections.empty()) return {};
+  const c10::cuda::CUDAGuard guard(device);
+  const World whole(world, device);
+  const CutPlan plan = cut_plan(connections);
+  std::vector<c10::intrusive_ptr<c10d::Backend>> collectives(connections.size());
+  std::vector<OpenWays> ways(connections.size());
+  if (plan.whole) collectives[*plan.whole] = whole.group();
+  for (size_t i = 0; i < plan.cuts.size(); ++i) {
+    const Cut& cut = plan.cuts[i];
+    const Connection& connection = connections[cut.connection];
+    auto made = whole.cut(cut, i);
+    if (!made) continue;
+    if (cut.messages) {
+      ways[cut.connection][way_of(cut, connection, world.rank)] = std::move(made);
+    } else {
+      collectives[cut.connection] = std::move(made);
+    }
+  }
+  std::vector<c10::intrusive_ptr<c10d::Backend>> opened;
+  for (size_t i = 0; i < connections.size(); ++i) {
+    const CutPart part = part_of(connections[i].groups, world.rank);
+    BackendOptions own = world;
+    own.store = c10::make_intrusive<c10d::PrefixStore>(group_prefix(connections[i], part), world.store);
+    own.rank = part.index;
+    own.size = part.size;
+    opened.push_back(c10::make_intrusive<NcclBackend>(own, device, std::move(collectives[i]), std::move(ways[i])));
+  }
+  return opened;
 }
 
 }  // namespace titan::comm

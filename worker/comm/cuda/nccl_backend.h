@@ -1,5 +1,7 @@
 #pragma once
 
+#include <vector>
+
 #include "worker/comm/device.h"
 
 namespace titan::comm {
@@ -14,8 +16,14 @@ namespace titan::comm {
 // its own way.
 //
 // A communicator's first use blocks the host until the other rank comes. Left to the first message that could be
-// circular too (a rank that asks early for a gradient, whose sender waits for the activation), so the first message of
-// a group opens the ways between neighbours of the ring, all ranks in one order; pipelines use no others.
+// circular too (a rank that asks early for a gradient, whose sender waits for the activation). Pipelines have the ways
+// between the neighbours of their ring before the first message, and use no others (open_nccl_groups). In other groups
+// the first message opens those, all ranks in one order.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendOptions& options, at::Device device);
+
+// Every communicator of a rank, open when it returns: the world's is connected, and the others are cut from it, which
+// takes no rendezvous of their own (cuts.h says in which order all ranks cut). See Device::open_groups.
+std::vector<c10::intrusive_ptr<c10d::Backend>> open_nccl_groups(const std::vector<Connection>& connections,
+                                                                const BackendOptions& world, at::Device device);
 
 }  // namespace titan::comm
