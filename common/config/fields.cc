@@ -272,6 +272,13 @@ std::vector<Field> fields_of(Resources& c) {
             "Operations of CPU ranks: Titan's own kernels for the best that the processor has (auto) or at a level, or "
             "LibTorch's alone (reference, for GPU ranks too)")
           .one_of({"auto", "reference", "avx2", "avx512", "amx"}),
+      Field("expandable_segments", c.expandable_segments,
+            "GPU ranks' allocator maps memory into segments that grow, so that blocks of other sizes leave no holes; "
+            "what the node's environment says of them (PYTORCH_ALLOC_CONF) counts instead"),
+      Field("pin_cpus", c.pin_cpus,
+            "Each rank stays on CPUs of its own, near its GPU, and prefers their memory; auto: GPU ranks do, where the "
+            "node tells its topology and nobody has chosen CPUs for them")
+          .one_of({"auto", "on", "off"}),
   };
 }
 

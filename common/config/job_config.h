@@ -263,6 +263,8 @@ struct Resources {
   std::string device = "cpu";
   int threads_per_rank = 0;  // 0: the node's cores divided by its ranks, resolved once and kept for the job's life.
   std::string kernels = "auto";
+  bool expandable_segments = true;
+  std::string pin_cpus = "auto";
 };
 
 struct Restart {

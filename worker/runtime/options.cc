@@ -113,6 +113,8 @@ absl::Status read_launch(const Options& options, RankJob& job) {
   }
   const rank_protocol::RankPlace& place = launch.ranks[one_process ? 0 : job.rank];
   job.local_rank = place.local_rank;
+  job.local_ranks = static_cast<int>(std::count_if(launch.ranks.begin(), launch.ranks.end(),
+                                                   [&](const auto& other) { return other.node == place.node; }));
   if (!place.host.empty()) job.host = place.host;
   job.threads = launch.threads_per_rank;
   if (one_process) {  // Which has the threads of one rank of the table.
@@ -138,7 +140,8 @@ absl::Status read_config(const Options& options, RankJob& job) {
   job.warnings = std::move(loaded.warnings);
   job.world = job.config.resources.ranks;
   job.rank = options.rank.value_or(0);
-  job.local_rank = job.rank;
+  job.local_rank = job.rank;  // All are on this node.
+  job.local_ranks = job.world;
   if (job.rank >= job.world) {
     return absl::InvalidArgumentError(absl::StrCat("--rank ", job.rank, job.world == 1 ? ": there is " : ": there are ",
                                                    counted(job.world, "rank"), " (--world)"));

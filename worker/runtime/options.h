@@ -45,7 +45,8 @@ struct RankJob {
   int attempt = 0;  // 0: by hand; rank 0 takes the dump folder's fence over with the next number.
   int rank = 0;
   int world = 1;
-  int local_rank = 0;
+  int local_rank = 0;   // Among the job's ranks on this node:
+  int local_ranks = 1;  // so many.
   std::string host = "127.0.0.1";
   int threads = 1;
   std::string run_folder;

@@ -18,6 +18,7 @@
 #include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
 #include "nlohmann/json.hpp"
+#include "worker/comm/allocator_settings.h"
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
 #include "worker/model/registry.h"
@@ -25,6 +26,7 @@
 #include "worker/runtime/failure/failure_watch.h"
 #include "worker/runtime/failure/flight_file.h"
 #include "worker/runtime/kernel_choice.h"
+#include "worker/runtime/pinning.h"
 #include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
@@ -144,13 +146,16 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
   context.joining_mesh = std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds,
                                                          shared_memory = job.config.comm.shared_memory] {
-    return std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
-                                              comm::DeviceMeshOptions{.rank = context.rank,
-                                                                      .host = context.host,
-                                                                      .store = context.store,
-                                                                      .timeout = std::chrono::seconds(seconds),
-                                                                      .shared_memory = shared_memory,
-                                                                      .recorder = context.recorder.get()});
+    const absl::Duration began = context.clock->monotonic();
+    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
+                                                     comm::DeviceMeshOptions{.rank = context.rank,
+                                                                             .host = context.host,
+                                                                             .store = context.store,
+                                                                             .timeout = std::chrono::seconds(seconds),
+                                                                             .shared_memory = shared_memory,
+                                                                             .recorder = context.recorder.get()});
+    context.joining_took = context.clock->monotonic() - began;
+    return joined;
   });
 }
 
@@ -248,6 +253,23 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
   return watch;
 }
 
+// What must be settled before the device is opened: its allocator reads its settings once, and its helper threads run
+// where this one runs.
+void prepare_node(const RankJob& job, Reporter& reporter) {
+  const bool on_gpu = job.config.resources.device == "cuda";
+  if (on_gpu) comm::set_segments(job.config.resources.expandable_segments);
+  if (!wants_pinning(job.config.resources)) return;
+  std::vector<std::string> gpus;
+  if (on_gpu) {
+    gpus = comm::cuda_addresses();
+    gpus.resize(static_cast<size_t>(job.local_ranks));  // One that is not there is opened, and told of, later.
+  }
+  const Pinned pinned =
+      pin_rank(job.config.resources.pin_cpus, job.local_rank, job.local_ranks, gpus, linux_placing());
+  log_line(absl::StrCat("rank ", job.rank, " ", pinned.words));
+  if (!pinned.warning.empty()) reporter.warning(absl::StrCat("rank ", job.rank, ": ", pinned.warning));
+}
+
 // From the first event to the last. `watch` begins once there is a store.
 ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, double before_main, RankContext& context,
                std::unique_ptr<Trainer>& trainer, std::unique_ptr<FailureWatch>& watch, Connections& connections,
@@ -263,6 +285,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
   if (const std::string& library = job.config.experimental.custom_import; !library.empty()) {
     check(model::load_plugin(library), rank_protocol::kExitBadConfig, "MODEL");  // Before anything asks for the model.
   }
+  if (!hub) prepare_node(job, *context.reporter);
   context.device = hub ? comm::make_local_device(hub)
                        : value(comm::make_device(job.config.resources.device, job.local_rank),
                                rank_protocol::kExitBadConfig, "DEVICE");

@@ -149,7 +149,8 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                    "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                   "order": "global", "prefetch": 2, "max_bad_lines": 100}},
     "debug": {"seed": null, "deterministic": false, "deterministic_warn_only": false, "moe_force_load_balance": false},
-    "resources": {"ranks": 1, "ranks_per_node": 0, "device": "cpu", "threads_per_rank": 0, "kernels": "auto"},
+    "resources": {"ranks": 1, "ranks_per_node": 0, "device": "cpu", "threads_per_rank": 0, "kernels": "auto",
+                  "expandable_segments": true, "pin_cpus": "auto"},
     "restart": {"no_progress_limit": 3, "backoff_initial_seconds": 1.0, "backoff_max_seconds": 60.0,
                 "unreachable_grace_seconds": 60.0, "orphan_timeout_seconds": 600.0, "stop_grace_seconds": 30.0},
     "scheduling": {"priority": 0, "project": "default", "job_id": ""}

@@ -323,6 +323,8 @@ ELSEWHERE = [
     ("profiling.profiler_active", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),
     ("profiling.profiler_warmup", "TheLastStepsOfARoundAreRecorded", "tests/worker/runtime/trace_test.cc"),
     ("metrics.disable_color_printing", "test_colours_are_for_terminals", "tests/worker/runtime/titan_rank_test.py"),
+    ("resources.expandable_segments", "SegmentsGrowUnlessTheJobSaysNo", "tests/worker/comm/allocator_settings_test.cc"),
+    ("resources.pin_cpus", "TheKeyDecides", "tests/worker/runtime/pinning_test.cc"),
     ("comm.shared_memory", "test_ranks_share_memory_or_not_with_the_same_numbers", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),

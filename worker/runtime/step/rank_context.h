@@ -39,6 +39,7 @@ struct RankContext {
   c10::intrusive_ptr<c10d::Store> store;           // This attempt's keys; null in a world of one.
   // Being joined by a thread of its own while the model is built; taken once by the trainer.
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
+  absl::Duration joining_took;  // Written before the mesh is there.
   std::unique_ptr<comm::DeviceMesh> mesh;
   const std::atomic<bool>* stop_signal = nullptr;  // SIGTERM arrived: save and stop at the next step edge. May be null.
 };

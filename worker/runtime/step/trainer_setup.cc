@@ -152,6 +152,10 @@ void Trainer::build() {
     hf_mapper_ = *std::move(mapper);
 
   if (context_.joining_mesh.valid()) context_.mesh = context_.joining_mesh.get();
+  if (context_.rank == 0 && context_.world > 1 && context_.device->torch_device().is_cuda()) {
+    log_line(absl::StrFormat("NCCL: %d groups of each rank were opened in %.2f s", context_.mesh->connections(),
+                             absl::ToDoubleSeconds(context_.joining_took)));
+  }
   if (context_.rank == 0 && context_.mesh->shares_memory())
     log_line("collectives and messages go through memory that the ranks share");
   const comm::DeviceMesh& mesh = *context_.mesh;
