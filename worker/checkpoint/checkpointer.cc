@@ -99,6 +99,7 @@ absl::Status Checkpointer::save_before_stop(int64_t step, const std::vector<Slic
   return impl_->saver.save_before_stop(step, slices, std::move(state), patience);
 }
 
+void Checkpointer::before_update() { impl_->saver.before_update(); }
 absl::Status Checkpointer::wait() { return impl_->saver.wait(); }
 bool Checkpointer::save_in_flight() const { return impl_->saver.in_flight(); }
 int64_t Checkpointer::last_committed_step() const { return impl_->saver.last_committed(); }

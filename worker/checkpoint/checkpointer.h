@@ -19,6 +19,7 @@
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
 #include "nlohmann/json.hpp"
+#include "worker/checkpoint/copy_stream.h"
 #include "worker/checkpoint/hf_mapper.h"
 #include "worker/checkpoint/slice.h"
 
@@ -85,6 +86,7 @@ struct Setup {
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
   storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
+  CopyStream* copies = nullptr;           // Null: a stream of the slices' device. Not owned.
   // Consecutive failed saves after which save() and wait() return the error; 0: every error is an event and training
   // goes on (fenced and last saves always return it).
   int64_t failed_saves_allowed = 0;
@@ -117,7 +119,8 @@ class Checkpointer {
   absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);
 
   // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when
-  // committed. Otherwise returns when the tensors are copied and a background thread does the rest. A save that fails
+  // committed. Otherwise returns when the tensors are copied and a background thread does the rest; with
+  // async_with_pinned_mem on a GPU when the GPU knows that it is to copy them (see before_update). A save that fails
   // (disk full, ...) on any rank fails on all: event checkpoint_failed, earlier checkpoints stay, Ok is returned (see
   // failed_saves_allowed). Errors: Unavailable, naming it, when another rank's process is gone; FailedPrecondition
   // "fenced: ..." when a newer attempt owns the folder: exit with
@@ -134,6 +137,10 @@ class Checkpointer {
   // `patience` (rank 0's counts). Returns any error.
   absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
                                 absl::Duration patience);
+
+  // To be called before work is queued that writes to a slice's tensor: on the device that work waits until the save in
+  // flight has copied them. Never blocks.
+  void before_update();
 
   // Waits until no save is in flight; the status of the last one under the rules of save().
   absl::Status wait();

@@ -24,6 +24,20 @@ bool may_pass(const absl::Status& status) {
          !absl::IsUnimplemented(status);
 }
 
+// Not a failure that another try would mend.
+absl::Status await_copies(const Save& save) {
+  absl::Status status = save.staged;
+  if (status.ok() && save.copies != nullptr) {
+    status = caught([&] {
+      save.copies->wait();
+      return absl::OkStatus();
+    });
+  }
+  if (status.ok()) return status;
+  return absl::FailedPreconditionError(
+      absl::StrCat("the tensors could not be copied: ", std::string(status.message())));
+}
+
 std::string rounded(absl::Duration duration) {
   const absl::Duration unit = duration < absl::Seconds(1) ? absl::Milliseconds(1) : absl::Seconds(1);
   return absl::FormatDuration(absl::Ceil(duration, unit));
@@ -60,11 +74,12 @@ absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainSt
     return write(save);
   }
   const bool pinned = mode == "async_with_pinned_mem";
-  stage(slices, kind, std::nullopt, pinned ? Copy::kPinned : Copy::kAlways, buffers_);
+  if (pinned) open_copies(slices);
+  save.staged = stage_beside(slices, kind);
   save.parts = buffers_;
+  save.copies = copies_;
   if (session_.leader()) {
-    const bool of_use = slices.empty() || !slices.front().local.is_cpu();
-    if (pinned && !of_use && !std::exchange(told_of_pinned_, true)) {
+    if (pinned && !slices.empty() && copies_ == nullptr && !std::exchange(told_of_pinned_, true)) {
       session_.emit(event::kWarning, {{"message",
                                        "checkpoint.async_mode = \"async_with_pinned_mem\" is \"async\" here: "
                                        "there is no GPU memory to copy from"}});
@@ -77,6 +92,28 @@ absl::Status Saver::save(int64_t step, const std::vector<Slice>& slices, TrainSt
     running_ = false;
   });
   return absl::OkStatus();
+}
+
+// Where there are tensors that a device can copy by itself.
+void Saver::open_copies(const std::vector<Slice>& slices) {
+  if (copies_ != nullptr) return;
+  copies_ = session_.setup.copies;
+  if (copies_ != nullptr || slices.empty() || slices.front().local.is_cpu()) return;
+  own_copies_ = make_copy_stream(slices.front().local.device());
+  copies_ = own_copies_.get();
+}
+
+// What cannot be copied is this save's failure, which all ranks hear of when it is written, and not the training's.
+absl::Status Saver::stage_beside(const std::vector<Slice>& slices, Kind kind) {
+  return caught([&] {
+    under_way_ = copies_ != nullptr;
+    stage(slices, kind, std::nullopt, Copy::kAlways, buffers_, copies_);
+    return absl::OkStatus();
+  });
+}
+
+void Saver::before_update() {
+  if (std::exchange(under_way_, false)) copies_->hold_back();
 }
 
 absl::Status Saver::save_last(int64_t step, const std::vector<Slice>& slices, TrainState state) {
@@ -195,7 +232,8 @@ absl::Status Saver::run(const Save& save) {
   const std::string path = step_path(session_.folder, save.step);
   absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
   if (const absl::Status made = session_.files.make_folders(path); made.ok()) {
-    shard = caught([&] {
+    shard = caught([&]() -> absl::StatusOr<ShardReport> {
+      TITAN_RETURN_IF_ERROR(await_copies(save));
       return write_shard(session_.files, path, {setup.attempt, setup.rank}, save.parts, &session_.stop);
     });
   } else {

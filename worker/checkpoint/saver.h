@@ -5,6 +5,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -26,6 +27,7 @@ class Saver {
   absl::Status save_before_stop(int64_t step, const std::vector<Slice>& slices, TrainState state,
                                 absl::Duration patience);
   absl::Status wait();
+  void before_update();
   bool in_flight() const { return running_; }
   int64_t last_committed() const { return last_committed_; }
 
@@ -33,6 +35,8 @@ class Saver {
   using Run = std::function<absl::Status(const Save& save)>;
 
   Save make_save(const char* topic, int64_t step, Kind kind, TrainState state);
+  void open_copies(const std::vector<Slice>& slices);
+  absl::Status stage_beside(const std::vector<Slice>& slices, Kind kind);
   absl::Duration patience() const;
   absl::Status write(const Save& save);
   absl::Status persist(Save save, absl::Duration patience, const Run& run);
@@ -44,7 +48,10 @@ class Saver {
   absl::StatusOr<bool> already_full(const Save& save);
 
   Session& session_;
-  std::vector<Staged> buffers_;  // Reused by asynchronous saves, so that a long job's memory stays flat.
+  std::unique_ptr<CopyStream> own_copies_;
+  CopyStream* copies_ = nullptr;  // Null: asynchronous saves copy on the thread that trains.
+  bool under_way_ = false;        // Copies that what is queued next must not overtake.
+  std::vector<Staged> buffers_;   // Reused by asynchronous saves, so that a long job's memory stays flat.
   std::thread writer_;
   std::atomic<bool> running_{false};
   std::atomic<int64_t> last_committed_{-1};

@@ -1,7 +1,6 @@
 #include "worker/checkpoint/staging.h"
 
 #include <ATen/ATen.h>
-#include <c10/core/impl/VirtualGuardImpl.h>
 
 #include "absl/strings/match.h"
 
@@ -10,30 +9,33 @@ namespace titan::checkpoint {
 bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model."); }
 
 void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
-           std::vector<Staged>& parts) {
+           std::vector<Staged>& parts, CopyStream* copies) {
   const at::NoGradGuard no_grad;
   std::vector<Staged> old = std::move(parts);
   parts.clear();
-  std::optional<at::Device> copying;  // On its own, beside this thread.
+  if (copies != nullptr) copies->follow();
   for (const Slice& slice : slices) {
     if (!slice.primary || slice.local.numel() == 0 || (kind == Kind::kModel && !is_model(slice))) continue;
     const at::ScalarType own = slice.local.scalar_type();
     const at::ScalarType dtype = at::isFloatingType(own) ? cast.value_or(own) : own;
     at::Tensor data = slice.local.detach();
     if (copy != Copy::kWhereNeeded || !data.is_cpu() || data.scalar_type() != dtype || !data.is_contiguous()) {
-      const bool pinned = copy == Copy::kPinned && data.is_cuda();
+      const bool beside = copies != nullptr && copies->takes(data);
       at::Tensor buffer;
       if (parts.size() < old.size()) buffer = old[parts.size()].data;
       if (!buffer.defined() || buffer.sizes() != data.sizes() || buffer.scalar_type() != dtype) {
-        buffer = at::empty(data.sizes(), at::TensorOptions().dtype(dtype).pinned_memory(pinned));
+        buffer = beside ? copies->make_buffer(data.sizes(), dtype) : at::empty(data.sizes(), dtype);
       }
-      buffer.copy_(data, /*non_blocking=*/pinned);
-      if (pinned) copying = data.device();
+      if (beside) {
+        copies->copy(buffer, data);
+      } else {
+        buffer.copy_(data);
+      }
       data = buffer;
     }
     parts.push_back({slice.key, slice.shape, slice.offset, std::move(data)});
   }
-  if (copying) c10::impl::VirtualGuardImpl(copying->type()).getStream(*copying).synchronize();
+  if (copies != nullptr) copies->mark();
 }
 
 at::ScalarType export_type(const config::Checkpoint& config) {

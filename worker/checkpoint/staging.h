@@ -8,6 +8,7 @@
 
 #include "absl/time/time.h"
 #include "worker/checkpoint/checkpointer.h"
+#include "worker/checkpoint/copy_stream.h"
 #include "worker/checkpoint/shard.h"
 
 namespace titan::checkpoint {
@@ -19,6 +20,9 @@ struct Save {
   TrainState state;
   std::vector<Staged> parts;
   absl::Duration begin;  // Monotonic.
+  // Copies to `parts` that may be under way: waited for before anything is read. Null: there are none.
+  CopyStream* copies = nullptr;
+  absl::Status staged;  // Why there is nothing to write.
 };
 
 bool is_model(const Slice& slice);  // Key "model.*".
@@ -26,13 +30,12 @@ bool is_model(const Slice& slice);  // Key "model.*".
 enum class Copy {
   kWhereNeeded,  // The parts may be the live tensors themselves.
   kAlways,       // Into buffers of their own.
-  kPinned,       // Likewise; those of GPU tensors are page-locked, so that the GPU copies by itself.
 };
 
 // This rank's part of a save, on the CPU: `parts` is replaced, its buffers are used again where they fit. `cast`: the
-// type of floating-point tensors.
+// type of floating-point tensors. Tensors that `copies` takes are copied by it, and are in `parts` when it has ended.
 void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
-           std::vector<Staged>& parts);
+           std::vector<Staged>& parts, CopyStream* copies = nullptr);
 
 // checkpoint.export_dtype.
 at::ScalarType export_type(const config::Checkpoint& config);

@@ -129,6 +129,7 @@ class Attempt {
     int attempt = 1;
     config::Checkpoint config = without_retries();
     storage::Files* files = nullptr;
+    std::function<CopyStream*(int rank)> copies;
     std::function<storage::Files*(int rank)> rank_files;
     const HfMapper* hf = nullptr;
     std::optional<models::ModelSpec> model;
@@ -160,6 +161,7 @@ class Attempt {
       setup.model = options_.model;
       setup.job_config = {{"training", {{"seq_len", 64}}}};
       setup.files = options_.rank_files ? options_.rank_files(rank) : options_.files;
+      if (options_.copies) setup.copies = options_.copies(rank);
       setup.failed_saves_allowed = options_.failed_saves_allowed;
       setup.retry_pause = options_.retry_pause;
       setup.patience_after_stop = options_.patience_after_stop;

@@ -158,6 +158,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
   if (config_.optimizer.early_step_in_backward) {
     early_squares_ = at::zeros({}, wide);
+    if (checkpointer_) checkpointer_->before_update();
     optimizer_->begin_step();
   }
   at::Tensor loss_sum = at::zeros({}, wide);
@@ -200,6 +201,7 @@ void Trainer::add_commands(StepReport& report) {
 }
 
 void Trainer::update(const optim::Gate& gate) {
+  if (checkpointer_) checkpointer_->before_update();
   if (balance_) balance_->finish_step(gate.skip);
   if (config_.optimizer.early_step_in_backward) return;  // Done, unit by unit.
   optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_), gate);
