@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Checks Titan on a machine with a CUDA device: the numeric tests on the device, the row operations' times by Titan's own
-# kernels and by LibTorch, a job that is saved and resumed, then a short bf16 training of Llama 3.2 1B. Prints tokens/s,
-# MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# kernels and by LibTorch, a job that is saved and resumed, two ranks against one where there are two devices, then a
+# short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
 #
-#   deploy/gpu_check.sh [--only tests|kernels|resume|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
+#   deploy/gpu_check.sh [--only tests|kernels|resume|ranks|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
 #                       [--flavor NAME] [--build DIR] [--python PROGRAM] [--rehearse]
 #
 # Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-case "$only" in "" | tests | kernels | resume | train) ;; *) fail "--only takes tests, kernels, resume or train, not $only" ;; esac
+case "$only" in "" | tests | kernels | resume | ranks | train) ;; *) fail "--only takes tests, kernels, resume, ranks or train, not $only" ;; esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test)
@@ -99,7 +99,8 @@ if [ "$rehearse" = 1 ]; then
   device=cpu
   export TITAN_GPU_TEST_ON=cpu
   small=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 8
-    --optimizer.lr 2e-3 --metrics.device_peak_tflops 1)  # A peak, so that the MFU is printed as on a GPU.
+    --optimizer.lr 2e-3 --metrics.device_peak_tflops 1  # A peak, so that the MFU is printed as on a GPU.
+    --resources.pin_cpus on)
   train=("${small[@]}" "${train[@]}")
   echo "==> REHEARSAL on the CPU with a small model: no figure below says anything about a GPU"
 fi
@@ -129,7 +130,8 @@ fi
 if wants resume; then
   echo "==> six steps of a small model, at once and in two halves with a checkpoint between"
   six=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 6
-    --lr_scheduler.total_steps 6 --debug.deterministic --checkpoint.enable --checkpoint.interval 3 --checkpoint.no_last_save_model_only)
+    --lr_scheduler.total_steps 6 --debug.deterministic --checkpoint.enable --checkpoint.interval 3 --checkpoint.no_last_save_model_only
+    --checkpoint.async_mode async_with_pinned_mem)
   titan_rank "$work/whole" "${six[@]}"
   titan_rank "$work/halves" "${six[@]}" --training.steps 3
   titan_rank "$work/halves" "${six[@]}"
@@ -147,9 +149,44 @@ if worst > 1e-6:
 PY
 fi
 
+if wants ranks; then
+  if [ "$rehearse" = 0 ] && [ "$devices" -lt 2 ]; then
+    echo "==> two ranks: left out, there is one device"
+  else
+    echo "==> two ranks, by FSDP and as a pipeline: how long NCCL's groups take, and the loss of one rank"
+    port="$("$python" -c 'import socket; s = socket.socket(); s.bind(("127.0.0.1", 0)); print(s.getsockname()[1])')"
+    four=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 4 --training.global_batch_size 8
+      --training.steps 4 --debug.seed 1 --debug.deterministic --training.mixed_precision_param float32)
+    two_ranks() {  # FOLDER FLAGS...
+      titan_rank "$@" "${four[@]}" --world 2 --rank 1 --store "127.0.0.1:$port" >"$work/rank-1.log" 2>&1 &
+      titan_rank "$@" "${four[@]}" --world 2 --rank 0 --store "127.0.0.1:$port"
+      wait $! || { cat "$work/rank-1.log"; fail "rank 1 failed"; }
+    }
+    titan_rank "$work/one" "${four[@]}"
+    two_ranks "$work/fsdp"
+    two_ranks "$work/pipeline" --parallelism.pipeline_parallel_degree 2
+    "$python" - "$work" <<'PY'
+import json, sys
+def losses(folder):
+    lines = [json.loads(line) for line in open(f"{sys.argv[1]}/{folder}/metrics.jsonl")]
+    return {line["step"]: line["loss_metrics/global_avg_loss"] for line in lines if "throughput(tps)" in line}
+one = losses("one")
+for folder in ("fsdp", "pipeline"):
+    two = losses(folder)
+    assert sorted(two) == sorted(one), (one, two)
+    worst = max(abs(two[step] / one[step] - 1) for step in one)
+    print(f"{folder}: largest difference of the loss from one rank's: {worst:.1e}")
+    if worst > 1e-4:
+        sys.exit(f"two ranks went another way: {one} and {two}")
+PY
+  fi
+fi
+
 if wants train; then
   echo "==> training"
-  titan_rank "$work/train" "${train[@]}" || fail "the training failed (see above); less memory: --batch 1, --ac full"
+  titan_rank "$work/train" "${train[@]}" | tee "$work/train.log" ||
+    fail "the training failed (see above); less memory: --batch 1, --ac full"
+  grep -qE 'rank 0 (runs on|is not bound to) CPUs' "$work/train.log" || fail "the rank does not say where it runs"
   "$python" - "$work/train/metrics.jsonl" <<'PY'
 import json, statistics, sys
 steps = [line for line in map(json.loads, open(sys.argv[1])) if "throughput(tps)" in line]

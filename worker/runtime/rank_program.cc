@@ -264,8 +264,7 @@ void prepare_node(const RankJob& job, Reporter& reporter) {
     gpus = comm::cuda_addresses();
     gpus.resize(static_cast<size_t>(job.local_ranks));  // One that is not there is opened, and told of, later.
   }
-  const Pinned pinned =
-      pin_rank(job.config.resources.pin_cpus, job.local_rank, job.local_ranks, gpus, linux_placing());
+  const Pinned pinned = pin_rank(job.config.resources.pin_cpus, job.local_rank, job.local_ranks, gpus, linux_placing());
   log_line(absl::StrCat("rank ", job.rank, " ", pinned.words));
   if (!pinned.warning.empty()) reporter.warning(absl::StrCat("rank ", job.rank, ": ", pinned.warning));
 }

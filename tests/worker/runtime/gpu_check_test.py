@@ -77,6 +77,8 @@ class GpuCheckTest(unittest.TestCase):
         for name in ("rms_norm", "rope", "swiglu", "cross_entropy"):
             self.assertRegex(ran.stdout, rf"{name} [^\n]*backward +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +\d+\.\d+")
         self.assertRegex(ran.stdout, r"largest difference of the loss: 0\.0e\+00")
+        for split in ("fsdp", "pipeline"):
+            self.assertRegex(ran.stdout, rf"{split}: largest difference of the loss from one rank's: \d")
         self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")
         self.assertRegex(ran.stdout, r"tokens/s \d+   MFU \d+\.\d+ %")
         self.assertRegex(ran.stdout, r"memory, peak: active \d+\.\d+ GiB")

@@ -2,9 +2,11 @@
 
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 
 #include "tests/worker/runtime/gpu_world.h"
+#include "worker/checkpoint/copy_stream.h"
 #include "worker/comm/host_copies.h"
 #include "worker/nn/grouped_product.h"
 #include "worker/nn/init.h"
@@ -172,6 +174,71 @@ TEST_F(GpuDeviceTest, NcclKeepsItsOrder) {
     device_->resize_storage(storage, 0);
   }
   EXPECT_DOUBLE_EQ(total.item<double>(), static_cast<double>(kSide) * kRounds * (kRounds - 1) / 2);
+}
+
+// The allocator's segments grow, as a rank's do, and freed memory of one size serves another.
+TEST_F(GpuDeviceTest, SegmentsGrow) {
+  TITAN_SKIP_IN_REHEARSAL();
+  at::empty({int64_t{64} << 20}, on_device(at::kByte));
+  const at::Tensor other = at::empty({int64_t{48} << 20}, on_device(at::kByte));
+  const comm::MemorySnapshot snapshot = device_->memory_snapshot();
+  EXPECT_TRUE(snapshot.expandable_segments);
+  const auto address = reinterpret_cast<uint64_t>(other.data_ptr());
+  for (const comm::MemorySegment& segment : snapshot.segments) {
+    const bool holds = address >= segment.address && address < segment.address + static_cast<uint64_t>(segment.bytes);
+    EXPECT_TRUE(segment.expandable || !holds);
+  }
+  const std::vector<std::string> addresses = comm::cuda_addresses();
+  ASSERT_FALSE(addresses.empty());
+  EXPECT_EQ(std::count(addresses[0].begin(), addresses[0].end(), ':'), 2) << addresses[0];
+}
+
+// Groups that are cut from the world's communicator are groups like others. With one rank: cuts of two ranks, and ranks
+// that a cut gives no group, need two devices.
+TEST_F(GpuDeviceTest, GroupsAreCutFromTheWorlds) {
+  TITAN_SKIP_IN_REHEARSAL();
+  const std::vector<comm::Connection> connections = {{"fsdp", {{0}}}, {"tp", {{0}}}, {"cp", {{0}}}};
+  const auto opened =
+      device_->open_groups(connections, {.store = c10::make_intrusive<c10d::HashStore>(), .rank = 0, .size = 1});
+  ASSERT_TRUE(opened.has_value());
+  ASSERT_EQ(opened->size(), connections.size());
+  for (const auto& backend : *opened) {
+    backend->setTimeout(std::chrono::seconds(60));
+    const at::Tensor values = at::arange(6, on_device());
+    std::vector<at::Tensor> summed{values.clone()};
+    at::Tensor gathered = at::empty_like(values), input = values.clone();
+    backend->allreduce(summed, {})->wait();
+    backend->_allgather_base(gathered, input, {})->wait();
+    EXPECT_TRUE(summed[0].equal(values));
+    EXPECT_TRUE(gathered.equal(values));
+    backend->barrier({})->wait();
+  }
+}
+
+// A save's copies on a stream of their own: behind the work that wrote the values and before the work that overwrites
+// them, though the host waits for neither.
+TEST_F(GpuDeviceTest, CopiesBesideTraining) {
+  TITAN_SKIP_IN_REHEARSAL();
+  constexpr int64_t kSide = 4096;
+  const auto copies = checkpoint::make_copy_stream(device_->torch_device());
+  const at::Tensor ones = at::ones({kSide, kSide}, on_device());
+  at::Tensor weight = at::zeros({kSide, kSide}, on_device());
+  ASSERT_TRUE(copies->takes(weight));
+  const at::Tensor buffer = copies->make_buffer(weight.sizes(), at::kFloat);
+  EXPECT_TRUE(buffer.is_pinned());
+  for (int round = 1; round <= 5; ++round) {
+    weight.copy_(at::mm(ones, at::full({kSide, kSide}, round, on_device())));
+    copies->follow();
+    copies->copy(buffer, weight);
+    copies->mark();
+    at::mm(ones, ones);  // The next step.
+    copies->hold_back();
+    weight.fill_(-1);
+    copies->wait();
+    EXPECT_EQ(buffer.min().item<float>(), static_cast<float>(kSide * round));
+    EXPECT_EQ(buffer.max().item<float>(), static_cast<float>(kSide * round));
+  }
+  EXPECT_EQ(weight.max().item<float>(), -1.0F);
 }
 
 // Empty groups, groups of one row, all rows in one group; sizes that the grouped kernel takes and some that it does

@@ -13,6 +13,7 @@
 #include "common/models/registry.h"
 #include "tests/worker/kernels/simulated_kernels.h"
 #include "tests/worker/runtime/training_world.h"
+#include "worker/comm/allocator_settings.h"
 #include "worker/kernels/choice.h"
 
 // What the tests of the CUDA device share. They skip, saying why, where there is no device or no CUDA library. With
@@ -26,6 +27,7 @@ inline bool rehearses() {
 }
 
 inline absl::StatusOr<std::unique_ptr<comm::Device>> tested_device() {
+  comm::set_segments(true);  // As a rank does.
   return comm::make_device(rehearses() ? "cpu" : "cuda", 0);
 }
 
