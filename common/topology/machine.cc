@@ -30,7 +30,7 @@ std::optional<CpuSet> read_cpus(const std::string& path) {
 // The nearest of a group and those above it that says which CPUs there are: only groups with the controller do.
 std::optional<CpuSet> cpus_of_group(const std::string& mount, std::string group, const char* file) {
   for (;;) {
-    if (const auto cpus = read_cpus(absl::StrCat(mount, group, "/", file)); cpus && !cpus->empty()) return cpus;
+    if (auto cpus = read_cpus(absl::StrCat(mount, group, "/", file)); cpus && !cpus->empty()) return cpus;
     const size_t slash = group.rfind('/');
     if (slash == std::string::npos) return std::nullopt;
     group.resize(slash);

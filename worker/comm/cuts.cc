@@ -19,15 +19,15 @@ std::vector<std::vector<std::pair<size_t, size_t>>> matchings_of_ring(size_t siz
 
 void add_ways(size_t connection, const RankGroups& groups, std::vector<Cut>& cuts) {
   for (const auto& matching : matchings_of_ring(groups.front().size())) {
-    Cut up{.connection = connection, .messages = true, .groups = {}}, down = up;
+    RankGroups up, down;
     for (const std::vector<int>& ranks : groups) {
       for (const auto& [first, second] : matching) {
-        up.groups.push_back({ranks[first], ranks[second]});
-        down.groups.push_back({ranks[second], ranks[first]});
+        up.push_back({ranks[first], ranks[second]});
+        down.push_back({ranks[second], ranks[first]});
       }
     }
-    cuts.push_back(std::move(up));
-    cuts.push_back(std::move(down));
+    cuts.push_back({.connection = connection, .messages = true, .groups = std::move(up)});
+    cuts.push_back({.connection = connection, .messages = true, .groups = std::move(down)});
   }
 }
 
