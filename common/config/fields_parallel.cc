@@ -66,6 +66,11 @@ std::vector<Field> fields_of(Parallelism& c) {
           .at_least(1),
       Field("expert_parallel_comm_backend", c.expert_parallel_comm_backend, "How tokens travel to experts")
           .one_of({"standard", "deepep"}),
+      Field("expert_parallel_dispatcher", c.expert_parallel_dispatcher,
+            "How tokens and experts meet: alltoall sends each row to its expert, once the host has read how many go "
+            "where; allgather sends all tokens to all expert ranks, in sizes known beforehand, and takes room for all "
+            "that could choose the experts of one rank")
+          .one_of({"alltoall", "allgather"}),
   };
 }
 

@@ -122,6 +122,7 @@ struct Parallelism {
   int expert_parallel_degree = 1;
   int expert_tensor_parallel_degree = 1;
   std::string expert_parallel_comm_backend = "standard";
+  std::string expert_parallel_dispatcher = "alltoall";
 };
 
 struct Checkpoint {

@@ -98,6 +98,7 @@ const std::vector<Detail>& details() {
       {"parallelism.context_parallel_load_balancer", "parallelism.context_parallel_degree"},
       {"parallelism.context_parallel_rotate_method", "parallelism.context_parallel_degree"},
       {"parallelism.expert_parallel_comm_backend", "parallelism.expert_parallel_degree"},
+      {"parallelism.expert_parallel_dispatcher", "parallelism.expert_parallel_degree"},
       {"activation_checkpoint.per_op_sac_force_recompute_mm_shapes_by_fqns",
        "activation_checkpoint.selective_ac_option"},
       {"activation_checkpoint.memory_budget", "activation_checkpoint.mode"},

@@ -31,8 +31,9 @@ struct Sizes {
     hidden = n * ffn_width * e;
     if (!spec.moe) return;
     apart = shape.expert_tensor_ranks < tensor;
-    const int64_t choices = (apart ? n / tensor : n) * spec.moe->top_k;
+    const int64_t choices = models::expert_rows(*spec.moe, shape);
     rows = choices * spec.dim;
+    all_tokens = shape.gathered_ranks * models::routed_tokens(shape) * spec.dim;
     expert_hidden = choices * spec.moe->hidden / shape.expert_tensor_ranks * e;
     shared_width = spec.moe->hidden * spec.moe->num_shared_experts / tensor;
     shared_hidden = n * shared_width * e;
@@ -47,7 +48,8 @@ struct Sizes {
   int64_t queries = 0, keys = 0, values = 0, mixed = 0;  // Elements.
   int64_t ffn_width = 0, shared_width = 0;               // Channels.
   int64_t hidden = 0, expert_hidden = 0, shared_hidden = 0;
-  int64_t rows = 0;  // Elements of what is routed.
+  int64_t rows = 0;        // Elements of what is routed.
+  int64_t all_tokens = 0;  // And of the tokens of all expert ranks, where they are gathered.
   bool splits = false, gathers = false, apart = false, rings = false;
 };
 
@@ -117,6 +119,7 @@ class Layer {
   }
   // Sums over the choices at full precision.
   int64_t mixture_forward() const {
+    if (s_.all_tokens > 0) return routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide);
     return routed_bytes() + 2 * s_.whole / s_.e * s_.wide / (s_.apart ? s_.shape.tensor_ranks : 1);
   }
   int64_t mixture_alone() const {
@@ -145,7 +148,11 @@ class Layer {
     const int64_t shared_matrices = 3 * s_.spec.dim * s_.shared_width;
     const int64_t weights = 3 * matrix + shared_matrices + moe.num_experts * s_.spec.dim;
     // Rows' gradients as they leave, as they arrive, and in the experts' order.
-    if (s_.shape.experts_elsewhere) at(gathered() + 3 * routed_bytes(), 0);
+    if (s_.all_tokens > 0) {
+      at(gathered() + routed_bytes() + s_.all_tokens * (s_.e + 2 * s_.wide), 0);
+    } else if (s_.shape.experts_elsewhere) {
+      at(gathered() + 3 * routed_bytes(), 0);
+    }
     at(gathered() + routed_bytes() + (clamped() ? 8 : 2) * s_.expert_hidden, matrix + shared_matrices);
     // The experts' graph is gone; their input's gradient is scaled at full precision.
     const int64_t scaling = moe.score_before_experts ? 2 * routed_wide() + routed_bytes() : routed_bytes();
@@ -249,6 +256,7 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .loss_parallel = !p.disable_loss_parallel,
           .expert_tensor_ranks = deals_experts ? p.expert_tensor_parallel_degree : p.tensor_parallel_degree,
           .experts_elsewhere = deals_experts,
+          .gathered_ranks = deals_experts && p.expert_parallel_dispatcher == "allgather" ? p.expert_parallel_degree : 0,
           .keys = config.training.seq_len,
           .element_bytes = element,
           .most_logit_bytes = config.training.max_logits_mib << 20,

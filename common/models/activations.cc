@@ -1,5 +1,7 @@
 #include "common/models/activations.h"
 
+#include <algorithm>
+
 #include "common/models/logits.h"
 
 namespace titan::models {
@@ -136,20 +138,29 @@ class Tally {
     result_.by_operation += own_ * spec_.dim * e_;
   }
 
+  // Rows that arrived, and that came back; or the tokens of all ranks with their choices, and this rank's own sums.
+  void exchange(int64_t tokens, int64_t rows) {
+    if (!exchanges_) return;
+    const int64_t arrived = shape_.gathered_ranks * tokens;
+    result_.by_operation +=
+        arrived == 0 ? 2 * rows * spec_.dim * e_
+                     : (arrived + tokens) * spec_.dim * e_ + arrived * spec_.moe->top_k * (wide_ + kIndexBytes);
+  }
+
   void mixture_of_experts() {
     const MoeSpec& moe = *spec_.moe;
-    const int64_t tokens =
-        expert_ranks_ < ranks_ ? n_ / ranks_ : n_;  // Tensor ranks that share no expert share tokens.
-    const int64_t rows = tokens * moe.top_k;
+    const int64_t tokens = routed_tokens(shape_), choices = tokens * moe.top_k;
+    const int64_t rows = expert_rows(moe, shape_);
     if (scatters_ && expert_ranks_ < ranks_) keep(tokens * spec_.dim * e_);  // The router's, beside the gathered ones.
     keep(tokens * moe.num_experts * wide_);                                  // Scores of all experts
-    keep(rows * (2 * wide_ + 4 * kIndexBytes));  // and of the chosen ones; whose they are, and where their rows go.
-    keep(rows * spec_.dim * e_);                 // What experts read, and scaled rows or those to be weighted.
+    keep(choices * (wide_ + kIndexBytes));   // and of the chosen ones, and whose they are;
+    keep(rows * (wide_ + 3 * kIndexBytes));  // where their rows go.
+    keep(rows * spec_.dim * e_);             // What experts read, and scaled rows or those to be weighted.
     keep(rows * spec_.dim * e_);
     const int64_t hidden = moe.hidden / expert_ranks_;
     keep((spec_.swiglu_limit > 0 ? 3 : 4) * rows * hidden * e_);
-    if (exchanges_) result_.by_operation += 2 * rows * spec_.dim * e_;  // Rows that arrived, and that came back.
-    const bool one_sum = expert_ranks_ == ranks_;                       // Of routed and shared experts.
+    exchange(tokens, rows);
+    const bool one_sum = expert_ranks_ == ranks_;  // Of routed and shared experts.
     if (moe.num_shared_experts > 0) {
       const int64_t shared = moe.hidden * moe.num_shared_experts / ranks_;
       swiglu(n_, shared);
@@ -169,6 +180,16 @@ class Tally {
 };
 
 }  // namespace
+
+int64_t routed_tokens(const ActivationShape& shape) {
+  // Tensor ranks that share no expert share tokens.
+  return shape.expert_tensor_ranks < shape.tensor_ranks ? shape.tokens / shape.tensor_ranks : shape.tokens;
+}
+
+int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape) {
+  const int64_t tokens = routed_tokens(shape), ranks = shape.gathered_ranks;
+  return ranks == 0 ? tokens * moe.top_k : ranks * tokens * std::min(moe.top_k, moe.num_experts / ranks);
+}
 
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
   if (shape.tensor_ranks > 1 && !shape.loss_parallel) return spec.vocab_size;

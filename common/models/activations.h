@@ -16,6 +16,7 @@ struct ActivationShape {
   bool loss_parallel = true;        // Logits stay cut over the tensor ranks.
   int64_t expert_tensor_ranks = 1;  // Ranks that share an expert's matrices: tensor_ranks without expert parallelism.
   bool experts_elsewhere = false;   // Expert parallelism: rows travel to their experts and back.
+  int64_t gathered_ranks = 0;       // Expert ranks whose tokens are all gathered instead; 0: they are not.
   int64_t keys = 0;                 // Tokens of a whole row: what attention's work is counted with.
   int64_t element_bytes = 2;        // Of what layers compute in.
   int64_t most_logit_bytes = 0;     // Logits beyond are never all there; 0: they are.
@@ -29,6 +30,11 @@ struct BlockActivations {
   int64_t by_operation = 0;      // What is left of the rest by recomputation per operation.
   std::vector<KeepItem> costly;  // What a memory budget chooses from (worker/parallel/keep_policy.h).
 };
+
+// Tokens of a microbatch that a rank routes.
+int64_t routed_tokens(const ActivationShape& shape);
+// Rows of its experts that there is room for: those of an even load, or all that can come.
+int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape);
 
 // Of a rank's columns of the vocabulary, those whose logits are there at a time (common/models/logits.h).
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);

@@ -11,8 +11,8 @@ READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|comm
 
 # File under worker/ -> how many, and why.
 ALLOWED = {
-    "nn/moe.cc": (1, "rows an expert, once a layer: they cut the products of experts"),
-    "parallel/expert_exchange.cc": (1, "split sizes of the exchange between expert ranks, once a layer"),
+    "nn/row_groups.cc": (1, "rows an expert, once a layer, where no kernel takes all experts in one call"),
+    "parallel/expert_exchange.cc": (1, "split sizes of the all-to-all between expert ranks, once a layer"),
     "parallel/expert_balance.cc": (1, "tokens an expert, in steps that are logged"),
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),

@@ -16,12 +16,13 @@ namespace titan::model {
 
 // How a model is split over a mesh, beside FSDP and the pipeline, which the runtime does for any model.
 struct ParallelOptions {
-  const comm::DeviceMesh* mesh = nullptr;   // Must outlive the model; has a group for every axis.
-  bool sequence_parallel = true;            // parallelism.enable_sequence_parallel
-  bool loss_parallel = true;                // not parallelism.disable_loss_parallel
-  bool async_tensor_parallel = false;       // parallelism.enable_async_tensor_parallel
-  std::string rotate_method = "allgather";  // parallelism.context_parallel_rotate_method
-  bool force_load_balance = false;          // debug.moe_force_load_balance
+  const comm::DeviceMesh* mesh = nullptr;      // Must outlive the model; has a group for every axis.
+  bool sequence_parallel = true;               // parallelism.enable_sequence_parallel
+  bool loss_parallel = true;                   // not parallelism.disable_loss_parallel
+  bool async_tensor_parallel = false;          // parallelism.enable_async_tensor_parallel
+  std::string rotate_method = "allgather";     // parallelism.context_parallel_rotate_method
+  std::string expert_dispatcher = "alltoall";  // parallelism.expert_parallel_dispatcher
+  bool force_load_balance = false;             // debug.moe_force_load_balance
 };
 
 // A model is its blocks in order: embedding, layers, norm and head. Parameters have shapes but no values yet.

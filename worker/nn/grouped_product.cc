@@ -18,15 +18,15 @@ void add_bias(at::Tensor& y, const at::Tensor& bias, double factor, const RowGro
     y.addmm_(groups.members, bias, /*beta=*/1, /*alpha=*/factor);
     return;
   }
-  for_each_group(groups.rows, [&](int64_t group, int64_t first, int64_t count) {
+  for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     if (count > 0) y.narrow(0, first, count).add_(bias.select(0, group), factor);
   });
 }
 
 at::Tensor bias_gradient(const at::Tensor& dy, const RowGroups& groups) {
   if (groups.members.defined()) return at::mm(groups.members.t(), dy);
-  at::Tensor gradient = at::empty({static_cast<int64_t>(groups.rows.size()), dy.size(1)}, dy.options());
-  for_each_group(groups.rows, [&](int64_t group, int64_t first, int64_t count) {
+  at::Tensor gradient = at::empty({groups.count(), dy.size(1)}, dy.options());
+  for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
     at::sum_out(part, dy.narrow(0, first, count), {0});  // Zero for no rows.
   });
@@ -38,7 +38,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
                             const std::optional<at::Tensor>& bias, const Parameter* parameter, double bias_factor,
                             const RowGroups& groups) {
     // The leaf itself is saved: its storage may be freed and refilled between the passes.
-    context->save_for_backward({x, weight, groups.ends, bias ? groups.members : at::Tensor()});
+    context->save_for_backward({x, weight, groups.ends, bias ? groups.members : at::Tensor(), groups.beyond});
     context->saved_data["rows"] = groups.rows;
     context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
     context->saved_data["biased"] = bias.has_value();
@@ -57,7 +57,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
     torch::autograd::variable_list result(6);
     if (!gradients[0].defined()) return result;
     const torch::autograd::variable_list saved = context->get_saved_variables();
-    const RowGroups groups{context->saved_data["rows"].toIntVector(), saved[2], saved[3]};
+    const RowGroups groups{context->saved_data["rows"].toIntVector(), saved[2], saved[3], saved[4]};
     const auto* parameter = reinterpret_cast<const Parameter*>(context->saved_data["parameter"].toInt());
     const at::Tensor dy = gradients[0].contiguous();
     if (context->needs_input_grad(0)) result[0] = grouped_times(dy, saved[1], groups);

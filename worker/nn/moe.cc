@@ -26,8 +26,7 @@ Experts::Experts(const Declare& declare, const std::string& fqn, const MoeOption
   }
 }
 
-at::Tensor Experts::forward(const at::Tensor& x, const std::vector<int64_t>& rows) const {
-  const RowGroups groups = group_rows(rows, x, /*with_members=*/biased());
+at::Tensor Experts::forward(const at::Tensor& x, const RowGroups& groups) const {
   if (biased()) {
     const at::Tensor wide = grouped_product(x, *parameters[0], parameters[1], 1, groups);
     return grouped_product(clamped_swiglu(wide, swiglu_limit_), *parameters[2], parameters[3], partial_bias_factor,
@@ -59,35 +58,33 @@ at::Tensor MixtureOfExperts::forward(const at::Tensor& input, bool counting) con
   if (counting && !routing.counts.is_meta()) {
     tokens_per_expert = tokens_per_expert.defined() ? tokens_per_expert.add_(routing.counts) : routing.counts.clone();
   }
-  const ExpertOrder order = order_by_expert(routing.experts, options_.router.num_experts);
-  at::Tensor sorted = spread(tokens, options_.score_before_experts ? routing.scores : at::Tensor(), order);
   at::Tensor shared;
   const auto run_shared_experts = [&] {
     if (shared_experts) shared = shared_experts->forward(x);
   };
-  at::Tensor routed;
-  if (dispatch) {
-    routed = dispatch(sorted, routing.counts, experts, run_shared_experts);
-  } else {
-    run_shared_experts();
-    routed = experts.forward(sorted, counts_on_host(routing.counts, sorted.size(0)));
-  }
-  sorted.reset();
-  routed = combine(routed, options_.score_before_experts ? at::Tensor() : routing.scores, order);
+  const at::Tensor routed = dispatch ? dispatch(*this, tokens, routing, run_shared_experts)
+                                     : all_experts(tokens, routing, run_shared_experts);
   const at::Tensor output = through(routed_seams.output, routed).view(x.sizes());
   return through(seams.output, shared.defined() ? output + shared : output);
 }
 
-std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows) {
-  const int64_t groups = counts.numel();
-  std::vector<int64_t> result(groups);
-  if (counts.is_meta()) {
-    for (int64_t i = 0; i < groups; ++i) result[i] = rows * (i + 1) / groups - rows * i / groups;
-  } else {
-    const at::Tensor local = counts.to(at::kCPU).contiguous();
-    std::copy_n(local.const_data_ptr<int64_t>(), groups, result.begin());
-  }
-  return result;
+at::Tensor MixtureOfExperts::all_experts(const at::Tensor& tokens, const Routing& routing,
+                                         const std::function<void()>& meanwhile) const {
+  return in_order(tokens, routing.experts, routing.scores, num_experts(), [&](const at::Tensor& sorted) {
+    meanwhile();
+    return experts.forward(sorted, group_counted_rows(routing.counts, sorted, sorted.size(0), experts.biased()));
+  });
+}
+
+at::Tensor MixtureOfExperts::in_order(at::Tensor tokens, const at::Tensor& experts, const at::Tensor& scores,
+                                      int64_t num_experts,
+                                      const std::function<at::Tensor(const at::Tensor& sorted)>& run) const {
+  const ExpertOrder order = order_by_expert(experts, num_experts);
+  at::Tensor sorted = spread(tokens, options_.score_before_experts ? scores : at::Tensor(), order);
+  tokens.reset();
+  const at::Tensor routed = run(sorted);
+  sorted.reset();
+  return combine(routed, options_.score_before_experts ? at::Tensor() : scores, order);
 }
 
 }  // namespace titan::nn

@@ -11,6 +11,7 @@
 
 #include "worker/nn/feed_forward.h"
 #include "worker/nn/layers.h"
+#include "worker/nn/row_groups.h"
 
 namespace titan::nn {
 
@@ -50,8 +51,9 @@ class Experts {
  public:
   // `fqn`: "layers.1.moe.experts".
   Experts(const Declare& declare, const std::string& fqn, const MoeOptions& options);
-  // x [n, dim] sorted by local expert, rows[e] of each: [n, dim]. An expert may have none.
-  at::Tensor forward(const at::Tensor& x, const std::vector<int64_t>& rows) const;
+  // x [n, dim] sorted by local expert, in groups with members where experts are biased(): [n, dim]. An expert may have
+  // no rows; rows of no expert become zeros.
+  at::Tensor forward(const at::Tensor& x, const RowGroups& groups) const;
   int64_t local_experts() const { return parameters.front()->shape.front(); }
   bool biased() const { return swiglu_limit_ > 0; }
 
@@ -68,11 +70,11 @@ class Experts {
 // Declares, in this order: experts, router.gate, shared_experts (as common/models lists them).
 class MixtureOfExperts {
  public:
-  // From tokens [n, dim] sorted by global expert, and how many each has (int64 [num_experts]), to the experts' outputs
-  // in the same order. `parallel` replaces it by an exchange of tokens around the same call; what `meanwhile` computes
-  // does not depend on it, so that a transfer can overlap it. Must call it once.
-  using Dispatch = std::function<at::Tensor(const at::Tensor& sorted, const at::Tensor& counts, const Experts& experts,
-                                            const std::function<void()>& meanwhile)>;
+  // From tokens [n, dim] and where they go to the weighted sum of their experts' outputs, [n, dim]. `parallel` sets an
+  // exchange of tokens around in_order() and the experts; what `meanwhile` computes does not depend on it, so that a
+  // transfer can overlap it. Must call it once.
+  using Dispatch = std::function<at::Tensor(const MixtureOfExperts& moe, const at::Tensor& tokens,
+                                            const Routing& routing, const std::function<void()>& meanwhile)>;
 
   // `fqn`: "layers.1.moe". `expert_bias`: "layers.1.moe.expert_bias", at least fp32 [num_experts]; while it has no
   // value, scores alone choose.
@@ -80,6 +82,10 @@ class MixtureOfExperts {
   // [B, T, dim] -> [B, T, dim]. `counting`: these tokens count towards tokens_per_expert.
   at::Tensor forward(const at::Tensor& input, bool counting = true) const;
   Routing route(const at::Tensor& tokens) const;  // [n, dim]
+  // Takes tokens [n, dim], one row for each choice, to `run` in the order of their experts [n, choices], each below
+  // `num_experts`, and adds up what came of them, weighted by `scores` [n, choices]: [n, dim].
+  at::Tensor in_order(at::Tensor tokens, const at::Tensor& experts, const at::Tensor& scores, int64_t num_experts,
+                      const std::function<at::Tensor(const at::Tensor& sorted)>& run) const;
   void force_balance() { options_.router.force_balance = true; }
 
   const std::string& fqn() const { return fqn_; }
@@ -99,6 +105,10 @@ class MixtureOfExperts {
   Buffer* expert_bias;
 
  private:
+  // All experts are here.
+  at::Tensor all_experts(const at::Tensor& tokens, const Routing& routing,
+                         const std::function<void()>& meanwhile) const;
+
   MoeOptions options_;
   std::string fqn_;
 };
@@ -109,8 +119,5 @@ class HasExperts {
   virtual ~HasExperts() = default;
   virtual MixtureOfExperts* mixture() = 0;  // Null: this one has none.
 };
-
-// Token counts on the host. Without values to read (a dry run on meta tensors) `rows` are dealt evenly.
-std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows);
 
 }  // namespace titan::nn

@@ -110,9 +110,9 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
 }
 
 // x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.
-at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const std::vector<int64_t>& rows) {
+at::Tensor one_by_one(const at::Tensor& x, const at::Tensor& matrices, const RowGroups& groups) {
   at::Tensor y = at::empty({x.size(0), matrices.size(2)}, x.options());
-  for_each_group(rows, [&](int64_t group, int64_t first, int64_t count) {
+  for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     if (count == 0) return;
     at::Tensor part = y.narrow(0, first, count);
     at::mm_out(part, x.narrow(0, first, count), matrices.select(0, group));
@@ -134,7 +134,7 @@ bool fits_one_call(const RowGroups& groups, const at::Tensor& x, const at::Tenso
 at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& matrices,
                          const RowGroups& groups) {
   if (fits_one_call(groups, x, weights, matrices.size(2))) return at::_grouped_mm(x, matrices, groups.ends);
-  return one_by_one(x, matrices, groups.rows);
+  return one_by_one(x, matrices, groups);
 }
 
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
@@ -165,26 +165,30 @@ at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
 }
 
 at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups) {
-  if (own_products_take(x, weights)) return own_product(x, weights, groups.rows, /*deep=*/false);
-  return of_all_groups(x, weights, weights.transpose(1, 2), groups);
+  at::Tensor y = own_products_take(x, weights) ? own_product(x, weights, rows_on_host(groups), /*deep=*/false)
+                                               : of_all_groups(x, weights, weights.transpose(1, 2), groups);
+  clear_rows_of_no_group(y, groups);
+  return y;
 }
 
 at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups) {
-  if (own_products_take(dy, weights)) return own_product(dy, weights, groups.rows, /*deep=*/true);
-  return of_all_groups(dy, weights, weights, groups);
+  at::Tensor dx = own_products_take(dy, weights) ? own_product(dy, weights, rows_on_host(groups), /*deep=*/true)
+                                                 : of_all_groups(dy, weights, weights, groups);
+  clear_rows_of_no_group(dx, groups);
+  return dx;
 }
 
 at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups) {
-  const std::vector<int64_t> shape = {static_cast<int64_t>(groups.rows.size()), dy.size(1), x.size(1)};
+  const std::vector<int64_t> shape = {groups.count(), dy.size(1), x.size(1)};
   if (own_products_take(x, dy)) {
     at::Tensor own = uninitialized(shape, x.options());
-    own_weight_gradients(dy, x, groups.rows, own);
+    own_weight_gradients(dy, x, rows_on_host(groups), own);
     return own;
   }
   // The kernel writes zeros for a group without rows, if what it sums over is the outer dimension of both.
   if (fits_one_call(groups, dy, x, x.size(1))) return at::_grouped_mm(dy.t(), x, groups.ends);
   at::Tensor gradient = at::empty(shape, x.options());
-  for_each_group(groups.rows, [&](int64_t group, int64_t first, int64_t count) {
+  for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
     if (count == 0) {
       part.zero_();

@@ -15,9 +15,9 @@ at::Tensor times(const at::Tensor& dy, const at::Tensor& weight);
 // The weight's: dy^T x over all rows: [out, in].
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x);
 
-// Of rows that belong to one expert after the other, with weights [experts, out, in]. LibTorch's take all experts in
-// one call where the groups have their ends and rows lie as its kernel for GPUs reads them, and one expert a call
-// otherwise.
+// Of rows that belong to one expert after the other, with weights [experts, out, in]; rows of none count for nothing
+// and have zeros in the results. LibTorch's take all experts in one call where the groups have their ends and rows lie
+// as its kernel for GPUs reads them, and one expert a call otherwise.
 at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups);
 at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups);
 // Zeros for an expert without rows.

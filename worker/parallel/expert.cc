@@ -4,6 +4,7 @@
 
 #include "worker/comm/functional.h"
 #include "worker/parallel/expert_exchange.h"
+#include "worker/parallel/expert_gather.h"
 #include "worker/parallel/kept_scatter.h"
 
 namespace titan::parallel {
@@ -92,11 +93,12 @@ bool tensor_ranks_route_apart(const mesh::Mesh& mesh) {
          mesh.size(mesh::Axis::kExpertTensor) == 1;
 }
 
-void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, const TensorParallel& tensor) {
+void split_experts(nn::MixtureOfExperts& moe, const comm::DeviceMesh& mesh, const TensorParallel& tensor,
+                   ExpertDispatcher dispatcher) {
   if (mesh.mesh().size(mesh::Axis::kExpert) > 1) {
     const comm::Group& expert = mesh.group(mesh::Axis::kExpert);
     for (nn::Parameter* parameter : moe.experts.parameters) split(*parameter, 0, expert);
-    moe.dispatch = exchange_tokens(expert);
+    moe.dispatch = dispatcher == ExpertDispatcher::kAllGather ? gather_tokens(expert) : exchange_tokens(expert);
   }
   if (tensor.group->size() == 1) return;
   // The expert-tensor axis is the tensor axis, or nothing.

@@ -1,73 +1,25 @@
 #include "worker/parallel/expert_exchange.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <numeric>
 #include <utility>
 
 #include "worker/nn/kept_results.h"
 #include "worker/nn/moe_rows.h"
+#include "worker/parallel/flight.h"
 
 namespace titan::parallel {
 namespace {
 
-using torch::autograd::AutogradContext;
-using torch::autograd::variable_list;
-
-constexpr nn::OpCall kExchange{.kind = nn::OpCall::Kind::kExchange};
-
-// One exchange that is waited for later than it begins, in both passes. Autograd runs the nodes made last first: what
-// was computed between begin and finish is differentiated between the two as well. In a second pass that has the rows
-// of the first one nothing flies forward.
-struct Flight : torch::CustomClassHolder {
-  Flight(const comm::Group& group, std::vector<int64_t> sent, std::vector<int64_t> received)
-      : group(&group), sent(std::move(sent)), received(std::move(received)) {}
-
-  const comm::Group* group;
-  std::vector<int64_t> sent, received;  // Rows to and from each rank.
-  comm::Pending pending;
-  at::Tensor returning;  // The gradients on their way back.
-
-  at::Tensor start(const at::Tensor& rows, bool backward) {
-    const std::vector<int64_t>& out = backward ? sent : received;
+// sent[r] rows go to rank r, received[r] come from it.
+Move move_rows(const comm::Group& group, const std::vector<int64_t>& sent, const std::vector<int64_t>& received) {
+  return [ranks = &group, sent, received](const at::Tensor& rows, comm::Pending& pending) {
     std::vector<int64_t> shape = rows.sizes().vec();
-    shape[0] = std::accumulate(out.begin(), out.end(), int64_t{0});
+    shape[0] = std::accumulate(received.begin(), received.end(), int64_t{0});
     at::Tensor result = at::empty(shape, rows.options());
-    pending = group->all_to_all(result, rows.contiguous(), out, backward ? received : sent);
+    pending = ranks->all_to_all(result, rows.contiguous(), received, sent);
     return result;
-  }
-};
-
-c10::intrusive_ptr<Flight> flight_of(AutogradContext* context) {
-  return c10::static_intrusive_pointer_cast<Flight>(context->saved_data["flight"].toCapsule());
+  };
 }
-
-struct Begin : torch::autograd::Function<Begin> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const c10::intrusive_ptr<Flight>& flight) {
-    context->saved_data["flight"] = c10::IValue::make_capsule(flight);
-    return nn::kept_or(kExchange, [&] { return flight->start(rows, /*backward=*/false); });
-  }
-  static variable_list backward(AutogradContext* context, const variable_list& /*gradients*/) {
-    const auto flight = flight_of(context);
-    flight->pending.wait();
-    return {std::exchange(flight->returning, at::Tensor()), {}};
-  }
-};
-
-struct Finish : torch::autograd::Function<Finish> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& rows,
-                            const c10::intrusive_ptr<Flight>& flight) {
-    context->saved_data["flight"] = c10::IValue::make_capsule(flight);
-    flight->pending.wait();
-    return rows;
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto flight = flight_of(context);
-    flight->returning = flight->start(gradients[0], /*backward=*/true);
-    return {std::move(gradients[0]), {}};  // Of the arrived rows' shape, as autograd checks; Begin has the real one.
-  }
-};
 
 std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks) {
   const size_t experts = counts.size() / ranks;
@@ -82,7 +34,7 @@ std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks)
 // The one place where host and device meet: both sides' counts come in one copy, which is what a block keeps.
 std::pair<std::vector<int64_t>, std::vector<int64_t>> exchange_counts(const at::Tensor& counts, int64_t rows,
                                                                       const comm::Group& group) {
-  const at::Tensor sides = nn::kept_or(kExchange, [&] {
+  const at::Tensor sides = nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, [&] {
     at::Tensor received = at::empty_like(counts);
     group.all_to_all(received, counts).wait();
     const at::Tensor both = at::cat({counts, received});
@@ -99,16 +51,17 @@ at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& count
   const auto [to_each, from_each] = exchange_counts(counts, sorted.size(0), group);
   const std::vector<int64_t> sent = sums_by_rank(to_each, group.size());
   const std::vector<int64_t> received = sums_by_rank(from_each, group.size());
-  const auto there = c10::make_intrusive<Flight>(group, sent, received);
-  const auto back = c10::make_intrusive<Flight>(group, received, sent);
-  const at::Tensor arriving = Begin::apply(sorted, there);
+  const Move to_experts = move_rows(group, sent, received), to_tokens = move_rows(group, received, sent);
+  const auto there = c10::make_intrusive<Flight>(to_experts, to_tokens);
+  const auto back = c10::make_intrusive<Flight>(to_tokens, to_experts);
+  const at::Tensor arriving = begin_flight(sorted, there);
   meanwhile();
-  at::Tensor rows = Finish::apply(arriving, there);
+  at::Tensor rows = finish_flight(arriving, there);
   const Regrouping regrouping = regroup(from_each, group.size(), sorted.device());
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
-  rows = experts.forward(rows, regrouping.rows);
+  rows = experts.forward(rows, nn::group_rows(regrouping.rows, rows, experts.biased()));
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
-  return Finish::apply(Begin::apply(rows, back), back);
+  return finish_flight(begin_flight(rows, back), back);
 }
 
 }  // namespace
@@ -149,9 +102,11 @@ Regrouping regroup(const std::vector<int64_t>& received, int ranks, at::Device d
 }
 
 nn::MixtureOfExperts::Dispatch exchange_tokens(const comm::Group& group) {
-  return [ranks = &group](const at::Tensor& sorted, const at::Tensor& counts, const nn::Experts& experts,
+  return [ranks = &group](const nn::MixtureOfExperts& moe, const at::Tensor& tokens, const nn::Routing& routing,
                           const std::function<void()>& meanwhile) {
-    return to_experts_and_back(sorted, counts, experts, meanwhile, *ranks);
+    return moe.in_order(tokens, routing.experts, routing.scores, moe.num_experts(), [&](const at::Tensor& sorted) {
+      return to_experts_and_back(sorted, routing.counts, moe.experts, meanwhile, *ranks);
+    });
   };
 }
 

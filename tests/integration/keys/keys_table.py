@@ -223,6 +223,7 @@ ROWS = [
     ("parallelism.context_parallel_rotate_method", "alltoall", "traffic", "context ranks"),
     ("parallelism.expert_parallel_degree", 2, "traffic", "experts on two ranks"),
     ("parallelism.expert_tensor_parallel_degree", 2, "traffic", "expert and tensor ranks"),
+    ("parallelism.expert_parallel_dispatcher", "allgather", "traffic", "expert ranks"),
     ("parallelism.expert_parallel_comm_backend", "deepep", "warned", "expert ranks", "the standard exchange"),
 
     ("checkpoint.enable", True, "files"),

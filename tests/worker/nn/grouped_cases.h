@@ -20,7 +20,7 @@ struct GroupedCase {
   int64_t total() const { return std::accumulate(rows.begin(), rows.end(), int64_t{0}); }
   int64_t groups() const { return static_cast<int64_t>(rows.size()); }
   nn::RowGroups groups_of(const at::Tensor& x, bool with_members) const {
-    return one_call ? nn::group_rows(rows, x, with_members) : nn::RowGroups{rows, {}, {}};
+    return one_call ? nn::group_rows(rows, x, with_members) : nn::RowGroups{.rows = rows};
   }
   std::string name(int64_t group) const {
     return "group " + std::to_string(group) + ", " + std::to_string(in) + " to " + std::to_string(out) +

@@ -3,10 +3,12 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "tests/testing/draw.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "tests/worker/nn/plain_moe.h"
 #include "worker/parallel/expert_exchange.h"
+#include "worker/parallel/expert_gather.h"
 
 namespace titan::parallel {
 namespace {
@@ -76,9 +78,10 @@ Oracle run_oracle(const nn::MoeOptions& options, int data_ranks, bool skewed) {
 
 // One rank's layer, split and filled, and its share of the tokens.
 struct Rank {
-  Rank(testing::ThreadRank& self, const MoeKind& kind, bool sequence, bool skewed, at::ScalarType type)
+  Rank(testing::ThreadRank& self, const MoeKind& kind, bool sequence, bool skewed, at::ScalarType type,
+       ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll)
       : mesh(*self.mesh), tensor(mesh.group(Axis::kTensor)), sequence(sequence), block(kind.options) {
-    split_experts(block.moe, mesh, {.group = &tensor, .sequence = sequence});
+    split_experts(block.moe, mesh, {.group = &tensor, .sequence = sequence}, dispatcher);
     for (nn::Parameter& parameter : block.parameters()) {
       parameter.weight = part_of(testing::moe_value(parameter.fqn, parameter.global_shape, type), parameter);
       leaves.push_back(parameter.weight.set_requires_grad(true));
@@ -120,8 +123,10 @@ const std::set<Axis> kAxes = {Axis::kTensor, Axis::kExpert, Axis::kExpertTensor,
 
 // For every world, kind of layer, load, and with and without sequence parallelism: body(rank, kind, skewed).
 using Body = std::function<void(testing::ThreadRank&, Rank&, const World&, const MoeKind&, bool skewed)>;
-void for_each_rank(at::ScalarType type, const Body& body, testing::Via via = testing::Via::kMemory) {
+void for_each_rank(at::ScalarType type, const Body& body, testing::Via via = testing::Via::kMemory,
+                   ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll) {
   for (const World& world : kWorlds) {
+    if (dispatcher == ExpertDispatcher::kAllGather && world.degrees.ep == 1) continue;
     // Over sockets the largest world shows all there is: exchanges of unequal and of no rows.
     if (via == testing::Via::kGloo && world.degrees.ep < 4) continue;
     testing::run_ranks(
@@ -132,7 +137,7 @@ void for_each_rank(at::ScalarType type, const Body& body, testing::Via via = tes
               for (const bool skewed : {false, true}) {
                 SCOPED_TRACE(::testing::Message() << world.name << ", " << kind.name << (sequence ? ", sequence" : "")
                                                   << (skewed ? ", empty experts" : "") << ", rank " << self.rank);
-                Rank rank(self, kind, sequence, skewed, type);
+                Rank rank(self, kind, sequence, skewed, type, dispatcher);
                 body(self, rank, world, kind, skewed);
               }
             }
@@ -148,7 +153,8 @@ double distance(const at::Tensor& a, const at::Tensor& b) {
       .item<double>();
 }
 
-void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via via = testing::Via::kMemory) {
+void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via via = testing::Via::kMemory,
+                          ExpertDispatcher dispatcher = ExpertDispatcher::kAllToAll) {
   const Body check = [&](testing::ThreadRank&, Rank& rank, const World&, const MoeKind& kind, bool skewed) {
     const Oracle oracle = run_oracle(kind.options, rank.data_ranks(), skewed);
     // Run twice, as a recomputed block is; the first graph is dropped.
@@ -170,17 +176,26 @@ void check_equal_one_rank(at::ScalarType type, double tolerance, testing::Via vi
     if (tensor_ranks_route_apart(rank.mesh.mesh())) rank.tensor.all_reduce(counts).wait();
     EXPECT_TRUE(counts.equal(oracle.plain.counts(oracle.leaves.back().flatten(0, 1))));
   };
-  for_each_rank(type, check, via);
+  for_each_rank(type, check, via, dispatcher);
 }
 
 TEST(ExpertParallelTest, EveryMeshEqualsOneRankInFloat64) { check_equal_one_rank(at::kDouble, 1e-12); }
 TEST(ExpertParallelTest, EveryMeshEqualsOneRankInFloat32) { check_equal_one_rank(at::kFloat, 2e-5); }
 TEST(ExpertParallelTest, EqualsOneRankOverGloo) { check_equal_one_rank(at::kDouble, 1e-12, testing::Via::kGloo); }
+TEST(GatheredTokensTest, EveryMeshEqualsOneRankInFloat64) {
+  check_equal_one_rank(at::kDouble, 1e-12, testing::Via::kMemory, ExpertDispatcher::kAllGather);
+}
+TEST(GatheredTokensTest, EveryMeshEqualsOneRankInFloat32) {
+  check_equal_one_rank(at::kFloat, 2e-5, testing::Via::kMemory, ExpertDispatcher::kAllGather);
+}
+TEST(GatheredTokensTest, EqualsOneRankOverGloo) {
+  check_equal_one_rank(at::kDouble, 1e-12, testing::Via::kGloo, ExpertDispatcher::kAllGather);
+}
 
 // What expert.h promises: collectives and bytes of a layer's forward and backward pass, and its products, follow from
 // the degrees and from how many tokens chose which expert.
-TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) {
-  for_each_rank(at::kDouble, [&](testing::ThreadRank& self, Rank& rank, const World&, const MoeKind& kind, bool) {
+void check_closed_form(ExpertDispatcher dispatcher) {
+  const auto check = [&](testing::ThreadRank& self, Rank& rank, const World&, const MoeKind& kind, bool) {
     const mesh::Mesh& mesh = rank.mesh.mesh();
     const nn::MoeOptions& options = kind.options;
     const int64_t tp = rank.tensor.size(), ep = mesh.size(Axis::kExpert), cut = mesh.size(Axis::kExpertTensor);
@@ -205,8 +220,11 @@ TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) {
     EXPECT_EQ(products, 3 * 2 * (gate + experts + shared));
 
     comm::LedgerCounts expected;
-    if (ep > 1) {
-      const int64_t sent = routed * options.router.top_k;
+    const int64_t sent = routed * options.router.top_k;
+    if (dispatcher == ExpertDispatcher::kAllGather) {
+      expected["ep/all_gather"] = {4, ep * (2 * routed * row + sent * (8 + 8))};
+      expected["ep/reduce_scatter"] = {3, ep * (2 * routed * row + sent * 8)};
+    } else if (ep > 1) {
       expected["ep/all_to_all"] = {5, 8 * options.router.num_experts + 2 * (sent + here) * row};
     }
     if (tp > 1 && rank.sequence && (!apart || options.shared_hidden > 0)) {
@@ -218,7 +236,62 @@ TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) {
       expected["tp/all_reduce"] = {2, 2 * tokens * row};
     }
     EXPECT_EQ(traffic, expected);
-  });
+  };
+  for_each_rank(at::kDouble, check, testing::Via::kMemory, dispatcher);
+}
+
+TEST(ExpertParallelTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllToAll); }
+TEST(GatheredTokensTest, TrafficAndProductsEqualTheClosedForm) { check_closed_form(ExpertDispatcher::kAllGather); }
+
+// Any shape and any load, down to all tokens at one expert or at one rank's: both dispatchers compute the same.
+TEST(GatheredTokensTest, EqualExchangedRowsForAnyLoad) {
+  for (unsigned seed = 0; seed < 12; ++seed) {
+    testing::Draw pick(seed);
+    const int ep = static_cast<int>(pick({2, 4}));
+    const int64_t experts = ep * pick({1, 2, 4}), choices = pick({1, 2, 3}), tokens = pick({1, 3, 16});
+    nn::MoeOptions options{
+        .router = {.num_experts = experts, .top_k = std::min(choices, experts), .route_norm = pick({0, 1}) == 1},
+        .dim = pick({4, 8, 12}),
+        .hidden = pick({8, 20}),
+        .shared_hidden = pick({0, 8})};
+    options.score_before_experts = pick({0, 1}) == 1;
+    if (options.shared_hidden == 0) options.swiglu_limit = pick({0, 2});
+    const int64_t favored = pick({0, 1, experts - 1}) % experts;
+    const bool loaded = pick({0, 1, 1}) == 1;
+    testing::run_ranks({.dp_shard = ep, .ep = ep}, ep, kAxes, [&](testing::ThreadRank& self) {
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << ", rank " << self.rank);
+      std::vector<std::vector<at::Tensor>> results;
+      for (const auto dispatcher : {ExpertDispatcher::kAllToAll, ExpertDispatcher::kAllGather}) {
+        Rank rank(self, {"drawn", options}, /*sequence=*/true, /*skewed=*/false, at::kDouble, dispatcher);
+        if (loaded) rank.block.buffers()[0].value.select(0, favored).add_(5);
+        const std::vector<int64_t> shape = {1, tokens, options.dim};
+        const std::string name = std::to_string(self.rank);
+        rank.leaves.back() = testing::moe_value("input" + name, shape, at::kDouble).set_requires_grad(true);
+        const at::Tensor y = rank.block.forward(rank.leaves.back(), {});
+        std::vector<at::Tensor> all =
+            torch::autograd::grad({y}, rank.leaves, {testing::moe_value("seed" + name, shape, at::kDouble)});
+        all.push_back(y.detach());
+        all.push_back(rank.block.moe.tokens_per_expert);
+        if (loaded) {
+          EXPECT_EQ(rank.block.moe.tokens_per_expert[favored].item<int64_t>(), tokens);
+        }
+        results.push_back(std::move(all));
+      }
+      for (size_t i = 0; i < results[0].size(); ++i) EXPECT_LE(distance(results[1][i], results[0][i]), 1e-12) << i;
+    });
+  }
+}
+
+// Of a rank that has the experts 4 and 5 of 6.
+TEST(LocalChoicesTest, AreNumberedFromTheFirstExpertHere) {
+  const at::Tensor experts = at::tensor({4, 0, 5, 3, 2, 1, 5, 1, 4}, at::kLong).view({3, 3});
+  const at::Tensor scores = at::arange(9, at::kDouble).view({3, 3});
+  const LocalChoices all = local_choices(experts.narrow(1, 0, 2), scores.narrow(1, 0, 2), 4, 2, 6);
+  EXPECT_TRUE(all.experts.equal(at::tensor({0, 2, 2, 2, 1, 2}, at::kLong).view({3, 2})));
+  // No token has more than two choices here.
+  const LocalChoices two = local_choices(experts, scores, 4, 2, 6);
+  EXPECT_TRUE(two.experts.equal(at::tensor({0, 1, 2, 2, 0, 1}, at::kLong).view({3, 2})));
+  EXPECT_TRUE(two.scores.equal(at::tensor({0., 2., 3., 4., 8., 6.}, at::kDouble).view({3, 2})));
 }
 
 TEST(ExpertParallelTest, CutsAndMarksParameters) {

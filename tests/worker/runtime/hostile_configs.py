@@ -49,6 +49,7 @@ def random_config(dice):
         "parallelism.tensor_parallel_degree": tp,
         "parallelism.expert_parallel_degree": often(dice, 1, 2, 2, 4, 8, 3, fsdp * cp, fsdp * cp * tp, chance=0.4),
         "parallelism.expert_tensor_parallel_degree": dice.choice([1, tp, tp]),
+        "parallelism.expert_parallel_dispatcher": dice.choice(["alltoall", "allgather"]),
         "parallelism.pipeline_parallel_schedule": often(dice, "1F1B", *SCHEDULES, chance=0.7),
         "parallelism.pipeline_parallel_microbatch_size": often(dice, 1, 2, 3, 4),
         "parallelism.pipeline_parallel_first_stage_less_layers": often(dice, 1, 0, 2, 3, chance=0.2),

@@ -164,9 +164,11 @@ std::vector<Case> meshes(unsigned seed) {
   for (const char* recipe : {"deepseek_v3_16b", "qwen3_30b_a3b", "gpt_oss_20b", "llama4_17bx16e"}) {
     draw.add(recipe, {.ranks = 16, .ep = 8});
     draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
+    draw.add(recipe, {.ranks = 16, .tp = 2, .ep = 4, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   }
   draw.add("deepseek_v3_debug", {});
   draw.add("llama4_debug", {.tp = 2, .ep = 2, .etp = 2});
+  draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
   draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
   return draw.take();

@@ -43,7 +43,8 @@ absl::Status check_divisible(const models::ModelSpec& spec, const mesh::Mesh& me
                  expert > 1 ? "expert_tensor_parallel_degree" : key);
 }
 
-void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parallel::TensorParallel& tensor) {
+void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parallel::TensorParallel& tensor,
+                 parallel::ExpertDispatcher dispatcher) {
   parallel::split_norm(*layer.attention_norm, tensor);
   if (auto* latent = dynamic_cast<nn::LatentAttention*>(layer.attention.get())) {
     parallel::split_attention(*latent, tensor);
@@ -52,7 +53,7 @@ void split_layer(DecoderLayer& layer, const comm::DeviceMesh& mesh, const parall
   }
   parallel::split_norm(*layer.ffn_norm, tensor);
   if (layer.moe) {
-    parallel::split_experts(*layer.moe, mesh, tensor);
+    parallel::split_experts(*layer.moe, mesh, tensor, dispatcher);
   } else {
     parallel::split_feed_forward(*layer.feed_forward, tensor);
   }
@@ -68,11 +69,13 @@ absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, co
   const parallel::TensorParallel tensor{
       .group = &tensor_group, .sequence = options.sequence_parallel, .overlap = options.async_tensor_parallel};
   const parallel::ContextParallel context{.group = &context_group, .rotate = options.rotate_method};
+  const auto dispatcher = options.expert_dispatcher == "allgather" ? parallel::ExpertDispatcher::kAllGather
+                                                                   : parallel::ExpertDispatcher::kAllToAll;
   for (const auto& block : model.blocks) {
     if (auto* embedding = dynamic_cast<TokenEmbedding*>(block.get())) {
       parallel::split_embedding(embedding->tok_embeddings, tensor);
     } else if (auto* layer = dynamic_cast<DecoderLayer*>(block.get())) {
-      split_layer(*layer, mesh, tensor);
+      split_layer(*layer, mesh, tensor, dispatcher);
       if (context_group.size() > 1) layer->attention->core = parallel::context_parallel_attention(context);
       if (layer->moe && options.force_load_balance) layer->moe->force_balance();
     } else {
