@@ -43,7 +43,10 @@ std::vector<int64_t> rows_on_host(const RowGroups& groups);
 // Zeros in the rows of `y` [n, ...] that belong to no group.
 void clear_rows_of_no_group(at::Tensor& y, const RowGroups& groups);
 
-// Token counts on the host. Without values to read (a dry run on meta tensors) `rows` are dealt evenly.
+// How traces call a stretch in which the host waits for the rows of each expert.
+inline constexpr const char* kReadsRows = "read the rows of each expert";
+// Token counts on the host, in a scope of that name. Without values to read (a dry run on meta tensors) `rows` are
+// dealt evenly.
 std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows);
 
 // Calls visit(group, first row, rows) for every group, empty ones included.

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <cmath>
+
 #include "tests/testing/call_counter.h"
 #include "tests/testing/draw.h"
 #include "tests/worker/nn/bf16_oracle.h"
@@ -51,6 +53,46 @@ TEST(GroupedProductTest, WithBiasesEqualsEachGroupsOwn) {
       expect_rounded(got.db[group], exact(dy).sum(0), what);
     });
   });
+}
+
+// Room for more rows than came: whatever lies there, also what is no number, changes nothing and becomes zeros. Whether
+// the host knows the rows of each group or the device alone.
+TEST(GroupedProductTest, RowsOfNoGroupCountForNothing) {
+  titan::testing::for_each_grouped_case(12, [&](const titan::testing::GroupedCase& c) {
+    if (!c.one_call) return;
+    constexpr int64_t kRoom = 5;
+    const auto with_room = [&](const at::Tensor& t, double value) {
+      return at::cat({t, at::full({kRoom, t.size(1)}, value, t.options())});
+    };
+    const at::Tensor x = draw({c.total(), c.in}), w = draw({c.groups(), c.out, c.in}), b = draw({c.groups(), c.out}),
+                     dy = draw({c.total(), c.out});
+    const Computed exact = computed(x, w, b, dy, 0.5, group_rows(c.rows, x, /*with_members=*/true));
+    const at::Tensor counts = at::tensor(c.rows, at::kLong), room = with_room(x, std::nan(""));
+    const RowGroups groups = group_counted_rows(counts, room, c.total(), /*with_members=*/true);
+    EXPECT_EQ(groups.count(), c.groups());
+    EXPECT_EQ(rows_on_host(groups), c.rows);
+    const Computed got = computed(room, w, b, with_room(dy, 7), 0.5, groups);
+    const auto padded = [&](const at::Tensor& t) { return with_room(t, 0); };
+    EXPECT_TRUE(got.y.equal(padded(exact.y))) << c.name(0);
+    EXPECT_TRUE(got.dx.equal(padded(exact.dx))) << c.name(0);
+    EXPECT_TRUE(got.dw.equal(exact.dw)) << c.name(0);
+    EXPECT_TRUE(got.db.equal(exact.db)) << c.name(0);
+  });
+}
+
+// As many rows as there is room for, and a dry run.
+TEST(GroupedProductTest, CountedRowsMayFillTheirRoom) {
+  ASSERT_TRUE(kernels::choose("reference"));
+  const at::Tensor x = draw({6, 8}), counts = at::tensor({4, 0, 2}, at::kLong);
+  EXPECT_FALSE(group_counted_rows(counts, x, 6, false).beyond.defined());
+  EXPECT_EQ(rows_on_host(group_counted_rows(counts, x, 3, false)), (std::vector<int64_t>{4, 0, 2}));
+  const at::Tensor wide = x.to(at::kDouble);
+  EXPECT_EQ(group_counted_rows(counts, wide, 6, false).rows, (std::vector<int64_t>{4, 0, 2}));
+  EXPECT_THROW(group_counted_rows(counts + 1, wide, 3, false), c10::Error);
+  EXPECT_THROW(group_counted_rows(counts.narrow(0, 0, 2), wide, 6, false), c10::Error);
+  const at::TensorOptions meta(at::kMeta);
+  EXPECT_EQ(group_counted_rows(at::empty({3}, meta.dtype(at::kLong)), at::empty({12, 8}, meta), 6, false).rows,
+            (std::vector<int64_t>{2, 2, 2}));
 }
 
 TEST(GroupedProductTest, TakesNoMoreCallsForMoreGroups) {
