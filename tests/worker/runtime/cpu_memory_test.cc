@@ -15,13 +15,16 @@ TEST(CpuMemoryTest, AFreedBlockServesTheNextOfItsClass) {
   CpuMemory& memory = cpu_memory();
   c10::DataPtr first = memory.allocate(1'000'000);
   void* place = first.get();
+  const int64_t fresh = memory.counts().fresh_blocks;
   EXPECT_EQ(reinterpret_cast<uintptr_t>(place) % 64, 0u);
   std::memset(place, 1, 1'000'000);
   first.clear();
   c10::DataPtr other = memory.allocate(600'000);
   EXPECT_NE(other.get(), place);
+  EXPECT_EQ(memory.counts().fresh_blocks, fresh + 1);
   c10::DataPtr again = memory.allocate(999'000);
   EXPECT_EQ(again.get(), place);
+  EXPECT_EQ(memory.counts().fresh_blocks, fresh + 1);
 }
 
 TEST(CpuMemoryTest, CountsWhatLivesAndWhatIsKept) {

@@ -1,8 +1,9 @@
 // From the fourth step on a rank asks its allocator for the same blocks in every step, so that an allocator that keeps
-// what was freed (CUDA's, and worker/runtime/memory/cpu_memory.h) has them all and asks the system for none. Seen by an
-// allocator around LibTorch's, on the threads that run steps, for all families, kinds of mesh and modes of
-// recomputation. What depends on the data is left out: packed documents, and rows that are exchanged in pieces of their
-// own sizes.
+// what was freed has them all and asks the system for none. Seen by an allocator around LibTorch's, on the threads that
+// run steps, for all families, kinds of mesh and modes of recomputation; and of the CPU's own such allocator
+// (worker/runtime/memory/cpu_memory.h) by its count of what it asked for, on one rank, since blocks of several threads
+// come free at varying times. What depends on the data is left out: packed documents, and rows that are exchanged in
+// pieces of their own sizes.
 
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
@@ -20,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/runtime/small_job.h"
+#include "worker/runtime/memory/cpu_memory.h"
 
 namespace titan::runtime {
 namespace {
@@ -28,13 +30,19 @@ constexpr int kSteady = 3;  // The last step that may differ from those after it
 
 using Blocks = std::map<size_t, int>;  // How many of each number of bytes.
 
+struct Step {
+  Blocks blocks;
+  int64_t asked_before = 0;  // Blocks that the process had asked of malloc when it began.
+};
+using Steps = std::map<int, Step>;  // From 1.
+
 // What each rank's thread allocates in each step, from when it enters the step's scope until it enters the next one's.
 class StepAllocations {
  public:
   StepAllocations()
       : handle_(at::addGlobalCallback(at::RecordFunctionCallback(enter).scopes({at::RecordScope::USER_SCOPE}))) {
     static Allocator* const allocator = [] {
-      auto* counting = new Allocator(c10::GetCPUAllocator());
+      auto* counting = new Allocator(&cpu_memory());
       c10::SetCPUAllocator(counting, /*priority=*/1);
       return counting;
     }();
@@ -46,10 +54,10 @@ class StepAllocations {
   StepAllocations(const StepAllocations&) = delete;
   StepAllocations& operator=(const StepAllocations&) = delete;
 
-  // Of each rank: by step, from 1.
-  static std::vector<std::map<int, Blocks>> take() {
+  // Of each rank.
+  static std::vector<Steps> take() {
     const std::scoped_lock lock(mutex_);
-    std::vector<std::map<int, Blocks>> all;
+    std::vector<Steps> all;
     for (const auto& rank : ranks_) all.push_back(*rank);
     return all;
   }
@@ -59,7 +67,7 @@ class StepAllocations {
    public:
     explicit Allocator(c10::Allocator* inner) : inner_(inner) {}
     c10::DataPtr allocate(size_t bytes) override {
-      if (step_ > 0 && bytes > 0) ++(*own_)[step_][bytes];
+      if (step_ > 0 && bytes > 0) ++(*own_)[step_].blocks[bytes];
       return inner_->allocate(bytes);
     }
     c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }
@@ -73,18 +81,19 @@ class StepAllocations {
     constexpr const char* kStep = "ProfilerStep#";
     if (!absl::StartsWith(call.name(), kStep)) return nullptr;
     if (own_ == nullptr) {
-      own_ = std::make_shared<std::map<int, Blocks>>();
+      own_ = std::make_shared<Steps>();
       const std::scoped_lock lock(mutex_);
       ranks_.push_back(own_);
     }
     step_ = std::atoi(call.name() + std::strlen(kStep));
+    (*own_)[step_].asked_before = cpu_memory().counts().fresh_blocks;
     return nullptr;
   }
 
   const at::CallbackHandle handle_;
   static inline std::mutex mutex_;
-  static inline std::vector<std::shared_ptr<std::map<int, Blocks>>> ranks_;
-  static inline thread_local std::shared_ptr<std::map<int, Blocks>> own_;
+  static inline std::vector<std::shared_ptr<Steps>> ranks_;
+  static inline thread_local std::shared_ptr<Steps> own_;
   static inline thread_local int step_ = 0;
 };
 
@@ -99,17 +108,21 @@ std::string difference(const Blocks& before, const Blocks& now) {
   return text;
 }
 
-void expect_steady(const std::string& words) {
-  constexpr int kSteps = 6;
+constexpr int kSteps = 6;  // The last one is logged and ends the job.
+
+std::vector<Steps> steps_of(const std::string& words) {
   const StepAllocations allocations;
   testing::run_small_job(absl::StrCat("--model.flavor small --training.steps ", kSteps, " ", words));
-  const std::vector<std::map<int, Blocks>> ranks = StepAllocations::take();
-  ASSERT_FALSE(ranks.empty()) << words;
-  for (const std::map<int, Blocks>& rank : ranks) {
-    ASSERT_EQ(rank.size(), kSteps) << words;
-    // The last step is logged and ends the job.
+  std::vector<Steps> ranks = StepAllocations::take();
+  EXPECT_FALSE(ranks.empty()) << words;
+  for (const Steps& rank : ranks) EXPECT_EQ(rank.size(), kSteps) << words;
+  return ranks;
+}
+
+void expect_steady(const std::string& words) {
+  for (const Steps& rank : steps_of(words)) {
     for (int step = kSteady + 1; step < kSteps; ++step)
-      EXPECT_EQ(difference(rank.at(kSteady), rank.at(step)), "") << words << ", step " << step;
+      EXPECT_EQ(difference(rank.at(kSteady).blocks, rank.at(step).blocks), "") << words << ", step " << step;
   }
 }
 
@@ -118,7 +131,7 @@ TEST(SteadyAllocations, AreSeen) {
   testing::run_small_job("--model.name small_llama3 --model.flavor small --training.steps 2 --resources.ranks 2");
   const auto ranks = StepAllocations::take();
   ASSERT_EQ(ranks.size(), 2u);
-  EXPECT_FALSE(ranks[0].at(1).empty());
+  EXPECT_FALSE(ranks[0].at(1).blocks.empty());
   EXPECT_EQ(difference({{8, 2}, {64, 1}}, {{8, 1}, {96, 3}}), " -1 of 8 bytes -1 of 64 bytes +3 of 96 bytes");
 }
 
@@ -150,6 +163,21 @@ TEST(SteadyAllocations, InAnyModeOfRecomputation) {
                             "memory_budget --activation_checkpoint.memory_budget 0.5"})
       expect_steady(
           absl::StrCat("--model.name small_", family, " --resources.ranks 2 --activation_checkpoint.mode ", way));
+  }
+}
+
+// Rows of enough tokens that the allocator keeps their blocks: small ones are malloc's.
+TEST(SteadyAllocations, AskNothingOfMalloc) {
+  const std::string large =
+      " --resources.ranks 1 --training.seq_len 64 --training.local_batch_size 16"
+      " --training.global_batch_size 32 --activation_checkpoint.mode ";
+  for (const std::string& family : testing::small_families()) {
+    for (const char* way : {"none", "full", "selective --activation_checkpoint.selective_ac_option op",
+                            "none --training.mixed_precision_param bfloat16"}) {
+      const std::string words = absl::StrCat("--model.name small_", family, large, way);
+      const Steps steps = steps_of(words).at(0);
+      EXPECT_EQ(steps.at(kSteps).asked_before, steps.at(kSteady + 1).asked_before) << words;
+    }
   }
 }
 

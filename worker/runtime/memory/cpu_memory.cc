@@ -60,6 +60,7 @@ class Lists {
         counts_.cached_bytes -= static_cast<int64_t>(bytes);
         return block;
       }
+      ++counts_.fresh_blocks;
       // More lies idle than is used, and nothing fits: other sizes are wanted now (validation, a checkpoint).
       if (counts_.cached_bytes > std::max(counts_.live_bytes, kIdleAllowed)) unused = empty();
     }

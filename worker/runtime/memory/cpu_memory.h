@@ -12,6 +12,7 @@ namespace titan::runtime {
 struct CpuMemoryCounts {
   int64_t live_bytes = 0;    // In tensors, rounded up to size classes; blocks too small for the cache are left out.
   int64_t cached_bytes = 0;  // Freed and kept for the next tensor of the class.
+  int64_t fresh_blocks = 0;  // Asked of malloc so far, those too small for the cache left out.
 };
 
 // A CPU allocator that keeps freed blocks in lists by size. Every step allocates the same sizes, so after a few steps
