@@ -156,6 +156,15 @@ TEST(SteadyAllocations, OnAnyMesh) {
   }
 }
 
+// Rows that are exchanged in pieces of their own sizes are as many as the load makes them.
+TEST(SteadyAllocations, AreNotThereWhereSizesFollowTheLoad) {
+  const std::vector<Steps> ranks = steps_of(
+      "--model.name small_deepseek_v3 --debug.seed 0 --resources.ranks 2 --parallelism.expert_parallel_degree 2");
+  bool same = true;
+  for (const Steps& rank : ranks) same &= difference(rank.at(kSteady).blocks, rank.at(kSteady + 1).blocks).empty();
+  EXPECT_FALSE(same);
+}
+
 TEST(SteadyAllocations, InAnyModeOfRecomputation) {
   for (const std::string& family : testing::small_families()) {
     for (const char* way : {"none", "full", "selective --activation_checkpoint.selective_ac_option op",
