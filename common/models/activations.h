@@ -40,8 +40,8 @@ int64_t expert_rows(const MoeSpec& moe, const ActivationShape& shape);
 int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape);
 
 // An estimate for each block of the engine: tok_embeddings, layers, output (final norm, head and loss). Rows are taken
-// to be dealt evenly over experts, and attention to write no scores down. Left out: buffers of transfers, what lives
-// inside one operation or one block's backward pass only.
+// to be dealt evenly over experts or, gathered, to fill their room, and attention to write no scores down. Left out:
+// buffers of transfers, what lives inside one operation or one block's backward pass only.
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape);
 
 }  // namespace titan::models
