@@ -20,10 +20,9 @@
 // dim elements:
 //   ep by all-to-all, forward: all_to_all of the counts (8 bytes an expert), of n k rows, and of N rows back
 //   ep by all-to-all, backward: all_to_all of n k rows and of N rows; the gathering of counts is not repeated
-//   ep by all-gather, forward: all_gather of e n k choices (8 bytes), as many scores and e n rows, reduce_scatter of e
-//   n
-//     rows
-//   ep by all-gather, backward: all_gather of e n rows, reduce_scatter of e n rows and e n k scores
+//   ep by all-gather, forward: all_gather of e n k choices (8 bytes), of as many scores and of e n rows, reduce_scatter
+//     of e n rows
+//   ep by all-gather, backward: all_gather of e n rows, reduce_scatter of e n rows and of e n k scores
 //   tp, experts also cut, forward and backward each: one all_gather and one reduce_scatter of [B, T, dim] with sequence
 //     parallelism, else one all_reduce
 //   tp, tensor ranks on the expert axis: with sequence parallelism nothing for routed experts, and as a feed-forward
@@ -33,9 +32,9 @@
 // all-to-all the host waits for the device once, to read the counts; by all-gather never.
 //
 // Products: rows of experts here (all of a rank's routed rows, or N with expert parallelism, also where tensors have
-// room for more) times 3 dim hidden / cut
-// (fused form: the same), the gate on n tokens, shared experts as a feed-forward. The gate's gradient is a part on
-// every tensor rank: either each routed other tokens, or each saw a part of every expert's output.
+// room for more) times 3 dim hidden / cut (fused form: the same), the gate on n tokens, shared experts as a
+// feed-forward. The gate's gradient is a part on every tensor rank: either each routed other tokens, or each saw a part
+// of every expert's output.
 namespace titan::parallel {
 
 // Whether the tensor ranks route different tokens: expert_tensor_parallel_degree 1 beside both other axes.
