@@ -40,12 +40,12 @@ void install_signal_handlers() {
 
 // The first pass over the heap then takes a page fault for each 2 MiB instead of each 4 KiB (50,000 fewer before the
 // first step), and products whose operands are spread over hundreds of MiB miss fewer translations. Only addresses are
-// taken here, as many as the machine has memory; the allocation becomes the top of the heap again.
+// taken here, as many as half of the machine has memory; the allocation becomes the top of the heap again.
 void ask_for_huge_pages() {
   constexpr uintptr_t kHugePage = 2 << 20;
   constexpr int kMappings = 65536;          // malloc's own limit, put back below.
   if (mallopt(M_MMAP_MAX, 0) != 1) return;  // Else a size above M_MMAP_THRESHOLD lies outside of the heap.
-  auto size = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  size_t size = static_cast<size_t>(sysconf(_SC_PHYS_PAGES)) / 2 * static_cast<size_t>(sysconf(_SC_PAGESIZE));
   void* heap = nullptr;
   while (size > kHugePage && !(heap = std::malloc(size))) size /= 2;  // `ulimit -v` or strict overcommit.
   mallopt(M_MMAP_MAX, kMappings);

@@ -22,6 +22,7 @@ class WatchingAllocator final : public c10::Allocator {
     largest() = std::max(largest(), bytes);
     return inner_->allocate(bytes);
   }
+  c10::DeleterFnPtr raw_deleter() const override { return inner_->raw_deleter(); }  // Where LibTorch uses oneDNN.
   void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
   static size_t& largest() {
     thread_local size_t bytes = 0;
