@@ -112,7 +112,7 @@ class Killer:
 
 
 def run(program, flags, save_at=None, kill=False):
-    """One run of "Titan" or "torchtitan" with words for it: {save_at}, a step, is saved asynchronously, and with `kill` rank 1 is killed
+    """One run of "Titan", "torchtitan" or "transformers" with words for it: {save_at}, a step, is saved asynchronously, and with `kill` rank 1 is killed
     when that is committed. Errors: Ended.
     """
     with tempfile.TemporaryDirectory() as folder:
@@ -123,7 +123,8 @@ def run(program, flags, save_at=None, kill=False):
         if program == "Titan":
             command, environment = titan_command(folder, [*flags, *saving], saving=save_at is not None), titan_environment(folder)
         else:
-            command, environment = torchtitan_command(folder, [*flags, *saving], RESTARTS if kill else 0), torchtitan_environment()
+            words = [*flags, *saving]
+            command, environment = torchtitan_command(folder, words, RESTARTS if kill else 0, f"{program}_main.py"), torchtitan_environment()
         killer = Killer(dump, save_at) if kill else None
         began = time.time()
         code, output, peak = measured(command, environment, folder, killer)

@@ -1,4 +1,4 @@
-"""How the benchmarks start Titan and torchtitan: two ranks on this machine, one thread each."""
+"""How the benchmarks start Titan and the programs beside it: two ranks on this machine, one thread each."""
 
 import os
 import re
@@ -27,9 +27,10 @@ def titan_environment(folder):
     return {"XDG_CACHE_HOME": str(folder / "cache")}
 
 
-def torchtitan_command(folder, flags, restarts=0):
+def torchtitan_command(folder, flags, restarts=0, program="torchtitan_main.py"):
+    """Also of a program that takes torchtitan's words."""
     return [DEPS / "venv/bin/python", "-m", "torch.distributed.run", "--max-restarts", restarts, "--nproc_per_node", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint",
-            "localhost:0", SOURCE / "tests/bench/torchtitan_main.py", "--model.name", "llama3", "--model.flavor", "debugmodel", *flags,
+            "localhost:0", SOURCE / "tests/bench" / program, "--model.name", "llama3", "--model.flavor", "debugmodel", *flags,
             "--model.hf_assets_path", DEPS / "assets/tokenizer", "--training.dataset", "c4_test", "--training.dataset_path",
             DEPS / "assets/c4_test", "--activation_checkpoint.mode", "none", "--job.dump_folder", folder / "dump"]
 

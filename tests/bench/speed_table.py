@@ -1,4 +1,4 @@
-"""A table, in Markdown, of Titan beside torchtitan over families, meshes of two ranks, types and lengths, in turns on this machine.
+"""A table, in Markdown, of Titan beside torchtitan (GPT-OSS: transformers) over families, meshes of two ranks, types and lengths, in turns on this machine.
 
   .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT] [--what speed,first-step] [--list]
 
@@ -33,12 +33,15 @@ class Case:
     words: list  # For both. Without FSDP torchtitan knows no mixed precision: fp32 for both.
     batch: int = 1  # Rows of a rank.
     seq_len: int = 256
+    peer: str = "torchtitan"  # Or "transformers", for what torchtitan lacks: plain runs only.
 
 
 DEBUG = "llama3/debugmodel"
 CASES = {
     "Llama 3, FSDP 2, bf16": Case(DEBUG, BF16),
     "Llama 3, FSDP 2, fp32": Case(DEBUG, FP32),
+    "Llama 3, rows of 2,048, FSDP 2, bf16": Case(DEBUG, BF16, batch=8, seq_len=2048),
+    "Llama 3, rows of 8,192, FSDP 2, bf16": Case(DEBUG, BF16, batch=2, seq_len=8192),
     "Llama 3, rows of 2,048, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=2048),
     "Llama 3, rows of 8,192, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=8192),
     "Llama 3 bench, FSDP 2, fp32": Case("llama3/bench", FP32, batch=4, seq_len=1024),
@@ -52,6 +55,11 @@ CASES = {
     "DeepSeek V3, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16),
     "DeepSeek V3, EP 2, bf16": Case("deepseek_v3/debugmodel", [*BF16, DEGREE.format("expert"), "2"]),
     "Llama 4, FSDP 2, bf16": Case("llama4/debugmodel", BF16),
+    "Qwen3, rows of 1,024, FSDP 2, bf16": Case("qwen3/debugmodel", BF16, seq_len=1024),
+    "Qwen3 with experts, rows of 1,024, FSDP 2, bf16": Case("qwen3/debugmodel_moe", BF16, seq_len=1024),
+    "DeepSeek V3, rows of 1,024, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16, seq_len=1024),
+    "Llama 4, rows of 1,024, FSDP 2, bf16": Case("llama4/debugmodel", BF16, seq_len=1024),
+    "GPT-OSS beside transformers, FSDP 2, bf16": Case("gpt_oss/debugmodel", BF16, peer="transformers"),
 }
 # By --what: (title, member of Run, scale, digits), each a column of both programs and their ratio.
 COLUMNS = {
@@ -60,7 +68,6 @@ COLUMNS = {
     "checkpoint": [("stall, ms", "stall", 1e3, 0), ("published after, ms", "save", 1e3, 0), ("MiB/s", "bandwidth", 2**-20, 0)],
     "recovery": [("recovery, s", "recovery", 1, 1)],
 }
-PROGRAMS = ("Titan", "torchtitan")
 
 
 def starts(case, steps, kind):
@@ -69,12 +76,12 @@ def starts(case, steps, kind):
     save_at = None if kind == "plain" else WARM + 2
     steps = steps if kind == "plain" else max(steps, 2 * save_at + 4)
     flags = flags_of(case.model, steps, case.seq_len, case.batch, case.words)
-    return {program: lambda program=program: run(program, flags, save_at, kill=kind == "recovery") for program in PROGRAMS}
+    return {program: lambda program=program: run(program, flags, save_at, kill=kind == "recovery") for program in ("Titan", case.peer)}
 
 
 def cells(found, columns):
     """Of one case: both programs' figures and their ratio, a column after the other."""
-    ours, theirs = (found[program] for program in PROGRAMS)
+    ours, theirs = found.values()
     for _, member, scale, digits in columns:
         beside = ratio(ours, theirs, member)
         yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), f"{beside:.2g}" if beside else "-")
@@ -130,7 +137,7 @@ def main():
         return
     print(f"{datetime.date.today():%d %B %Y}, {processor()}, torch {version('torch')}, torchtitan {version('torchtitan')}, rows of "
           f"256 tokens unless said, one thread a rank, rounds: {options.rounds}, steps: {options.steps}.\n")
-    titles = [f"{title}, {PROGRAMS[0]} | {PROGRAMS[1]} | ratio" for what in options.what for title, *_ in COLUMNS[what]]
+    titles = [f"{title}, Titan | torchtitan | ratio" for what in options.what for title, *_ in COLUMNS[what]]
     print("| case | " + " | ".join(titles) + " |\n|" + "---|" * (1 + 3 * len(titles)), flush=True)
     notes = []
     for name, case in cases.items():

@@ -58,6 +58,15 @@ struct Tiles : Wide {
   static TITAN_INLINE Words unpack_low(Words a, Words b) { return __builtin_shuffle(a, b, kFirstFour); }
   static TITAN_INLINE Words unpack_high(Words a, Words b) { return __builtin_shuffle(a, b, kFirstFour + 4); }
 
+  static TITAN_INLINE Words load_words(const uint16_t* from, int64_t count) {
+    Words words = {};
+    for (int i = 0; i < 32 && i < count; ++i) words[i] = from[i];
+    return words;
+  }
+  static TITAN_INLINE void store_words(uint16_t* to, Words words, int64_t count) {
+    for (int i = 0; i < 32 && i < count; ++i) to[i] = words[i];
+  }
+
   template <int kTile>
   static void load_tile(const void* from, int64_t stride) {
     for (int i = 0; i < 16; ++i) {

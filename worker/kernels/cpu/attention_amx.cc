@@ -18,6 +18,14 @@ struct Amx : Vectors512<3> {
     return (Words)_mm512_unpackhi_epi16((__m512i)a, (__m512i)b);
   }
 
+  // The first `count` words, the others 0.
+  static TITAN_INLINE Words load_words(const uint16_t* from, int64_t count) {
+    return (Words)_mm512_maskz_loadu_epi16(first(count), from);
+  }
+  static TITAN_INLINE void store_words(uint16_t* to, Words words, int64_t count) {
+    _mm512_mask_storeu_epi16(to, first(count), (__m512i)words);
+  }
+
   template <int kTile>
   static TITAN_INLINE void load_tile(const void* from, int64_t stride) {
     amx::tile_load<kTile>(from, stride);
@@ -34,6 +42,9 @@ struct Amx : Vectors512<3> {
   static TITAN_INLINE void multiply() {
     amx::tile_multiply<kSum, kA, kB>();
   }
+
+ private:
+  static TITAN_INLINE __mmask32 first(int64_t count) { return count >= 32 ? ~0U : (1U << count) - 1; }
 };
 
 void enter() { amx::tiles_configure(); }

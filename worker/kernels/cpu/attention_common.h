@@ -137,11 +137,15 @@ struct RowStatistics {
 };
 
 TITAN_INLINE float dot(const uint16_t* a, const uint16_t* b, int64_t size) {
-  float sums[8] = {};
+  typedef float Floats __attribute__((vector_size(32)));
+  typedef uint32_t Ints __attribute__((vector_size(32)));
+  typedef uint16_t Words __attribute__((vector_size(16), aligned(2), may_alias));
+  const auto load = [](const uint16_t* from) __attribute__((always_inline)) {
+    return (Floats)(__builtin_convertvector(*reinterpret_cast<const Words*>(from), Ints) << 16);
+  };
+  Floats sums = {};
   int64_t i = 0;
-  for (; i + 8 <= size; i += 8) {
-    for (int j = 0; j < 8; ++j) sums[j] += float_of(a[i + j]) * float_of(b[i + j]);
-  }
+  for (; i + 8 <= size; i += 8) sums += load(a + i) * load(b + i);
   for (int j = 0; i < size; ++i, ++j) sums[j] += float_of(a[i]) * float_of(b[i]);
   return ((sums[0] + sums[4]) + (sums[1] + sums[5])) + ((sums[2] + sums[6]) + (sums[3] + sums[7]));
 }

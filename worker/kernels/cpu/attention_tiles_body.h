@@ -207,15 +207,12 @@ class TileAttention {
         const Subs subs(block.strips[s], base);
         if (subs.begin >= subs.end) continue;
         float* const out = scratch.out + s * strip_out;
-        for (int sub = subs.begin; sub < subs.end; ++sub) {
-          const uint16_t* const keys = scratch.keys + (base / kSub + sub) * 2 * scratch.k_steps * kTile;
-          product<2, 2, false>(scratch.k_steps, keys, kTile, scratch.k_steps * kTile,
-                               scratch.queries + s * strip_queries, 2 * kTile, kTile,
-                               scratch.scores + sub * kSub * kStrip, kStrip);
-        }
+        float* const scores = scratch.scores + subs.begin * kSub * kStrip;
+        strip_products<From::kZero>(subs.end - subs.begin, scratch.k_steps,
+                                    scratch.keys + (base / kSub + subs.begin) * 2 * scratch.k_steps * kTile,
+                                    scratch.queries + s * strip_queries, scores);
         const int64_t from = base + subs.begin * kSub, to = base + subs.end * kSub;
         const int32_t *begins = block.begin + s * kStrip, *ends = block.end + s * kStrip;
-        float* const scores = scratch.scores + subs.begin * kSub * kStrip;
         uint16_t* const weights = scratch.weights + subs.begin * 2 * kTile;
         const float scale = shape.scale * kLog2E;
         if (block.strips[s].masks(from, to)) {
@@ -328,6 +325,7 @@ class TileAttention {
     for (int s = 0; s < strips; ++s) {
       const int64_t query = first + s * kStrip;
       sink_sum += load_statistics(args, row, head, query, kUnpacked, statistics[s]);
+      for (float& delta : statistics[s].delta) delta = -delta;  // What gradients of probabilities are summed from.
       load_tokens(args.q, row, query, head, shape.queries, shape.size, kUnpacked, scratch.staging);
       pack_columns(scratch.staging, scratch.k_steps, scratch.queries + s * 2 * scratch.k_steps * kTile);
       pack_pairs(scratch.staging, scratch.tiles, scratch.query_pairs + s * scratch.tiles * kTile);
@@ -352,14 +350,14 @@ class TileAttention {
     int first_sub = kSubs, last_sub = 0;
     for (int s = 0; s < strips; ++s) {
       const Subs subs(block.strips[s], base);
+      if (subs.begin >= subs.end) continue;
       for (int sub = subs.begin; sub < subs.end; ++sub) {
         const int64_t at = base / kSub + sub;
-        product<2, 2, false>(scratch.k_steps, scratch.keys + at * 2 * scratch.k_steps * kTile, kTile,
-                             scratch.k_steps * kTile, scratch.queries + s * 2 * scratch.k_steps * kTile, 2 * kTile,
-                             kTile, scratch.scores, kStrip);
-        product<2, 2, false>(scratch.v_steps, scratch.values + at * 2 * scratch.v_steps * kTile, kTile,
-                             scratch.v_steps * kTile, scratch.grad_o + s * 2 * scratch.v_steps * kTile, 2 * kTile,
-                             kTile, scratch.grad_weights, kStrip);
+        strip_products<From::kZero>(1, scratch.k_steps, scratch.keys + at * 2 * scratch.k_steps * kTile,
+                                    scratch.queries + s * 2 * scratch.k_steps * kTile, scratch.scores);
+        strip_products<From::kRow>(1, scratch.v_steps, scratch.values + at * 2 * scratch.v_steps * kTile,
+                                   scratch.grad_o + s * 2 * scratch.v_steps * kTile, scratch.grad_weights,
+                                   statistics[s].delta);
         const int64_t from = base + sub * kSub;
         const int32_t *begins = block.begin + s * kStrip, *ends = block.end + s * kStrip;
         if (block.strips[s].masks(from, from + kSub)) {
@@ -368,7 +366,6 @@ class TileAttention {
           score_gradients<false>(scratch, sub, s, from, begins, ends, scale, statistics[s]);
         }
       }
-      if (subs.begin >= subs.end) continue;
       first_sub = subs.begin < first_sub ? subs.begin : first_sub;
       last_sub = subs.end > last_sub ? subs.end : last_sub;
       add_products<2>(scratch.tiles, subs.end - subs.begin,
@@ -394,14 +391,14 @@ class TileAttention {
     }
   }
 
-  // From scores and gradients of probabilities to probabilities and gradients of scores, as operands.
+  // From scores and gradients of probabilities, less delta, to probabilities and gradients of scores, as operands.
   template <bool kMasked>
   static void score_gradients(const BackwardScratch& scratch, int sub, int strip, int64_t from, const int32_t* begins,
                               const int32_t* ends, float scale, const RowStatistics<kStrip>& statistics) {
-    Float lse[2], delta[2];
+    Float lse[2];
     Int begin[2], end[2];
     for (int i = 0; i < 2; ++i) {
-      lse[i] = load<Float>(statistics.lse + i * 16), delta[i] = load<Float>(statistics.delta + i * 16);
+      lse[i] = load<Float>(statistics.lse + i * 16);
       begin[i] = load<Int>(begins + i * 16), end[i] = load<Int>(ends + i * 16);
     }
     uint16_t* const pairs = scratch.grad_score_pairs + (sub * kStrips + strip) * 2 * kTile;
@@ -416,7 +413,7 @@ class TileAttention {
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i) {
           weight[i] = Isa::exp2(load<Float>(score + i * 16) * scale - lse[i]);
-          own[i] = weight[i] * (load<Float>(grad + i * 16) - delta[i]);
+          own[i] = weight[i] * load<Float>(grad + i * 16);
           if constexpr (kMasked) {
             const Int seen = (begin[i] <= number) & (number < end[i]);
             weight[i] = seen ? weight[i] : Isa::all(0);
@@ -434,15 +431,61 @@ class TileAttention {
     }
   }
 
-  // C[kM tiles, kN tiles] (+)= sum over `steps` of A B. Tile (i, step) of A lies at a + i * a_next + step * a_step,
-  // tile (step, j) of B at b + j * b_next + step * b_step.
-  template <int kM, int kN, bool kAdd>
-  static TITAN_INLINE void product(int64_t steps, const uint16_t* a, int64_t a_step, int64_t a_next, const uint16_t* b,
-                                   int64_t b_step, int64_t b_next, float* c, int64_t ldc) {
-    begin_tile<0, kAdd>(c, ldc);
-    if constexpr (kN == 2) begin_tile<1, kAdd>(c + 16, ldc);
-    if constexpr (kM == 2) begin_tile<2, kAdd>(c + 16 * ldc, ldc);
-    if constexpr (kM == 2 && kN == 2) begin_tile<3, kAdd>(c + 16 * ldc + 16, ldc);
+  // C [subs * 32, kStrip] = A B^T, or that added to rows `start`: A of subs of keys, [subs][2][steps], and B of a
+  // strip, [steps][2]. A core has no other registers for a tile that is still being stored, so 16 rows are stored while
+  // the next 16 are multiplied (with one step 79 cycles a sub; 119 in one piece, where 64 are ideal).
+  enum class From { kZero, kRow };
+  template <From kFrom>
+  static void strip_products(int64_t subs, int64_t steps, const uint16_t* a, const uint16_t* b, float* c,
+                             const float* start = nullptr) {
+    if (steps == 1) load_strip(b);
+    for (int64_t sub = 0; sub < subs; ++sub) {
+      multiply_half<0, 1, 4, kFrom>(steps, a, b, start);
+      a += steps * kTile;
+      if (sub > 0) store_half<2, 3>(c - 16 * kStrip);
+      multiply_half<2, 3, 5, kFrom>(steps, a, b, start);
+      a += steps * kTile;
+      store_half<0, 1>(c);
+      c += kSub * kStrip;
+    }
+    store_half<2, 3>(c - 16 * kStrip);
+  }
+
+  template <int kLeft, int kRight, int kA, From kFrom>
+  static TITAN_INLINE void multiply_half(int64_t steps, const uint16_t* a, const uint16_t* b, const float* start) {
+    if constexpr (kFrom == From::kZero) {
+      Isa::template zero_tile<kLeft>();
+      Isa::template zero_tile<kRight>();
+    } else {
+      Isa::template load_tile<kLeft>(start, 0);
+      Isa::template load_tile<kRight>(start + 16, 0);
+    }
+    for (int64_t step = 0; step < steps; ++step, a += kTile, b += 2 * kTile) {
+      Isa::template load_tile<kA>(a, 64);
+      if (steps > 1) load_strip(b);
+      Isa::template multiply<kLeft, kA, 6>();
+      Isa::template multiply<kRight, kA, 7>();
+    }
+  }
+  static TITAN_INLINE void load_strip(const uint16_t* b) {
+    Isa::template load_tile<6>(b, 64);
+    Isa::template load_tile<7>(b + kTile, 64);
+  }
+  template <int kLeft, int kRight>
+  static TITAN_INLINE void store_half(float* c) {
+    Isa::template store_tile<kLeft>(c, kStrip * 4);
+    Isa::template store_tile<kRight>(c + 16, kStrip * 4);
+  }
+
+  // C[kM tiles, kN tiles] += sum over `steps` of A B. Tile (i, step) of A lies at a + i * a_next + step * a_step, tile
+  // (step, j) of B at b + j * b_next + step * b_step.
+  template <int kM, int kN>
+  static TITAN_INLINE void add_product(int64_t steps, const uint16_t* a, int64_t a_step, int64_t a_next,
+                                       const uint16_t* b, int64_t b_step, int64_t b_next, float* c, int64_t ldc) {
+    Isa::template load_tile<0>(c, ldc * 4);
+    if constexpr (kN == 2) Isa::template load_tile<1>(c + 16, ldc * 4);
+    if constexpr (kM == 2) Isa::template load_tile<2>(c + 16 * ldc, ldc * 4);
+    if constexpr (kM == 2 && kN == 2) Isa::template load_tile<3>(c + 16 * ldc + 16, ldc * 4);
     for (int64_t step = 0; step < steps; ++step, a += a_step, b += b_step) {
       Isa::template load_tile<4>(a, 64);
       Isa::template load_tile<6>(b, 64);
@@ -463,24 +506,15 @@ class TileAttention {
     if constexpr (kM == 2 && kN == 2) Isa::template store_tile<3>(c + 16 * ldc + 16, ldc * 4);
   }
 
-  template <int kTileNumber, bool kAdd>
-  static TITAN_INLINE void begin_tile(const float* c, int64_t ldc) {
-    if constexpr (kAdd) {
-      Isa::template load_tile<kTileNumber>(c, ldc * 4);
-    } else {
-      Isa::template zero_tile<kTileNumber>();
-    }
-  }
-
   // The same over `m` tiles of rows of C, c_next apart.
   template <int kN>
   static void add_products(int64_t m, int64_t steps, const uint16_t* a, int64_t a_step, int64_t a_next,
                            const uint16_t* b, int64_t b_step, int64_t b_next, float* c, int64_t ldc, int64_t c_next) {
     int64_t i = 0;
     for (; i + 2 <= m; i += 2) {
-      product<2, kN, true>(steps, a + i * a_next, a_step, a_next, b, b_step, b_next, c + i * c_next, ldc);
+      add_product<2, kN>(steps, a + i * a_next, a_step, a_next, b, b_step, b_next, c + i * c_next, ldc);
     }
-    if (i < m) product<1, kN, true>(steps, a + i * a_next, a_step, a_next, b, b_step, b_next, c + i * c_next, ldc);
+    if (i < m) add_product<1, kN>(steps, a + i * a_next, a_step, a_next, b, b_step, b_next, c + i * c_next, ldc);
   }
 
   // Adds to 32 rows of `n` tiles: a tile of A for each strip and half of the rows, a row of tiles of B for each strip.
@@ -488,9 +522,9 @@ class TileAttention {
     const int64_t ldc = n * 16;
     int64_t j = 0;
     for (; j + 2 <= n; j += 2) {
-      product<2, 2, true>(steps, a, kTile, kStrips * kTile, b + j * kTile, n * kTile, kTile, c + j * 16, ldc);
+      add_product<2, 2>(steps, a, kTile, kStrips * kTile, b + j * kTile, n * kTile, kTile, c + j * 16, ldc);
     }
-    if (j < n) product<2, 1, true>(steps, a, kTile, kStrips * kTile, b + j * kTile, n * kTile, 0, c + j * 16, ldc);
+    if (j < n) add_product<2, 1>(steps, a, kTile, kStrips * kTile, b + j * kTile, n * kTile, 0, c + j * 16, ldc);
   }
 
   // 32 tokens as rows of kStagingRow, in the order given (null: as they are), with zeros behind the head and past the
@@ -503,12 +537,7 @@ class TileAttention {
       const int64_t token = first + (order == nullptr ? i : order[i]);
       const uint16_t* const from = token < tokens ? row_of(heads, row, token, head) : nullptr;
       for (int64_t j = 0; j < padded; j += 32) {
-        if (from != nullptr && j + 32 <= size) {
-          __builtin_memcpy(out + j, from + j, 64);
-          continue;
-        }
-        __builtin_memset(out + j, 0, 64);
-        if (from != nullptr) __builtin_memcpy(out + j, from + j, (size - j) * sizeof(uint16_t));
+        store(out + j, from == nullptr ? Words{} : Isa::load_words(from + j, size - j));
       }
     }
   }
@@ -599,8 +628,8 @@ class TileAttention {
       transpose(low);
       transpose(high);
       for (int i = 0; i < count; ++i) {
-        store_words(Isa::narrow((Float)low[i], (Float)high[i]), least(32, size - tile * 16),
-                    row_of(heads, row, first + i, head) + tile * 16);
+        Isa::store_words(row_of(heads, row, first + i, head) + tile * 16, Isa::narrow((Float)low[i], (Float)high[i]),
+                         size - tile * 16);
       }
     }
   }
@@ -609,15 +638,7 @@ class TileAttention {
     for (int64_t tile = 0; tile < tiles; tile += 2) {
       const Float low = load<Float>(from + tile * 16) * factor;
       const Float high = tile + 1 < tiles ? load<Float>(from + tile * 16 + 16) * factor : Isa::all(0);
-      store_words(Isa::narrow(low, high), least(32, size - tile * 16), to + tile * 16);
-    }
-  }
-
-  static TITAN_INLINE void store_words(Words words, int64_t count, uint16_t* to) {
-    if (count == 32) {
-      __builtin_memcpy(to, &words, 64);
-    } else {
-      __builtin_memcpy(to, &words, count * sizeof(uint16_t));
+      Isa::store_words(to + tile * 16, Isa::narrow(low, high), size - tile * 16);
     }
   }
 
