@@ -8,18 +8,21 @@
 #include <algorithm>
 #include <utility>
 
-#include "worker/kernels/cpu/cast.h"
 #include "worker/kernels/cpu/gemm.h"
 #include "worker/nn/own_kernels.h"
 
 namespace titan::nn {
 namespace {
 
-// A packed operand is as large as the weights in fp32; a vocabulary's is cut at this.
-constexpr int64_t kMostPackedBytes = 8 << 20;
+// A packed operand has room for its numbers in fp32: weights, of which a vocabulary's are cut at this, or rows of a
+// layer's input.
+constexpr int64_t kMostPackedBytes = 8 << 20, kMostPackedRowsBytes = 16 << 20;
 
-// Of the sums of a weight gradient for each thread: what a cache holds until they are rounded.
-constexpr int64_t kSummedBytes = 1 << 20;
+// Of an operand with `depth` numbers a column.
+int64_t columns_at_once(int64_t depth, int64_t most_bytes) {
+  const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(std::max<int64_t>(depth, 1));
+  return std::max<int64_t>(most_bytes / column_bytes / 32 * 32, 256);
+}
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
 
@@ -43,8 +46,7 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
   const int64_t columns = b.size(deep ? -1 : -2), depth = a.size(1);
   at::Tensor c = uninitialized(shape_with(input, columns), a.options());
-  const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(depth);
-  const int64_t step = std::max<int64_t>(kMostPackedBytes / column_bytes / 32 * 32, 256);
+  const int64_t step = columns_at_once(depth, kMostPackedBytes);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {
@@ -68,45 +70,33 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
   return c;
 }
 
-// Each group's [out, in] in `gradients`, side by side. The kernel sums in fp32, of an expert and some outputs at a
-// time.
+// Each group's [out, in] in `gradients`, side by side; as many inputs at a time as may be packed at once.
 void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, const std::vector<int64_t>& rows,
                           at::Tensor& gradients) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
   const int64_t outputs = dy.size(1), inputs = x.size(1);
-  const kernels::Level level = *kernels::chosen_level();
+  const int64_t depth = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end());
+  const int64_t step = columns_at_once(depth, kMostPackedRowsBytes);
   const int threads = at::get_num_threads();
-  const int64_t output_bytes = static_cast<int64_t>(sizeof(float)) * inputs;
-  const int64_t step = std::min(outputs, std::max<int64_t>(threads * kSummedBytes / output_bytes / 32 * 32, 32));
-  const at::DataPtr sums = scratch_of(step * output_bytes);
-  const at::DataPtr scratch = scratch_of(kernels::weight_gradient_scratch(inputs, threads));
-  auto* const values = reinterpret_cast<uint16_t*>(gradients.mutable_data_ptr());
-  for_each_group(rows, [&](int64_t group, int64_t first_row, int64_t count) {
-    uint16_t* const whole = values + group * outputs * inputs;
-    if (count == 0) std::fill_n(whole, outputs * inputs, uint16_t{0});
-    for (int64_t first = 0; count > 0 && first < outputs; first += step) {
-      const int64_t some = std::min(step, outputs - first);
-      took(kernels::weight_gradient(level, {.rows = count,
-                                            .outputs = some,
-                                            .inputs = inputs,
-                                            .dy = bits(dy) + first_row * dy.stride(0) + first,
-                                            .dy_stride = dy.stride(0),
-                                            .x = bits(x) + first_row * x.stride(0),
-                                            .x_stride = x.stride(0),
-                                            .c = static_cast<float*>(sums.get()),
-                                            .c_stride = inputs,
-                                            .scratch = scratch.get(),
-                                            .threads = threads}));
-      took(kernels::cast_rows(level, {.rows = some,
-                                      .width = inputs,
-                                      .from = sums.get(),
-                                      .from_stride = inputs,
-                                      .to = whole + first * inputs,
-                                      .to_type = kernels::Dtype::kBf16,
-                                      .to_stride = inputs,
-                                      .threads = threads}));
-    }
-  });
+  const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), depth, threads));
+  for (int64_t first = 0; first < inputs; first += step) {
+    took(kernels::weight_gradient(*kernels::chosen_level(),
+                                  {.rows = x.size(0),
+                                   .outputs = outputs,
+                                   .inputs = std::min(step, inputs - first),
+                                   .groups = static_cast<int64_t>(rows.size()),
+                                   .group_rows = rows.data(),
+                                   .dy = bits(dy),
+                                   .dy_stride = dy.stride(0),
+                                   .x = bits(x) + first,
+                                   .x_stride = x.stride(0),
+                                   .c = reinterpret_cast<uint16_t*>(gradients.mutable_data_ptr()) + first,
+                                   .c_type = kernels::Dtype::kBf16,
+                                   .c_stride = inputs,
+                                   .c_group = outputs * inputs,
+                                   .scratch = scratch.get(),
+                                   .threads = threads}));
+  }
 }
 
 // x times matrices[group], each [in, out]: views of one weight, so that nothing is copied.

@@ -145,8 +145,8 @@ void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
     });
     add_timed("weight_gradient/" + of + std::string(name(level)), [=](benchmark::State& state) {
       const Values<uint16_t> dy = bf16(rows * columns), x = bf16(rows * depth);
-      Values<float> c = fp32(columns * depth);
-      const std::unique_ptr<void, void (*)(void*)> scratch(std::aligned_alloc(64, weight_gradient_scratch(depth, 1)),
+      Values<uint16_t> c = bf16(columns * depth);
+      const std::unique_ptr<void, void (*)(void*)> scratch(std::aligned_alloc(64, gemm_scratch(depth, rows, 1)),
                                                            std::free);
       timed(state, [&] {
         return weight_gradient(level, {.rows = rows,

@@ -30,7 +30,7 @@ struct Gemm {
 };
 bool gemm(Level level, const Gemm& args);
 
-// c = dy^T x of each group's rows, or with `add` c += that; a group without rows has zeros.
+// c = dy^T x of each group's rows; a group without rows has zeros.
 struct WeightGradient {
   int64_t rows = 0, outputs = 0, inputs = 0;
   int64_t groups = 1;
@@ -39,10 +39,10 @@ struct WeightGradient {
   int64_t dy_stride = 0;
   const uint16_t* x = nullptr;  // [rows, inputs]
   int64_t x_stride = 0;
-  float* c = nullptr;  // Of each group [outputs, inputs].
+  void* c = nullptr;  // Of each group [outputs, inputs].
+  Dtype c_type = Dtype::kBf16;
   int64_t c_stride = 0, c_group = 0;
-  bool add = false;
-  void* scratch = nullptr;  // weight_gradient_scratch(...) bytes, at a multiple of 64.
+  void* scratch = nullptr;  // gemm_scratch(inputs, most rows of a group, threads) bytes, at a multiple of 64.
   int threads = 1;
 };
 bool weight_gradient(Level level, const WeightGradient& args);
@@ -57,9 +57,6 @@ constexpr int64_t gemm_thread_scratch(int64_t columns) {
 constexpr int64_t gemm_scratch(int64_t columns, int64_t depth, int threads) {
   return static_cast<int64_t>(sizeof(float)) * gemm_panels(columns) * gemm_panels(depth) +
          threads * gemm_thread_scratch(columns);
-}
-constexpr int64_t weight_gradient_scratch(int64_t inputs, int threads) {
-  return gemm_scratch(inputs, kGemmBlockDepth, threads);
 }
 
 }  // namespace titan::kernels

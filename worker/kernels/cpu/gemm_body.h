@@ -79,42 +79,50 @@ struct Sums {
 
 // to [rows, columns] = sums of before (null: 0) + a's rows from `first` on times one block of the depth in panels.
 template <typename T>
-void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t first_depth, int64_t depth_before,
-                    int64_t depth, const Panels& b, Packed* strips, const float* before, int64_t before_stride, T* to,
-                    int64_t stride) {
+void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done, int64_t depth, const Panels& b,
+                    Packed* strips, const float* before, int64_t before_stride, T* to, int64_t stride) {
   const int64_t strip = kStrip * padded(depth), panel = kPanel * padded(depth);
-  pack_strips(a, first, rows, first_depth, depth, strips);
+  pack_strips(a, first, rows, done, depth, strips);
   const int64_t strips_here = parts_of(rows, kStrip);
   Sums sums;
   for (int64_t index = 0; index < b.count(); index += kPanelsAtOnce) {
     const int64_t column = index * kPanel, columns = least(b.columns - column, Sums::kStride);
     const int64_t next = index + kPanelsAtOnce < b.count() ? index + kPanelsAtOnce : 0;
-    Ahead ahead(b.panel(depth_before, depth, next), strips_here);
+    Ahead ahead(b.panel(done, depth, next), strips_here);
     for (int64_t i = 0; i < strips_here; ++i) {
       const int64_t row = i * kStrip, height = least(rows - row, kStrip);
       if (before != nullptr) sums.take(before + row * before_stride + column, before_stride, height, columns);
-      multiply(strips + i * strip, b.panel(depth_before, depth, index), panel, parts_of(columns, kPanel), padded(depth),
+      multiply(strips + i * strip, b.panel(done, depth, index), panel, parts_of(columns, kPanel), padded(depth),
                sums.data, before != nullptr, ahead);
       sums.give(to + row * stride + column, stride, height, columns);
     }
   }
 }
 
+// c [rows, b's columns] = a [rows, depth] b, of a matrix of one group.
+struct Product {
+  Operand a;
+  int64_t rows, depth;
+  Operand b;
+  void* c;
+  Dtype c_type;
+  int64_t c_stride;
+};
+
 // Rows [first, first + rows) of c, whole. What is not the last block of the depth is summed in c itself or, where that
 // is narrow, in this thread's memory.
-void finish_rows(const Gemm& g, int64_t first, int64_t rows, const Panels& b, const Workspace& mine) {
-  const bool wide = g.c_type == Dtype::kF32;
-  const Operand a = {g.a, g.a_stride, false};
-  float* sums = wide ? at<float>(g.c, first * g.c_stride) : mine.sums;
-  const int64_t stride = wide ? g.c_stride : gemm_panels(g.columns);
-  for (int64_t done = 0; done < g.depth || done == 0; done += kBlockDepth) {
-    const int64_t depth = least(g.depth - done, kBlockDepth);
+void finish_rows(const Product& p, int64_t first, int64_t rows, const Panels& b, const Workspace& mine) {
+  const bool wide = p.c_type == Dtype::kF32;
+  float* sums = wide ? at<float>(p.c, first * p.c_stride) : mine.sums;
+  const int64_t stride = wide ? p.c_stride : gemm_panels(b.columns);
+  for (int64_t done = 0; done < p.depth || done == 0; done += kBlockDepth) {
+    const int64_t depth = least(p.depth - done, kBlockDepth);
     const float* before = done > 0 ? sums : nullptr;
-    if (wide || done + depth < g.depth) {
-      multiply_block(a, first, rows, done, done, depth, b, mine.strips, before, stride, sums, stride);
+    if (wide || done + depth < p.depth) {
+      multiply_block(p.a, first, rows, done, depth, b, mine.strips, before, stride, sums, stride);
     } else {
-      multiply_block(a, first, rows, done, done, depth, b, mine.strips, before, stride,
-                     at<uint16_t>(g.c, first * g.c_stride), g.c_stride);
+      multiply_block(p.a, first, rows, done, depth, b, mine.strips, before, stride,
+                     at<uint16_t>(p.c, first * p.c_stride), p.c_stride);
     }
   }
 }
@@ -124,53 +132,59 @@ int64_t block_rows(int64_t rows, int threads) {
   return least(kBlockRows, parts_of(parts_of(rows, threads), kStrip) * kStrip);
 }
 
+// `scratch` has gemm_scratch(columns, most depth, threads) bytes: panels, and what each thread has.
+void compute(const Product& p, int64_t columns, void* scratch, void* workspaces, int threads) {
+  const Panels panels = {static_cast<Packed*>(scratch), columns};
+  pack_panels(p.b, panels, 0, p.depth, threads);
+  const int64_t block = block_rows(p.rows, threads);
+  in_numbered_parts(threads, parts_of(p.rows, block), [&](int64_t begin, int64_t end, int64_t thread) {
+    [[maybe_unused]] const Session session;
+    const Workspace mine(workspaces, columns, thread);
+    for (int64_t i = begin; i < end; ++i) {
+      finish_rows(p, i * block, least(p.rows - i * block, block), panels, mine);
+    }
+  });
+}
+
 }  // namespace
 
 void gemm(const Gemm& g) {
-  const Panels panels = {static_cast<Packed*>(g.scratch), g.columns};
   void* workspaces = static_cast<char*>(g.scratch) + gemm_scratch(g.columns, g.depth, 0);
+  const int64_t c_bytes = g.c_type == Dtype::kF32 ? sizeof(float) : sizeof(uint16_t);
   int64_t first = 0;
   for (int64_t group = 0; group < g.groups; ++group) {
     const int64_t rows = g.group_rows == nullptr ? g.rows : g.group_rows[group];
     if (rows == 0) continue;
-    pack_panels({g.b + group * g.b_group, g.b_stride, g.b_is_deep}, panels, 0, g.depth, g.threads);
-    const int64_t block = block_rows(rows, g.threads);
-    in_numbered_parts(g.threads, parts_of(rows, block), [&](int64_t begin, int64_t end, int64_t thread) {
-      [[maybe_unused]] const Session session;
-      const Workspace mine(workspaces, g.columns, thread);
-      for (int64_t i = begin; i < end; ++i) {
-        finish_rows(g, first + i * block, least(rows - i * block, block), panels, mine);
-      }
-    });
+    const Product product = {.a = {g.a + first * g.a_stride, g.a_stride, false},
+                             .rows = rows,
+                             .depth = g.depth,
+                             .b = {g.b + group * g.b_group, g.b_stride, g.b_is_deep},
+                             .c = static_cast<char*>(g.c) + first * g.c_stride * c_bytes,
+                             .c_type = g.c_type,
+                             .c_stride = g.c_stride};
+    compute(product, g.columns, g.scratch, workspaces, g.threads);
     first += rows;
   }
 }
 
 void weight_gradient(const WeightGradient& w) {
-  const Panels panels = {static_cast<Packed*>(w.scratch), w.inputs};
-  void* workspaces = static_cast<char*>(w.scratch) + weight_gradient_scratch(w.inputs, 0);
-  int64_t first = 0;
+  const int64_t c_bytes = w.c_type == Dtype::kF32 ? sizeof(float) : sizeof(uint16_t);
+  int64_t first = 0, most = 0;
   for (int64_t group = 0; group < w.groups; ++group) {
-    float* c = w.c + group * w.c_group;
     const int64_t rows = w.group_rows == nullptr ? w.rows : w.group_rows[group];
-    for (int64_t i = 0; rows == 0 && !w.add && i < w.outputs; ++i)
-      memset(c + i * w.c_stride, 0, w.inputs * sizeof(float));
-    // The rows are the depth here: a block of them goes through all of c before the next.
-    for (int64_t done = 0; done < rows; done += kBlockDepth) {
-      const int64_t depth = least(rows - done, kBlockDepth);
-      pack_panels({w.x, w.x_stride, true}, panels, first + done, depth, w.threads);
-      const int64_t block = block_rows(w.outputs, w.threads);
-      in_numbered_parts(w.threads, parts_of(w.outputs, block), [&](int64_t begin, int64_t end, int64_t thread) {
-        [[maybe_unused]] const Session session;
-        const Workspace mine(workspaces, w.inputs, thread);
-        for (int64_t i = begin; i < end; ++i) {
-          const int64_t output = i * block;
-          float* const sums = c + output * w.c_stride;
-          multiply_block({w.dy, w.dy_stride, true}, output, least(w.outputs - output, block), first + done, 0, depth,
-                         panels, mine.strips, w.add || done > 0 ? sums : nullptr, w.c_stride, sums, w.c_stride);
-        }
-      });
-    }
+    most = rows > most ? rows : most;
+  }
+  void* workspaces = static_cast<char*>(w.scratch) + gemm_scratch(w.inputs, most, 0);
+  for (int64_t group = 0; group < w.groups; ++group) {
+    const int64_t rows = w.group_rows == nullptr ? w.rows : w.group_rows[group];
+    const Product product = {.a = {w.dy + first * w.dy_stride, w.dy_stride, true},
+                             .rows = w.outputs,
+                             .depth = rows,
+                             .b = {w.x + first * w.x_stride, w.x_stride, true},
+                             .c = static_cast<char*>(w.c) + group * w.c_group * c_bytes,
+                             .c_type = w.c_type,
+                             .c_stride = w.c_stride};
+    compute(product, w.inputs, w.scratch, workspaces, w.threads);
     first += rows;
   }
 }
