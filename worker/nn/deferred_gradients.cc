@@ -10,33 +10,51 @@
 namespace titan::nn {
 namespace {
 
-// Saves the leaf itself, whose storage may be freed and refilled between the passes.
-struct DeferredProduct : torch::autograd::Function<DeferredProduct> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const at::Tensor& weight, const Parameter* parameter) {
-    context->save_for_backward({input, weight});
-    context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
-    const OpCall call{.kind = OpCall::Kind::kProduct,
-                      .weight = parameter,
-                      .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weight.size(0))};
-    return kept_or(call, [&] { return times_transposed(input, weight); });
+using Parameters = std::vector<const Parameter*>;
+
+// Of one input, a result each. Saves the leaves themselves, whose storage may be freed and refilled between the passes.
+struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                                                at::TensorList weights, const Parameters& parameters) {
+    torch::autograd::variable_list saved{input}, results;
+    saved.insert(saved.end(), weights.begin(), weights.end());
+    context->save_for_backward(std::move(saved));
+    context->set_materialize_grads(false);  // A result that nobody uses costs nothing.
+    std::vector<int64_t> addresses;
+    for (size_t i = 0; i < parameters.size(); ++i) {
+      addresses.push_back(reinterpret_cast<int64_t>(parameters[i]));
+      const OpCall call{.kind = OpCall::Kind::kProduct,
+                        .weight = parameters[i],
+                        .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weights[i].size(0))};
+      results.push_back(kept_or(call, [&] { return times_transposed(input, weights[i]); }));
+    }
+    context->saved_data["parameters"] = addresses;
+    return results;
   }
 
+  // From the last product to the first, as autograd goes through products of their own.
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
     const torch::autograd::variable_list saved = context->get_saved_variables();
-    const auto* parameter = reinterpret_cast<const Parameter*>(context->saved_data["parameter"].toInt());
-    const at::Tensor& output_gradient = gradients[0];
-    if (!output_gradient.defined()) return {at::Tensor(), at::Tensor(), at::Tensor()};
-    at::Tensor input_gradient, weight_gradient;
-    if (context->needs_input_grad(0)) input_gradient = times(output_gradient, saved[1]);
-    if (context->needs_input_grad(1)) {
-      weight_gradient = compute_or_defer(
-          *parameter, [x = saved[0].detach(), dy = output_gradient] { return nn::weight_gradient(dy, x); });
+    const std::vector<int64_t> addresses = context->saved_data["parameters"].toIntVector();
+    torch::autograd::variable_list results(gradients.size() + 2);
+    for (size_t i = gradients.size(); i-- > 0;) {
+      const at::Tensor& dy = gradients[i];
+      if (!dy.defined()) continue;
+      if (context->needs_input_grad(0)) add_times(results[0], dy, saved[i + 1]);
+      if (context->needs_input_grad(i + 1)) {
+        results[i + 1] = compute_or_defer(*reinterpret_cast<const Parameter*>(addresses[i]),
+                                          [x = saved[0].detach(), dy] { return nn::weight_gradient(dy, x); });
+      }
     }
-    return {std::move(input_gradient), std::move(weight_gradient), at::Tensor()};
+    return results;
   }
 };
+
+// Whether LibTorch's own product does all: nothing is deferred, kept or computed by Titan's kernels.
+bool is_plain(const at::Tensor& input, const Parameter& weight) {
+  return weight.deferred == nullptr && KeptResults::current() == nullptr && !own_products_take(input, weight.weight);
+}
 
 }  // namespace
 
@@ -48,9 +66,14 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
 }
 
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight) {
-  const bool plain = weight.deferred == nullptr && KeptResults::current() == nullptr;
-  if (plain && !own_products_take(input, weight.weight)) return at::linear(input, weight.weight);
-  return DeferredProduct::apply(input, weight.weight, &weight);
+  return is_plain(input, weight) ? at::linear(input, weight.weight) : matrix_products(input, {&weight})[0];
+}
+
+std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vector<const Parameter*>& parameters) {
+  std::vector<at::Tensor> weights;
+  weights.reserve(parameters.size());
+  for (const Parameter* parameter : parameters) weights.push_back(parameter->weight);
+  return DeferredProducts::apply(input, at::TensorList(weights), parameters);
 }
 
 }  // namespace titan::nn

@@ -1,8 +1,10 @@
 #include "worker/nn/layers.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/nn/deferred_gradients.h"
+#include "worker/nn/products.h"
 #include "worker/nn/rms_norm.h"
 
 namespace titan::nn {
@@ -21,7 +23,28 @@ at::Tensor Linear::forward(const at::Tensor& input) const {
   return bias_ == nullptr ? y : y + bias_->weight;
 }
 
+namespace {
+
+// Whether the layer is its matrix product and, at most, a bias.
+bool only_multiplies(const Linear& layer) { return !layer.product && !layer.seams.input && !layer.seams.output; }
+
+std::vector<at::Tensor> project_together(const at::Tensor& input, const std::vector<const Linear*>& layers) {
+  std::vector<const Parameter*> weights;
+  for (const Linear* layer : layers) weights.push_back(&layer->weight());
+  std::vector<at::Tensor> results = matrix_products(input, weights);
+  for (size_t i = 0; i < layers.size(); ++i) {
+    if (layers[i]->bias() != nullptr) results[i] = results[i] + layers[i]->bias()->weight;
+  }
+  return results;
+}
+
+}  // namespace
+
 std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<const Linear*>& layers) {
+  const auto together = [&](const Linear* layer) {
+    return only_multiplies(*layer) && own_products_take(input, layer->weight().weight);
+  };
+  if (std::all_of(layers.begin(), layers.end(), together)) return project_together(input, layers);
   std::vector<at::Tensor> results;
   results.reserve(layers.size());
   for (const Linear* layer : layers) results.push_back(layer->forward(input));

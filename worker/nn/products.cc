@@ -40,12 +40,11 @@ std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
 }
 
 // c = a b^T, or a b where b is deep, with weights [groups, out, in], or [out, in] of one group, and the rows of each
-// group; as many columns at a time as may be packed at once.
-at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows,
-                       bool deep) {
+// group; as many columns at a time as may be packed at once. With `add` c += that.
+void own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows, bool deep,
+                 at::Tensor& c, bool add) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
-  const int64_t columns = b.size(deep ? -1 : -2), depth = a.size(1);
-  at::Tensor c = uninitialized(shape_with(input, columns), a.options());
+  const int64_t columns = c.size(-1), depth = a.size(1);
   const int64_t step = columns_at_once(depth, kMostPackedBytes);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
@@ -64,9 +63,16 @@ at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const
                                                   .c = reinterpret_cast<uint16_t*>(c.mutable_data_ptr()) + first,
                                                   .c_type = kernels::Dtype::kBf16,
                                                   .c_stride = columns,
+                                                  .add = add,
                                                   .scratch = scratch.get(),
                                                   .threads = threads}));
   }
+}
+
+at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows,
+                       bool deep) {
+  at::Tensor c = uninitialized(shape_with(input, weights.size(deep ? -1 : -2)), input.options());
+  own_product(input, weights, rows, deep, c, /*add=*/false);
   return c;
 }
 
@@ -145,6 +151,16 @@ at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
 
 at::Tensor times(const at::Tensor& dy, const at::Tensor& weight) {
   return own_or(dy, weight, /*deep=*/true, [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
+}
+
+void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) {
+  if (!sum.defined()) {
+    sum = times(dy, weight);
+  } else if (own_products_take(dy, weight) && sum.is_contiguous()) {
+    own_product(dy, weight, {dy.numel() / dy.size(-1)}, /*deep=*/true, sum, /*add=*/true);
+  } else {
+    sum.add_(times(dy, weight));
+  }
 }
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {

@@ -12,6 +12,8 @@ namespace titan::nn {
 at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight);
 // The input's gradient: dy [..., out] w: [..., in].
 at::Tensor times(const at::Tensor& dy, const at::Tensor& weight);
+// sum += the same, or begins with it where `sum` is undefined.
+void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight);
 // The weight's: dy^T x over all rows: [out, in].
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x);
 

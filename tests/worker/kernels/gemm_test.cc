@@ -56,7 +56,7 @@ struct Sum {
 };
 
 struct Product : Factors {
-  Product(const GemmCase& c, bool deep, Dtype type, int threads)
+  Product(const GemmCase& c, bool deep, Dtype type, int threads, bool add = false)
       : Factors(c.rows(), c.depth, c.groups() * (deep ? c.depth : c.columns), deep ? c.columns : c.depth,
                 gemm_scratch(c.columns, c.depth, threads)),
         c(c),
@@ -77,6 +77,7 @@ struct Product : Factors {
             .c = result.data(),
             .c_type = type,
             .c_stride = stride,
+            .add = add,
             .scratch = aligned(scratch),
             .threads = threads};
   }
@@ -104,14 +105,17 @@ TEST(GemmTest, MultipliesEachGroupByItsMatrix) {
         SCOPED_TRACE(::testing::Message() << c.rows() << " rows of " << c.groups() << " groups, " << c.columns << " x "
                                           << c.depth << ", deep " << deep << ", " << name(type));
         at_every_level([&](Level level, int threads) {
-          const Product product(c, deep, type, threads);
+          const bool add = threads > 1;
+          const Product product(c, deep, type, threads, add);
           ASSERT_TRUE(gemm(level, product.args));
           int64_t row = 0;
           for (int64_t group = 0; group < c.groups(); ++group) {
             for (const int64_t end = row + c.group_rows[group]; row < end; ++row) {
               for (int64_t column = 0; column < product.stride; ++column) {
                 const double found = product.result.get(row * product.stride + column);
-                const Sum sum = column < c.columns ? product.truth(group, row, column) : Sum{.truth = 42};
+                Sum sum;
+                if (column < c.columns) sum = product.truth(group, row, column);
+                if (add || column >= c.columns) sum.add(42);
                 const double slack = 1e-6 * static_cast<double>(depth_blocks(c.depth)) * sum.magnitude;
                 ASSERT_TRUE(is_close(found, sum.truth, rounding(type), slack))
                     << row << ", " << column << ": " << found << ", " << sum.truth;

@@ -2,12 +2,14 @@
 
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include "tests/testing/call_counter.h"
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
 #include "tests/worker/nn/bf16_oracle.h"
 #include "tests/worker/nn/grouped_cases.h"
+#include "worker/nn/deferred_gradients.h"
 #include "worker/nn/product_speed.h"
 
 // The products of layers against fp64, whichever kernels compute them.
@@ -64,6 +66,85 @@ TEST(ProductsTest, OfAVocabulary) {
     const at::Tensor error = (times(dy.given, w.given).to(at::kDouble) - exact).abs();
     EXPECT_LE(error.max().item<double>(), exact.abs().max().item<double>() / 256);
     expect_rounded(weight_gradient(dy.given, x.given), at::matmul(dy.exact().t(), x.exact()), "weights' gradient");
+  });
+}
+
+TEST(ProductsTest, AreAddedToASum) {
+  kernels::testing::with_every_choice([] {
+    at::manual_seed(8);
+    const Operand dy({7, 3, 40}), w({40, 70}), more({7, 3, 40});
+    at::Tensor sum;
+    add_times(sum, dy.given, w.given);
+    EXPECT_TRUE(sum.equal(times(dy.given, w.given)));
+    const at::Tensor before = sum.to(at::kDouble);
+    add_times(sum, more.given, w.given);
+    const at::Tensor exact = before + at::matmul(more.exact(), w.exact());
+    // LibTorch's rounds the product before it is added.
+    EXPECT_LE((sum.to(at::kDouble) - exact).abs().max().item<double>(), exact.abs().max().item<double>() / 128);
+    if (own_products_take(dy.given, w.given)) expect_rounded(sum, exact, "once");
+  });
+}
+
+// Several weights of one input: results, the input's gradient as the sum of theirs, and each weight's; some results
+// unused, and weights' gradients left for later.
+TEST(ProductsTest, OfOneInputAreThoseOfEach) {
+  kernels::testing::with_every_choice([] {
+    for (const at::ScalarType type : {at::kDouble, at::kFloat, at::kBFloat16}) {
+      const double bound = type == at::kDouble ? 1e-13 : type == at::kFloat ? 1e-5 : 0.02;
+      SCOPED_TRACE(c10::toString(type));
+      at::manual_seed(9);
+      const at::Tensor x = Operand({5, 4, 48}).given.to(type).set_requires_grad(true);
+      DeferredGradients deferred;
+      std::vector<Parameter> weights;
+      std::vector<at::Tensor> leaves{x}, dy;
+      for (const int64_t out : {64, 16, 30}) {
+        weights.push_back({"w" + std::to_string(out), {out, 48}, {}, {}});
+        weights.back().weight = Operand({out, 48}).given.to(type).set_requires_grad(true);
+        leaves.push_back(weights.back().weight);
+        dy.push_back(Operand({5, 4, out}).given.to(type));
+      }
+      for (Parameter& weight : weights) weight.deferred = &deferred;
+      const auto exact = [](const at::Tensor& t) { return t.detach().to(at::kDouble); };
+      const auto expect_close = [bound](const at::Tensor& found, const at::Tensor& truth, const char* what) {
+        const double error = (found.to(at::kDouble) - truth).abs().max().item<double>();
+        EXPECT_LE(error, bound * truth.abs().max().item<double>()) << what;
+      };
+      const auto results = [&] { return matrix_products(x, {&weights[0], &weights[1], &weights[2]}); };
+      const std::vector<at::Tensor> y = results();
+      ASSERT_EQ(y.size(), 3U);
+      for (const size_t unused : {size_t{3}, size_t{1}}) {
+        const auto outputs = results();
+        std::vector<at::Tensor> used, used_dy;
+        at::Tensor sum = at::zeros_like(exact(x));
+        for (size_t i = 0; i < 3; ++i) {
+          expect_close(outputs[i].detach(), at::matmul(exact(x), exact(leaves[i + 1]).t()), "result");
+          if (i == unused) continue;
+          used.push_back(outputs[i]);
+          used_dy.push_back(dy[i]);
+          sum += at::matmul(exact(dy[i]), exact(leaves[i + 1]));
+        }
+        const auto gradients = torch::autograd::grad(used, leaves, used_dy, {}, false, /*allow_unused=*/true);
+        expect_close(gradients[0], sum, "input's gradient");
+        for (size_t i = 0; i < 3; ++i) {
+          EXPECT_EQ(gradients[i + 1].defined(), i != unused);
+          if (i == unused) continue;
+          const at::Tensor truth = at::matmul(exact(dy[i]).flatten(0, 1).t(), exact(x).flatten(0, 1));
+          expect_close(gradients[i + 1], truth, "weight's gradient");
+        }
+      }
+      const auto at_once = torch::autograd::grad(y, leaves, dy);
+      GradientQueue queue;
+      deferred.open(queue);
+      const auto now = torch::autograd::grad(results(), leaves, dy, {}, false, /*allow_unused=*/true);
+      deferred.close();
+      EXPECT_TRUE(now[0].equal(at_once[0]));
+      ASSERT_EQ(queue.size(), 3U);
+      for (const DeferredGradient& one : queue) {
+        const size_t index = static_cast<size_t>(one.parameter - weights.data());
+        EXPECT_FALSE(now[index + 1].defined());
+        EXPECT_TRUE(one.compute().equal(at_once[index + 1]));
+      }
+    }
   });
 }
 

@@ -13,6 +13,7 @@
 namespace titan::kernels {
 
 // c = a b^T, or with `b_is_deep` c = a b: a layer's output from its weights [columns, depth], and its input's gradient.
+// With `add` c += that, rounded once.
 struct Gemm {
   int64_t rows = 0, columns = 0, depth = 0;
   int64_t groups = 1;
@@ -25,6 +26,7 @@ struct Gemm {
   void* c = nullptr;  // [rows, columns]
   Dtype c_type = Dtype::kBf16;
   int64_t c_stride = 0;
+  bool add = false;
   void* scratch = nullptr;  // gemm_scratch(...) bytes, at a multiple of 64.
   int threads = 1;
 };

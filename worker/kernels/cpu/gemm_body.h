@@ -60,7 +60,8 @@ struct Sums {
   static constexpr int64_t kStride = kPanel * kPanelsAtOnce;
   alignas(64) float data[kStrip * kStride];
 
-  void take(const float* from, int64_t stride, int64_t rows, int64_t columns) {
+  template <typename T>
+  void take(const T* from, int64_t stride, int64_t rows, int64_t columns) {
     for (int64_t i = 0; i < rows; ++i) {
       for_vectors(columns, [=, this](int64_t j, auto lanes) {
         store(data + i * kStride + j, load(from + i * stride + j, lanes), lanes);
@@ -77,10 +78,10 @@ struct Sums {
   }
 };
 
-// to [rows, columns] = sums of before (null: 0) + a's rows from `first` on times one block of the depth in panels.
-template <typename T>
+// to [rows, columns] = before (null: 0) + a's rows from `first` on times one block of the depth in panels.
+template <typename From, typename To>
 void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done, int64_t depth, const Panels& b,
-                    Packed* strips, const float* before, int64_t before_stride, T* to, int64_t stride) {
+                    Packed* strips, const From* before, int64_t before_stride, To* to, int64_t stride) {
   const int64_t strip = kStrip * padded(depth), panel = kPanel * padded(depth);
   pack_strips(a, first, rows, done, depth, strips);
   const int64_t strips_here = parts_of(rows, kStrip);
@@ -99,7 +100,7 @@ void multiply_block(const Operand& a, int64_t first, int64_t rows, int64_t done,
   }
 }
 
-// c [rows, b's columns] = a [rows, depth] b, of a matrix of one group.
+// c [rows, b's columns] (+)= a [rows, depth] b, of a matrix of one group.
 struct Product {
   Operand a;
   int64_t rows, depth;
@@ -107,22 +108,32 @@ struct Product {
   void* c;
   Dtype c_type;
   int64_t c_stride;
+  bool add;
 };
 
-// Rows [first, first + rows) of c, whole. What is not the last block of the depth is summed in c itself or, where that
-// is narrow, in this thread's memory.
+// Rows [first, first + rows) of c, of type T, whole. What is not the last block of the depth is summed in c itself or,
+// where that is narrow, in this thread's memory.
+template <typename T>
 void finish_rows(const Product& p, int64_t first, int64_t rows, const Panels& b, const Workspace& mine) {
-  const bool wide = p.c_type == Dtype::kF32;
-  float* sums = wide ? at<float>(p.c, first * p.c_stride) : mine.sums;
-  const int64_t stride = wide ? p.c_stride : gemm_panels(b.columns);
+  constexpr bool kWide = sizeof(T) == sizeof(float);
+  T* const c = at<T>(p.c, first * p.c_stride);
+  float* const sums = kWide ? reinterpret_cast<float*>(c) : mine.sums;
+  const int64_t stride = kWide ? p.c_stride : gemm_panels(b.columns);
   for (int64_t done = 0; done < p.depth || done == 0; done += kBlockDepth) {
     const int64_t depth = least(p.depth - done, kBlockDepth);
-    const float* before = done > 0 ? sums : nullptr;
-    if (wide || done + depth < p.depth) {
-      multiply_block(p.a, first, rows, done, depth, b, mine.strips, before, stride, sums, stride);
+    const auto add_block = [&](const auto* before, int64_t before_stride, auto* to, int64_t to_stride) {
+      multiply_block(p.a, first, rows, done, depth, b, mine.strips, before, before_stride, to, to_stride);
+    };
+    const bool begins = done == 0, ends = done + depth >= p.depth;
+    const T* const start = p.add ? c : nullptr;
+    if (begins && ends) {
+      add_block(start, p.c_stride, c, p.c_stride);
+    } else if (begins) {
+      add_block(start, p.c_stride, sums, stride);
+    } else if (ends) {
+      add_block(sums, stride, c, p.c_stride);
     } else {
-      multiply_block(p.a, first, rows, done, depth, b, mine.strips, before, stride,
-                     at<uint16_t>(p.c, first * p.c_stride), p.c_stride);
+      add_block(sums, stride, sums, stride);
     }
   }
 }
@@ -141,7 +152,8 @@ void compute(const Product& p, int64_t columns, void* scratch, void* workspaces,
     [[maybe_unused]] const Session session;
     const Workspace mine(workspaces, columns, thread);
     for (int64_t i = begin; i < end; ++i) {
-      finish_rows(p, i * block, least(p.rows - i * block, block), panels, mine);
+      const auto finish = p.c_type == Dtype::kF32 ? finish_rows<float> : finish_rows<uint16_t>;
+      finish(p, i * block, least(p.rows - i * block, block), panels, mine);
     }
   });
 }
@@ -161,7 +173,8 @@ void gemm(const Gemm& g) {
                              .b = {g.b + group * g.b_group, g.b_stride, g.b_is_deep},
                              .c = static_cast<char*>(g.c) + first * g.c_stride * c_bytes,
                              .c_type = g.c_type,
-                             .c_stride = g.c_stride};
+                             .c_stride = g.c_stride,
+                             .add = g.add};
     compute(product, g.columns, g.scratch, workspaces, g.threads);
     first += rows;
   }
@@ -183,7 +196,8 @@ void weight_gradient(const WeightGradient& w) {
                              .b = {w.x + first * w.x_stride, w.x_stride, true},
                              .c = static_cast<char*>(w.c) + group * w.c_group * c_bytes,
                              .c_type = w.c_type,
-                             .c_stride = w.c_stride};
+                             .c_stride = w.c_stride,
+                             .add = false};
     compute(product, w.inputs, w.scratch, workspaces, w.threads);
     first += rows;
   }
