@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "worker/comm/device_graphs.h"
+
 namespace titan::nn {
 namespace {
 
@@ -85,6 +87,7 @@ Spans spans_of(const at::Tensor& documents, int64_t chunk, int64_t seq_len) {
     spans.starts.push_back(starts_of_row(nullptr, chunk, seq_len));
     return spans;
   }
+  comm::host_decides_by("where documents end");
   const at::Tensor numbers = documents.to(at::kCPU, at::kLong).contiguous();
   TORCH_CHECK(numbers.dim() == 2 && numbers.size(1) == seq_len, "attention: documents of shape ", documents.sizes(),
               " for rows of ", seq_len, " tokens");

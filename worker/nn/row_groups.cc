@@ -7,6 +7,7 @@
 #include <numeric>
 #include <utility>
 
+#include "worker/comm/device_graphs.h"
 #include "worker/comm/trace_scope.h"
 #include "worker/nn/own_kernels.h"
 
@@ -82,6 +83,7 @@ void clear_rows_of_no_group(at::Tensor& y, const RowGroups& groups) {
 
 std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows) {
   const comm::TraceScope scope([] { return kReadsRows; });
+  comm::host_decides_by("the rows of each expert");
   const int64_t groups = counts.numel();
   std::vector<int64_t> result(groups);
   if (counts.is_meta()) {

@@ -14,6 +14,7 @@
 #include <mutex>
 
 #include "worker/comm/cuda/allocator_history.h"
+#include "worker/comm/cuda/cuda_graphs.h"
 #include "worker/comm/cuda/draw.h"
 #include "worker/comm/cuda/lost_peer.h"
 #include "worker/comm/cuda/nccl_backend.h"
@@ -34,9 +35,10 @@ void set_library_defaults() {
   c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
 }
 
-class CudaDevice final : public Device {
+class CudaDevice final : public Device, public DeviceGraphs {
  public:
-  explicit CudaDevice(int local_index) : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)) {
+  explicit CudaDevice(int local_index)
+      : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)), graphs_(device_) {
     set_library_defaults();
     report_lost_peers();
     const c10::DeviceIndex count = c10::cuda::device_count_ensure_non_zero();  // Says what is wrong with the driver.
@@ -63,6 +65,10 @@ class CudaDevice final : public Device {
   std::optional<std::vector<c10::intrusive_ptr<c10d::Backend>>> open_groups(const std::vector<Connection>& connections,
                                                                             const BackendOptions& world) override {
     return open_nccl_groups(connections, world, device_);
+  }
+
+  std::unique_ptr<DeviceGraph> capture(const std::function<void()>& work, GraphMemory memory) override {
+    return graphs_.capture(work, memory);
   }
 
   bool has_grouped_kernel() const override { return has_grouped_kernel_; }
@@ -137,6 +143,7 @@ class CudaDevice final : public Device {
 
  private:
   const at::Device device_;
+  CudaGraphs graphs_;
   int64_t total_memory_ = 0;
   std::string name_;
   bool has_grouped_kernel_ = false;
