@@ -131,9 +131,32 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
   gradients_ = at::zeros({shard_numel}, options);
 }
 
+size_t ShardUnit::index_of(const nn::Parameter& parameter) const {
+  const auto found = std::find_if(parameters_.begin(), parameters_.end(),
+                                  [&](const ShardedParameter& placed) { return placed.parameter == &parameter; });
+  return static_cast<size_t>(found - parameters_.begin());
+}
+
 void ShardUnit::allocate_weight(nn::Parameter& parameter, int64_t numel) {
-  const int64_t bytes = numel * static_cast<int64_t>(parameter.weight.element_size());
-  options_.device->resize_storage(*parameter.weight.storage().unsafeGetStorageImpl(), bytes);
+  c10::StorageImpl& storage = *parameter.weight.storage().unsafeGetStorageImpl();
+  if (slot_ != nullptr) return slot_->lend(index_of(parameter), storage);
+  options_.device->resize_storage(storage, numel * static_cast<int64_t>(parameter.weight.element_size()));
+}
+
+void ShardUnit::free_weight(nn::Parameter& parameter) {
+  c10::StorageImpl& storage = *parameter.weight.storage().unsafeGetStorageImpl();
+  if (slot_ != nullptr) return slot_->take_back(index_of(parameter), storage);
+  options_.device->resize_storage(storage, 0);
+}
+
+std::vector<int64_t> ShardUnit::weight_bytes() const {
+  std::vector<int64_t> all;
+  if (aliased_) return all;
+  for (const ShardedParameter& placed : parameters_) {
+    const int64_t numel = direct_ ? world_ * master_.numel() : placed.total_rows * placed.row_numel;
+    all.push_back(numel * static_cast<int64_t>(c10::elementSize(options_.precision.param)));
+  }
+  return all;
 }
 
 void ShardUnit::begin_unshard() {
@@ -182,9 +205,7 @@ void ShardUnit::copy_out(const at::Tensor& gathered) {
 
 void ShardUnit::reshard() {
   if (!unsharded_ || aliased_) return;
-  for (ShardedParameter& placed : parameters_) {
-    options_.device->resize_storage(*placed.parameter->weight.storage().unsafeGetStorageImpl(), 0);
-  }
+  for (ShardedParameter& placed : parameters_) free_weight(*placed.parameter);
   unsharded_ = false;
 }
 

@@ -4,12 +4,14 @@
 
 #include <algorithm>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "worker/comm/group.h"
 #include "worker/nn/block.h"
 #include "worker/parallel/precision.h"
+#include "worker/parallel/weight_slot.h"
 
 namespace titan::parallel {
 
@@ -72,6 +74,11 @@ class ShardUnit {
     ++options_.users;
     options_.keep = std::max(options_.keep, keep);
   }
+  // Bytes of each gathered weight; none where weights are the master shard itself and never move.
+  std::vector<int64_t> weight_bytes() const;
+  // Before the first gather: weights are gathered into this slot of weight_bytes() from now on.
+  void gather_into(std::shared_ptr<WeightSlot> slot) { slot_ = std::move(slot); }
+  bool has_slot() const { return slot_ != nullptr; }
   // This rank's gradients as one flat tensor, for sums beyond the groups above.
   at::Tensor& gradient_shard() { return gradients_; }
 
@@ -112,7 +119,9 @@ class ShardUnit {
   void place(std::vector<nn::Parameter*> parameters);
   at::Tensor master_on_device() const;
   void copy_out(const at::Tensor& gathered);
+  size_t index_of(const nn::Parameter& parameter) const;
   void allocate_weight(nn::Parameter& parameter, int64_t numel);
+  void free_weight(nn::Parameter& parameter);
   void accumulate(const at::Tensor& reduced);
   void accumulate_local(const std::vector<at::Tensor>& gradients);
   void begin_replicate_sum();
@@ -122,11 +131,12 @@ class ShardUnit {
   ShardUnitOptions options_;
   const int world_;  // Ranks of the shard group.
   std::vector<ShardedParameter> parameters_;
-  at::Tensor master_;     // [shard]: this rank's pieces, one after the other, padded.
-  at::Tensor gradients_;  // [shard]: same layout.
-  bool padded_ = false;   // Some rank's piece of some parameter is shorter than the others'.
-  bool aliased_ = false;  // The weights are the master shard itself (one rank, same data type).
-  bool direct_ = false;   // One parameter: gathered straight into the weight.
+  at::Tensor master_;                 // [shard]: this rank's pieces, one after the other, padded.
+  at::Tensor gradients_;              // [shard]: same layout.
+  std::shared_ptr<WeightSlot> slot_;  // Null: gathered weights get fresh memory each time.
+  bool padded_ = false;               // Some rank's piece of some parameter is shorter than the others'.
+  bool aliased_ = false;              // The weights are the master shard itself (one rank, same data type).
+  bool direct_ = false;               // One parameter: gathered straight into the weight.
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;
