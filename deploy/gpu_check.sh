@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # Checks Titan on a machine with a CUDA device: the numeric tests on the device, the row operations' times by Titan's own
-# kernels and by LibTorch, a job that is saved and resumed, two ranks against one where there are two devices, then a
-# short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# kernels and by LibTorch, a job that is saved and resumed, a job with its layers as graphs and without, two ranks against
+# one where there are two devices, then a short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
 #
-#   deploy/gpu_check.sh [--only tests|kernels|resume|ranks|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
+#   deploy/gpu_check.sh [--only tests|kernels|resume|graphs|ranks|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
 #                       [--flavor NAME] [--build DIR] [--python PROGRAM] [--rehearse]
 #
 # Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
 # or TITAN_ASSETS), or a folder filled by deploy/gpu_pack.sh, which holds both; and torch 2.11 with CUDA for python3 (or
 # --python), whose libraries are used. Builds and installs nothing.
-# --compile: the jobs' rows by Titan's own kernels (compile.enable), for comparison with a run without.
+# --compile: the jobs' rows by Titan's own kernels and their layers as graphs (compile.enable), for comparison with a run without.
 # --rehearse: the same steps on the CPU with a small model, to try this script where there is no GPU; says nothing of one.
 # Exit code: 0 all passed; 77 there is no device (nothing was checked); 1 something failed.
 set -euo pipefail
@@ -43,7 +43,7 @@ while [ $# -gt 0 ]; do
   esac
   shift 2
 done
-case "$only" in "" | tests | kernels | resume | ranks | train) ;; *) fail "--only takes tests, kernels, resume, ranks or train, not $only" ;; esac
+case "$only" in "" | tests | kernels | resume | graphs | ranks | train) ;; *) fail "--only takes tests, kernels, resume, graphs, ranks or train, not $only" ;; esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
 programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test)
@@ -146,6 +146,31 @@ worst = max(abs(halves[step] / whole[step] - 1) for step in whole)
 print(f"largest difference of the loss: {worst:.1e}")
 if worst > 1e-6:
     sys.exit(f"the resumed job went another way: {whole} and {halves}")
+PY
+fi
+
+if wants graphs; then
+  echo "==> a small model in fp32, with its layers as graphs of the device and without: loss and time of a step"
+  # In fp32 compile.enable changes nothing else. The device has little to do in such a step: its host is what is timed.
+  twelve=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 12 --metrics.log_freq 1
+    --debug.seed 1 --training.mixed_precision_param float32 --activation_checkpoint.mode none)
+  titan_rank "$work/plain" "${twelve[@]}" --compile.no_enable
+  titan_rank "$work/graphs" "${twelve[@]}" --compile.enable 2>&1 | tee "$work/graphs.log"
+  if grep -E 'operation by operation|no block is a graph' "$work/graphs.log"; then fail "no graphs: see above"; fi
+  "$python" - "$work" <<'PY'
+import json, statistics, sys
+def steps(folder):
+    lines = [json.loads(line) for line in open(f"{sys.argv[1]}/{folder}/metrics.jsonl")]
+    return {line["step"]: line for line in lines if "throughput(tps)" in line}
+plain, graphs = steps("plain"), steps("graphs")
+assert sorted(plain) == sorted(graphs) == list(range(1, 13)), (sorted(plain), sorted(graphs))
+key = "loss_metrics/global_avg_loss"
+worst = max(abs(graphs[step][key] / plain[step][key] - 1) for step in plain)
+print(f"with graphs: largest difference of the loss from the one without: {worst:.1e}")
+def speed(of): return statistics.median(of[step]["throughput(tps)"] for step in range(7, 13))  # All replayed.
+print(f"tokens/s with graphs {speed(graphs):.0f}, without {speed(plain):.0f}: {speed(graphs) / speed(plain):.2f} x")
+if worst > 1e-4:
+    sys.exit(f"graphs went another way: {plain} and {graphs}")
 PY
 fi
 

@@ -100,10 +100,10 @@ std::vector<Field> fields_of(Compile& c) {
   return {
       Field(
           "enable", c.enable,
-          "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations; CPU ranks have theirs "
-          "by resources.kernels, and its value reference turns both off"),
+          "GPU ranks: Titan's own kernels for rows in bfloat16 instead of LibTorch's operations, and layers' passes as "
+          "graphs of the device; CPU ranks have kernels by resources.kernels, and its value reference turns all off"),
       Field("components", c.components,
-            "What GPU ranks' kernels compute: the layers' norms, rotations and gated activations, cross-entropy")
+            "What it is for: the layers (kernels of norms, rotations and gated activations; graphs), cross-entropy")
           .one_of({"model", "loss"}),
       Field("backend", c.backend, "Python compiler backend").without_effect("nothing is compiled by a Python backend"),
   };

@@ -1,12 +1,12 @@
 #include "worker/runtime/kernel_choice.h"
 
-#include <algorithm>
 #include <optional>
 #include <string>
 
 #include "absl/strings/str_cat.h"
 #include "worker/kernels/device_kernels.h"
 #include "worker/runtime/failure/failure.h"
+#include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/reporter.h"
 
 namespace titan::runtime {
@@ -15,15 +15,6 @@ namespace {
 bool says_so(const RankJob& job) { return job.rank == 0 && job.config.training.mixed_precision_param == "bfloat16"; }
 
 }  // namespace
-
-kernels::DeviceParts parts_on_gpu(const config::JobConfig& config) {
-  const config::Compile& compile = config.compile;
-  if (!compile.enable || config.resources.kernels == "reference") return {};
-  const auto has = [&](const char* part) {
-    return std::find(compile.components.begin(), compile.components.end(), part) != compile.components.end();
-  };
-  return {.model = has("model"), .loss = has("loss")};
-}
 
 void choose_cpu_kernels(const RankJob& job, const std::string& host) {
   const std::string& wanted = job.config.resources.kernels;

@@ -24,6 +24,7 @@
 #include "worker/runtime/local_ranks.h"
 #include "worker/runtime/memory/cpu_memory.h"
 #include "worker/runtime/rank_program.h"
+#include "worker/runtime/step/parallel_setup.h"
 
 namespace {
 

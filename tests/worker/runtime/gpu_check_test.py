@@ -77,6 +77,8 @@ class GpuCheckTest(unittest.TestCase):
         for name in ("rms_norm", "rope", "swiglu", "cross_entropy"):
             self.assertRegex(ran.stdout, rf"{name} [^\n]*backward +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +\d+\.\d+")
         self.assertRegex(ran.stdout, r"largest difference of the loss: 0\.0e\+00")
+        self.assertRegex(ran.stdout, r"with graphs: largest difference of the loss from the one without: 0\.0e\+00")
+        self.assertRegex(ran.stdout, r"tokens/s with graphs \d+, without \d+: \d+\.\d\d x")
         for split in ("fsdp", "pipeline"):
             self.assertRegex(ran.stdout, rf"{split}: largest difference of the loss from one rank's: \d")
         self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")

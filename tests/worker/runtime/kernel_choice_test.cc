@@ -1,10 +1,10 @@
-#include "worker/runtime/kernel_choice.h"
-
 #include <gtest/gtest.h>
 
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "worker/runtime/step/parallel_setup.h"
 
 namespace titan::runtime {
 namespace {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <tuple>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -256,6 +257,7 @@ absl::StatusOr<std::unique_ptr<ShardedModel>> ShardedModel::create(model::Model 
     }
   }
   sharded->add_tied_units(stages, keep.empty() ? Keep::kNothing : keep.back());
+  if (sharded->takes_graphs()) sharded->choose_graphs(stages);
   sharded->make_stages(std::move(stages));
   return sharded;
 }
@@ -357,8 +359,53 @@ void ShardedModel::make_stages(std::vector<std::vector<EngineBlock>> stages) {
     // more.
     options.reduce_once = options_.pipeline.has_value() && options_.reshard_after_forward != "always";
     options.splits_backward = share.splits_backward;
+    if (std::any_of(stages[i].begin(), stages[i].end(), [](const EngineBlock& entry) { return entry.as_graph; })) {
+      options.graphs = BlockGraphs::create(device_, options_.graphs.say);
+    }
     if (options_.early_step) options.completed = [this](ShardUnit& unit) { update(unit); };
     stages_[index] = std::make_unique<Stage>(std::move(stages[i]), std::move(options));
+  }
+}
+
+// What a graph cannot hold: other ranks' part in a pass (their work is not on this device), and weight gradients that
+// are left for later (the next pass would overwrite what they need).
+bool ShardedModel::takes_graphs() const {
+  if (!options_.graphs.wanted || dynamic_cast<comm::DeviceGraphs*>(&device_) == nullptr) return false;
+  const auto declined = [this](const char* reason) {
+    if (options_.graphs.say) options_.graphs.say(absl::StrCat("compile: no block is a graph of the device: ", reason));
+    return false;
+  };
+  for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
+    if (mesh_.mesh().size(axis) > 1) return declined("blocks exchange with other ranks");
+  }
+  if (options_.pipeline && options_.pipeline->splits_backward) return declined("the schedule splits backward passes");
+  return true;
+}
+
+// Layers: an embedding and a head with its loss are a few operations each, and a head's logits would never be freed.
+// Weights that are freed between the passes have two places in turn, since two consecutive blocks are gathered at once;
+// those that stay have places of their own.
+void ShardedModel::choose_graphs(std::vector<std::vector<EngineBlock>>& stages) {
+  std::map<std::tuple<size_t, size_t, std::vector<int64_t>>, std::shared_ptr<parallel::WeightSlot>> in_turn;
+  const auto new_slot = [this](const std::vector<int64_t>& bytes) {
+    return std::make_shared<parallel::WeightSlot>(bytes, device_.torch_device());
+  };
+  for (std::vector<EngineBlock>& blocks : stages) {
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      blocks[i].as_graph = is_layer(*blocks[i].block);
+      for (size_t place = 0; blocks[i].as_graph && place < blocks[i].units.size(); ++place) {
+        ShardUnit& unit = *blocks[i].units[place];
+        const std::vector<int64_t> bytes = unit.weight_bytes();
+        if (bytes.empty() || unit.has_slot()) continue;
+        if (unit.keep() != Keep::kNothing || unit.users() > 1) {
+          unit.gather_into(new_slot(bytes));
+          continue;
+        }
+        auto& slot = in_turn[{i % 2, place, bytes}];
+        if (slot == nullptr) slot = new_slot(bytes);
+        unit.gather_into(slot);
+      }
+    }
   }
 }
 

@@ -34,12 +34,19 @@ struct PipelineShare {
 // What `schedule` and `split` give to the rank with this index on mesh::Axis::kPipeline.
 PipelineShare share_of(const pipeline::Schedule& schedule, const pipeline::Split& split, int rank);
 
+// Whether layers' passes become graphs of a device that has them (block_graphs.h).
+struct GraphOptions {
+  bool wanted = false;
+  std::function<void(const std::string&)> say;  // Told, once each, of what cannot be one; may be empty.
+};
+
 struct ShardingOptions {
   parallel::Precision precision;
   std::string reshard_after_forward = "default";  // always, never, default
   parallel::CheckpointOptions ac;
-  bool cpu_offload = false;               // training.enable_cpu_offload
-  bool early_step = false;                // optimizer.early_step_in_backward: update_early() will be called.
+  bool cpu_offload = false;  // training.enable_cpu_offload
+  bool early_step = false;   // optimizer.early_step_in_backward: update_early() will be called.
+  GraphOptions graphs;
   std::optional<PipelineShare> pipeline;  // None: this rank has all blocks, as one stage.
 };
 
@@ -90,6 +97,8 @@ class ShardedModel {
   parallel::ShardUnit* unit_of(const nn::Parameter* parameter) const;
   absl::Status check_shared() const;
   void add_tied_units(std::vector<std::vector<EngineBlock>>& stages, parallel::Keep keep);
+  bool takes_graphs() const;
+  void choose_graphs(std::vector<std::vector<EngineBlock>>& stages);
   void make_stages(std::vector<std::vector<EngineBlock>> stages);
   const comm::Group* group_if_any(mesh::Axis axis) const;
   void sum_tied();

@@ -31,14 +31,14 @@ std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
 
 // torch::autograd::grad() from a root whose tensor is gone; leaves that the graph does not reach get no gradient.
 std::vector<at::Tensor> gradients_of(const torch::autograd::Edge& root, const at::Tensor& root_gradient,
-                                     const std::vector<at::Tensor>& leaves) {
+                                     const std::vector<at::Tensor>& leaves, bool keep_graph) {
   torch::autograd::edge_list targets;
   for (const at::Tensor& leaf : leaves) {
     auto accumulator = torch::autograd::impl::try_get_grad_accumulator(leaf);
     if (!accumulator) accumulator = std::make_shared<torch::autograd::Identity>();  // Outside of the graph.
     targets.emplace_back(std::move(accumulator), 0);
   }
-  return torch::autograd::Engine::get_default_engine().execute({root}, {root_gradient}, /*keep_graph=*/false,
+  return torch::autograd::Engine::get_default_engine().execute({root}, {root_gradient}, keep_graph,
                                                                /*create_graph=*/false, /*accumulate_grad=*/false,
                                                                targets);
 }
@@ -143,14 +143,25 @@ torch::autograd::Edge Stage::second_pass(size_t index, Saved& saved, nn::Microba
   return torch::autograd::impl::gradient_edge(run(index, saved.input, context));
 }
 
-at::Tensor Stage::forward(size_t index, const at::Tensor& input, Microbatch& microbatch) {
-  Saved& saved = microbatch.blocks[index];
+at::Tensor Stage::forward_pass(size_t index, const at::Tensor& input, Saved& saved,
+                               const nn::MicrobatchContext& context) {
   saved.input = input.detach();
   if (at::isFloatingType(input.scalar_type())) saved.input.set_requires_grad(true);
-  if (blocks_[index].checkpoint.recompute) return first_pass(index, saved, microbatch.context);
-  const at::Tensor output = run(index, saved.input, microbatch.context);
+  if (blocks_[index].checkpoint.recompute) return first_pass(index, saved, context);
+  const at::Tensor output = run(index, saved.input, context);
   saved.output = torch::autograd::impl::gradient_edge(output);
   return output.detach();
+}
+
+at::Tensor Stage::forward(size_t index, const at::Tensor& input, Microbatch& microbatch) {
+  Saved& saved = microbatch.blocks[index];
+  const auto pass = [&](const at::Tensor& activation) {
+    return forward_pass(index, activation, saved, microbatch.context);
+  };
+  if (!as_graph(index)) return pass(input);
+  const EngineBlock& entry = blocks_[index];
+  const bool leaves_nothing = entry.checkpoint.recompute && entry.checkpoint.keep == nullptr;
+  return options_.graphs->forward({index, microbatch.slot}, entry.block->name(), input, leaves_nothing, pass);
 }
 
 template <typename Pass>
@@ -166,11 +177,13 @@ at::Tensor Stage::through_blocks(at::Tensor activation, const Pass& pass) {
 
 at::Tensor Stage::forward(int microbatch, const nn::MicrobatchContext& context, at::Tensor input) {
   at::AutoGradMode with_grad(true);
+  const int slot = free_slot();
   Microbatch& state = microbatches_[microbatch];
   TORCH_CHECK(state.blocks.empty(), "microbatch ", microbatch, " is in this stage already");
-  state = {context, std::vector<Saved>(blocks_.size())};
-  return through_blocks(options_.first ? context.tokens : input,
-                        [&](size_t index, const at::Tensor& activation) { return forward(index, activation, state); });
+  state = {context, std::vector<Saved>(blocks_.size()), slot};
+  return to_keep(
+      through_blocks(options_.first ? context.tokens : input,
+                     [&](size_t index, const at::Tensor& activation) { return forward(index, activation, state); }));
 }
 
 at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor input) {
@@ -181,8 +194,10 @@ at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor inpu
                         [&](size_t index, const at::Tensor& activation) { return run(index, activation, uncounted); });
 }
 
-// Runs the graph of one block; its activations are gone afterwards. The weights' gradients are left in `saved`.
-at::Tensor Stage::take_gradients(size_t index, Saved& saved, const at::Tensor& gradient, bool split) {
+// Runs the graph of one block; its activations are gone afterwards, unless it is to run `again`.
+BlockGradients Stage::gradient_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context,
+                                    const at::Tensor& gradient, bool split, bool again) {
+  if (blocks_[index].checkpoint.recompute) saved.output = second_pass(index, saved, context);
   std::vector<at::Tensor> leaves;
   const bool input_too = saved.input.requires_grad();
   if (input_too) leaves.push_back(saved.input);
@@ -190,16 +205,44 @@ at::Tensor Stage::take_gradients(size_t index, Saved& saved, const at::Tensor& g
   saved.input.reset();
   const comm::TraceScope trace([&] { return blocks_[index].block->name() + " backward"; });
   const torch::autograd::Edge root = std::exchange(saved.output, {});
-  if (split) {
-    const Deferring deferring(deferred_, saved.deferred);
-    saved.gradients = gradients_of(root, gradient, leaves);
-  } else {
-    saved.gradients = gradients_of(root, gradient, leaves);
+  std::optional<Deferring> deferring;
+  if (split) deferring.emplace(deferred_, saved.deferred);
+  BlockGradients result;
+  result.weights = gradients_of(root, gradient, leaves, again);
+  if (!input_too) return result;
+  result.input = std::move(result.weights.front());
+  result.weights.erase(result.weights.begin());
+  return result;
+}
+
+// The weights' gradients are left in the microbatch.
+at::Tensor Stage::backward(size_t index, Microbatch& microbatch, const at::Tensor& gradient, bool split) {
+  Saved& saved = microbatch.blocks[index];
+  const auto pass = [&](const at::Tensor& of_output, bool again) {
+    if (!again) return gradient_pass(index, saved, microbatch.context, of_output, split, again);
+    Saved copy = saved;
+    return gradient_pass(index, copy, microbatch.context, of_output, split, again);
+  };
+  BlockGradients result = as_graph(index) ? options_.graphs->backward({index, microbatch.slot},
+                                                                      blocks_[index].block->name(), gradient, pass)
+                                          : pass(gradient, /*again=*/false);
+  if (as_graph(index)) saved = {};
+  saved.gradients = std::move(result.weights);
+  return std::move(result.input);
+}
+
+// What the next pass would overwrite must not leave the stage: messages are sent while it runs.
+at::Tensor Stage::to_keep(at::Tensor result) const {
+  return options_.graphs != nullptr && options_.graphs->overwrites(result) ? result.clone() : result;
+}
+
+int Stage::free_slot() const {
+  for (int slot = 0;; ++slot) {
+    const bool taken = std::any_of(microbatches_.begin(), microbatches_.end(), [&](const auto& one) {
+      return !one.second.blocks.empty() && one.second.slot == slot;
+    });
+    if (!taken) return slot;
   }
-  if (!input_too) return {};
-  at::Tensor input_gradient = std::move(saved.gradients.front());
-  saved.gradients.erase(saved.gradients.begin());
-  return input_gradient;
 }
 
 Stage::Microbatch& Stage::find(int microbatch) {
@@ -214,8 +257,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     Saved& saved = microbatch.blocks[i];
     if (entry.backward_reads_weights || entry.checkpoint.recompute) unshard(i);
     begin_unshard_below(i);
-    if (entry.checkpoint.recompute) saved.output = second_pass(i, saved, microbatch.context);
-    gradient = take_gradients(i, saved, gradient, split);
+    gradient = backward(i, microbatch, gradient, split);
     // A reduction takes the whole microbatch's gradients; a sum takes them as they come.
     if (!split || (options_.reduce_once && saved.deferred.empty()))
       deliver(i, std::exchange(saved.gradients, {}), last);
@@ -224,7 +266,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     }
   }
   finish_reduction();
-  return gradient;
+  return to_keep(std::move(gradient));
 }
 
 at::Tensor Stage::backward(int microbatch, at::Tensor output_gradient, bool last) {

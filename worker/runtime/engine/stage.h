@@ -5,6 +5,8 @@
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <string>
 #include <vector>
 
 #include "worker/nn/block.h"
@@ -12,6 +14,7 @@
 #include "worker/nn/loss.h"
 #include "worker/parallel/activation_checkpoint.h"
 #include "worker/parallel/shard_unit.h"
+#include "worker/runtime/engine/block_graphs.h"
 #include "worker/runtime/engine/stage_runner.h"
 
 namespace titan::runtime {
@@ -21,6 +24,7 @@ struct EngineBlock {
   std::vector<parallel::ShardUnit*> units;  // Together they hold the block's parameters.
   parallel::BlockCheckpoint checkpoint;     // Whether to run forward again in the backward pass.
   bool backward_reads_weights = true;       // False for an embedding: its gradient needs the tokens only.
+  bool as_graph = false;  // Its passes may become graphs of the device: its weights stay at their addresses.
 };
 
 struct StageOptions {
@@ -37,6 +41,8 @@ struct StageOptions {
   bool splits_backward = false;  // input_gradient() and weight_gradient() will be called.
   // Told of each unit as soon as its gradients of the step are complete; may be empty.
   std::function<void(parallel::ShardUnit&)> completed;
+  // For blocks with `as_graph`; not while the backward pass is split. Null: none is.
+  std::shared_ptr<BlockGraphs> graphs;
 };
 
 // Drives consecutive blocks one by one, in visible order. Each block's forward builds its own small graph from a
@@ -72,6 +78,7 @@ class Stage : public StageRunner {
   struct Microbatch {
     nn::MicrobatchContext context;
     std::vector<Saved> blocks;
+    int slot = 0;  // Of those in flight, only this one has it.
   };
 
   void unshard(size_t index);
@@ -84,12 +91,18 @@ class Stage : public StageRunner {
   at::Tensor through_blocks(at::Tensor activation, const Pass& pass);
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
   void check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const;
+  int free_slot() const;
+  bool as_graph(size_t index) const { return options_.graphs != nullptr && blocks_[index].as_graph; }
+  at::Tensor to_keep(at::Tensor result) const;
   at::Tensor first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context);
   torch::autograd::Edge second_pass(size_t index, Saved& saved, nn::MicrobatchContext context);
   at::Tensor forward(size_t index, const at::Tensor& input, Microbatch& microbatch);
+  at::Tensor forward_pass(size_t index, const at::Tensor& input, Saved& saved, const nn::MicrobatchContext& context);
+  BlockGradients gradient_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context,
+                               const at::Tensor& gradient, bool split, bool again);
+  at::Tensor backward(size_t index, Microbatch& microbatch, const at::Tensor& gradient, bool split);
   at::Tensor backward_pass(Microbatch& microbatch, at::Tensor gradient, bool split, bool last);
   Microbatch& find(int microbatch);
-  at::Tensor take_gradients(size_t index, Saved& saved, const at::Tensor& gradient, bool split);
   void deliver(size_t index, std::vector<at::Tensor> gradients, bool last);
   void finish_reduction();
 

@@ -1,5 +1,6 @@
 #include "worker/runtime/step/parallel_setup.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -12,6 +13,15 @@
 namespace titan::runtime {
 
 using mesh::Axis;
+
+kernels::DeviceParts parts_on_gpu(const config::JobConfig& config) {
+  const config::Compile& compile = config.compile;
+  if (!compile.enable || config.resources.kernels == "reference") return {};
+  const auto has = [&](const char* part) {
+    return std::find(compile.components.begin(), compile.components.end(), part) != compile.components.end();
+  };
+  return {.model = has("model"), .loss = has("loss")};
+}
 
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world) {
   return mesh::Mesh::create(config::degrees_of(parallelism), world);
@@ -86,6 +96,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   if (ac.visualize_memory_budget_pareto && draws(mesh)) options.ac.planned = draw_choices_into(config.job.dump_folder);
   options.cpu_offload = training.enable_cpu_offload;
   options.early_step = config.optimizer.early_step_in_backward;
+  options.graphs.wanted = parts_on_gpu(config).model;
   if (plan.schedule.ranks == 1) return options;
   options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
   options.pipeline->dim = spec.dim;

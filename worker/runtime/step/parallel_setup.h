@@ -7,12 +7,18 @@
 #include "common/models/model_spec.h"
 #include "common/pipeline/plan.h"
 #include "worker/comm/device_mesh.h"
+#include "worker/kernels/choice.h"
 #include "worker/model/model.h"
 #include "worker/runtime/engine/sharded_model.h"
 #include "worker/runtime/step/microbatches.h"
 
 // From the configuration's keys to what the parts of a rank want to know about the mesh.
 namespace titan::runtime {
+
+// What of compile GPU ranks have: compile.components while compile.enable is set and resources.kernels is not
+// "reference", else nothing. In bf16 Titan's own kernels compute rows of these parts; with `model` layers' passes
+// become graphs of the device.
+kernels::DeviceParts parts_on_gpu(const config::JobConfig& config);
 
 // The degrees of the [parallelism] section, resolved for a world.
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);

@@ -162,7 +162,10 @@ void Trainer::build() {
   reads_late_ = config_.training.read_step == "late" ||
                 (config_.training.read_step == "auto" && context_.device->torch_device().is_cuda());
   model::Model model = value(build_model(config_, spec_, seq_len, mesh), kExitBadConfig, "MODEL");
-  const ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
+  ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
+  if (context_.rank == 0) {
+    sharding.graphs.say = [this](const std::string& text) { context_.reporter->warning(text); };
+  }
   model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
   if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, mesh);
   executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),

@@ -1,0 +1,243 @@
+#include "tests/worker/runtime/recorded_graphs.h"
+
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/library.h>
+
+#include <cstring>
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace titan::testing {
+namespace {
+
+// Directly below autograd, and nothing else uses it.
+constexpr c10::DispatchKey kKey = c10::DispatchKey::Fake;
+constexpr int kGarbage = 0xFF;
+
+// Their results, or the sizes of these, depend on numbers: a GPU's host would wait for them.
+const std::set<std::string>& waiting_operations() {
+  static const std::set<std::string> all = {"aten::_local_scalar_dense", "aten::equal", "aten::nonzero",
+                                            "aten::masked_select", "aten::repeat_interleave.Tensor"};
+  return all;
+}
+
+void fill_with_garbage(const c10::Storage& storage) {
+  if (storage.nbytes() > 0) std::memset(storage.mutable_data(), kGarbage, storage.nbytes());
+}
+
+// A tensor as an operation saw it, without autograd's part in it.
+class Seen {
+ public:
+  // `ours`: the work allocated it, and it stays as long as the graph.
+  Seen(const at::Tensor& tensor, bool ours)
+      : storage_(tensor.storage().getWeakStorageImpl()), address_(tensor.storage().data()) {
+    if (ours || tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+      kept_ = tensor.variable_data();
+      return;
+    }
+    is_conj_ = tensor.is_conj();
+    is_neg_ = tensor.is_neg();
+    type_ = tensor.dtype();
+    sizes_ = tensor.sizes().vec();
+    strides_ = tensor.strides().vec();
+    offset_ = tensor.storage_offset();
+  }
+
+  at::Tensor again() const {
+    if (kept_.defined()) return kept_;
+    const auto storage = storage_.lock();
+    if (!storage) throw std::runtime_error("a graph reads memory that is gone");
+    if (storage->data() != address_) throw std::runtime_error("a graph reads memory that has moved");
+    auto impl =
+        c10::make_intrusive<at::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU), type_);
+    impl->set_sizes_and_strides(sizes_, strides_, offset_);
+    const at::Tensor made(std::move(impl));
+    made._set_conj(is_conj_);
+    made._set_neg(is_neg_);
+    return made;
+  }
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  const void* address_;
+  at::Tensor kept_;
+  caffe2::TypeMeta type_;
+  std::vector<int64_t> sizes_, strides_;
+  int64_t offset_ = 0;
+  bool is_conj_ = false, is_neg_ = false;
+};
+
+// The same value with `change` made to each defined tensor in it.
+c10::IValue with_tensors(const c10::IValue& value, const std::function<at::Tensor(const at::Tensor&)>& change) {
+  const auto changed = [&](const at::Tensor& one) { return one.defined() ? change(one) : one; };
+  if (value.isTensor()) return changed(value.toTensor());
+  if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& one : value.toTensorVector()) list.push_back(changed(one));
+    return list;
+  }
+  if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const auto& one : value.toOptionalTensorVector()) {
+      list.push_back(one ? std::optional<at::Tensor>(changed(*one)) : one);
+    }
+    return list;
+  }
+  return value;
+}
+
+void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& visit) {
+  with_tensors(value, [&](const at::Tensor& one) {
+    visit(one);
+    return one;
+  });
+}
+
+struct RecordedCall {
+  c10::OperatorHandle operation;
+  std::vector<c10::IValue> arguments;  // With stand-ins for their tensors.
+  std::vector<Seen> inputs;            // These, in order.
+  std::vector<Seen> results;
+};
+
+// One capture, on its thread.
+class Recording {
+ public:
+  explicit Recording(bool fails) : fails_(fails), outer_(std::exchange(current_, this)) {}
+  ~Recording() {
+    current_ = outer_;
+    for (const auto& [storage, bytes] : before_) std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
+    for (const c10::Storage& storage : own_) fill_with_garbage(storage);
+  }
+
+  static void see(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const c10::impl::ExcludeDispatchKeyGuard below(kKey);
+    const c10::DispatchKeySet rest = keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey);
+    if (current_ == nullptr) return operation.redispatchBoxed(rest, stack);
+    current_->record(operation, rest, stack);
+  }
+
+  std::vector<RecordedCall> calls;
+  std::vector<c10::Storage> own() const { return own_; }
+
+ private:
+  bool is_own(const at::Tensor& tensor) const {
+    return own_addresses_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+  }
+
+  void remember(const at::Tensor& written) {
+    if (is_own(written) || !seen_before_.insert(written.storage().unsafeGetStorageImpl()).second) return;
+    const auto* bytes = static_cast<const char*>(written.storage().data());
+    before_.emplace_back(written.storage(), std::vector<char>(bytes, bytes + written.storage().nbytes()));
+  }
+
+  void record(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const std::string name = c10::toString(operation.operator_name());
+    if (waiting_operations().count(name) > 0) throw std::runtime_error(name + " while work is captured");
+    if (fails_ && calls.size() == 3) throw std::runtime_error("this capture is to fail");
+    const auto& schema = operation.schema();
+    const size_t count = schema.arguments().size();
+    RecordedCall call{operation, {}, {}, {}};
+    std::set<const c10::StorageImpl*> given;
+    const at::Tensor stand_in = at::detail::empty_cpu({0}, at::TensorOptions());
+    for (size_t i = 0; i < count; ++i) {
+      const c10::IValue& argument = (*stack)[stack->size() - count + i];
+      const bool written = schema.arguments()[i].alias_info() && schema.arguments()[i].alias_info()->isWrite();
+      call.arguments.push_back(with_tensors(argument, [&](const at::Tensor& tensor) {
+        given.insert(tensor.storage().unsafeGetStorageImpl());
+        if (written) remember(tensor);
+        call.inputs.emplace_back(tensor, is_own(tensor));
+        return stand_in;
+      }));
+    }
+    operation.redispatchBoxed(keys, stack);
+    for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+      for_each_tensor((*stack)[i], [&](const at::Tensor& result) {
+        auto* storage = result.storage().unsafeGetStorageImpl();
+        if (given.count(storage) == 0 && own_addresses_.insert(storage).second) own_.push_back(result.storage());
+        call.results.emplace_back(result, is_own(result));
+      });
+    }
+    calls.push_back(std::move(call));
+  }
+
+  static inline thread_local Recording* current_ = nullptr;
+  const bool fails_;
+  Recording* const outer_;
+  std::set<const c10::StorageImpl*> own_addresses_;
+  std::vector<c10::Storage> own_;
+  std::set<const c10::StorageImpl*> seen_before_;
+  std::vector<std::pair<c10::Storage, std::vector<char>>> before_;
+};
+
+class RecordedGraph final : public comm::DeviceGraph {
+ public:
+  RecordedGraph(std::vector<RecordedCall> calls, std::vector<c10::Storage> own,
+                std::shared_ptr<std::vector<c10::Storage>> shared, std::shared_ptr<GraphCounts> counts)
+      : calls_(std::move(calls)), own_(std::move(own)), shared_(std::move(shared)), counts_(std::move(counts)) {}
+
+  void replay() override {
+    ++counts_->replays;
+    for (const c10::Storage& storage : *shared_) fill_with_garbage(storage);
+    const at::AutoDispatchBelowADInplaceOrView below;
+    for (const RecordedCall& call : calls_) {
+      torch::jit::Stack stack;
+      auto input = call.inputs.begin();
+      for (const c10::IValue& argument : call.arguments) {
+        stack.push_back(with_tensors(argument, [&](const at::Tensor&) { return (input++)->again(); }));
+      }
+      call.operation.callBoxed(&stack);
+      auto result = call.results.begin();
+      for (const c10::IValue& value : stack) {
+        for_each_tensor(value, [&](const at::Tensor& made) {
+          const at::Tensor place = (result++)->again();
+          if (place.const_data_ptr() != made.const_data_ptr()) place.copy_(made);
+        });
+      }
+    }
+  }
+
+ private:
+  const std::vector<RecordedCall> calls_;
+  const std::vector<c10::Storage> own_;
+  const std::shared_ptr<std::vector<c10::Storage>> shared_;
+  const std::shared_ptr<GraphCounts> counts_;
+};
+
+}  // namespace
+
+TORCH_LIBRARY_IMPL(_, Fake, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&Recording::see>()); }
+
+RecordingDevice::RecordingDevice(std::unique_ptr<comm::Device> cpu, std::shared_ptr<GraphCounts> counts)
+    : cpu_(std::move(cpu)), counts_(std::move(counts)) {}
+
+RecordingDevice::~RecordingDevice() = default;
+
+std::unique_ptr<comm::DeviceGraph> RecordingDevice::capture(const std::function<void()>& work,
+                                                            comm::GraphMemory memory) {
+  const bool fails = fail_from_ >= 0 && captures_ >= fail_from_;
+  ++captures_;
+  std::vector<RecordedCall> calls;
+  std::vector<c10::Storage> own;
+  try {
+    Recording recording(fails);
+    const c10::impl::IncludeDispatchKeyGuard including(kKey);
+    work();
+    calls = std::move(recording.calls);
+    own = recording.own();
+  } catch (...) {
+    ++counts_->failures;
+    throw;
+  }
+  ++counts_->captures;
+  if (memory == comm::GraphMemory::kShared) shared_->insert(shared_->end(), own.begin(), own.end());
+  return std::make_unique<RecordedGraph>(std::move(calls), std::move(own), shared_, counts_);
+}
+
+}  // namespace titan::testing

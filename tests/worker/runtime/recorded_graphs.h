@@ -1,0 +1,57 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "worker/comm/device.h"
+#include "worker/comm/device_graphs.h"
+
+namespace titan::testing {
+
+// What the devices of a world did.
+struct GraphCounts {
+  std::atomic<int> captures{0}, replays{0}, failures{0};
+};
+
+// The CPU as a device with graphs: the same contract as a GPU's, held with rigour. Capturing records each operation
+// that LibTorch's autograd comes down to, with the very memory that it reads and writes; a replay calls the same
+// operations on the same memory, and no host code of the layers. As on a GPU
+//  - nothing is done while work is captured: what it wrote outside is put back, its own memory holds garbage;
+//  - memory that the work did not allocate belongs to others: a replay throws where it is gone or has moved;
+//  - shared memory holds garbage when the next replay begins;
+//  - what the host would have to wait for cannot be captured.
+// Operations that do not go through LibTorch's dispatcher (Titan's own kernels) are not seen.
+class RecordingDevice final : public comm::Device, public comm::DeviceGraphs {
+ public:
+  RecordingDevice(std::unique_ptr<comm::Device> cpu, std::shared_ptr<GraphCounts> counts);
+  ~RecordingDevice() override;
+
+  std::unique_ptr<comm::DeviceGraph> capture(const std::function<void()>& work, comm::GraphMemory memory) override;
+  // The captures from the one with this number on (from 0) fail in their middle.
+  void fail_from(int capture) { fail_from_ = capture; }
+
+  at::Device torch_device() const override { return cpu_->torch_device(); }
+  c10::intrusive_ptr<c10d::Backend> make_backend(const comm::BackendOptions& options) override {
+    return cpu_->make_backend(options);
+  }
+  std::optional<std::vector<c10::intrusive_ptr<c10d::Backend>>> open_groups(
+      const std::vector<comm::Connection>& connections, const comm::BackendOptions& world) override {
+    return cpu_->open_groups(connections, world);
+  }
+  void resize_storage(c10::StorageImpl& storage, int64_t bytes) override { cpu_->resize_storage(storage, bytes); }
+  int64_t peak_memory_bytes() const override { return cpu_->peak_memory_bytes(); }
+  int64_t total_memory_bytes() const override { return cpu_->total_memory_bytes(); }
+
+ private:
+  const std::unique_ptr<comm::Device> cpu_;
+  const std::shared_ptr<GraphCounts> counts_;
+  // Of the graphs with shared memory: what each allocates.
+  const std::shared_ptr<std::vector<c10::Storage>> shared_ = std::make_shared<std::vector<c10::Storage>>();
+  int captures_ = 0;
+  int fail_from_ = -1;
+};
+
+}  // namespace titan::testing
