@@ -154,7 +154,7 @@ if wants graphs; then
   # In fp32 compile.enable changes nothing else. The device has little to do in such a step: its host is what is timed.
   twelve=(--model.flavor debugmodel --training.seq_len 128 --training.local_batch_size 2 --training.steps 12 --metrics.log_freq 1
     --debug.seed 1 --training.mixed_precision_param float32 --activation_checkpoint.mode none)
-  titan_rank "$work/plain" "${twelve[@]}" --compile.no_enable
+  titan_rank "$work/plain" "${twelve[@]}" --compile.enable --compile.graphs off
   titan_rank "$work/graphs" "${twelve[@]}" --compile.enable 2>&1 | tee "$work/graphs.log"
   if grep -E 'operation by operation|no block is a graph' "$work/graphs.log"; then fail "no graphs: see above"; fi
   "$python" - "$work" <<'PY'

@@ -105,6 +105,9 @@ std::vector<Field> fields_of(Compile& c) {
       Field("components", c.components,
             "What it is for: the layers (kernels of norms, rotations and gated activations; graphs), cross-entropy")
           .one_of({"model", "loss"}),
+      Field("graphs", c.graphs,
+            "Layers' passes as graphs of the device, for component model: auto where they can be, off none")
+          .one_of({"auto", "off"}),
       Field("backend", c.backend, "Python compiler backend").without_effect("nothing is compiled by a Python backend"),
   };
 }

@@ -163,6 +163,7 @@ struct ActivationCheckpoint {
 struct Compile {
   bool enable = false;
   std::vector<std::string> components = {"model", "loss"};
+  std::string graphs = "auto";
   std::string backend = "inductor";
 };
 

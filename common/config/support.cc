@@ -107,6 +107,7 @@ const std::vector<Detail>& details() {
       {"checkpoint.export_dtype", "checkpoint.last_save_model_only", "false"},
       {"compile.enable", "resources.kernels", "reference"},
       {"compile.components", "compile.enable"},
+      {"compile.graphs", "compile.enable"},
       {"comm.save_traces_folder", "comm.trace_buf_size", "0"},
       {"comm.save_traces_file_prefix", "comm.trace_buf_size", "0"},
       {"resources.kernels", "resources.device", "cuda", "reference"},

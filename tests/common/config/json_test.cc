@@ -132,7 +132,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                               "per_op_sac_force_recompute_mm_shapes_by_fqns": ["moe.router.gate"], "early_stop": false,
                               "memory_budget": 0.5, "visualize_memory_budget_pareto": false, "preserve_rng_state": true,
                               "determinism_check": "default", "debug": false},
-    "compile": {"enable": false, "components": ["model", "loss"], "backend": "inductor"},
+    "compile": {"enable": false, "components": ["model", "loss"], "graphs": "auto", "backend": "inductor"},
     "quantize": {"linear": {"float8": {"enable_fsdp_float8_all_gather": false, "precompute_float8_dynamic_scale_for_fsdp": false,
                                        "recipe_name": null, "filter_fqns": [], "emulate": false},
                             "mx": {"mxfp8_dim1_cast_kernel_choice": "triton", "recipe_name": "mxfp8_cublas", "filter_fqns": ["output"]}},

@@ -262,6 +262,8 @@ ROWS = [
     ("compile.enable", True, "warned", "a job by LibTorch's operations", OFF),
     *each("compile.components", ["model", "loss"], "facts", "kernels on GPUs"),
     *each("compile.components", ["model", "loss"], "warned", "a job", OFF),
+    ("compile.graphs", "off", "facts", "kernels on GPUs"),
+    ("compile.graphs", "off", "warned", "a job", OFF),
     ("compile.backend", "eager", "warned", "a job", "has no effect"),
     *keys("quantize.linear.float8", {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True,
                                      "filter_fqns": "output", "emulate": True}, "warned", "a job", OFF),

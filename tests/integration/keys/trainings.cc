@@ -87,6 +87,7 @@ json run(const std::string& folder, const std::vector<std::string>& words) {
           {"threads", job->threads},
           {"kernels", level ? titan::kernels::name(*level) : "reference"},
           {"gpu_kernels", {gpu.model, gpu.loss}},  // What ranks would choose on GPUs.
+          {"gpu_graphs", graphs_on_gpu(job->config)},
           {"deterministic", context.deterministicAlgorithms()},
           {"warn_only", context.deterministicAlgorithmsWarnOnly()},
           {"many_tensor_calls", ManyTensorCalls::take()}};

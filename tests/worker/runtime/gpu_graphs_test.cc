@@ -130,7 +130,7 @@ INSTANTIATE_TEST_SUITE_P(
                       GraphCase{"llama3_again", "llama3", "debugmodel", kDoubleTypes, kFull, 1e-10},
                       GraphCase{"llama3_by_operation", "llama3", "debugmodel", kDoubleTypes, kByOperation, 1e-10},
                       GraphCase{"llama3_mixed", "llama3", "debugmodel", kBfloat16Types, kFull, 2e-3},
-                      GraphCase{"qwen3_experts", "qwen3", "debugmodel_moe", kBfloat16Types, kNone, 5e-3},
+                      GraphCase{"llama4_experts", "llama4", "debugmodel", kBfloat16Types, kNone, 5e-3},
                       GraphCase{"deepseek_experts", "deepseek_v3", "debugmodel", kBfloat16Types, kByOperation, 5e-3}),
     [](const auto& info) { return info.param.name; });
 

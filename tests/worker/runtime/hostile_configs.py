@@ -68,6 +68,8 @@ def random_config(dice):
         "training.mixed_precision_param": dice.choice(["bfloat16", "float32"]),
         "training.enable_cpu_offload": dice.random() < 0.2,
         "training.nonfinite_policy": often(dice, "fail", "skip", chance=0.2),
+        "compile.enable": often(dice, False, True, chance=0.3),
+        "compile.graphs": often(dice, "auto", "off", chance=0.3),
         "training.read_step": often(dice, "auto", "late", "at_once", chance=0.3),
         "optimizer.early_step_in_backward": dice.random() < 0.15,
         "optimizer.name": dice.choice(["AdamW", "Adam"]),

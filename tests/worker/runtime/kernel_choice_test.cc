@@ -27,5 +27,17 @@ TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
   EXPECT_EQ(model_and_loss(false, {"model", "loss"}, "auto"), std::pair(false, false));
 }
 
+// Layers' passes are graphs with their kernels, unless they are turned off.
+TEST(KernelChoiceTest, GraphsAreOfTheModel) {
+  config::JobConfig config;
+  EXPECT_FALSE(graphs_on_gpu(config));
+  config.compile.enable = true;
+  EXPECT_TRUE(graphs_on_gpu(config));
+  config.compile.graphs = "off";
+  EXPECT_FALSE(graphs_on_gpu(config));
+  config.compile = {.enable = true, .components = {"loss"}};
+  EXPECT_FALSE(graphs_on_gpu(config));
+}
+
 }  // namespace
 }  // namespace titan::runtime

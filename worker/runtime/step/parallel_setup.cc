@@ -23,6 +23,10 @@ kernels::DeviceParts parts_on_gpu(const config::JobConfig& config) {
   return {.model = has("model"), .loss = has("loss")};
 }
 
+bool graphs_on_gpu(const config::JobConfig& config) {
+  return parts_on_gpu(config).model && config.compile.graphs == "auto";
+}
+
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world) {
   return mesh::Mesh::create(config::degrees_of(parallelism), world);
 }
@@ -96,7 +100,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   if (ac.visualize_memory_budget_pareto && draws(mesh)) options.ac.planned = draw_choices_into(config.job.dump_folder);
   options.cpu_offload = training.enable_cpu_offload;
   options.early_step = config.optimizer.early_step_in_backward;
-  options.graphs.wanted = parts_on_gpu(config).model;
+  options.graphs.wanted = graphs_on_gpu(config);
   if (plan.schedule.ranks == 1) return options;
   options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
   options.pipeline->dim = spec.dim;

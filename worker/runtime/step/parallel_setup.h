@@ -19,6 +19,8 @@ namespace titan::runtime {
 // "reference", else nothing. In bf16 Titan's own kernels compute rows of these parts; with `model` layers' passes
 // become graphs of the device.
 kernels::DeviceParts parts_on_gpu(const config::JobConfig& config);
+// The latter unless compile.graphs is "off".
+bool graphs_on_gpu(const config::JobConfig& config);
 
 // The degrees of the [parallelism] section, resolved for a world.
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
