@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "worker/nn/attention_pairs.h"
+#include "worker/nn/product_recipe.h"
 
 namespace titan::nn {
 
@@ -38,6 +39,10 @@ struct Parameter {
   std::vector<int64_t> shape;  // Of the part that this rank computes with: all of it until `parallel` splits it.
   Init init;
   at::Tensor weight;  // Leaf of `shape` in compute dtype; its storage is empty while resharded.
+  // How products with this weight are computed; null: plain_products().
+  const ProductRecipe* products = nullptr;
+  // The weight where it was gathered quantised, for products of that recipe: the leaf's storage is empty then.
+  Operand arrived;
   std::vector<int64_t> global_shape = shape;
   std::vector<int64_t> offset = std::vector<int64_t>(shape.size(), 0);  // Of the part in the whole.
   OnTensorAxis on_tensor_axis = OnTensorAxis::kWhole;

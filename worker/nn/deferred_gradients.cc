@@ -12,21 +12,23 @@ namespace {
 
 using Parameters = std::vector<const Parameter*>;
 
-// Of one input, a result each. Saves the leaves themselves, whose storage may be freed and refilled between the passes.
+// Of one input, a result each, by one recipe. Both passes read a weight where its parameter has it: its storage may be
+// freed and refilled between them.
 struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
   static torch::autograd::variable_list forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                                                at::TensorList weights, const Parameters& parameters) {
-    torch::autograd::variable_list saved{input}, results;
-    saved.insert(saved.end(), weights.begin(), weights.end());
-    context->save_for_backward(std::move(saved));
+                                                at::TensorList /*weights*/, const Parameters& parameters) {
+    const ProductRecipe& recipe = recipe_of(*parameters[0]);
+    const Operand x = recipe.of_input(input);
+    context->save_for_backward({x.values, x.scales});
     context->set_materialize_grads(false);  // A result that nobody uses costs nothing.
+    torch::autograd::variable_list results;
     std::vector<int64_t> addresses;
-    for (size_t i = 0; i < parameters.size(); ++i) {
-      addresses.push_back(reinterpret_cast<int64_t>(parameters[i]));
+    for (const Parameter* parameter : parameters) {
+      addresses.push_back(reinterpret_cast<int64_t>(parameter));
       const OpCall call{.kind = OpCall::Kind::kProduct,
-                        .weight = parameters[i],
-                        .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weights[i].size(0))};
-      results.push_back(kept_or(call, [&] { return times_transposed(input, weights[i]); }));
+                        .weight = parameter,
+                        .flops = 2.0 * static_cast<double>(input.numel()) * static_cast<double>(parameter->shape[0])};
+      results.push_back(kept_or(call, [&] { return recipe.times_transposed(x, operand_of(*parameter)); }));
     }
     context->saved_data["parameters"] = addresses;
     return results;
@@ -37,23 +39,26 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
                                                  torch::autograd::variable_list gradients) {
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const std::vector<int64_t> addresses = context->saved_data["parameters"].toIntVector();
+    const Operand x{saved[0].detach(), saved[1]};
     torch::autograd::variable_list results(gradients.size() + 2);
     for (size_t i = gradients.size(); i-- > 0;) {
-      const at::Tensor& dy = gradients[i];
-      if (!dy.defined()) continue;
-      if (context->needs_input_grad(0)) add_times(results[0], dy, saved[i + 1]);
+      if (!gradients[i].defined()) continue;
+      const auto& parameter = *reinterpret_cast<const Parameter*>(addresses[i]);
+      const ProductRecipe& recipe = recipe_of(parameter);
+      const Operand dy = recipe.of_gradient(gradients[i]);
+      if (context->needs_input_grad(0)) recipe.add_times(results[0], dy, operand_of(parameter));
       if (context->needs_input_grad(i + 1)) {
-        results[i + 1] = compute_or_defer(*reinterpret_cast<const Parameter*>(addresses[i]),
-                                          [x = saved[0].detach(), dy] { return nn::weight_gradient(dy, x); });
+        results[i + 1] = compute_or_defer(parameter, [&recipe, x, dy] { return recipe.weight_gradient(dy, x); });
       }
     }
     return results;
   }
 };
 
-// Whether LibTorch's own product does all: nothing is deferred, kept or computed by Titan's kernels.
+// Whether LibTorch's own product does all: nothing is quantised, deferred, kept or computed by Titan's kernels.
 bool is_plain(const at::Tensor& input, const Parameter& weight) {
-  return weight.deferred == nullptr && KeptResults::current() == nullptr && !own_products_take(input, weight.weight);
+  return weight.products == nullptr && weight.deferred == nullptr && KeptResults::current() == nullptr &&
+         !own_products_take(input, weight.weight);
 }
 
 }  // namespace

@@ -39,8 +39,8 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
 
 // input [..., in] times the transposed weight [out, in]: [..., out].
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight);
-// One result for each weight, in order. The gradients of the input are summed as they are computed, in Titan's kernels
-// without a rounding between product and sum.
+// One result for each weight, in order; weights of one recipe (product_recipe.h). The gradients of the input are summed
+// as they are computed, in Titan's kernels without a rounding between product and sum.
 std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vector<const Parameter*>& parameters);
 
 }  // namespace titan::nn

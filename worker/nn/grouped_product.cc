@@ -37,8 +37,11 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
                             const std::optional<at::Tensor>& bias, const Parameter* parameter, double bias_factor,
                             const RowGroups& groups) {
-    // The leaf itself is saved: its storage may be freed and refilled between the passes.
-    context->save_for_backward({x, weight, groups.ends, bias ? groups.members : at::Tensor(), groups.beyond});
+    const ProductRecipe& recipe = recipe_of(*parameter);
+    const Operand rows = recipe.of_input(x);
+    // The weight is read where its parameter has it: its storage may be freed and refilled between the passes.
+    context->save_for_backward(
+        {rows.values, rows.scales, groups.ends, bias ? groups.members : at::Tensor(), groups.beyond});
     context->saved_data["rows"] = groups.rows;
     context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
     context->saved_data["biased"] = bias.has_value();
@@ -46,7 +49,7 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
                       .weight = parameter,
                       .flops = 2.0 * static_cast<double>(x.numel()) * static_cast<double>(weight.size(1))};
     return kept_or(call, [&] {
-      at::Tensor y = grouped_times_transposed(x, weight, groups);
+      at::Tensor y = recipe.grouped_times_transposed(rows, operand_of(*parameter), groups);
       if (bias) add_bias(y, *bias, bias_factor, groups);
       return y;
     });
@@ -59,13 +62,16 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const RowGroups groups{context->saved_data["rows"].toIntVector(), saved[2], saved[3], saved[4]};
     const auto* parameter = reinterpret_cast<const Parameter*>(context->saved_data["parameter"].toInt());
-    const at::Tensor dy = gradients[0].contiguous();
-    if (context->needs_input_grad(0)) result[0] = grouped_times(dy, saved[1], groups);
+    const ProductRecipe& recipe = recipe_of(*parameter);
+    const Operand x{saved[0].detach(), saved[1]};
+    const at::Tensor gradient = gradients[0].contiguous();
+    const Operand dy = recipe.of_gradient(gradient);
+    if (context->needs_input_grad(0)) result[0] = recipe.grouped_times(dy, operand_of(*parameter), groups);
     if (context->needs_input_grad(1)) {
-      result[1] = compute_or_defer(
-          *parameter, [dy, x = saved[0].detach(), groups] { return grouped_weight_gradient(dy, x, groups); });
+      result[1] = compute_or_defer(*parameter,
+                                   [&recipe, dy, x, groups] { return recipe.grouped_weight_gradient(dy, x, groups); });
     }
-    if (context->saved_data["biased"].toBool()) result[2] = bias_gradient(dy, groups);
+    if (context->saved_data["biased"].toBool()) result[2] = bias_gradient(gradient, groups);
     return result;
   }
 };

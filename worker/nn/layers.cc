@@ -41,8 +41,11 @@ std::vector<at::Tensor> project_together(const at::Tensor& input, const std::vec
 }  // namespace
 
 std::vector<at::Tensor> project_each(const at::Tensor& input, const std::vector<const Linear*>& layers) {
+  const ProductRecipe* const recipe = layers.front()->weight().products;
   const auto together = [&](const Linear* layer) {
-    return only_multiplies(*layer) && own_products_take(input, layer->weight().weight);
+    const Parameter& weight = layer->weight();
+    return only_multiplies(*layer) && weight.products == recipe &&
+           (recipe != nullptr || own_products_take(input, weight.weight));
   };
   if (std::all_of(layers.begin(), layers.end(), together)) return project_together(input, layers);
   std::vector<at::Tensor> results;

@@ -29,8 +29,8 @@ at::ScalarType accumulate_type(at::ScalarType type);
 // y = x W^T, plus a bias when it has one.
 class Linear {
  public:
-  // `product` replaces the matrix product (low precision, split backward, overlapped communication); it gets the input
-  // and the weight's parameter, and returns the product without bias.
+  // `product` replaces the matrix product (overlapped communication); it gets the input and the weight's parameter, and
+  // returns the product without bias. How operands are rounded is the parameter's own matter (product_recipe.h).
   using Product = std::function<at::Tensor(const at::Tensor& input, const Parameter& weight)>;
 
   // `fqn` is the weight's name: "layers.0.attention.wq.weight"; the bias is "layers.0.attention.wq.bias".
