@@ -86,7 +86,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   place(std::move(parameters));
   const auto on_device = at::TensorOptions().device(options.device->torch_device());
   const Precision& precision = options_.precision;
-  aliased_ = world_ == 1 && precision.param == precision.master && !options_.offload;
+  aliased_ = world_ == 1 && precision.param == precision.master && !options_.offload && gathers_numbers();
   direct_ = world_ > 1 && parameters_.size() == 1 && options_.dim == 0;
   for (ShardedParameter& placed : parameters_) {
     placed.value = rows_of(master_, placed);
@@ -96,8 +96,13 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
       parameter.weight = placed.value.variable_data().set_requires_grad(true);
       continue;
     }
-    parameter.weight = at::empty(parameter.shape, on_device.dtype(precision.param)).set_requires_grad(true);
-    options_.device->resize_storage(*parameter.weight.storage().unsafeGetStorageImpl(), 0);
+    const auto without_memory = [&](at::ScalarType type) {
+      at::Tensor tensor = at::empty(parameter.shape, on_device.dtype(type));
+      options_.device->resize_storage(*tensor.storage().unsafeGetStorageImpl(), 0);
+      return tensor;
+    };
+    parameter.weight = without_memory(precision.param).set_requires_grad(true);
+    if (!gathers_numbers()) parameter.arrived.values = without_memory(travels_as());
   }
   unsharded_ = aliased_;
 }
@@ -137,14 +142,21 @@ size_t ShardUnit::index_of(const nn::Parameter& parameter) const {
   return static_cast<size_t>(found - parameters_.begin());
 }
 
+// variable_data() shares the storage but not the version counter: graphs that saved the weight stay valid.
+at::Tensor ShardUnit::destination(const nn::Parameter& parameter) const {
+  return gathers_numbers() ? parameter.weight.variable_data() : parameter.arrived.values;
+}
+
 void ShardUnit::allocate_weight(nn::Parameter& parameter, int64_t numel) {
-  c10::StorageImpl& storage = *parameter.weight.storage().unsafeGetStorageImpl();
+  const at::Tensor weight = destination(parameter);
+  c10::StorageImpl& storage = *weight.storage().unsafeGetStorageImpl();
   if (slot_ != nullptr) return slot_->lend(index_of(parameter), storage);
-  options_.device->resize_storage(storage, numel * static_cast<int64_t>(parameter.weight.element_size()));
+  options_.device->resize_storage(storage, numel * static_cast<int64_t>(weight.element_size()));
 }
 
 void ShardUnit::free_weight(nn::Parameter& parameter) {
-  c10::StorageImpl& storage = *parameter.weight.storage().unsafeGetStorageImpl();
+  const at::Tensor weight = destination(parameter);
+  c10::StorageImpl& storage = *weight.storage().unsafeGetStorageImpl();
   if (slot_ != nullptr) return slot_->take_back(index_of(parameter), storage);
   options_.device->resize_storage(storage, 0);
 }
@@ -154,7 +166,7 @@ std::vector<int64_t> ShardUnit::weight_bytes() const {
   if (aliased_) return all;
   for (const ShardedParameter& placed : parameters_) {
     const int64_t numel = direct_ ? world_ * master_.numel() : placed.total_rows * placed.row_numel;
-    all.push_back(numel * static_cast<int64_t>(c10::elementSize(options_.precision.param)));
+    all.push_back(numel * static_cast<int64_t>(c10::elementSize(travels_as())));
   }
   return all;
 }
@@ -162,20 +174,30 @@ std::vector<int64_t> ShardUnit::weight_bytes() const {
 void ShardUnit::begin_unshard() {
   if (unsharded_ || gathered_.defined()) return;
   at::NoGradGuard no_grad;
-  const auto type = at::TensorOptions().device(options_.device->torch_device()).dtype(options_.precision.param);
+  const int64_t shard = master_.numel();
   if (direct_) {
     // Only the last ranks' pieces are short, so that the weight is the start of the gathered pieces.
-    const int64_t shard = master_.numel();
     nn::Parameter& parameter = *parameters_[0].parameter;
     allocate_weight(parameter, world_ * shard);
-    gathered_ = parameter.weight.variable_data().as_strided({world_, shard}, {shard, 1});
-  } else if (world_ > 1) {
-    gathered_ = at::empty({world_, master_.numel()}, type);
-  } else {
+    gathered_ = destination(parameter).as_strided({world_, shard}, {shard, 1});
+  } else if (world_ == 1 && gathers_numbers()) {
     gathered_ = master_on_device().view({1, -1});  // copy_out converts.
     return;
+  } else {
+    gathered_ = at::empty({world_, shard}, at::TensorOptions().device(on_device()).dtype(travels_as()));
   }
-  gather_ = options_.shard_group->all_gather(gathered_, master_on_device().to(options_.precision.param));
+  gather_pieces();
+}
+
+// Each rank writes its piece where it will be in the end, so that no pass over memory and no buffer is spent on its
+// type. Eight bits travel as bytes, which every backend knows.
+void ShardUnit::gather_pieces() {
+  const int rank = options_.shard_group->rank();
+  at::Tensor piece = gathered_[rank];
+  recipe().pack(master_on_device(), parameters_, piece);
+  if (world_ == 1) return;
+  const at::Tensor all = gathered_.element_size() == 1 ? gathered_.view(at::kByte) : gathered_;
+  gather_ = options_.shard_group->all_gather(all, all[rank]);
 }
 
 // An offloaded shard is on its way when this returns. The optimizer may write to it in the host's memory all the same:
@@ -191,6 +213,9 @@ void ShardUnit::unshard() {
   gather_.wait();
   if (!direct_) copy_out(gathered_);
   gathered_.reset();
+  if (!gathers_numbers()) {
+    for (ShardedParameter& placed : parameters_) placed.parameter->arrived.scales = recipe().scales(*placed.parameter);
+  }
   unsharded_ = true;
 }
 
@@ -198,8 +223,7 @@ void ShardUnit::copy_out(const at::Tensor& gathered) {
   at::NoGradGuard no_grad;
   for (ShardedParameter& placed : parameters_) {
     allocate_weight(*placed.parameter, placed.total_rows * placed.row_numel);
-    // variable_data() shares the storage but not the version counter: graphs that saved the weight stay valid.
-    copy_pieces(placed.parameter->weight.variable_data(), gathered, placed, /*to_pieces=*/false);
+    copy_pieces(destination(*placed.parameter), gathered, placed, /*to_pieces=*/false);
   }
 }
 
@@ -342,7 +366,7 @@ void ShardUnit::finish_gradients() {
 }
 
 int64_t ShardUnit::gather_bytes() const {
-  return world_ * master_.numel() * static_cast<int64_t>(c10::elementSize(options_.precision.param));
+  return world_ * master_.numel() * static_cast<int64_t>(c10::elementSize(travels_as()));
 }
 
 int64_t ShardUnit::reduce_bytes() const {

@@ -10,6 +10,7 @@
 
 #include "worker/comm/group.h"
 #include "worker/nn/block.h"
+#include "worker/parallel/gather_recipe.h"
 #include "worker/parallel/precision.h"
 #include "worker/parallel/weight_slot.h"
 
@@ -50,6 +51,7 @@ struct ShardUnitOptions {
   const comm::Group* tensor_group = nullptr;     // Gradient shards of kPartial parameters are all-reduced over it.
   comm::Device* device = nullptr;
   Precision precision;
+  const GatherRecipe* gather = nullptr;  // Null: gather_cast(). It outlives the unit.
   Keep keep = Keep::kNothing;
   int64_t dim = 0;       // Along which parameters are cut.
   int users = 1;         // Blocks that bring gradients: reduced once a step, with the last of the last user.
@@ -117,6 +119,12 @@ class ShardUnit {
  private:
   at::Device on_device() const { return options_.device->torch_device(); }
   void place(std::vector<nn::Parameter*> parameters);
+  const GatherRecipe& recipe() const { return options_.gather == nullptr ? gather_cast() : *options_.gather; }
+  at::ScalarType travels_as() const { return recipe().type(options_.precision); }
+  bool gathers_numbers() const { return options_.gather == nullptr; }
+  // Where a weight is gathered to: the layer's leaf, or what stands for it quantised.
+  at::Tensor destination(const nn::Parameter& parameter) const;
+  void gather_pieces();
   at::Tensor master_on_device() const;
   void copy_out(const at::Tensor& gathered);
   size_t index_of(const nn::Parameter& parameter) const;

@@ -39,7 +39,13 @@ TEST_P(GroupTest, CollectivesComputeOnEveryType) {
     for (const at::ScalarType type : {at::kFloat, at::kDouble, at::kBFloat16}) {
       at::Tensor gathered = at::empty({6}, type);
       group.all_gather(gathered, range(2, 10.0 * self.rank, type)).wait();
-      EXPECT_TRUE(gathered.equal(at::cat({range(2, 0, type), range(2, 10, type), range(2, 20, type)})));
+      const at::Tensor whole = at::cat({range(2, 0, type), range(2, 10, type), range(2, 20, type)});
+      EXPECT_TRUE(gathered.equal(whole));
+
+      at::Tensor own = at::full({6}, -1, type);  // A rank's piece lies where it will be.
+      own.narrow(0, 2L * self.rank, 2).copy_(range(2, 10.0 * self.rank, type));
+      group.all_gather(own, own.narrow(0, 2L * self.rank, 2)).wait();
+      EXPECT_TRUE(own.equal(whole));
 
       at::Tensor piece = at::empty({2}, type);
       group.reduce_scatter(piece, range(6, self.rank, type)).wait();

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/testing/allocation_meter.h"
 #include "tests/worker/comm/thread_ranks.h"
 
 namespace titan::parallel {
@@ -50,6 +51,91 @@ TEST(ShardUnitTest, UnevenRowsAreChunkedAndGathered) {
       }
     });
   }
+}
+
+// A byte an element, as low precision gathers: e4m3 with a scale for each parameter that all ranks know.
+class EightBits final : public GatherRecipe {
+ public:
+  static float scale(const nn::Parameter& parameter) { return parameter.fqn == "matrix" ? 0.25F : 0.5F; }
+
+  at::ScalarType type(const Precision& /*precision*/) const override { return at::kFloat8_e4m3fn; }
+  void pack(const at::Tensor& master, const std::vector<ShardedParameter>& parameters,
+            at::Tensor& piece) const override {
+    for (const ShardedParameter& placed : parameters) {
+      const int64_t size = placed.chunk_rows * placed.row_numel;
+      piece.narrow(0, placed.offset, size).copy_(master.narrow(0, placed.offset, size) / scale(*placed.parameter));
+    }
+  }
+  at::Tensor scales(const nn::Parameter& parameter) const override { return at::full({1}, scale(parameter)); }
+};
+
+// Weights arrive quantised, from every layout of shards: one parameter and several, cut along either dim, with and
+// without padding. Their leaves have no memory meanwhile, and the traffic is a byte an element.
+TEST(ShardUnitTest, WeightsMayArriveQuantised) {
+  const EightBits recipe;
+  for (const int world : {1, 2, 3, 4}) {
+    testing::run_ranks({}, world, {Axis::kFsdp}, [&](testing::ThreadRank& self) {
+      for (const std::vector<std::vector<int64_t>>& shapes :
+           {std::vector<std::vector<int64_t>>{{5, 3}, {7}, {2, 2}}, {{8, 3}}, {{5, 3}}, {{4, 8}, {12, 4}}}) {
+        for (const int64_t dim : {0, 1}) {
+          std::deque<nn::Parameter> parameters;
+          for (const auto& shape : shapes)
+            parameters.push_back({parameters.empty() ? "matrix" : "more", shape, {}, {}});
+          if (dim == 1 && shapes[1 % shapes.size()].size() < 2) continue;
+          ShardUnit unit("unit", pointers(parameters),
+                         {.shard_group = &self.mesh->group(Axis::kFsdp),
+                          .device = self.device.get(),
+                          .precision = {.param = at::kBFloat16},
+                          .gather = &recipe,
+                          .dim = dim});
+          for (ShardedParameter& placed : unit.parameters()) {
+            if (placed.rows > 0) placed.value.copy_(placed.piece_of(counted(*placed.parameter, 0.3)));
+          }
+          for (int repeat = 0; repeat < 2; ++repeat) {
+            const auto before = self.ledger.counts();
+            unit.unshard();
+            const auto traffic = comm::subtract(self.ledger.counts(), before);
+            if (world > 1) EXPECT_EQ(traffic.at("fsdp/all_gather").bytes, unit.gather_bytes());
+            for (const nn::Parameter& parameter : parameters) {
+              const at::Tensor truth = (counted(parameter, 0.3) / EightBits::scale(parameter)).to(at::kFloat8_e4m3fn);
+              EXPECT_TRUE(parameter.arrived.values.to(at::kFloat).equal(truth.to(at::kFloat))) << parameter.fqn;
+              EXPECT_EQ(parameter.arrived.scales.item<float>(), EightBits::scale(parameter));
+              EXPECT_EQ(parameter.weight.storage().nbytes(), 0U);
+              EXPECT_EQ(parameter.weight.scalar_type(), at::kBFloat16);
+            }
+            unit.reshard();
+            EXPECT_EQ(parameters[0].arrived.values.storage().nbytes(), 0U);
+          }
+          int64_t shard = 0;
+          for (const ShardedParameter& placed : unit.parameters()) shard += placed.chunk_rows * placed.row_numel;
+          EXPECT_EQ(unit.gather_bytes(), world * shard);
+        }
+      }
+    });
+  }
+}
+
+// Beside the gathered buffer and the weights a gather allocates nothing of a shard's size: the cast is its first pass.
+TEST(ShardUnitTest, CastsIntoTheGatheredBuffer) {
+  testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
+    testing::AllocationMeter meter;
+    std::deque<nn::Parameter> parameters;
+    for (const char* name : {"one", "other"}) parameters.push_back({name, {64, 256}, {}, {}});
+    ShardUnit unit("unit", pointers(parameters),
+                   {.shard_group = &self.mesh->group(Axis::kFsdp),
+                    .device = self.device.get(),
+                    .precision = {.param = at::kBFloat16}});
+    for (ShardedParameter& placed : unit.parameters())
+      placed.value.copy_(placed.piece_of(counted(*placed.parameter, 1)));
+    const testing::AllocationMeter::Scope scope(meter);
+    const int64_t before = meter.begin();
+    unit.begin_unshard();
+    EXPECT_LT(meter.highest() - before, unit.gather_bytes() * 5 / 4);
+    unit.unshard();
+    for (const nn::Parameter& parameter : parameters) {
+      EXPECT_TRUE(parameter.weight.equal(counted(parameter, 1).to(at::kBFloat16)));
+    }
+  });
 }
 
 // One parameter is gathered into its own storage, padding included, and nothing else is allocated for it.
