@@ -95,7 +95,8 @@ TEST(ShardUnitTest, WeightsMayArriveQuantised) {
             const auto before = self.ledger.counts();
             unit.unshard();
             const auto traffic = comm::subtract(self.ledger.counts(), before);
-            if (world > 1) EXPECT_EQ(traffic.at("fsdp/all_gather").bytes, unit.gather_bytes());
+            const int64_t bytes = world > 1 ? traffic.at("fsdp/all_gather").bytes : unit.gather_bytes();
+            EXPECT_EQ(bytes, unit.gather_bytes());
             for (const nn::Parameter& parameter : parameters) {
               const at::Tensor truth = (counted(parameter, 0.3) / EightBits::scale(parameter)).to(at::kFloat8_e4m3fn);
               EXPECT_TRUE(parameter.arrived.values.to(at::kFloat).equal(truth.to(at::kFloat))) << parameter.fqn;
