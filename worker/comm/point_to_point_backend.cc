@@ -74,7 +74,7 @@ c10::intrusive_ptr<c10d::Work> PointToPointBackend::_allgather_base(at::Tensor& 
     work->add(inner_->send(own, (rank_ + distance) % size_, tag));
   }
   at::NoGradGuard no_grad;
-  pieces[rank_].copy_(input.view({-1}));
+  if (pieces[rank_].const_data_ptr() != input.const_data_ptr()) pieces[rank_].copy_(input.view({-1}));
   return work;
 }
 

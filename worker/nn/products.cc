@@ -18,10 +18,10 @@ namespace {
 // layer's input.
 constexpr int64_t kMostPackedBytes = 8 << 20, kMostPackedRowsBytes = 16 << 20;
 
-// Of an operand with `depth` numbers a column.
-int64_t columns_at_once(int64_t depth, int64_t most_bytes) {
+// Of an operand with `depth` numbers a column; at least as many as are worth packing the other operand again for.
+int64_t columns_at_once(int64_t depth, int64_t most_bytes, int64_t least) {
   const int64_t column_bytes = static_cast<int64_t>(sizeof(float)) * kernels::gemm_panels(std::max<int64_t>(depth, 1));
-  return std::max<int64_t>(most_bytes / column_bytes / 32 * 32, 256);
+  return std::max(most_bytes / column_bytes / 32 * 32, least);
 }
 
 at::Tensor as_matrix(const at::Tensor& x) { return x.reshape({-1, x.size(-1)}); }
@@ -45,7 +45,7 @@ void own_product(const at::Tensor& input, const at::Tensor& weights, const std::
                  at::Tensor& c, bool add) {
   const at::Tensor a = rows_of(input), b = dense_rows(weights);
   const int64_t columns = c.size(-1), depth = a.size(1);
-  const int64_t step = columns_at_once(depth, kMostPackedBytes);
+  const int64_t step = columns_at_once(depth, kMostPackedBytes, 256);
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, columns), depth, threads));
   for (int64_t first = 0; first < columns; first += step) {
@@ -81,10 +81,10 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
                           at::Tensor& gradients) {
   const at::Tensor dy = rows_of(dy_rows), x = rows_of(x_rows);
   const int64_t outputs = dy.size(1), inputs = x.size(1);
-  const int64_t depth = rows.empty() ? 0 : *std::max_element(rows.begin(), rows.end());
-  const int64_t step = columns_at_once(depth, kMostPackedRowsBytes);
+  // Room for any load of experts: that all rows are one's.
+  const int64_t step = columns_at_once(x.size(0), kMostPackedRowsBytes, 128);
   const int threads = at::get_num_threads();
-  const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), depth, threads));
+  const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), x.size(0), threads));
   for (int64_t first = 0; first < inputs; first += step) {
     took(kernels::weight_gradient(*kernels::chosen_level(),
                                   {.rows = x.size(0),

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <limits>
 #include <memory>
@@ -34,7 +35,7 @@ inline bool has_memory(const at::Tensor& tensor) {
 
 class GuardedWork : public c10d::Work {
  public:
-  // `inner` writes to `results`, which replace what `outputs` hold. Inputs that are also outputs are no inputs here.
+  // `inner` writes to `results`, which replace what `outputs` hold. Inputs that lie in outputs are no inputs here.
   GuardedWork(std::string what, c10::intrusive_ptr<c10d::Work> inner, std::vector<at::Tensor> inputs,
               std::vector<at::Tensor> outputs, std::vector<at::Tensor> results)
       : what_(std::move(what)),
@@ -42,6 +43,10 @@ class GuardedWork : public c10d::Work {
         inputs_(std::move(inputs)),
         outputs_(std::move(outputs)),
         results_(std::move(results)) {
+    std::erase_if(inputs_, [this](const at::Tensor& input) {
+      return std::any_of(outputs_.begin(), outputs_.end(),
+                         [&](const at::Tensor& output) { return input.is_alias_of(output); });
+    });
     for (const at::Tensor& input : inputs_) given_.push_back(input.clone());
     for (at::Tensor& output : outputs_) spoil(output);
     for (const at::Tensor& output : outputs_) spoiled_.push_back(output.clone());
