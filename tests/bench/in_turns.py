@@ -7,7 +7,7 @@ from programs import Ended
 
 def in_turns(programs, rounds):
     """{name: its runs} of {name: what starts one}, a round after the other; what ended without figures is not started again and has
-    none: why is in the second result.
+    those of its earlier runs: why is in the second result.
     """
     found, failed = {name: [] for name in programs}, {}
     for _ in range(rounds):
@@ -17,7 +17,7 @@ def in_turns(programs, rounds):
             try:
                 found[name].append(start())
             except Ended as why:
-                failed[name], found[name] = str(why), []
+                failed[name] = str(why)
     return found, failed
 
 

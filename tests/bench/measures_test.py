@@ -50,7 +50,7 @@ class Measures(unittest.TestCase):
             (folder / ".metadata").write_text("x")
             self.assertEqual(folder / ".metadata", published(Path(dump), 4))
 
-    def test_runs_go_in_turns_and_one_that_fails_is_left_out(self):
+    def test_runs_go_in_turns_and_one_that_fails_is_not_started_again(self):
         order, speeds = [], iter((10.0, 30.0, 20.0))
 
         def good():
@@ -61,15 +61,19 @@ class Measures(unittest.TestCase):
             order.append("bad")
             if order.count("bad") == 2:
                 raise Ended("out of memory")
-            return Run(1.0, 1.0, 1, 1.0)
+            return Run(5.0, 1.0, 1, 1.0)
 
-        found, failed = in_turns({"good": good, "bad": bad}, 3)
+        def never():
+            raise Ended("not found")
+
+        found, failed = in_turns({"good": good, "bad": bad, "never": never}, 3)
         self.assertEqual(["good", "bad", "good", "bad", "good"], order)
-        self.assertEqual({"bad": "out of memory"}, failed)
-        self.assertEqual([], found["bad"])
+        self.assertEqual({"bad": "out of memory", "never": "not found"}, failed)
+        self.assertEqual([5], [run.speed for run in found["bad"]])
+        self.assertEqual([], found["never"])
         self.assertEqual(20, middle(found["good"], "speed"))
         self.assertEqual("20 (10 to 30)", with_spread(found["good"], "speed"))
-        self.assertEqual(("-", None, None), (with_spread(found["bad"], "speed"), middle(found["good"], "stall"), ratio(found["bad"], found["good"], "speed")))
+        self.assertEqual(("-", None, None), (with_spread(found["never"], "speed"), middle(found["good"], "stall"), ratio(found["never"], found["good"], "speed")))
         self.assertEqual(1, ratio(found["good"], found["good"], "speed"))
 
 
