@@ -243,6 +243,10 @@ void Attempt::on_link_closed() {
 
 void Attempt::adopt() {
   watch_spools();
+  // The shim answers after the first session may be up: without its last word on disk the inventory would call ranks
+  // that train only prepared, and a controller with an older store would not go on with them.
+  const absl::StatusOr<json> state = shim_state(run_folder_);
+  if (state.ok() && record_.phase == Phase::kLive) on_status(*state);
   if (!over()) look_for_shim();
 }
 
