@@ -19,11 +19,21 @@ class FaultCase(unittest.TestCase):
 
     _undisturbed = {}
 
+    def run(self, result=None):
+        self._result = result if result is not None else self.defaultTestResult()
+        return super().run(self._result)
+
     def start(self, **options):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
         self.cluster = self.enterContext(Cluster(**options))
+        self.addCleanup(self._show_logs_of_a_failure)
         self.dump = self.folder / "dump"
         return self.cluster
+
+    def _show_logs_of_a_failure(self):
+        """A context entered by a test is left without its exception, so the cluster cannot see that the test failed."""
+        if any(case is self for case, _ in self._result.failures + self._result.errors):
+            self.cluster.show_logs()
 
     @classmethod
     def undisturbed(cls, steps, ranks=2, extra=()):

@@ -289,6 +289,30 @@ TEST_F(DaemonTest, ARestartedDaemonAdoptsItsRanks) {
   expect_complete(1);
 }
 
+// A controller with an older store goes on only with ranks that are said to have started; a shim that is slow to answer
+// must not make them look like prepared ones.
+TEST_F(DaemonTest, StartedRanksAreReportedBeforeTheirShimAnswers) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  const v1::RankStatus before = beat_ranks()[0];
+  const json shim = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  worker.kill(SIGKILL);
+  ASSERT_TRUE(controller_.wait([&] { return !controller_.of("n1").connected; }));
+  ::kill(shim["pid"].get<pid_t>(), SIGSTOP);
+  const size_t known = controller_.heard("n1").registers.size();
+  worker.start();
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
+  const v1::Register message = controller_.heard("n1").registers.back();
+  ::kill(shim["pid"].get<pid_t>(), SIGCONT);
+  ASSERT_EQ(message.inventory_size(), 1);
+  EXPECT_EQ(message.inventory(0).phase(), Report::STARTED);
+  ASSERT_EQ(message.inventory(0).ranks_size(), 1);
+  EXPECT_EQ(message.inventory(0).ranks(0).pid(), before.pid());
+  controller_.send("n1", stop(1, true, 20'000));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).exits(0).exit_code(), 16);
+}
+
 // Another controller answers on the same port: one that lets everybody in, then one that refuses. The ranks go on, no
 // command is taken, and the right controller finds everything as it was.
 TEST_F(DaemonTest, AControllerOfAnotherClusterChangesNothing) {
