@@ -1,6 +1,6 @@
 """A table, in Markdown, of Titan beside torchtitan (GPT-OSS: transformers) over families, meshes of two ranks, types and lengths, in turns on this machine.
 
-  .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT] [--what speed,first-step] [--list]
+  .deps/venv/bin/python tests/bench/speed_table.py [--rounds 3] [--steps 5] [--only TEXT] [--what speed,first-step] [--compiled] [--list]
 
 --what chooses the columns:
   speed        tokens a second and rank while training, and the most memory of all processes (PSS)
@@ -8,6 +8,8 @@
   checkpoint   an asynchronous save inside the run: how much later the next step came (the stall), and the bytes a second from the saved
                step's line until its checkpoint was published
   recovery     seconds from the SIGKILL of rank 1, once a checkpoint is published, until the next trained step (torchrun --max-restarts 1)
+
+--compiled runs both with compile.enable; what torchtitan compiles in its first step is not in its speed.
 
 Times are those that both programs print before each step's line. A program that does not run a case has no figures; why is told below the
 table.
@@ -70,12 +72,13 @@ COLUMNS = {
 }
 
 
-def starts(case, steps, kind):
+def starts(case, options, kind):
     """{program: what starts a run} for runs of a kind: "plain", "checkpoint" or "recovery"."""
     # A save needs steps on both sides, a killed rank some that are left: the interval comes twice.
     save_at = None if kind == "plain" else WARM + 2
-    steps = steps if kind == "plain" else max(steps, 2 * save_at + 4)
-    flags = flags_of(case.model, steps, case.seq_len, case.batch, case.words)
+    steps = options.steps if kind == "plain" else max(options.steps, 2 * save_at + 4)
+    words = [*case.words, *(["--compile.enable"] if options.compiled else [])]
+    flags = flags_of(case.model, steps, case.seq_len, case.batch, words)
     return {program: lambda program=program: run(program, flags, save_at, kill=kind == "recovery") for program in ("Titan", case.peer)}
 
 
@@ -101,7 +104,7 @@ def row(name, case, options):
     for kind, whats in kinds:
         if not whats:
             continue
-        found, failed = in_turns(starts(case, options.steps, kind), options.rounds)
+        found, failed = in_turns(starts(case, options, kind), options.rounds)
         texts += [cell for what in whats for cell in cells(found, COLUMNS[what])]
         notes += [f"{name}, {program}, {' and '.join(whats)}: {reason(why)}" for program, why in failed.items()]
     return texts, notes
@@ -125,6 +128,7 @@ def main():
     parser.add_argument("--steps", type=int, default=5)
     parser.add_argument("--only", default="", help="cases whose name holds this text")
     parser.add_argument("--what", type=chosen, default=chosen("speed,first-step"), help="columns, of " + ", ".join(COLUMNS))
+    parser.add_argument("--compiled", action="store_true", help="run both programs with compile.enable")
     parser.add_argument("--list", action="store_true", help="the cases' names, and no runs")
     options = parser.parse_args()
     if options.steps <= WARM:
@@ -136,7 +140,8 @@ def main():
         print("\n".join(cases))
         return
     print(f"{datetime.date.today():%d %B %Y}, {processor()}, torch {version('torch')}, torchtitan {version('torchtitan')}, rows of "
-          f"256 tokens unless said, one thread a rank, rounds: {options.rounds}, steps: {options.steps}.\n")
+          f"256 tokens unless said, one thread a rank, rounds: {options.rounds}, steps: {options.steps}"
+          f"{', compiled' if options.compiled else ''}.\n")
     titles = [f"{title}, Titan | torchtitan | ratio" for what in options.what for title, *_ in COLUMNS[what]]
     print("| case | " + " | ".join(titles) + " |\n|" + "---|" * (1 + 3 * len(titles)), flush=True)
     notes = []
