@@ -271,7 +271,7 @@ std::vector<Field> fields_of(Resources& c) {
       Field("kernels", c.kernels,
             "Operations of CPU ranks: Titan's own kernels for the best that the processor has (auto) or at a level, or "
             "LibTorch's alone (reference, for GPU ranks too)")
-          .one_of({"auto", "reference", "avx2", "avx512", "amx"}),
+          .one_of({"auto", "reference", "avx2", "avx512", "avx512bf16", "amx"}),
       Field("expandable_segments", c.expandable_segments,
             "GPU ranks' allocator maps memory into segments that grow, so that blocks of other sizes leave no holes; "
             "what the node's environment says of them (PYTORCH_ALLOC_CONF) counts instead"),

@@ -6,7 +6,7 @@
 namespace titan::kernels {
 namespace {
 
-constexpr Level kLevels[] = {Level::kAvx2, Level::kAvx512, Level::kAmx};
+constexpr Level kLevels[] = {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx};
 
 // Linux lets a process touch tile data only after it asked (arch/x86/include/uapi/asm/prctl.h); threads inherit it.
 bool tiles_are_allowed() {
@@ -23,9 +23,9 @@ std::optional<Level> find_best_level() {
   const bool avx512 = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (!avx512) return Level::kAvx2;
-  const bool amx =
-      __builtin_cpu_supports("avx512bf16") && __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
-  return amx && tiles_are_allowed() ? Level::kAmx : Level::kAvx512;
+  if (!__builtin_cpu_supports("avx512bf16")) return Level::kAvx512;
+  const bool amx = __builtin_cpu_supports("amx-tile") && __builtin_cpu_supports("amx-bf16");
+  return amx && tiles_are_allowed() ? Level::kAmx : Level::kAvx512Bf16;
 }
 
 }  // namespace
@@ -41,6 +41,8 @@ std::string_view name(Level level) {
       return "avx2";
     case Level::kAvx512:
       return "avx512";
+    case Level::kAvx512Bf16:
+      return "avx512bf16";
     case Level::kAmx:
       return "amx";
   }

@@ -114,7 +114,7 @@ void add(const std::string& name_and_shape, int64_t bytes, const std::function<R
 
 // The products, at the levels that differ.
 void add_gemm(int64_t rows, int64_t columns, int64_t depth) {
-  for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAmx}) {
+  for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
     if (!best_level() || level > *best_level()) continue;
     const std::string of = std::to_string(rows) + "x" + std::to_string(columns) + "x" + std::to_string(depth) + "/";
     const auto timed = [=](benchmark::State& state, const Run& run) {

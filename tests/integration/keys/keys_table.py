@@ -311,7 +311,7 @@ ROWS = [
     ("resources.threads_per_rank", 2, "facts"),
     ("resources.kernels", "reference", "loss", "bfloat16 by kernels for AVX2"),
     ("resources.kernels", "avx2", "facts", "LibTorch's operations"),
-    *each("resources.kernels", ["avx512", "amx"], "facts", "kernels for AVX2"),
+    *each("resources.kernels", ["avx512", "avx512bf16", "amx"], "facts", "kernels for AVX2"),
     ("resources.kernels", "reference", "facts", "kernels on GPUs"),
     ("resources.kernels", "avx2", "warned", "a job on GPUs", OFF),
     *keys("restart", {"no_progress_limit": 5, "backoff_initial_seconds": 5, "backoff_max_seconds": 1}, "restarts", "a job"),

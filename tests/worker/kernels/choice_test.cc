@@ -10,7 +10,7 @@ namespace {
 TEST(ChoiceTest, NothingIsChosenUnasked) { EXPECT_EQ(chosen_level(), std::nullopt); }
 
 TEST(ChoiceTest, ALevelIsTakenWhereThereIsOne) {
-  for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAmx}) {
+  for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
     ASSERT_TRUE(choose("reference"));
     const bool here = best_level() && level <= *best_level();
     EXPECT_EQ(choose(name(level)), here) << name(level);

@@ -1,9 +1,7 @@
-#include "worker/kernels/cpu/gemm.h"
-
 #include <algorithm>
 #include <numeric>
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/gemm_bodies.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -18,10 +16,19 @@ struct GemmCase {
 };
 
 const std::vector<GemmCase>& gemm_cases() {
-  static const std::vector<GemmCase> cases = {
-      {{0}, 8, 8},    {{1}, 1, 1},        {{5}, 3, 0},     {{6}, 16, 32},    {{32}, 32, 64},
-      {{7}, 33, 31},  {{13}, 17, 300},    {{130}, 40, 33}, {{33}, 70, 1100}, {{3, 0, 40, 1}, 24, 20},
-      {{0, 0}, 5, 6}, {{64, 32}, 64, 96}, {{2300}, 9, 5}};
+  static const std::vector<GemmCase> cases = [] {
+    std::vector<GemmCase> all = {
+        {{0}, 8, 8},    {{1}, 1, 1},        {{5}, 3, 0},     {{6}, 16, 32},    {{32}, 32, 64},
+        {{7}, 33, 31},  {{13}, 17, 300},    {{130}, 40, 33}, {{33}, 70, 1100}, {{3, 0, 40, 1}, 24, 20},
+        {{0, 0}, 5, 6}, {{64, 32}, 64, 96}, {{2300}, 9, 5}};
+    Random random(17);
+    for (int i = 0; i < 8; ++i) {
+      GemmCase drawn{{}, random.whole(1, 90), random.whole(1, 400)};
+      for (int64_t groups = random.whole(1, 4); groups > 0; --groups) drawn.group_rows.push_back(random.whole(0, 50));
+      all.push_back(drawn);
+    }
+    return all;
+  }();
   return cases;
 }
 
@@ -104,10 +111,10 @@ TEST(GemmTest, MultipliesEachGroupByItsMatrix) {
       for (const Dtype type : kBothTypes) {
         SCOPED_TRACE(::testing::Message() << c.rows() << " rows of " << c.groups() << " groups, " << c.columns << " x "
                                           << c.depth << ", deep " << deep << ", " << name(type));
-        at_every_level([&](Level level, int threads) {
+        with_every_gemm([&](const GemmBody& body, int threads) {
           const bool add = threads > 1;
           const Product product(c, deep, type, threads, add);
-          ASSERT_TRUE(gemm(level, product.args));
+          ASSERT_TRUE(body.gemm(product.args));
           int64_t row = 0;
           for (int64_t group = 0; group < c.groups(); ++group) {
             for (const int64_t end = row + c.group_rows[group]; row < end; ++row) {
@@ -163,10 +170,10 @@ TEST(GemmTest, SumsTheGradientOfEachGroupsMatrix) {
     for (const Dtype type : kBothTypes) {
       SCOPED_TRACE(::testing::Message() << c.rows() << " rows of " << c.groups() << " groups, " << c.columns
                                         << " inputs, " << name(type));
-      at_every_level([&](Level level, int threads) {
+      with_every_gemm([&](const GemmBody& body, int threads) {
         const Gradient gradient(c, c.depth % 140 + 1, type, threads);
         const std::vector<double> before = gradient.result.values();
-        ASSERT_TRUE(weight_gradient(level, gradient.args));
+        ASSERT_TRUE(body.weight_gradient(gradient.args));
         int64_t first = 0;
         for (int64_t group = 0; group < c.groups(); first += c.group_rows[group++]) {
           const double slack = 1e-6 * static_cast<double>(depth_blocks(c.group_rows[group]));
@@ -194,22 +201,22 @@ TEST(GemmTest, SumsTheGradientOfEachGroupsMatrix) {
 
 TEST(GemmTest, HasTheSameBitsForAnyNumberOfThreads) {
   const GemmCase c = {{200, 77}, 50, 700};
-  for (const Level level : levels_here()) {
+  for (const GemmBody& body : gemm_bodies()) {
     const Product one(c, false, Dtype::kBf16, 1), three(c, false, Dtype::kBf16, 3);
-    ASSERT_TRUE(gemm(level, one.args) && gemm(level, three.args));
+    ASSERT_TRUE(body.gemm(one.args) && body.gemm(three.args));
     EXPECT_EQ(one.result.bits(), three.result.bits());
     const Gradient first(c, 300, Dtype::kBf16, 1), second(c, 300, Dtype::kBf16, 3);
-    ASSERT_TRUE(weight_gradient(level, first.args) && weight_gradient(level, second.args));
+    ASSERT_TRUE(body.weight_gradient(first.args) && body.weight_gradient(second.args));
     EXPECT_EQ(first.result.bits(), second.result.bits());
   }
 }
 
 TEST(GemmTest, KeepsInfinitiesInTheirRow) {
-  for (const Level level : levels_here()) {
+  for (const GemmBody& body : gemm_bodies()) {
     const Product product({{40}, 40, 40}, false, Dtype::kBf16, 1);
     product.a.set(7 * product.a_stride + 39, kInfinity);
     product.a.set(8 * product.a_stride, kNan);
-    ASSERT_TRUE(gemm(level, product.args));
+    ASSERT_TRUE(body.gemm(product.args));
     for (int64_t row = 0; row < 40; ++row) {
       for (int64_t column = 0; column < 40; ++column) {
         const double found = product.result.get(row * product.stride + column);

@@ -35,7 +35,7 @@ inline Level highest_asked_for() {
 inline const std::vector<Level>& levels_here() {
   static const std::vector<Level> levels = [] {
     std::vector<Level> here;
-    for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAmx}) {
+    for (const Level level : {Level::kAvx2, Level::kAvx512, Level::kAvx512Bf16, Level::kAmx}) {
       if (best_level() && level <= std::min(*best_level(), highest_asked_for())) {
         here.push_back(level);
       } else {

@@ -5,7 +5,7 @@ set -euo pipefail
 
 checked=0
 for object in "$@"; do
-  [[ $object =~ _(avx2|avx512|amx)\.cc\.o$ ]] || continue
+  [[ $object =~ _(avx2|avx512|avx512bf16|amx)\.cc\.o$ ]] || continue
   checked=$((checked + 1))
   if weak=$(nm -C "$object" | grep -E '^[0-9a-f ]* [WwVvu] '); then
     echo "weak symbols in $object:" >&2

@@ -107,6 +107,7 @@ const AttentionLevel* find_level(Level level) {
     case Level::kAvx2:
       return &kAttentionAvx2;
     case Level::kAvx512:
+    case Level::kAvx512Bf16:
       return &kAttentionAvx512;
     case Level::kAmx:
       return &kAttentionAmx;

@@ -3,8 +3,8 @@
 #include "worker/kernels/level.h"
 
 // Defines `bool op(Level, const Args&)` over the bodies that OP_body.h makes for each level. An overload of
-// accepted(Args) must be visible: it decides before anything is written. Tiles give row operations nothing, so AMX has
-// AVX-512's bodies.
+// accepted(Args) must be visible: it decides before anything is written. Products of bf16 and tiles give row operations
+// nothing, so the levels above AVX-512 have its bodies.
 #define TITAN_ROW_OP(op, Args)                                 \
   namespace avx2 {                                             \
   void op(const Args& args);                                   \

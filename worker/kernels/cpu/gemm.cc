@@ -10,6 +10,10 @@ namespace avx512 {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
 }  // namespace avx512
+namespace avx512bf16 {
+void gemm(const Gemm& args);
+void weight_gradient(const WeightGradient& args);
+}  // namespace avx512bf16
 namespace amx {
 void gemm(const Gemm& args);
 void weight_gradient(const WeightGradient& args);
@@ -23,6 +27,9 @@ bool gemm(Level level, const Gemm& args) {
       break;
     case Level::kAvx512:
       avx512::gemm(args);
+      break;
+    case Level::kAvx512Bf16:
+      avx512bf16::gemm(args);
       break;
     case Level::kAmx:
       amx::gemm(args);
@@ -39,6 +46,9 @@ bool weight_gradient(Level level, const WeightGradient& args) {
       break;
     case Level::kAvx512:
       avx512::weight_gradient(args);
+      break;
+    case Level::kAvx512Bf16:
+      avx512bf16::weight_gradient(args);
       break;
     case Level::kAmx:
       amx::weight_gradient(args);

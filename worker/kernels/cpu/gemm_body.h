@@ -3,8 +3,10 @@
 #include <string.h>
 
 #include "worker/kernels/cpu/gemm.h"
-#if defined(__AMX_BF16__)
+#if defined(__AMX_BF16__) || defined(TITAN_PLAYED_TILES)
 #include "worker/kernels/cpu/gemm_tiles.h"
+#elif defined(__AVX512BF16__) || defined(TITAN_PLAYED_DOTS)
+#include "worker/kernels/cpu/gemm_dots.h"
 #else
 #include "worker/kernels/cpu/gemm_fma.h"
 #endif

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "worker/kernels/cpu/gemm_operand.h"
+#include "worker/kernels/cpu/gemm_turn.h"
 
 // The inner product for levels without tiles: operands widened to fp32, a strip of rows times a panel of columns in
 // registers.
@@ -25,24 +26,10 @@ void turn_eight(const uint16_t* from, int64_t stride, float* to, int64_t unit) {
     const __m128i narrow = _mm_loadu_si128(reinterpret_cast<const __m128i*>(from + i * stride));
     return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(narrow), 16));
   };
-  __m256 pairs[8], fours[8];
-#pragma GCC unroll 4
-  for (int64_t i = 0; i < 8; i += 2) {
-    pairs[i] = _mm256_unpacklo_ps(row(i), row(i + 1));
-    pairs[i + 1] = _mm256_unpackhi_ps(row(i), row(i + 1));
-  }
-#pragma GCC unroll 2
-  for (int64_t i = 0; i < 8; i += 4) {
-    fours[i] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0x44);
-    fours[i + 1] = _mm256_shuffle_ps(pairs[i], pairs[i + 2], 0xEE);
-    fours[i + 2] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0x44);
-    fours[i + 3] = _mm256_shuffle_ps(pairs[i + 1], pairs[i + 3], 0xEE);
-  }
-#pragma GCC unroll 4
-  for (int64_t k = 0; k < 4; ++k) {
-    _mm256_storeu_ps(to + k * unit, _mm256_permute2f128_ps(fours[k], fours[k + 4], 0x20));
-    _mm256_storeu_ps(to + (k + 4) * unit, _mm256_permute2f128_ps(fours[k], fours[k + 4], 0x31));
-  }
+  __m256 columns[8];
+  transpose_eight(row, columns);
+#pragma GCC unroll 8
+  for (int64_t k = 0; k < 8; ++k) _mm256_storeu_ps(to + k * unit, columns[k]);
 }
 
 // to[depth][unit] = the operand from outer place and depth on; 0 past `count` places.

@@ -3,7 +3,9 @@
 #include <string.h>
 
 #include "worker/kernels/cpu/gemm_operand.h"
+#if !defined(TITAN_PLAYED_TILES)
 #include "worker/kernels/cpu/tiles.h"
+#endif
 
 // The inner product for AMX: two tiles of rows times two of columns, packed so that a tile is 1 KiB in one piece.
 namespace titan::kernels::TITAN_LEVEL {

@@ -104,6 +104,10 @@ TITAN_INLINE Ints pairs_of(Floats even, Floats odd) {
   const Ints upper = _mm512_and_si512(rounded_bits(odd), _mm512_set1_epi32(static_cast<int>(0xffff0000U)));
   return _mm512_or_si512(upper, _mm512_srli_epi32(rounded_bits(even), 16));
 }
+// The same of numbers that bf16 holds.
+TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
+  return _mm512_or_si512(_mm512_castps_si512(odd), _mm512_srli_epi32(_mm512_castps_si512(even), 16));
+}
 TITAN_INLINE void part_pairs(Floats low, Floats high, Floats& even, Floats& odd) {
   const Ints evens = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
   even = _mm512_permutex2var_ps(low, evens, high);
@@ -237,6 +241,10 @@ TITAN_INLINE Floats odd_of(Ints pairs) {
 TITAN_INLINE Ints pairs_of(Floats even, Floats odd) {
   const Ints upper = _mm256_and_si256(rounded_bits(odd), _mm256_set1_epi32(static_cast<int>(0xffff0000U)));
   return _mm256_or_si256(upper, _mm256_srli_epi32(rounded_bits(even), 16));
+}
+// The same of numbers that bf16 holds.
+TITAN_INLINE Ints narrow_pairs_of(Floats even, Floats odd) {
+  return _mm256_or_si256(_mm256_castps_si256(odd), _mm256_srli_epi32(_mm256_castps_si256(even), 16));
 }
 TITAN_INLINE Floats cross_quarters(Floats a) {  // 0 2 1 3, in units of two lanes.
   return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(a), 0xD8));

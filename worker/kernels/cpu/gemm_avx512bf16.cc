@@ -1,0 +1,1 @@
+#include "worker/kernels/cpu/gemm_body.h"
