@@ -62,6 +62,16 @@ at::Tensor RmsNorm::forward(const at::Tensor& input) const {
   return through(seams.output, rms_norm(x, weight_->weight, eps_));
 }
 
+SumAndNorm RmsNorm::forward_sum(const at::Tensor& input, const at::Tensor& residual) const {
+  if (seams.input) {
+    const at::Tensor sum = residual.defined() ? input + residual : input;
+    return {sum, forward(sum)};
+  }
+  SumAndNorm both = sum_and_rms_norm(input, residual, weight_->weight, eps_);
+  both.norm = through(seams.output, both.norm);
+  return both;
+}
+
 Embedding::Embedding(const Declare& declare, const std::string& fqn, int64_t vocab_size, int64_t dim, Init init)
     : weight_(&declare(fqn, {vocab_size, dim}, init)) {}
 

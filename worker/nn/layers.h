@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/nn/block.h"
+#include "worker/nn/rms_norm.h"
 
 namespace titan::nn {
 
@@ -59,6 +60,8 @@ class RmsNorm {
  public:
   RmsNorm(const Declare& declare, const std::string& fqn, int64_t dim, double eps);
   at::Tensor forward(const at::Tensor& input) const;  // [..., dim]
+  // The norm of input + residual (undefined: of the input), and that sum, which seams do not see.
+  SumAndNorm forward_sum(const at::Tensor& input, const at::Tensor& residual) const;
 
   Parameter& weight() const { return *weight_; }
   Seams seams;

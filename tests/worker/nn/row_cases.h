@@ -38,6 +38,47 @@ inline void check_rms_norm(at::Device device) {
   }
 }
 
+// A sum and its norm at once: both results, and gradients that reach the sum through either or both of them.
+inline void check_sum_and_rms_norm(at::Device device) {
+  at::manual_seed(5);
+  Draw pick(13);
+  const auto plain = [](const at::Tensor& sum, const at::Tensor& weight) {
+    return sum * (sum * sum).mean(-1, true).add(1e-5).rsqrt() * weight;
+  };
+  const auto both = [](const at::Tensor& sum, const at::Tensor& norm, int used) {
+    return used == 0 ? sum : used == 1 ? norm : at::cat({sum, norm}, -1);
+  };
+  for (int i = 0; i < 36; ++i) {
+    const int64_t dim = pick({1, 7, 16, 64, 257, 1024});
+    const at::Tensor x = rounded({pick({1, 2}), pick({1, 5, 40}), dim}), weight = rounded({dim});
+    const at::Tensor residual = rounded(x.sizes());
+    const int used = i % 3;
+    std::vector<int64_t> shape = x.sizes().vec();
+    if (used == 2) shape.back() *= 2;
+    const std::string what = "rows of " + std::to_string(dim) + ", used " + std::to_string(used);
+    const Tensors with = used == 0 ? Tensors{x, residual} : Tensors{x, residual, weight};
+    expect_close(
+        with, rounded(shape),
+        on(device,
+           [&](const Tensors& t) {
+             const at::Tensor scale = used == 0 ? weight.to(t[0].options()) : t[2];
+             const nn::SumAndNorm got = nn::sum_and_rms_norm(t[0], t[1], scale, 1e-5);
+             return both(got.sum, got.norm, used);
+           }),
+        [&](const Tensors& t) { return both(t[0] + t[1], plain(t[0] + t[1], used == 0 ? weight : t[2]), used); }, 4,
+        what);
+    if (used == 0) continue;
+    expect_close(
+        {x, weight}, rounded(shape),
+        on(device,
+           [&](const Tensors& t) {
+             const nn::SumAndNorm got = nn::sum_and_rms_norm(t[0], {}, t[1], 1e-5);
+             return both(got.sum, got.norm, used);
+           }),
+        [&](const Tensors& t) { return both(t[0], plain(t[0], t[1]), used); }, 4, what + ", of one");
+  }
+}
+
 inline void check_rms_norm_of_pieces(at::Device device) {
   at::manual_seed(2);
   const at::Tensor whole = rounded({3, 50, 4, 24}), weight = rounded({10});

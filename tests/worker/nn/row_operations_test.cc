@@ -13,6 +13,10 @@ TEST(RowOperationsTest, RmsNorm) {
   with_every_row_kernel([] { testing::check_rms_norm(at::kCPU); });
 }
 
+TEST(RowOperationsTest, SumAndRmsNorm) {
+  with_every_row_kernel([] { testing::check_sum_and_rms_norm(at::kCPU); });
+}
+
 TEST(RowOperationsTest, RmsNormOfPieces) {
   with_every_row_kernel([] { testing::check_rms_norm_of_pieces(at::kCPU); });
 }

@@ -52,9 +52,9 @@ DecoderLayer::DecoderLayer(const models::ModelSpec& spec, int64_t index, const L
 }
 
 at::Tensor DecoderLayer::forward(const at::Tensor& input, const nn::MicrobatchContext& context) {
-  const at::Tensor h = input + attention->forward(attention_norm->forward(input), context);
-  const at::Tensor x = ffn_norm->forward(h);
-  return h + (moe ? moe->forward(x, context.counting) : feed_forward->forward(x));
+  const nn::SumAndNorm first = attention_norm->forward_sum(input, {});
+  const nn::SumAndNorm second = ffn_norm->forward_sum(first.sum, attention->forward(first.norm, context));
+  return second.sum + (moe ? moe->forward(second.norm, context.counting) : feed_forward->forward(second.norm));
 }
 
 // The bias starts at zero and then belongs to the training: it is saved, loaded and updated, never reset here.
