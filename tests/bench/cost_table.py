@@ -12,10 +12,9 @@ import subprocess
 import sys
 from itertools import pairwise
 
-from programs import BIN, SOURCE
+from programs import BIN, SIZED_MODELS, SOURCE
 
-LIBRARY = BIN.parent / "tests/libsized_models.so"
-COMMON = ["--experimental.custom_import", LIBRARY, "--training.mixed_precision_param", "bfloat16", "--resources.threads_per_rank", 1]
+COMMON = ["--experimental.custom_import", SIZED_MODELS, "--training.mixed_precision_param", "bfloat16", "--resources.threads_per_rank", 1]
 
 
 def flavor(family, name):

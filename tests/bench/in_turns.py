@@ -40,3 +40,14 @@ def ratio(ours, theirs, member):
     """Of the medians; None where one is not known, or theirs is not above zero."""
     above, below = middle(ours, member), middle(theirs, member)
     return above / below if above is not None and below is not None and below > 0 else None
+
+
+def ratio_with_spread(ours, theirs, member):
+    """"4.8 (4.6 to 5.1)": of the medians, with the least and the greatest of the rounds' own; "-" where there is none."""
+    of_medians = ratio(ours, theirs, member)
+    if of_medians is None:
+        return "-"
+    rounds = [one for pair in zip(ours, theirs) if (one := ratio([pair[0]], [pair[1]], member)) is not None]
+    if len(rounds) < 2:
+        return f"{of_medians:.2g}"
+    return f"{of_medians:.2g} ({min(rounds):.2g} to {max(rounds):.2g})"

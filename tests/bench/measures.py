@@ -111,17 +111,24 @@ class Killer:
                 return
 
 
-def run(program, flags, save_at=None, kill=False):
+def from_weights(folder):
+    """Words for both programs: training starts from this Hugging Face folder."""
+    return ["--checkpoint.enable", "--checkpoint.initial_load_in_hf", "--checkpoint.initial_load_path", folder, "--checkpoint.interval", 10**6]
+
+
+def run(program, flags, save_at=None, kill=False, weights=None):
     """One run of "Titan", "torchtitan" or "transformers" with words for it: {save_at}, a step, is saved asynchronously, and with `kill` rank 1 is killed
-    when that is committed. Errors: Ended.
+    when that is committed. It begins with `weights`, a Hugging Face folder, where that is given. Errors: Ended.
     """
     with tempfile.TemporaryDirectory() as folder:
         folder = Path(folder)
         dump = folder / "dump"
         saving = [] if save_at is None else ["--checkpoint.enable", "--checkpoint.async_mode", "async", "--checkpoint.interval", save_at,
                                              "--checkpoint.keep_latest_k", 0]
+        if weights is not None:
+            saving = [*saving, *from_weights(weights)]
         if program == "Titan":
-            command, environment = titan_command(folder, [*flags, *saving], saving=save_at is not None), titan_environment(folder)
+            command, environment = titan_command(folder, [*flags, *saving], saving=bool(saving)), titan_environment(folder)
         else:
             words = [*flags, *saving]
             command, environment = torchtitan_command(folder, words, RESTARTS if kill else 0, f"{program}_main.py"), torchtitan_environment()
@@ -147,4 +154,5 @@ def flags_of(model, steps, seq_len, batch, words=()):
     """For both programs."""
     family, _, flavor = model.partition("/")
     return ["--model.name", family, "--model.flavor", flavor, "--training.steps", steps, "--training.seq_len", seq_len,
-            "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--lr_scheduler.warmup_steps", 1, *words]
+            "--training.local_batch_size", batch, "--metrics.log_freq", 1, "--optimizer.lr", 8e-4, "--lr_scheduler.warmup_steps", 1,
+            "--lr_scheduler.decay_ratio", 0.8, "--lr_scheduler.min_lr_factor", 0.0, *words]

@@ -4,7 +4,7 @@ import tempfile
 import unittest
 from pathlib import Path
 
-from in_turns import in_turns, middle, ratio, with_spread
+from in_turns import in_turns, middle, ratio, ratio_with_spread, with_spread
 from measures import Run, published, recovery_of, stall_of, stamp, steps_of
 from programs import Ended
 
@@ -75,6 +75,14 @@ class Measures(unittest.TestCase):
         self.assertEqual("20 (10 to 30)", with_spread(found["good"], "speed"))
         self.assertEqual(("-", None, None), (with_spread(found["never"], "speed"), middle(found["good"], "stall"), ratio(found["never"], found["good"], "speed")))
         self.assertEqual(1, ratio(found["good"], found["good"], "speed"))
+
+    def test_a_ratio_has_the_spread_of_its_rounds(self):
+        ours = [Run(speed, 1.0, 5, 2.0) for speed in (10.0, 30.0, 20.0)]
+        theirs = [Run(speed, 1.0, 5, 2.0) for speed in (5.0, 10.0, 4.0)]
+        self.assertEqual("4 (2 to 5)", ratio_with_spread(ours, theirs, "speed"))
+        self.assertEqual("2", ratio_with_spread(ours[:1], theirs[:1], "speed"))
+        self.assertEqual("-", ratio_with_spread(ours, [], "speed"))
+        self.assertEqual("-", ratio_with_spread(ours, theirs, "stall"))
 
 
 if __name__ == "__main__":

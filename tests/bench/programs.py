@@ -11,6 +11,7 @@ from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
 BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
+SIZED_MODELS = BIN.parent / "tests/libsized_models.so"  # sized_models.cc
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 
 
@@ -21,7 +22,7 @@ class Ended(Exception):
 def titan_command(folder, flags, saving=False):
     checkpoint = [] if saving else ["--checkpoint.no_enable"]
     return [BIN / "titanctl", "run", SOURCE / "configs/llama3_tiny.toml", "--nproc", "2", "--nodes", "1", *flags, "--resources.threads_per_rank", "1",
-            *checkpoint, "--validation.no_enable", "--metrics.no_enable_tensorboard", "--job.dump_folder", folder / "dump"]
+            *checkpoint, "--training.dataloader.order", "per_rank", "--debug.no_deterministic", "--validation.no_enable", "--metrics.no_enable_tensorboard", "--job.dump_folder", folder / "dump"]
 
 
 def titan_environment(folder):

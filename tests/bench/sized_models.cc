@@ -1,5 +1,6 @@
 // A model library (docs/howto/add-a-model.md) with debug models in several sizes, for cost_table.py:
 //   sized_llama3: layers_2, layers_4, ... layers_16; sized_deepseek_v3: experts_8, experts_16, ... experts_64
+// and for speed_table.py Llama 3's with its released vocabulary, sized_llama3: vocabulary_128256.
 #include <string>
 #include <vector>
 
@@ -27,7 +28,12 @@ std::vector<model::PluginFamily> families() {
   model::PluginFamily layers{.name = "sized_llama3",
                              .flavors = in_sizes("llama3", "layers_", 2, 16,
                                                  [](models::ModelSpec& spec) -> int64_t& { return spec.n_layers; }),
-                             .build = model::llama3::build};
+                             .build = model::llama3::build,
+                             .hf = model::llama3::hf()};
+  models::ModelSpec vocabulary = models::find("llama3", "debugmodel").value();
+  vocabulary.flavor = "vocabulary_128256";
+  vocabulary.vocab_size = 128256;
+  layers.flavors.push_back(vocabulary);
   model::PluginFamily experts{
       .name = "sized_deepseek_v3",
       .flavors = in_sizes("deepseek_v3", "experts_", 8, 64,

@@ -7,6 +7,7 @@
   first-step   seconds from the launch to the first finished step; the same runs
   checkpoint   an asynchronous save inside the run: how much later the next step came (the stall), and the bytes a second from the saved
                step's line until its checkpoint was published
+  loss         three steps from the same weights and batches, in one run each: how far the losses are apart, which in bf16 may be 2e-3
   recovery     seconds from the SIGKILL of rank 1, once a checkpoint is published, until the next trained step (torchrun --max-restarts 1)
 
 --compiled runs both with compile.enable; what torchtitan compiles in its first step is not in its speed.
@@ -18,10 +19,13 @@ table.
 import argparse
 import dataclasses
 import datetime
+import subprocess
+import tempfile
 from importlib.metadata import version
 
-from in_turns import in_turns, ratio, with_spread
+from in_turns import in_turns, ratio_with_spread, with_spread
 from measures import WARM, flags_of, run
+from programs import DEPS, SIZED_MODELS, SOURCE, Ended
 
 BF16, FP32 = (["--training.mixed_precision_param", name] for name in ("bfloat16", "float32"))
 DEGREE = "--parallelism.{}_parallel_degree"
@@ -36,6 +40,7 @@ class Case:
     batch: int = 1  # Rows of a rank.
     seq_len: int = 256
     peer: str = "torchtitan"  # Or "transformers", for what torchtitan lacks: plain runs only.
+    ours: list = dataclasses.field(default_factory=list)  # Words for Titan alone.
 
 
 DEBUG = "llama3/debugmodel"
@@ -44,18 +49,26 @@ CASES = {
     "Llama 3, FSDP 2, fp32": Case(DEBUG, FP32),
     "Llama 3, rows of 2,048, FSDP 2, bf16": Case(DEBUG, BF16, batch=8, seq_len=2048),
     "Llama 3, rows of 8,192, FSDP 2, bf16": Case(DEBUG, BF16, batch=2, seq_len=8192),
+    "Llama 3, a row of 16,384, FSDP 2, bf16": Case(DEBUG, BF16, seq_len=16384),
+    "Llama 3, a row of 32,768, FSDP 2, bf16": Case(DEBUG, BF16, seq_len=32768),
+    "Llama 3 with 128,256 tokens in its vocabulary, FSDP 2, bf16":
+        Case("llama3/vocabulary_128256", BF16, batch=4, ours=["--experimental.custom_import", SIZED_MODELS, "--model.name", "sized_llama3"]),
     "Llama 3, rows of 2,048, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=2048),
     "Llama 3, rows of 8,192, FSDP 2, fp32": Case(DEBUG, FP32, batch=2, seq_len=8192),
     "Llama 3 bench, FSDP 2, fp32": Case("llama3/bench", FP32, batch=4, seq_len=1024),
     "Llama 3 bench, FSDP 2, bf16": Case("llama3/bench", BF16, batch=4, seq_len=1024),
-    "Llama 3, TP 2, fp32": Case(DEBUG, [*FP32, *SHARD_1, DEGREE.format("tensor"), "2"]),
-    "Llama 3, CP 2, bf16": Case(DEBUG, [*BF16, *SHARD_1, DEGREE.format("context"), "2"]),
-    "Llama 3, PP 2 (1F1B), fp32": Case(DEBUG, [*FP32, *STAGES, "1F1B"], batch=4),
-    "Llama 3, PP 2 (zero bubble), fp32": Case(DEBUG, [*FP32, *STAGES, "ZBVZeroBubble"], batch=4),
+    # The same work on each mesh: 1,024 tokens a step over both ranks.
+    "1,024 tokens, Llama 3, FSDP 2, fp32": Case(DEBUG, FP32, batch=2),
+    "1,024 tokens, Llama 3, TP 2, fp32": Case(DEBUG, [*FP32, *SHARD_1, DEGREE.format("tensor"), "2"], batch=4),
+    "1,024 tokens, Llama 3, PP 2 (1F1B), fp32": Case(DEBUG, [*FP32, *STAGES, "1F1B"], batch=4),
+    "1,024 tokens, Llama 3, PP 2 (zero bubble), fp32": Case(DEBUG, [*FP32, *STAGES, "ZBVZeroBubble"], batch=4),
+    "1,024 tokens, Llama 3, FSDP 2, bf16": Case(DEBUG, BF16, batch=2),
+    "1,024 tokens, Llama 3, CP 2, bf16": Case(DEBUG, [*BF16, *SHARD_1, DEGREE.format("context"), "2"], batch=4),
+    "1,024 tokens, DeepSeek V3, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16, batch=2),
+    "1,024 tokens, DeepSeek V3, EP 2, bf16": Case("deepseek_v3/debugmodel", [*BF16, DEGREE.format("expert"), "2"], batch=2),
     "Qwen3, FSDP 2, bf16": Case("qwen3/debugmodel", BF16),
     "Qwen3 with experts, FSDP 2, bf16": Case("qwen3/debugmodel_moe", BF16),
     "DeepSeek V3, FSDP 2, bf16": Case("deepseek_v3/debugmodel", BF16),
-    "DeepSeek V3, EP 2, bf16": Case("deepseek_v3/debugmodel", [*BF16, DEGREE.format("expert"), "2"]),
     "Llama 4, FSDP 2, bf16": Case("llama4/debugmodel", BF16),
     "Qwen3, rows of 1,024, FSDP 2, bf16": Case("qwen3/debugmodel", BF16, seq_len=1024),
     "Qwen3 with experts, rows of 1,024, FSDP 2, bf16": Case("qwen3/debugmodel_moe", BF16, seq_len=1024),
@@ -63,12 +76,14 @@ CASES = {
     "Llama 4, rows of 1,024, FSDP 2, bf16": Case("llama4/debugmodel", BF16, seq_len=1024),
     "GPT-OSS beside transformers, FSDP 2, bf16": Case("gpt_oss/debugmodel", BF16, peer="transformers"),
 }
+LOSS_BAND = 2e-3  # As in tests/numerics/golden_parity.py.
 # By --what: (title, member of Run, scale, digits), each a column of both programs and their ratio.
 COLUMNS = {
     "speed": [("tokens/s a rank", "speed", 1, 0), ("MiB", "peak", 2**-20, 0)],
     "first-step": [("launch to step 1, s", "first_step", 1, 1)],
     "checkpoint": [("stall, ms", "stall", 1e3, 0), ("published after, ms", "save", 1e3, 0), ("MiB/s", "bandwidth", 2**-20, 0)],
     "recovery": [("recovery, s", "recovery", 1, 1)],
+    "loss": [("loss of step 3", "loss", 1, 5)],
 }
 
 
@@ -79,15 +94,30 @@ def starts(case, options, kind):
     steps = options.steps if kind == "plain" else max(options.steps, 2 * save_at + 4)
     words = [*case.words, *(["--compile.enable"] if options.compiled else [])]
     flags = flags_of(case.model, steps, case.seq_len, case.batch, words)
-    return {program: lambda program=program: run(program, flags, save_at, kill=kind == "recovery") for program in ("Titan", case.peer)}
+    own = {"Titan": [*flags, *case.ours], case.peer: flags}
+    return {program: lambda program=program: run(program, own[program], save_at, kill=kind == "recovery") for program in own}
 
 
 def cells(found, columns):
     """Of one case: both programs' figures and their ratio, a column after the other."""
     ours, theirs = found.values()
     for _, member, scale, digits in columns:
-        beside = ratio(ours, theirs, member)
-        yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), f"{beside:.2g}" if beside else "-")
+        yield from (with_spread(ours, member, scale, digits), with_spread(theirs, member, scale, digits), ratio_with_spread(ours, theirs, member))
+
+
+def losses(case):
+    """Both programs' losses after three steps from the same weights, and how far they are apart. Errors: Ended."""
+    if case.peer != "torchtitan":
+        return ["-", "-", "-"]
+    name, _, flavor = case.model.partition("/")
+    with tempfile.TemporaryDirectory() as folder:
+        make = [DEPS / "venv/bin/python", SOURCE / "tests/bench/torchtitan_weights.py", folder, name, flavor]
+        if (made := subprocess.run(make, capture_output=True, text=True, check=False)).returncode != 0:
+            raise Ended(made.stderr)
+        flags = flags_of(case.model, 3, case.seq_len, case.batch, case.words)
+        ours, theirs = (run(program, [*flags, *own], weights=folder).loss for program, own in (("Titan", case.ours), (case.peer, [])))
+    apart = abs(ours - theirs) / theirs
+    return [f"{ours:.5f}", f"{theirs:.5f}", f"{apart:.1e}" if apart <= LOSS_BAND else f"**{apart:.1e}**"]
 
 
 def reason(output):
@@ -107,6 +137,12 @@ def row(name, case, options):
         found, failed = in_turns(starts(case, options, kind), options.rounds)
         texts += [cell for what in whats for cell in cells(found, COLUMNS[what])]
         notes += [f"{name}, {program}, {' and '.join(whats)}: {reason(why)}" for program, why in failed.items()]
+    if "loss" in options.what:
+        try:
+            texts += losses(case)
+        except Ended as why:
+            texts += ["-", "-", "-"]
+            notes.append(f"{name}, loss: {reason(str(why))}")
     return texts, notes
 
 
@@ -142,7 +178,7 @@ def main():
     print(f"{datetime.date.today():%d %B %Y}, {processor()}, torch {version('torch')}, torchtitan {version('torchtitan')}, rows of "
           f"256 tokens unless said, one thread a rank, rounds: {options.rounds}, steps: {options.steps}"
           f"{', compiled' if options.compiled else ''}.\n")
-    titles = [f"{title}, Titan | torchtitan | ratio" for what in options.what for title, *_ in COLUMNS[what]]
+    titles = [f"{title}, Titan | torchtitan | {'apart' if what == 'loss' else 'ratio'}" for what in options.what for title, *_ in COLUMNS[what]]
     print("| case | " + " | ".join(titles) + " |\n|" + "---|" * (1 + 3 * len(titles)), flush=True)
     notes = []
     for name, case in cases.items():
