@@ -178,6 +178,18 @@ TEST(BlockGraphsTest, HostDecisionsStayWithTheHost) {
   EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
 }
 
+// Packed documents end elsewhere in each batch: attention plans its calls anew.
+TEST(BlockGraphsTest, DocumentsStayWithTheHost) {
+  TrainingPlan plan = five_steps(kFull);
+  plan.spec = testing::small_spec("llama3_packed");
+  plan.seq_len = 16;
+  plan.document_end = 5;
+  const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
+  EXPECT_EQ(recorded.counts->captures, 0);
+  EXPECT_EQ(recorded.said.size(), 2U * static_cast<size_t>(plan.spec.n_layers));
+  EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads where documents end")));
+}
+
 TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
   TrainingPlan plan = five_steps(kNone);
   plan.spec.n_layers = 4;

@@ -14,6 +14,7 @@
 #include "common/pipeline/generators.h"
 #include "common/pipeline/split.h"
 #include "tests/worker/comm/thread_ranks.h"
+#include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/parallel/context.h"
@@ -43,8 +44,9 @@ struct TrainingPlan {
   model::ParallelOptions parallel;  // Its mesh is filled in.
   int64_t global_batch = 4;
   int64_t seq_len = 16;
-  int64_t most_logit_bytes = 0;  // 0: all at once.
-  int microbatches = 1;          // Gradient accumulation: runs per rank and step.
+  std::optional<int64_t> document_end = std::nullopt;  // This token ends a document: tokens attend inside theirs.
+  int64_t most_logit_bytes = 0;                        // 0: all at once.
+  int microbatches = 1;                                // Gradient accumulation: runs per rank and step.
   int steps = 3;
   // With a pipeline: the order of work, stages per rank (0: the schedule's own number), and microbatches of each run.
   std::string schedule = "1F1B";
@@ -78,6 +80,7 @@ inline nn::MicrobatchContext rows_of_step(const TrainingPlan& plan, int step, in
   context.tokens = tokens.slice(1, 0, plan.seq_len).clone();
   context.labels = tokens.slice(1, 1).clone();
   context.labels.masked_fill_(context.labels.eq(3), nn::kIgnoredLabel);
+  if (plan.document_end) context.documents = nn::number_documents(context.tokens, *plan.document_end);
   return context;
 }
 
