@@ -153,7 +153,8 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
                                                                              .store = context.store,
                                                                              .timeout = std::chrono::seconds(seconds),
                                                                              .shared_memory = shared_memory,
-                                                                             .recorder = context.recorder.get()});
+                                                                             .recorder = context.recorder.get(),
+                                                                             .spans = context.spans});
     context.joining_took = context.clock->monotonic() - began;
     return joined;
   });
