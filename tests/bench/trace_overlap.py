@@ -14,7 +14,7 @@ from collections import defaultdict
 
 
 def transfers(trace):
-    """The collectives and messages of a trace: dicts of operation, axis, bytes and four times in microseconds, by begin."""
+    """The collectives and messages of a trace: dicts of operation, axis, bytes and five times in microseconds, by begin."""
     found = []
     for event in trace["traceEvents"]:
         args = event.get("args", {})
@@ -23,7 +23,7 @@ def transfers(trace):
         issued = event["ts"] + args["issuing us"]
         wait = issued + args["issued to wait us"]
         found.append({"operation": event["name"].split(":", 1)[1], "axis": args["axis"], "bytes": args["bytes"], "begin": event["ts"],
-                      "issued": issued, "wait": wait, "waited": wait + args["waiting us"]})
+                      "issued": issued, "wait": wait, "waited": wait + args["waiting us"], "end": event["ts"] + event["dur"]})
     return sorted(found, key=lambda one: one["begin"])
 
 
