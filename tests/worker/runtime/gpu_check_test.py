@@ -38,7 +38,7 @@ class GpuCheckTest(unittest.TestCase):
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, "OMP_NUM_THREADS": "2",
                        **variables}
         return subprocess.run([os.path.join(self.pack, "gpu_check.sh"), "--python", sys.executable, *flags], cwd="/",
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=420)
 
     def test_it_is_small(self):
         size = sum(os.path.getsize(os.path.join(folder, name))
