@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
-# Checks Titan on a machine with a CUDA device: the numeric tests on the device, the row operations' times by Titan's own
-# kernels and by LibTorch, a job that is saved and resumed, a job with its layers as graphs and without, two ranks against
-# one where there are two devices, then a short bf16 training of Llama 3.2 1B. Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
+# Checks Titan on a machine with a CUDA device: the numeric tests on the device, each operation's time as Titan computes it
+# and by LibTorch, a job that is saved and resumed, a job with its layers as graphs and without, two ranks against one where
+# there are two devices, a short bf16 training of Llama 3.2 1B, training beside PyTorch, and what a step asks of the device.
+# Prints tokens/s, MFU and memory; docs/benchmarks-gpu.md says what to do with them.
 #
-#   deploy/gpu_check.sh [--only tests|kernels|resume|graphs|ranks|train] [--compile] [--steps N] [--seq-len N] [--batch N] [--ac MODE]
-#                       [--flavor NAME] [--build DIR] [--python PROGRAM] [--rehearse]
+#   deploy/gpu_check.sh [--only tests|kernels|resume|graphs|ranks|train|beside|launches] [--compile] [--steps N] [--seq-len N] [--batch N]
+#                       [--ac MODE] [--flavor NAME] [--sizes debug,bench,1B] [--rounds N] [--build DIR] [--python PROGRAM] [--rehearse]
 #
 # Needs a built tree (build/release/bin and build/release/tests, with libtitan_cuda.so) and the text assets (.deps/assets,
 # or TITAN_ASSETS), or a folder filled by deploy/gpu_pack.sh, which holds both; and torch 2.11 with CUDA for python3 (or
 # --python), whose libraries are used. Builds and installs nothing.
 # --compile: the jobs' rows by Titan's own kernels and their layers as graphs (compile.enable), for comparison with a run without.
+# --sizes, --rounds: of beside and launches; where a command may take minutes only, one size a call.
 # --rehearse: the same steps on the CPU with a small model, to try this script where there is no GPU; says nothing of one.
 # Exit code: 0 all passed; 77 there is no device (nothing was checked); 1 something failed.
 set -euo pipefail
@@ -22,13 +24,13 @@ else
   revision="$(git -C "$root" rev-parse --short HEAD 2>/dev/null || echo unknown)"
 fi
 fail() { echo "gpu_check.sh: $*" >&2; exit 1; }
-only="" python=python3 rehearse=0 train=() own_kernels=()
+only="" python=python3 rehearse=0 train=() own_kernels=() beside=()
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,14p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h | --help) sed -n '2,16p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     --rehearse) rehearse=1; shift; continue ;;
     --compile) own_kernels=(--compile.enable); shift; continue ;;
-    --only | --steps | --seq-len | --batch | --ac | --flavor | --build | --python) [ $# -ge 2 ] || fail "$1 needs a value" ;;
+    --only | --steps | --seq-len | --batch | --ac | --flavor | --sizes | --rounds | --build | --python) [ $# -ge 2 ] || fail "$1 needs a value" ;;
     *) fail "unknown argument $1 (--help tells)" ;;
   esac
   case "$1" in
@@ -38,15 +40,19 @@ while [ $# -gt 0 ]; do
     --batch) train+=(--training.local_batch_size "$2") ;;
     --ac) train+=(--activation_checkpoint.mode "$2") ;;
     --flavor) train+=(--model.flavor "$2") ;;
+    --sizes | --rounds) beside+=("$1" "$2") ;;
     --build) build="$(cd "$2" && pwd)" ;;
     --python) python="$2" ;;
   esac
   shift 2
 done
-case "$only" in "" | tests | kernels | resume | graphs | ranks | train) ;; *) fail "--only takes tests, kernels, resume, graphs, ranks or train, not $only" ;; esac
+case "$only" in
+  "" | tests | kernels | resume | graphs | ranks | train | beside | launches) ;;
+  *) fail "--only takes tests, kernels, resume, graphs, ranks, train, beside or launches, not $only" ;;
+esac
 wants() { [ -z "$only" ] || [ "$only" = "$1" ]; }
 
-programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test)
+programs=(bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/gpu_ops_bench tests/random_math_test)
 for file in "${programs[@]}"; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build with deploy/bootstrap.sh --with-cuda and TITAN_CUDA=ON first"
 done
@@ -125,6 +131,8 @@ fi
 if wants kernels; then
   echo "==> row operations: LibTorch's time and that of Titan's own kernels"
   with_libraries "$build/tests/gpu_rows_bench" "$device"
+  echo "==> everything else in a layer: LibTorch's own operations, and as Titan's layers call it"
+  with_libraries "$build/tests/gpu_ops_bench" "$device"
 fi
 
 if wants resume; then
@@ -227,5 +235,20 @@ print(f"memory, peak: active {max(line['memory/max_active(GiB)'] for line in ste
 if not last[key] < first[key]:
     sys.exit("the loss did not fall")
 PY
+fi
+beside_pytorch() {  # speed|launches
+  local flags=("${beside[@]}")
+  [ "$rehearse" = 0 ] || flags+=(--rehearse)
+  "$python" "$here/gpu_beside.py" "$1" "${flags[@]}" -- \
+    env "LD_LIBRARY_PATH=$libraries:$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}" "$build/bin/titan-rank" \
+    --config "$here/gpu_check.toml" --resources.device "$device"
+}
+if wants beside; then
+  echo "==> training beside PyTorch, eager and compiled, in turns"
+  beside_pytorch speed
+fi
+if wants launches; then
+  echo "==> what a step asks of the device, by each program's profiler"
+  beside_pytorch launches
 fi
 if [ "$rehearse" = 1 ]; then echo "==> rehearsed: nothing was checked on a GPU"; else echo "==> passed"; fi

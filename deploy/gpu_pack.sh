@@ -22,7 +22,7 @@ done
 [ -z "$(ls -A "$folder" 2>/dev/null)" ] || fail "$folder is not empty"
 assets="${TITAN_ASSETS:-$root/.deps/assets}"
 [ -e "$assets/tokenizer/tokenizer.json" ] || fail "no text assets in $assets: run deploy/make_assets.sh or set TITAN_ASSETS"
-programs="bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/random_math_test"
+programs="bin/titan-rank bin/libtitan_cuda.so tests/gpu_test tests/gpu_rows_bench tests/gpu_ops_bench tests/random_math_test"
 for file in $programs; do
   [ -e "$build/$file" ] || fail "$build/$file is missing: build it (libtitan_cuda.so needs TITAN_CUDA=ON)"
 done
@@ -48,6 +48,6 @@ sed -n 's/^\s*\(\S*\) => \(\/\S*\) .*/\1 \2/p' <<<"$listing" | sort -u |
     strip --strip-unneeded "$folder/lib/$name"
   done
 cp -r "$assets/c4_test" "$assets/tokenizer" "$folder/assets/"
-cp "$root/deploy/gpu_check.sh" "$root/deploy/gpu_check.toml" "$folder/"
+cp "$root/deploy/gpu_check.sh" "$root/deploy/gpu_check.toml" "$root/deploy/gpu_beside.py" "$root/deploy/gpu_torch_llama.py" "$folder/"
 git -C "$root" rev-parse --short HEAD >"$folder/revision" 2>/dev/null || echo unknown >"$folder/revision"
 echo "$folder: $(du -sm "$folder" | cut -f1) MiB, $(ls "$folder/lib" | wc -l) libraries"

@@ -18,6 +18,7 @@
 #include "common/config/job_config.h"
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
+#include "common/trace/spans.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/copy_stream.h"
 #include "worker/checkpoint/hf_mapper.h"
@@ -86,6 +87,7 @@ struct Setup {
   EventSink events;                       // May be empty.
   const HfMapper* hf = nullptr;           // Needed for Hugging Face import and export; not owned.
   storage::Files* files = nullptr;        // Null: posix_files(). Not owned.
+  std::shared_ptr<trace::Spans> spans;    // Shows what the writer's thread does in traces; null: not.
   CopyStream* copies = nullptr;           // Null: a stream of the slices' device. Not owned.
   // Consecutive failed saves after which save() and wait() return the error; 0: every error is an event and training
   // goes on (fenced and last saves always return it).

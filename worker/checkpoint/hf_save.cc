@@ -35,6 +35,7 @@ class HfSave {
     absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
     if (const absl::Status made = session_.files.make_folders(staging_); made.ok()) {
       shard = caught([&] {
+        const auto doing = session_.doing("write shard");
         return write_shard(session_.files, staging_, {setup.attempt, setup.rank}, save_.parts, &session_.stop);
       });
     } else {
@@ -59,6 +60,7 @@ class HfSave {
     const Setup& setup = session_.setup;
     json written = json::object();
     const auto make_files = [&]() -> absl::Status {
+      const auto doing = session_.doing("write Hugging Face files");
       TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(session_.files, staging_));
       TITAN_ASSIGN_OR_RETURN(plan_, plan_export(reader->manifest(), *setup.hf, options_));
       for (size_t i = static_cast<size_t>(setup.rank); i < plan_.size(); i += static_cast<size_t>(setup.world)) {

@@ -25,10 +25,11 @@ bool may_pass(const absl::Status& status) {
 }
 
 // Not a failure that another try would mend.
-absl::Status await_copies(const Save& save) {
+absl::Status await_copies(const Session& session, const Save& save) {
   absl::Status status = save.staged;
   if (status.ok() && save.copies != nullptr) {
     status = caught([&] {
+      const auto doing = session.doing("wait for the device's copies");
       save.copies->wait();
       return absl::OkStatus();
     });
@@ -233,15 +234,19 @@ absl::Status Saver::run(const Save& save) {
   absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
   if (const absl::Status made = session_.files.make_folders(path); made.ok()) {
     shard = caught([&]() -> absl::StatusOr<ShardReport> {
-      TITAN_RETURN_IF_ERROR(await_copies(save));
+      TITAN_RETURN_IF_ERROR(await_copies(session_, save));
+      const auto doing = session_.doing("write shard");
       return write_shard(session_.files, path, {setup.attempt, setup.rank}, save.parts, &session_.stop);
     });
   } else {
     shard = made;
   }
   if (shard.ok()) shard->per_rank = save.state.per_rank;
-  const absl::StatusOr<std::vector<std::string>> reports =
-      session_.exchange.gather(save.topic, shard_report(shard).dump());
+  const auto gather = [&] {
+    const auto doing = session_.doing("wait for all ranks' shards");
+    return session_.exchange.gather(save.topic, shard_report(shard).dump());
+  };
+  const absl::StatusOr<std::vector<std::string>> reports = gather();
   absl::Status published = reports.status();
   bool discard = false;
   if (session_.leader() && published.ok()) published = not_a_lost_rank(publish(save, *reports, discard));
@@ -277,6 +282,7 @@ absl::StatusOr<bool> Saver::already_full(const Save& save) {
 
 // `discard`: it failed, and for certain no manifest names the new shards.
 absl::Status Saver::publish(const Save& save, const std::vector<std::string>& reports, bool& discard) {
+  const auto doing = session_.doing("publish manifest");
   discard = true;
   TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
   const Setup& setup = session_.setup;
@@ -307,6 +313,7 @@ absl::Status Saver::publish(const Save& save, const std::vector<std::string>& re
 
 // The step is safe; what housekeeping cannot do now, the next save or start does.
 void Saver::keep_house(const Manifest& manifest) {
+  const auto doing = session_.doing("remove old checkpoints");
   Janitor& janitor = session_.janitor;
   janitor.note_committed(manifest.step, manifest.full);
   absl::Status kept = janitor.clean_step(manifest);

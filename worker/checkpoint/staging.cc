@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include "absl/strings/match.h"
+#include "worker/comm/trace_scope.h"
 
 namespace titan::checkpoint {
 
@@ -10,6 +11,7 @@ bool is_model(const Slice& slice) { return absl::StartsWith(slice.key, "model.")
 
 void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::ScalarType> cast, Copy copy,
            std::vector<Staged>& parts, CopyStream* copies) {
+  const comm::TraceScope trace([] { return "stage checkpoint"; });
   const at::NoGradGuard no_grad;
   std::vector<Staged> old = std::move(parts);
   parts.clear();

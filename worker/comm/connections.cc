@@ -1,5 +1,6 @@
 #include "worker/comm/connections.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace titan::comm {
@@ -25,7 +26,8 @@ Flow flow_of(mesh::Axis axis) {
 
 }  // namespace
 
-ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes) {
+ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
+                               const std::map<mesh::Axis, Messages>& messages) {
   ConnectionPlan plan;
   std::map<std::pair<Flow, RankGroups>, size_t> known;
   for (const mesh::Axis axis : axes) {
@@ -33,7 +35,10 @@ ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis
     const Flow flow = flow_of(axis);
     RankGroups groups = mesh.groups(axis);
     const auto [found, is_new] = known.emplace(std::pair(flow, groups), plan.connections.size());
-    if (is_new) plan.connections.push_back({mesh::name(axis), std::move(groups), flow == Flow::kPipeline});
+    if (is_new) plan.connections.push_back({mesh::name(axis), std::move(groups)});
+    Messages& carried = plan.connections[found->second].messages;  // Of all axes that share it the most.
+    if (flow == Flow::kPipeline) carried = std::max(carried, Messages::kNeighbours);
+    if (const auto wanted = messages.find(axis); wanted != messages.end()) carried = std::max(carried, wanted->second);
     plan.of_axis[axis] = found->second;
   }
   return plan;

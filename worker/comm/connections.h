@@ -18,6 +18,9 @@ struct ConnectionPlan {
 // rank follows. Pipeline messages follow each rank's own list of actions; asynchronous tensor parallelism issues from
 // a thread of its own; and where operations of one connection run one after the other (NCCL), the exchanges inside a
 // block must not queue behind the next block's weights.
-ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes);
+//
+// `messages`: on which axes ranks send to each other, besides a pipeline's, whose stages always do.
+ConnectionPlan connection_plan(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
+                               const std::map<mesh::Axis, Messages>& messages = {});
 
 }  // namespace titan::comm

@@ -6,10 +6,12 @@
 namespace titan::comm {
 namespace {
 
+using Pairs = std::vector<std::pair<size_t, size_t>>;
+
 // The edges of a ring of `size` ranks as lists of edges that do not touch each other.
-std::vector<std::vector<std::pair<size_t, size_t>>> matchings_of_ring(size_t size) {
+std::vector<Pairs> matchings_of_ring(size_t size) {
   const size_t edges = size == 2 ? 1 : size;  // Between two ranks both edges are the same.
-  std::vector<std::vector<std::pair<size_t, size_t>>> matchings(std::min<size_t>(edges, 2 + size % 2));
+  std::vector<Pairs> matchings(std::min<size_t>(edges, 2 + size % 2));
   for (size_t first = 0; first < edges; ++first) {
     const bool odd_one = size % 2 == 1 && first + 1 == size;  // Touches an edge of either kind.
     matchings[odd_one ? 2 : first % 2].emplace_back(first, (first + 1) % size);
@@ -17,17 +19,31 @@ std::vector<std::vector<std::pair<size_t, size_t>>> matchings_of_ring(size_t siz
   return matchings;
 }
 
-void add_ways(size_t connection, const RankGroups& groups, std::vector<Cut>& cuts) {
-  for (const auto& matching : matchings_of_ring(groups.front().size())) {
+// All pairs of `size` ranks likewise: those whose sum leaves the same rest.
+std::vector<Pairs> matchings_of_all(size_t size) {
+  std::vector<Pairs> matchings(size);
+  for (size_t first = 0; first < size; ++first) {
+    for (size_t second = first + 1; second < size; ++second) {
+      matchings[(first + second) % size].emplace_back(first, second);
+    }
+  }
+  std::erase_if(matchings, [](const Pairs& pairs) { return pairs.empty(); });  // Of two ranks, one has none.
+  return matchings;
+}
+
+void add_ways(size_t index, const Connection& connection, std::vector<Cut>& cuts) {
+  const size_t size = connection.groups.front().size();
+  const bool all = connection.messages == Messages::kAll;
+  for (const Pairs& matching : all ? matchings_of_all(size) : matchings_of_ring(size)) {
     RankGroups up, down;
-    for (const std::vector<int>& ranks : groups) {
+    for (const std::vector<int>& ranks : connection.groups) {
       for (const auto& [first, second] : matching) {
         up.push_back({ranks[first], ranks[second]});
         down.push_back({ranks[second], ranks[first]});
       }
     }
-    cuts.push_back({.connection = connection, .messages = true, .groups = std::move(up)});
-    cuts.push_back({.connection = connection, .messages = true, .groups = std::move(down)});
+    cuts.push_back({.connection = index, .messages = true, .groups = std::move(up)});
+    cuts.push_back({.connection = index, .messages = true, .groups = std::move(down)});
   }
 }
 
@@ -47,7 +63,7 @@ CutPlan cut_plan(const std::vector<Connection>& connections) {
     } else {
       plan.cuts.push_back({.connection = i, .messages = false, .groups = connection.groups});
     }
-    if (connection.to_neighbours) add_ways(i, connection.groups, plan.cuts);
+    if (connection.messages != Messages::kNone) add_ways(i, connection, plan.cuts);
   }
   return plan;
 }

@@ -10,11 +10,18 @@ namespace titan::comm {
 
 using RankGroups = std::vector<std::vector<int>>;  // Disjoint; global ranks, each group in its own order.
 
+// To which ranks of its group a rank sends messages.
+enum class Messages {
+  kNone,
+  kNeighbours,  // Those before and after it, the group being a ring.
+  kAll,         // Every other one.
+};
+
 // One kind of traffic of all ranks: the groups of an axis, and of the axes that share its connections.
 struct Connection {
-  std::string name;            // Of the first of these axes.
-  RankGroups groups;           // They make up the world.
-  bool to_neighbours = false;  // Messages to the ranks before and after in the group, which is a ring.
+  std::string name;   // Of the first of these axes.
+  RankGroups groups;  // They make up the world.
+  Messages messages = Messages::kNone;
 };
 
 // One cut through the world's communicator (ncclCommSplit), in which every rank takes part: each with the color of its
@@ -30,8 +37,8 @@ struct CutPlan {
   std::vector<Cut> cuts;        // In the order in which every rank makes them.
 };
 
-// Messages between neighbours have a way of their own for each direction (comm/cuda/nccl_backend.h); ways whose pairs
-// do not touch come from one cut.
+// Messages between two ranks have a way of their own for each direction (comm/cuda/nccl_backend.h); ways whose pairs do
+// not touch come from one cut: at most three pairs of cuts for a ring, as many as it has ranks for a whole group.
 CutPlan cut_plan(const std::vector<Connection>& connections);
 
 // A rank's part in a cut.

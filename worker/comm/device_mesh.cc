@@ -34,7 +34,7 @@ std::vector<c10::intrusive_ptr<c10d::Backend>> open(Device& device, const std::v
 DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes, Device& device, Ledger& ledger,
                        const DeviceMeshOptions& options)
     : mesh_(mesh), rank_(options.rank) {
-  const ConnectionPlan plan = connection_plan(mesh, axes);
+  const ConnectionPlan plan = connection_plan(mesh, axes, options.messages);
   const BackendOptions world{.store = options.store,
                              .rank = rank_,
                              .size = mesh.world_size(),
@@ -56,7 +56,8 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
         backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);
       }
     }
-    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend)));
+    groups_.emplace(
+        axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend), options.spans));
   }
 }
 

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "common/mesh/mesh.h"
+#include "worker/comm/cuts.h"
 #include "worker/comm/flight_recorder.h"
 #include "worker/comm/group.h"
 #include "worker/comm/ledger.h"
@@ -17,8 +18,11 @@ struct DeviceMeshOptions {
   std::string host = "127.0.0.1";         // Where other ranks reach this one.
   c10::intrusive_ptr<c10d::Store> store;  // Null in a world of one.
   std::chrono::milliseconds timeout{300'000};
-  bool shared_memory = true;           // BackendOptions::shared_memory.
-  FlightRecorder* recorder = nullptr;  // Null: nothing is recorded. Must outlive the mesh.
+  // connection_plan()'s, so that the ways are open before the first message. Must be the same on every rank.
+  std::map<mesh::Axis, Messages> messages;
+  bool shared_memory = true;                      // BackendOptions::shared_memory.
+  FlightRecorder* recorder = nullptr;             // Null: nothing is recorded. Must outlive the mesh.
+  std::shared_ptr<trace::Spans> spans = nullptr;  // Of this rank, for traces. Null: not in them.
 };
 
 // The process groups of one rank: one c10d group for each axis asked for whose size is above one. Axes that flatten to

@@ -1,6 +1,7 @@
 #include "worker/comm/group.h"
 
 #include "worker/comm/rank_list.h"
+#include "worker/comm/trace_scope.h"
 #include "worker/comm/translate.h"
 #include "worker/comm/turns.h"
 
@@ -15,8 +16,9 @@ std::string words(const Call& call) {
   return call.peer < 0 ? what + *call.among : what + " rank " + std::to_string(call.peer);
 }
 
-Pending::Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive)
-    : work_(std::move(work)), call_(std::move(call)), keep_alive_(std::move(keep_alive)) {}
+Pending::Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
+                 std::unique_ptr<TransferSpan> span)
+    : work_(std::move(work)), call_(std::move(call)), keep_alive_(std::move(keep_alive)), span_(std::move(span)) {}
 
 void Pending::wait() {
   if (!work_.defined()) return;
@@ -24,23 +26,36 @@ void Pending::wait() {
   const TraceScope trace([&] { return std::string("wait for ") + call_.operation + " " + *call_.name; });
   auto work = std::move(work_);
   work_.reset();
-  translate(call_, [&] { return work->wait(); });
+  const std::unique_ptr<TransferSpan> span = std::move(span_);
+  translate(call_, [&] {
+    if (span) span->wait_begins(*work);
+    return work->wait();
+  });
+  if (span) span->wait_ended();
   keep_alive_.clear();
 }
 
-TraceScope Group::traced(const char* operation, const at::Tensor& tensor) const {
-  return TraceScope([&] {
-    return std::string(operation) + " " + *name_ + ", " + std::to_string(size()) + " ranks, " +
-           std::to_string(tensor.nbytes()) + " bytes";
-  });
-}
-
-Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend)
+Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
+             std::shared_ptr<trace::Spans> spans)
     : name_(std::make_shared<const std::string>(std::move(name))),
       ranks_(std::move(ranks)),
       among_(std::make_shared<const std::string>(" among " + listed(ranks_))),
       rank_(my_index),
-      backend_(std::move(backend)) {}
+      backend_(std::move(backend)),
+      spans_(std::move(spans)) {}
+
+template <typename Issue>
+Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
+                     const Issue& start) const {
+  const TraceScope trace([&] {
+    return std::string(operation) + " " + *name_ + ", " + std::to_string(size()) + " ranks, " + std::to_string(bytes) +
+           " bytes";
+  });
+  auto span = TransferSpan::begin(spans_, operation, *name_, size(), bytes);
+  auto work = translate(call, [&] { return start(tensors); });
+  if (span) span->issued();
+  return {std::move(work), std::move(call), std::move(tensors), std::move(span)};
+}
 
 Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
   TORCH_CHECK(output.numel() == input.numel() * size(), *name_, " all_gather: ", output.numel(), " elements for ",
@@ -49,12 +64,8 @@ Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
-  output = output.view({-1});
-  input = input.view({-1});
-  const Call what = call("all_gather");
-  const TraceScope trace = traced("all_gather", output);
-  auto work = translate(what, [&] { return backend_->_allgather_base(output, input, {}); });
-  return {std::move(work), what, {std::move(output), std::move(input)}};
+  return issue("all_gather", call("all_gather"), output.nbytes(), {output.view({-1}), input.view({-1})},
+               [&](auto& tensors) { return backend_->_allgather_base(tensors[0], tensors[1], {}); });
 }
 
 Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
@@ -64,23 +75,17 @@ Pending Group::reduce_scatter(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
-  output = output.view({-1});
-  input = input.view({-1});
-  const Call what = call("reduce_scatter");
-  const TraceScope trace = traced("reduce_scatter", input);
-  auto work = translate(what, [&] { return backend_->_reduce_scatter_base(output, input, {}); });
-  return {std::move(work), what, {std::move(output), std::move(input)}};
+  return issue("reduce_scatter", call("reduce_scatter"), input.nbytes(), {output.view({-1}), input.view({-1})},
+               [&](auto& tensors) { return backend_->_reduce_scatter_base(tensors[0], tensors[1], {}); });
 }
 
 Pending Group::all_reduce(at::Tensor tensor, c10d::ReduceOp::RedOpType operation) const {
   if (!backend_) return {};
-  const Call what = call("all_reduce");
-  const TraceScope trace = traced("all_reduce", tensor);
-  std::vector<at::Tensor> tensors{tensor};
   c10d::AllreduceOptions options;
   options.reduceOp = operation;
-  auto work = translate(what, [&] { return backend_->allreduce(tensors, options); });
-  return {std::move(work), what, {std::move(tensor)}};
+  const size_t bytes = tensor.nbytes();
+  return issue("all_reduce", call("all_reduce"), bytes, {std::move(tensor)},
+               [&](auto& tensors) { return backend_->allreduce(tensors, options); });
 }
 
 Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
@@ -88,11 +93,10 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input) const {
     output.view({-1}).copy_(input.view({-1}));
     return {};
   }
-  const Call what = call("all_to_all");
-  const TraceScope trace = traced("all_to_all", input);
   std::vector<int64_t> equal;
-  auto work = translate(what, [&] { return backend_->alltoall_base(output, input, equal, equal, {}); });
-  return {std::move(work), what, {std::move(output), std::move(input)}};
+  const size_t bytes = input.nbytes();
+  return issue("all_to_all", call("all_to_all"), bytes, {std::move(output), std::move(input)},
+               [&](auto& tensors) { return backend_->alltoall_base(tensors[0], tensors[1], equal, equal, {}); });
 }
 
 Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64_t> output_splits,
@@ -101,39 +105,33 @@ Pending Group::all_to_all(at::Tensor output, at::Tensor input, std::vector<int64
     output.copy_(input);
     return {};
   }
-  const Call what = call("all_to_all");
-  const TraceScope trace = traced("all_to_all", input);
-  auto work = translate(what, [&] { return backend_->alltoall_base(output, input, output_splits, input_splits, {}); });
-  return {std::move(work), what, {std::move(output), std::move(input)}};
+  const size_t bytes = input.nbytes();
+  return issue("all_to_all", call("all_to_all"), bytes, {std::move(output), std::move(input)}, [&](auto& tensors) {
+    return backend_->alltoall_base(tensors[0], tensors[1], output_splits, input_splits, {});
+  });
 }
 
 Pending Group::send(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, *name_, " send: a group of one has no peer");
-  const Call what = call("send to", peer);
-  const TraceScope trace = traced("send", tensor);
-  std::vector<at::Tensor> tensors{tensor};
-  auto work = translate(what, [&] { return backend_->send(tensors, peer, tag); });
-  return {std::move(work), what, {std::move(tensor)}};
+  const size_t bytes = tensor.nbytes();
+  return issue("send", call("send to", peer), bytes, {std::move(tensor)},
+               [&](auto& tensors) { return backend_->send(tensors, peer, tag); });
 }
 
 Pending Group::recv(at::Tensor tensor, int peer, int tag) const {
   TORCH_CHECK(backend_, *name_, " recv: a group of one has no peer");
-  const Call what = call("recv from", peer);
-  const TraceScope trace = traced("recv", tensor);
-  std::vector<at::Tensor> tensors{tensor};
-  auto work = translate(what, [&] { return backend_->recv(tensors, peer, tag); });
-  return {std::move(work), what, {std::move(tensor)}};
+  const size_t bytes = tensor.nbytes();
+  return issue("recv", call("recv from", peer), bytes, {std::move(tensor)},
+               [&](auto& tensors) { return backend_->recv(tensors, peer, tag); });
 }
 
 Pending Group::broadcast(at::Tensor tensor, int root) const {
   if (!backend_) return {};
-  const Call what = call("broadcast");
-  const TraceScope trace = traced("broadcast", tensor);
-  std::vector<at::Tensor> tensors{tensor};
   c10d::BroadcastOptions options;
   options.rootRank = root;
-  auto work = translate(what, [&] { return backend_->broadcast(tensors, options); });
-  return {std::move(work), what, {std::move(tensor)}};
+  const size_t bytes = tensor.nbytes();
+  return issue("broadcast", call("broadcast"), bytes, {std::move(tensor)},
+               [&](auto& tensors) { return backend_->broadcast(tensors, options); });
 }
 
 void Group::barrier() const {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "worker/comm/device.h"
-#include "worker/comm/trace_scope.h"
+#include "worker/comm/transfer_span.h"
 
 namespace titan::comm {
 
@@ -35,7 +35,9 @@ std::string words(const Call& call);
 class Pending {
  public:
   Pending() = default;
-  Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive);
+  // `span`: null where nobody records.
+  Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
+          std::unique_ptr<TransferSpan> span);
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
 
@@ -47,6 +49,7 @@ class Pending {
   c10::intrusive_ptr<c10d::Work> work_;
   Call call_;
   std::vector<at::Tensor> keep_alive_;
+  std::unique_ptr<TransferSpan> span_;
 };
 
 // The ranks of one mesh axis (or a flattened set of axes) as one rank sees them. A group of one has no backend: its
@@ -54,7 +57,9 @@ class Pending {
 // order.
 class Group {
  public:
-  Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend);
+  // `spans`: where operations are kept while somebody records; null: nowhere.
+  Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
+        std::shared_ptr<trace::Spans> spans = nullptr);
 
   const std::string& name() const { return *name_; }
   int rank() const { return rank_; }  // Index inside the group.
@@ -82,8 +87,10 @@ class Group {
   void abort() const;
 
  private:
-  // For profiler traces: "all_gather fsdp, 4 ranks, 65536 bytes".
-  TraceScope traced(const char* operation, const at::Tensor& tensor) const;
+  // Issues and keeps `tensors`; `bytes` for profiler traces: "all_gather fsdp, 4 ranks, 65536 bytes".
+  template <typename Issue>
+  Pending issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
+                const Issue& start) const;
   Call call(const char* operation) const { return {name_, among_, operation}; }
   Call call(const char* operation, int peer) const { return {name_, among_, operation, ranks_.at(peer)}; }
 
@@ -92,6 +99,7 @@ class Group {
   std::shared_ptr<const std::string> among_;
   int rank_;
   c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
+  std::shared_ptr<trace::Spans> spans_;
 };
 
 }  // namespace titan::comm

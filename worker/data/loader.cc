@@ -123,11 +123,16 @@ class PrefetchingLoader final : public Loader {
         " of ", options_.dp_size, "; order \"per_rank\" cannot change its degree, order \"global\" can"));
   }
 
+  Item make() {
+    const trace::WorkScope work(options_.spans.get(), "data loader", "read and tokenise");
+    return maker_.make();
+  }
+
   // The next item from the thread, which starts with the first call; from the maker itself without one.
   Item take() {
     if (options_.prefetch <= 0) {
       if (failed_.ok()) {
-        Item item = maker_.make();
+        Item item = make();
         failed_ = item.status;
         return item;
       }
@@ -158,7 +163,7 @@ class PrefetchingLoader final : public Loader {
         });
         if (stopping_) return;
       }
-      Item item = maker_.make();
+      Item item = make();
       more = item.status.ok();
       sync::Lock lock(mutex_);
       ready_.push_back(std::move(item));

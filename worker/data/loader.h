@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/trace/spans.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::data {
@@ -28,9 +29,10 @@ struct LoaderOptions {
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
-  bool loop = true;             // Training never ends; validation may.
-  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
-  int prefetch = 2;             // Microbatches prepared ahead by the loader's thread; 0: none.
+  bool loop = true;                               // Training never ends; validation may.
+  int64_t max_bad_lines = 100;                    // More malformed lines than this fail the job.
+  int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
+  std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.
 };
 
 // Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row

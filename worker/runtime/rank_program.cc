@@ -145,6 +145,7 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");
   context.joining_mesh = std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds,
+                                                         messages = messages_of(job.config.parallelism),
                                                          shared_memory = job.config.comm.shared_memory] {
     const absl::Duration began = context.clock->monotonic();
     auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
@@ -152,8 +153,10 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
                                                                              .host = context.host,
                                                                              .store = context.store,
                                                                              .timeout = std::chrono::seconds(seconds),
+                                                                             .messages = messages,
                                                                              .shared_memory = shared_memory,
-                                                                             .recorder = context.recorder.get()});
+                                                                             .recorder = context.recorder.get(),
+                                                                             .spans = context.spans});
     context.joining_took = context.clock->monotonic() - began;
     return joined;
   });

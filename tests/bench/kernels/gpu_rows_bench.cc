@@ -4,19 +4,13 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/autograd.h>
 
-#include <algorithm>
-#include <chrono>
 #include <cstdio>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "worker/comm/device.h"
-#include "worker/kernels/choice.h"
-#include "worker/kernels/device_kernels.h"
+#include "tests/bench/kernels/gpu_timing.h"
 #include "worker/nn/loss.h"
 #include "worker/nn/rms_norm.h"
 #include "worker/nn/rope.h"
@@ -25,39 +19,8 @@
 namespace titan::nn {
 namespace {
 
-using Tensors = std::vector<at::Tensor>;
-using Operation = std::function<at::Tensor(const Tensors&)>;
-
-void use_own_kernels(bool own, bool on_gpu) {
-  if (on_gpu) return kernels::choose_on_device(own ? kernels::cuda_kernels() : nullptr, {.model = true, .loss = true});
-  kernels::choose(own ? "auto" : "reference");
-}
-
-// Seconds of one run of `body`: the median of several measurements of as many runs as take a few milliseconds.
-double time_of(comm::Device& device, const std::function<void()>& body) {
-  const auto seconds = [&](int runs) {
-    device.synchronize();
-    const auto start = std::chrono::steady_clock::now();
-    for (int i = 0; i < runs; ++i) body();
-    device.synchronize();
-    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count() / runs;
-  };
-  seconds(3);  // Fills caches, of memory too.
-  const int runs = std::clamp(static_cast<int>(5e-3 / seconds(3)), 1, 200);
-  std::vector<double> times(7);
-  for (double& one : times) one = seconds(runs);
-  std::nth_element(times.begin(), times.begin() + 3, times.end());
-  return times[3];
-}
-
-struct Times {
-  double forward, backward;
-};
-Times times_of(comm::Device& device, const Tensors& leaves, const Operation& operation) {
-  const at::Tensor y = operation(leaves), dy = at::ones_like(y);
-  return {time_of(device, [&] { operation(leaves); }),
-          time_of(device, [&] { torch::autograd::grad({y}, leaves, {dy}, /*retain_graph=*/true); })};
-}
+using bench::Operation;
+using bench::Tensors;
 
 // `forward` and `backward`: bytes that these must move.
 struct Bench {
@@ -132,10 +95,10 @@ int run(const std::string& where) {
   const at::TensorOptions options = at::TensorOptions().device((*device)->torch_device()).dtype(at::kBFloat16);
   std::printf("%-44s %9s %9s %8s %7s\n", "bfloat16", "LibTorch", "Titan ms", "GB/s", "ratio");
   for (const Bench& one : benches(options, /*small=*/!on_gpu)) {
-    use_own_kernels(false, on_gpu);
-    const Times theirs = times_of(**device, one.leaves, one.operation);
-    use_own_kernels(true, on_gpu);
-    const Times ours = times_of(**device, one.leaves, one.operation);
+    bench::use_own_kernels(false, on_gpu);
+    const bench::Times theirs = bench::times_of(**device, one.leaves, one.operation);
+    bench::use_own_kernels(true, on_gpu);
+    const bench::Times ours = bench::times_of(**device, one.leaves, one.operation);
     print(one.name, theirs.forward, ours.forward, one.forward);
     print(one.name + ", backward", theirs.backward, ours.backward, one.backward);
   }

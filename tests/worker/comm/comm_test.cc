@@ -31,6 +31,42 @@ INSTANTIATE_TEST_SUITE_P(Transports, GroupTest,
                          ::testing::Values(testing::Via::kMemory, testing::Via::kGloo, testing::Via::kSharedMemory),
                          [](const auto& info) { return testing::name_of(info.param); });
 
+// While somebody records, each operation is kept with its axis and size and the times of its life in order, whatever
+// carries it; and what was issued before, or while nobody records, is not.
+TEST_P(GroupTest, SpansTellWhenAnOperationWasUnderWay) {
+  run({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
+    const Group& group = self.mesh->group(Axis::kFsdp);
+    at::Tensor whole = at::empty({8});
+    Pending early = group.all_gather(whole, range(4, 0));
+    self.spans->start();
+    early.wait();
+    at::Tensor gathered = at::empty({8}), piece = at::empty({4});
+    Pending gathering = group.all_gather(gathered, range(4, 0));
+    Pending reducing = group.reduce_scatter(piece, range(8, 0));
+    gathering.wait();
+    gathering.wait();  // Counts once.
+    reducing.wait();
+    Pending unwaited = group.all_reduce(whole);
+    const trace::Recorded recorded = self.spans->stop();
+    unwaited.wait();
+    ASSERT_EQ(recorded.transfers.size(), 2U);
+    EXPECT_STREQ(recorded.transfers[0].operation, "all_gather");
+    EXPECT_STREQ(recorded.transfers[1].operation, "reduce_scatter");
+    for (const trace::Transfer& one : recorded.transfers) {
+      EXPECT_EQ(one.axis, "fsdp");
+      EXPECT_EQ(one.ranks, 2);
+      EXPECT_EQ(one.bytes, 32);
+      EXPECT_LE(recorded.begin_ns, one.begin_ns);
+      EXPECT_LE(one.begin_ns, one.issued_ns);
+      EXPECT_LE(one.issued_ns, one.wait_ns);
+      EXPECT_LE(one.wait_ns, one.end_ns);
+      EXPECT_LE(one.end_ns, one.waited_ns);
+      EXPECT_LE(one.waited_ns, recorded.end_ns);
+    }
+    EXPECT_TRUE(self.spans->stop().transfers.empty());
+  });
+}
+
 // Each collective does what its name says, on every data type that gradients and weights travel in.
 TEST_P(GroupTest, CollectivesComputeOnEveryType) {
   run({}, 3, {Axis::kFsdp}, [](testing::ThreadRank& self) {

@@ -135,6 +135,59 @@ TEST(ConnectionsTest, NeighboursHaveAWayEachWay) {
   EXPECT_EQ(part_of(cut.groups, 2).color, -1) << "rank 2 has no edge in the first cut of three";
 }
 
+// What makes messages on other axes has its ways before the first of them: a ring of contexts those between neighbours,
+// asynchronous tensor parallelism all. They come in cuts of pairs that do not touch, the same ones on every rank, and
+// the collectives' groups stay as they were.
+TEST(ConnectionsTest, RingsAndSwapsHaveTheirWaysToo) {
+  const auto made = [](const Degrees& degrees, int world) { return mesh::Mesh::create(degrees, world).value(); };
+  std::vector<mesh::Mesh> meshes = many_meshes();
+  for (const int n : {3, 4, 5, 8}) {
+    meshes.push_back(made({.tp = n}, n));
+    meshes.push_back(made({.dp_shard = 2, .cp = n}, 2 * n));
+    meshes.push_back(made({.pp = 2, .cp = 2, .tp = n}, 4 * n));
+  }
+  for (const mesh::Mesh& mesh : meshes) {
+    SCOPED_TRACE(text(mesh));
+    const std::map<Axis, Messages> messages = {{Axis::kTensor, Messages::kAll},
+                                               {Axis::kContext, Messages::kNeighbours}};
+    const ConnectionPlan plan = connection_plan(mesh, all_axes(), messages);
+    const ConnectionPlan silent = connection_plan(mesh, all_axes());
+    ASSERT_EQ(plan.of_axis, silent.of_axis);
+    std::map<std::pair<size_t, std::pair<int, int>>, int> ways;
+    std::map<size_t, size_t> cuts;
+    for (const Cut& cut : cut_plan(plan.connections).cuts) {
+      if (!cut.messages) continue;
+      ++cuts[cut.connection];
+      std::set<int> touched;
+      for (const std::vector<int>& pair : cut.groups) {
+        ASSERT_EQ(pair.size(), 2U);
+        EXPECT_TRUE(touched.insert(pair[0]).second && touched.insert(pair[1]).second) << "a rank is in two pairs";
+        ++ways[{cut.connection, {pair[0], pair[1]}}];
+      }
+    }
+    std::map<std::pair<size_t, std::pair<int, int>>, int> wanted;
+    const auto want = [&](Axis axis, bool all) {
+      if (mesh.size(axis) == 1) return;
+      const size_t connection = plan.of_axis.at(axis);
+      for (int rank = 0; rank < mesh.world_size(); ++rank) {
+        const std::vector<int> group = mesh.group(rank, axis);
+        const int size = static_cast<int>(group.size()), index = mesh.index(rank, axis);
+        for (int other = 0; other < size; ++other) {
+          const int apart = (other - index + size) % size;
+          if (apart != 0 && (all || apart == 1 || apart == size - 1)) {
+            wanted[{connection, {rank, group[static_cast<size_t>(other)]}}] = 1;
+          }
+        }
+      }
+      EXPECT_LE(cuts[connection], 2 * (all ? static_cast<size_t>(mesh.size(axis)) : 3));
+    };
+    want(Axis::kPipeline, false);
+    want(Axis::kContext, false);
+    want(Axis::kTensor, true);
+    EXPECT_EQ(ways, wanted);
+  }
+}
+
 // Axes that carry different traffic never share, also where they have the same ranks.
 TEST(ConnectionsTest, TrafficStaysApart) {
   const mesh::Mesh tensor = mesh::Mesh::create({.tp = 4}, 4).value();

@@ -23,6 +23,7 @@ struct ThreadRank {
   std::unique_ptr<comm::Device> device;
   comm::Ledger ledger;
   std::unique_ptr<comm::DeviceMesh> mesh;
+  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();  // Of the mesh's groups.
 };
 
 // All of them.
@@ -62,10 +63,12 @@ inline std::vector<std::exception_ptr> run_world(const ThreadWorld& world,
         self.rank = rank;
         try {
           self.device = world.make_device(rank, hub);
-          self.mesh = std::make_unique<comm::DeviceMesh>(
-              mesh, world.axes, *self.device, self.ledger,
-              comm::DeviceMeshOptions{
-                  .rank = rank, .store = store, .timeout = world.timeout, .shared_memory = world.shared_memory});
+          self.mesh = std::make_unique<comm::DeviceMesh>(mesh, world.axes, *self.device, self.ledger,
+                                                         comm::DeviceMeshOptions{.rank = rank,
+                                                                                 .store = store,
+                                                                                 .timeout = world.timeout,
+                                                                                 .shared_memory = world.shared_memory,
+                                                                                 .spans = self.spans});
           body(self);
         } catch (const std::exception& failure) {
           hub->fail("rank " + std::to_string(rank) + " failed: " + comm::describe(failure));

@@ -14,7 +14,7 @@ import torch
 BIN = os.environ["TITAN_BIN"]
 SOURCE = os.environ["TITAN_SOURCE"]
 SITE = os.path.realpath(os.path.dirname(os.path.dirname(torch.__file__)))
-PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/random_math_test"]
+PROGRAMS = ["bin/titan-rank", "bin/libtitan_cuda.so", "tests/gpu_test", "tests/gpu_rows_bench", "tests/gpu_ops_bench", "tests/random_math_test"]
 # What any machine with torch has.
 SYSTEM = re.compile(r"^(linux-vdso|ld-linux-x86-64|libc|libm|libdl|librt|libpthread|libutil|libresolv|libstdc\+\+|libgcc_s)\.so")
 MOST_MIB = 32  # It may have to travel in a hurry.
@@ -38,7 +38,7 @@ class GpuCheckTest(unittest.TestCase):
         environment = {"PATH": "/usr/bin:/bin", "HOME": self.folder, "TMPDIR": self.folder, "OMP_NUM_THREADS": "2",
                        **variables}
         return subprocess.run([os.path.join(self.pack, "gpu_check.sh"), "--python", sys.executable, *flags], cwd="/",
-                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=240)
+                              env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=420)
 
     def test_it_is_small(self):
         size = sum(os.path.getsize(os.path.join(folder, name))
@@ -76,6 +76,16 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(ran.stdout, r"GpuRowsTest\.Rope")
         for name in ("rms_norm", "rope", "swiglu", "cross_entropy"):
             self.assertRegex(ran.stdout, rf"{name} [^\n]*backward +\d+\.\d+ +\d+\.\d+ +\d+\.\d+ +\d+\.\d+")
+        number = r" +\d+\.\d+"
+        for name in ("attention 1 x 128, heads of 64, causal", "attention 1 x 128, heads of 192 and 128, causal",
+                     "attention 1 x 128, heads of 128, window of an eighth", "attention 1 x 128, heads of 128, eight documents",
+                     "attention 1 x 128, heads of 64, window of a 32nd, sinks", "head and loss 128 x 64 x 2048"):
+            for what in (name, name + ", backward"):
+                self.assertRegex(ran.stdout, re.escape(what) + number * 3 + r" TFLOP/s" + number)
+        for name in ("product 128 x 256 x 768", "grouped product, 8 experts, 128 x 64 x 96"):
+            self.assertEqual(3, len(re.findall(rf"^{re.escape(name)}.*TFLOP/s{number}$", ran.stdout, re.MULTILINE)), ran.stdout)
+        for name in ("router", "order by expert", "rows to experts", "combine", "AdamW", "squared norm"):
+            self.assertRegex(ran.stdout, rf"(?m)^{name} .*GB/s{number}$")
         self.assertRegex(ran.stdout, r"largest difference of the loss: 0\.0e\+00")
         self.assertRegex(ran.stdout, r"with graphs: largest difference of the loss from the one without: 0\.0e\+00")
         self.assertRegex(ran.stdout, r"tokens/s with graphs \d+, without \d+: \d+\.\d\d x")
@@ -84,8 +94,25 @@ class GpuCheckTest(unittest.TestCase):
         self.assertRegex(ran.stdout, r"loss \d+\.\d+ -> \d+\.\d+ in 4 steps")
         self.assertRegex(ran.stdout, r"tokens/s \d+   MFU \d+\.\d+ %")
         self.assertRegex(ran.stdout, r"memory, peak: active \d+\.\d+ GiB")
+        self.check_beside_pytorch(ran.stdout)
         self.assertIn("rehearsed: nothing was checked on a GPU", ran.stdout)
         self.assertNotIn("passed", ran.stdout.splitlines()[-1])
+
+    def check_beside_pytorch(self, printed):
+        self.assertRegex(printed, r"rehearsal: [\d,]+ parameters, 1 x 64 tokens a step, 1 rounds")
+        for program in ("PyTorch", "PyTorch compiled", "Titan", "Titan compiled"):
+            self.assertRegex(printed, rf"(?m)^  {program} +\d+ tokens/s   \d+\.\d\d \(.*\) ms a step   \d+\.\d\d, \d+\.\d\d GiB$")
+        for ratio in ("Titan / PyTorch", "Titan compiled / PyTorch compiled", "Titan compiled / PyTorch"):
+            self.assertRegex(printed, rf"(?m)^  {ratio}: \d+\.\d\d \(\d+\.\d\d \.\. \d+\.\d\d\) x$")
+        operations = {}
+        for program in ("PyTorch", "PyTorch compiled", "Titan", "Titan compiled", "Titan compiled, no graphs"):
+            line = re.search(rf"(?m)^  {program} {{2,}}((?: +\d+\.\d){{6}})$", printed)
+            self.assertTrue(line, program)
+            numbers = [float(word) for word in line[1].split()]
+            self.assertEqual([0] * 5, numbers[:5], "a CPU has no launches")
+            operations[program] = numbers[5]
+        self.assertGreater(operations["Titan"], 100)
+        self.assertGreater(operations["PyTorch"], 100)
 
     def test_a_failing_test_fails_the_check(self):
         broken = os.path.join(self.folder, "broken")

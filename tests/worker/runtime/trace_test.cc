@@ -8,6 +8,7 @@
 #include "nlohmann/json.hpp"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "worker/comm/trace_scope.h"
+#include "worker/runtime/profiling/trace_file.h"
 #include "worker/runtime/profiling/trace_schedule.h"
 #include "worker/runtime/profiling/tracer.h"
 
@@ -60,7 +61,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 
 TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
   const rank_protocol::TempFolder folder;
-  Tracer tracer(every(3, 1, 2), folder.path() + "/traces", 5, /*records=*/true);
+  Tracer tracer(every(3, 1, 2), folder.path() + "/traces", {.rank = 5}, /*records=*/true);
   std::string written;
   for (int64_t step = 1; step <= 3; ++step) {
     tracer.begin_step(step);
@@ -86,9 +87,69 @@ TEST(TracerTest, HoldsTheStepsOfOneRoundAndWhoWorksForThem) {
   EXPECT_FALSE(has(names, "somebody else"));
 }
 
+// What other threads do, and what is under way, comes from the rank's own record and has rows of its own.
+TEST(TracerTest, HoldsWhatGoesOnBesideTheRanksThread) {
+  const rank_protocol::TempFolder folder;
+  const auto spans = std::make_shared<trace::Spans>();
+  Tracer tracer(every(1, 0, 1), folder.path(), {.rank = 1, .world = 4}, /*records=*/true, std::nullopt, spans);
+  tracer.begin_step(1);
+  std::thread([&] { const trace::WorkScope work(spans.get(), "checkpoint writer", "write shard"); }).join();
+  const int64_t now = trace::now_ns();
+  const auto transfer = [&](int64_t begin, int64_t end) {
+    spans->add(
+        {"all_gather", "fsdp", 2, 4096, now + begin, now + begin + 1000, now + end - 2000, now + end, now + end});
+  };
+  transfer(0, 50000);
+  transfer(10000, 40000);  // While the first is under way.
+  transfer(60000, 80000);
+  const auto saved = tracer.end_step(1);
+  ASSERT_TRUE(saved.ok() && saved->has_value());
+
+  std::ifstream file((*saved)->path);
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  EXPECT_EQ(trace["distributedInfo"], (nlohmann::json{{"backend", "gloo"}, {"rank", 1}, {"world_size", 4}}));
+  std::map<int64_t, std::string> rows;
+  std::map<std::string, std::vector<nlohmann::json>> events;  // By row.
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["name"] == "thread_name") rows[event["tid"]] = event["args"]["name"];
+  }
+  for (const auto& event : trace["traceEvents"]) {
+    if (event["ph"] == "X" && event["tid"].is_number()) events[rows[event["tid"]]].push_back(event);
+  }
+  ASSERT_EQ(events["checkpoint writer"].size(), 1U);
+  EXPECT_EQ(events["checkpoint writer"][0]["name"], "write shard");
+  ASSERT_EQ(events["collectives fsdp"].size(), 2U);
+  ASSERT_EQ(events["collectives fsdp (2)"].size(), 1U);
+  const nlohmann::json& first = events["collectives fsdp"][0];
+  EXPECT_EQ(first["name"], "gloo:all_gather");
+  EXPECT_NEAR(first["dur"], 50.0, 0.01);
+  const double base_us = trace["baseTimeNanoseconds"].get<double>() / 1e3;
+  EXPECT_NEAR(first["ts"].get<double>() + base_us, static_cast<double>(now) / 1e3, 1.0);
+  const nlohmann::json& args = first["args"];
+  EXPECT_EQ(args["axis"], "fsdp");
+  EXPECT_EQ(args["bytes"], 4096);
+  EXPECT_EQ(args["issuing us"], 1.0);
+  EXPECT_EQ(args["issued to wait us"], 47.0);
+  EXPECT_EQ(args["waiting us"], 2.0);
+}
+
+// A file that is no trace of LibTorch's stays as it is.
+TEST(TraceFileTest, WhatIsNoTraceIsRefused) {
+  const rank_protocol::TempFolder folder;
+  const std::string path = folder.path() + "/trace.json";
+  for (const char* text :
+       {"", "{}", R"({"baseTimeNanoseconds": 5, "traceEvents": []})", R"({"baseTimeNanoseconds": x,)"}) {
+    std::ofstream(path) << text;
+    EXPECT_TRUE(absl::IsUnavailable(add_to_trace(path, {}, {}))) << text;
+    std::ifstream file(path);
+    EXPECT_EQ(std::string(std::istreambuf_iterator<char>(file), {}), text);
+  }
+  EXPECT_TRUE(absl::IsUnavailable(add_to_trace(folder.path() + "/none", {}, {})));
+}
+
 TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
   const rank_protocol::TempFolder folder;
-  Tracer tracer(every(4, 1, 3), folder.path(), 0, /*records=*/true);
+  Tracer tracer(every(4, 1, 3), folder.path(), {.rank = 0}, /*records=*/true);
   tracer.begin_step(2);
   {
     const comm::TraceScope scope([] { return "step 2"; });
@@ -103,19 +164,19 @@ TEST(TracerTest, AnEndInTheMiddleOfARoundSavesWhatThereIs) {
 TEST(TracerTest, AnEndWhileWarmingUpLeavesTheProfilerFree) {
   const rank_protocol::TempFolder folder;
   for (int attempt = 0; attempt < 2; ++attempt) {
-    Tracer tracer(every(3, 1, 1), folder.path(), 0, /*records=*/true);
+    Tracer tracer(every(3, 1, 1), folder.path(), {.rank = 0}, /*records=*/true);
     tracer.begin_step(2);
     EXPECT_FALSE(tracer.end_step(2)->has_value());
     EXPECT_FALSE(tracer.finish(2)->has_value());
   }
-  Tracer tracer(every(1, 0, 1), folder.path(), 0, /*records=*/true);
+  Tracer tracer(every(1, 0, 1), folder.path(), {.rank = 0}, /*records=*/true);
   tracer.begin_step(1);
   EXPECT_TRUE(tracer.end_step(1)->has_value());
 }
 
 TEST(TracerTest, OthersRecordNothing) {
   const rank_protocol::TempFolder folder;
-  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", 1, /*records=*/false);
+  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", {.rank = 1}, /*records=*/false);
   tracer.begin_step(1);
   EXPECT_FALSE(tracer.end_step(1)->has_value());
   EXPECT_FALSE(std::filesystem::exists(folder.path() + "/traces"));
@@ -124,7 +185,7 @@ TEST(TracerTest, OthersRecordNothing) {
 TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
   const rank_protocol::TempFolder folder;
   std::ofstream(folder.path() + "/traces") << "a file";
-  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", 0, /*records=*/true);
+  Tracer tracer(every(1, 0, 1), folder.path() + "/traces", {.rank = 0}, /*records=*/true);
   tracer.begin_step(1);
   EXPECT_FALSE(tracer.end_step(1).ok());
   tracer.begin_step(2);  // The profiler is free again.
@@ -135,7 +196,7 @@ TEST(TracerTest, AFolderThatCannotBeMadeIsAnError) {
 class OrderedTraceTest : public ::testing::Test {
  protected:
   Tracer tracer(const config::Profiling& config = {}) {
-    return {config, folder_.path() + "/traces", 3, /*records=*/true, TraceDesk(words_, folder_.path(), 3)};
+    return {config, folder_.path() + "/traces", {.rank = 3}, /*records=*/true, TraceDesk(words_, folder_.path(), 3)};
   }
   void order(uint64_t request, int64_t first_step, int64_t steps) {
     words_.first_step = first_step;
@@ -229,7 +290,8 @@ TEST_F(OrderedTraceTest, SharesTheProfilerWithTheSchedule) {
 }
 
 TEST_F(OrderedTraceTest, AFileThatCannotBeWrittenIsTold) {
-  Tracer tracer{{}, folder_.path(), 3, /*records=*/true, TraceDesk(words_, folder_.path() + "/nowhere/file", 3)};
+  Tracer tracer{
+      {}, folder_.path(), {.rank = 3}, /*records=*/true, TraceDesk(words_, folder_.path() + "/nowhere/file", 3)};
   std::ofstream(folder_.path() + "/nowhere") << "a file";
   order(1, 2, 1);
   EXPECT_FALSE(run(tracer, 1));

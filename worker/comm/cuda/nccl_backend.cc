@@ -113,7 +113,7 @@ class NcclBackend : public c10d::Backend {
   c10d::Backend& open_way(int source, int destination) const {
     const auto found = open_ways_.find({source, destination});
     TORCH_CHECK(found != open_ways_.end(), "no way from ", source, " to ", destination, " of ", size_,
-                " ranks: messages of this group go to the neighbours of a ring");
+                " ranks: messages of this group go to others");
     return *found->second;
   }
 

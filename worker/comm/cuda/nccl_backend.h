@@ -16,9 +16,10 @@ namespace titan::comm {
 // its own way.
 //
 // A communicator's first use blocks the host until the other rank comes. Left to the first message that could be
-// circular too (a rank that asks early for a gradient, whose sender waits for the activation). Pipelines have the ways
-// between the neighbours of their ring before the first message, and use no others (open_nccl_groups). In other groups
-// the first message opens those, all ranks in one order.
+// circular too (a rank that asks early for a gradient, whose sender waits for the activation). So groups that send have
+// their ways before the first message, and use no others (open_nccl_groups): pipelines and rings those between
+// neighbours, asynchronous tensor parallelism all. In a group that was made alone the first message opens the ways
+// between neighbours, all ranks in one order.
 c10::intrusive_ptr<c10d::Backend> make_nccl_backend(const BackendOptions& options, at::Device device);
 
 // Every communicator of a rank, open when it returns: the world's is connected, and the others are cut from it, which

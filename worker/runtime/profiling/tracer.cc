@@ -49,13 +49,19 @@ void prepare_profiler() {
   (void)profiler::disableProfiler();
 }
 
-Tracer::Tracer(const config::Profiling& config, std::string folder, int rank, bool records,
-               std::optional<TraceDesk> desk)
-    : config_(config), folder_(std::move(folder)), rank_(rank), records_(records), desk_(std::move(desk)) {}
+Tracer::Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
+               std::optional<TraceDesk> desk, std::shared_ptr<trace::Spans> spans)
+    : config_(config),
+      folder_(std::move(folder)),
+      owner_(std::move(owner)),
+      records_(records),
+      spans_(spans ? std::move(spans) : std::make_shared<trace::Spans>()),
+      desk_(std::move(desk)) {}
 
 Tracer::~Tracer() {
   // Kineto takes a second preparation for a request to stop what it believes to run: warming up ends with a recording.
   if (!prepared_) return;
+  spans_->stop();
   try {
     if (!recording_) profiler::enableProfiler(profiler_config(), activities());
     (void)profiler::disableProfiler();
@@ -82,6 +88,7 @@ void Tracer::begin_step(int64_t step) {
   prepared_ = true;
   if (!due.records) return;
   profiler::enableProfiler(profiler_config(), activities());
+  spans_->start();
   recording_ = true;
   first_step_ = step;
   tell(TraceState::kRecording);
@@ -99,10 +106,11 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::finish(int64_t step) {
 
 absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
   tell(TraceState::kWriting);
-  Saved saved{.path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", rank_, "_trace.json"),
-              .first_step = first_step_,
-              .last_step = step,
-              .asked_for = order_.has_value()};
+  Saved saved{
+      .path = order_ ? order_->path : absl::StrCat(folder_, "/iteration_", step, "/rank", owner_.rank, "_trace.json"),
+      .first_step = first_step_,
+      .last_step = step,
+      .asked_for = order_.has_value()};
   const absl::StatusOr<int64_t> bytes = write(saved.path);
   if (order_ && bytes.ok()) desk_->written(step);
   if (!bytes.ok()) tell(TraceState::kFailed);
@@ -115,6 +123,7 @@ absl::StatusOr<std::optional<Tracer::Saved>> Tracer::save(int64_t step) {
 // Bytes of the file, which has its name once it is whole.
 absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   recording_ = prepared_ = false;
+  const trace::Recorded beside = spans_->stop();
   const auto result = profiler::disableProfiler();
   const std::filesystem::path file(path);
   std::error_code error;
@@ -124,7 +133,7 @@ absl::StatusOr<int64_t> Tracer::write(const std::string& path) {
   const std::string fresh = path + ".new";
   result->save(fresh);
   error = {};
-  if (is_whole(fresh)) {
+  if (is_whole(fresh) && add_to_trace(fresh, beside, owner_).ok()) {
     std::filesystem::rename(fresh, file, error);
     const auto bytes = std::filesystem::file_size(file, error);
     if (!error) return static_cast<int64_t>(bytes);

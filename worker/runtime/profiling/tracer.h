@@ -1,12 +1,15 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "common/config/job_config.h"
+#include "common/trace/spans.h"
 #include "worker/runtime/profiling/trace_desk.h"
+#include "worker/runtime/profiling/trace_file.h"
 #include "worker/runtime/profiling/trace_schedule.h"
 
 namespace titan::runtime {
@@ -19,18 +22,23 @@ void prepare_profiler();
 // their shapes, the kernels of a GPU, and Titan's own scopes (worker/comm/trace_scope.h): steps, phases, blocks,
 // microbatches and collectives with their bytes.
 //
-// What is seen is the rank's own thread and those that work for it with its at::ThreadLocalState, as autograd's do.
-// LibTorch could record all threads, but stopping that while others are at work is a race that may end the process.
-// There is one profiler a process: of ranks that are threads, only rank 0 records.
+// What LibTorch sees is the rank's own thread and those that work for it with its at::ThreadLocalState, as autograd's
+// do, since the rank waits for them. It could record all threads, but stopping that while others are at work is a race
+// that may end the process, and so would be to lend the state to a thread for whose work the rank does not wait: each
+// thread writes to a queue of its own, which the profiler empties and frees when it stops, whoever is in the middle of
+// an operation. What such threads do (data, checkpoints), and how long each collective was under way, Titan records
+// itself (trace::Spans) and adds when the file is there. There is one profiler a process: of ranks that are threads,
+// only rank 0 records.
 //
 // A trace that is asked for (TraceDesk) and the schedule share it. What records goes on to its end first; then an order
 // that is due goes before the schedule, whose round loses the steps that the order takes.
 class Tracer {
  public:
   // `folder`: profiling.save_traces_folder inside the dump folder. `records`: whether this rank is one that does.
-  // `desk`: where traces may be asked for, if anywhere.
-  Tracer(const config::Profiling& config, std::string folder, int rank, bool records,
-         std::optional<TraceDesk> desk = std::nullopt);
+  // `desk`: where traces may be asked for, if anywhere. `spans`: what this rank does beside its own thread; may be
+  // null.
+  Tracer(const config::Profiling& config, std::string folder, TraceOwner owner, bool records,
+         std::optional<TraceDesk> desk = std::nullopt, std::shared_ptr<trace::Spans> spans = nullptr);
   ~Tracer();
   Tracer(const Tracer&) = delete;
   Tracer& operator=(const Tracer&) = delete;
@@ -56,8 +64,9 @@ class Tracer {
 
   const config::Profiling config_;
   const std::string folder_;
-  const int rank_;
+  const TraceOwner owner_;
   const bool records_;
+  const std::shared_ptr<trace::Spans> spans_;
   std::optional<TraceDesk> desk_;
   std::optional<TraceDesk::Order> order_;  // Taken, and not saved yet.
   bool prepared_ = false, recording_ = false;

@@ -43,7 +43,8 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                .seq_len = training.seq_len,
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
-               .loop = true});
+               .loop = true,
+               .spans = share.spans});
 }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const config::JobConfig& config,
@@ -55,7 +56,8 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const confi
                .seq_len = validation.seq_len,
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
-               .loop = validation.steps > 0});
+               .loop = validation.steps > 0,
+               .spans = share.spans});
 }
 
 }  // namespace titan::runtime

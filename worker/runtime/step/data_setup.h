@@ -13,6 +13,7 @@ struct DataShare {
   int dp_rank = 0;
   int dp_size = 1;
   int64_t local_batch = 1;
+  std::shared_ptr<trace::Spans> spans = nullptr;  // LoaderOptions::spans.
 };
 
 // Errors: as data::open_loader and data::find_dataset_files, naming the configuration's key.

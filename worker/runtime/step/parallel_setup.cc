@@ -38,6 +38,13 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh) {
   return axes;
 }
 
+std::map<Axis, comm::Messages> messages_of(const config::Parallelism& parallelism) {
+  std::map<Axis, comm::Messages> messages;
+  if (parallelism.enable_async_tensor_parallel) messages[Axis::kTensor] = comm::Messages::kAll;
+  if (parallelism.context_parallel_rotate_method == "alltoall") messages[Axis::kContext] = comm::Messages::kNeighbours;
+  return messages;
+}
+
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh) {
   TITAN_ASSIGN_OR_RETURN(model::Model model,

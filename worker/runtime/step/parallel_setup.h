@@ -1,5 +1,6 @@
 #pragma once
 
+#include <map>
 #include <set>
 
 #include "absl/status/statusor.h"
@@ -27,6 +28,8 @@ absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int
 
 // The axes that ranks of such a mesh talk over.
 std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh);
+// On which of them ranks send to each other, besides a pipeline's.
+std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& parallelism);
 
 // Builds the model and splits it over the mesh, all but FSDP and the pipeline. `seq_len`: longest row that it sees.
 // Errors: what the model cannot do.

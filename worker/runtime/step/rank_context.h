@@ -7,6 +7,7 @@
 
 #include "common/config/job_config.h"
 #include "common/storage/fence_hold.h"
+#include "common/trace/spans.h"
 #include "worker/comm/device_mesh.h"
 #include "worker/runtime/step/reporter.h"
 
@@ -36,7 +37,9 @@ struct RankContext {
   std::unique_ptr<comm::Device> device;
   comm::Ledger ledger;
   std::shared_ptr<comm::FlightRecorder> recorder;  // Null: nothing is recorded.
-  c10::intrusive_ptr<c10d::Store> store;           // This attempt's keys; null in a world of one.
+  // What goes on beside the rank's thread, while its steps are traced.
+  std::shared_ptr<trace::Spans> spans = std::make_shared<trace::Spans>();
+  c10::intrusive_ptr<c10d::Store> store;  // This attempt's keys; null in a world of one.
   // Being joined by a thread of its own while the model is built; taken once by the trainer.
   std::future<std::unique_ptr<comm::DeviceMesh>> joining_mesh;
   absl::Duration joining_took;  // Written before the mesh is there.

@@ -115,6 +115,12 @@ std::optional<TraceDesk> desk_of(const RankContext& context) {
   return TraceDesk(context.reporter->trace_words(), context.run_folder, context.rank);
 }
 
+TraceOwner owner_of_traces(const RankContext& context) {
+  return {.rank = context.rank,
+          .world = context.world,
+          .backend = context.device->torch_device().is_cuda() ? "nccl" : "gloo"};
+}
+
 MemorySnapshots::Setup snapshots_setup(const RankContext& context) {
   return {.folder =
               storage::join_path(context.config.job.dump_folder, context.config.profiling.save_memory_snapshot_folder),
@@ -130,7 +136,7 @@ Trainer::Trainer(RankContext& context)
     : context_(context),
       config_(context.config),
       tracer_(config_.profiling, absl::StrCat(config_.job.dump_folder, "/", config_.profiling.save_traces_folder),
-              context.rank, context.leads_process, desk_of(context)),
+              owner_of_traces(context), context.leads_process, desk_of(context), context.spans),
       memory_snapshots_(config_.profiling, snapshots_setup(context), *context.device),
       seed_(context.config.debug.seed) {
   build();
@@ -223,6 +229,7 @@ void Trainer::open_outputs() {
     context_.reporter->event(kind, std::move(members));
   };
   setup.hf = hf_mapper_.get();
+  setup.spans = context_.spans;
   checkpointer_ = value(checkpoint::Checkpointer::create(std::move(setup)), kExitBadConfig, "CHECKPOINT");
 }
 
@@ -236,7 +243,7 @@ void Trainer::load() {
   batch_plan_ = value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size, takes), kExitBadConfig,
                       "BATCH_SIZE");
   const auto open = [this, dp_rank, dp_size](int64_t local_batch) {
-    return open_training_loader(config_, {dp_rank, dp_size, local_batch});
+    return open_training_loader(config_, {dp_rank, dp_size, local_batch, context_.spans});
   };
   std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
       std::async(std::launch::async, open, batch_plan_.local_batch);
@@ -284,8 +291,8 @@ void Trainer::load() {
   restore_data(loaded);
   if (config_.validation.enable) {
     validator_ = std::make_unique<Validator>(
-        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size}), kExitUserError,
-              "VALIDATION_DATA"),
+        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size, context_.spans}),
+              kExitUserError, "VALIDATION_DATA"),
         config_.validation.steps, microbatch_options_, pipeline_);
   }
   context_.reporter->finished_step(step_, absl::ZeroDuration());

@@ -1,0 +1,81 @@
+#!/usr/bin/env python3
+"""What a rank's collectives cost and what they hid, from traces that Titan has written.
+
+  trace_overlap.py TRACE...
+
+A line for each operation of a mesh axis: how many, their MiB, milliseconds that issuing them took, that were spent waiting
+for them, and of other work that lay between their issue and the wait. Other work is what is neither issuing nor waiting
+for any collective; where two collectives are under way at once, it counts for both. Sums of all recorded steps.
+"""
+
+import json
+import sys
+from collections import defaultdict
+
+
+def transfers(trace):
+    """The collectives and messages of a trace: dicts of operation, axis, bytes and five times in microseconds, by begin."""
+    found = []
+    for event in trace["traceEvents"]:
+        args = event.get("args", {})
+        if event.get("ph") != "X" or "issued to wait us" not in args:
+            continue
+        issued = event["ts"] + args["issuing us"]
+        wait = issued + args["issued to wait us"]
+        found.append({"operation": event["name"].split(":", 1)[1], "axis": args["axis"], "bytes": args["bytes"], "begin": event["ts"],
+                      "issued": issued, "wait": wait, "waited": wait + args["waiting us"], "end": event["ts"] + event["dur"]})
+    return sorted(found, key=lambda one: one["begin"])
+
+
+def united(intervals):
+    """The same stretches of time without overlaps, in order."""
+    result = []
+    for begin, end in sorted(intervals):
+        if result and begin <= result[-1][1]:
+            result[-1][1] = max(result[-1][1], end)
+        else:
+            result.append([begin, end])
+    return result
+
+
+def within(intervals, begin, end):
+    """How much of [begin, end] the (united) intervals cover."""
+    return sum(max(0.0, min(end, last) - max(begin, first)) for first, last in intervals)
+
+
+def table(trace):
+    """Rows by operation and axis: number, bytes, and microseconds issuing, waiting and of other work."""
+    found = transfers(trace)
+    busy = united([(one["begin"], one["issued"]) for one in found] + [(one["wait"], one["waited"]) for one in found])
+    rows = defaultdict(lambda: [0, 0, 0.0, 0.0, 0.0])
+    for one in found:
+        row = rows[one["operation"], one["axis"]]
+        row[0] += 1
+        row[1] += one["bytes"]
+        row[2] += one["issued"] - one["begin"]
+        row[3] += one["waited"] - one["wait"]
+        row[4] += one["wait"] - one["issued"] - within(busy, one["issued"], one["wait"])
+    return dict(rows)
+
+
+def steps(trace):
+    """Milliseconds of each recorded step."""
+    return [event["dur"] / 1e3 for event in trace["traceEvents"] if str(event.get("name", "")).startswith("ProfilerStep#")]
+
+
+def main():
+    if len(sys.argv) < 2 or sys.argv[1] in ("-h", "--help"):
+        print(__doc__.strip())
+        return
+    for path in sys.argv[1:]:
+        with open(path) as file:
+            trace = json.load(file)
+        lengths = steps(trace)
+        print(f"{path}: {len(lengths)} steps, {sum(lengths):.1f} ms")
+        print(f"  {'operation':<16}{'axis':<14}{'number':>7}{'MiB':>9}{'issuing ms':>12}{'waiting ms':>12}{'other work ms':>15}")
+        for (operation, axis), (count, size, issuing, waiting, other) in sorted(table(trace).items(), key=lambda row: -row[1][3]):
+            print(f"  {operation:<16}{axis:<14}{count:>7}{size / 2**20:>9.2f}{issuing / 1e3:>12.2f}{waiting / 1e3:>12.2f}{other / 1e3:>15.2f}")
+
+
+if __name__ == "__main__":
+    main()
