@@ -4,6 +4,7 @@
 #include <cstdint>
 
 #include "worker/kernels/cpu/cross_entropy.h"
+#include "worker/kernels/cpu/expert_rows.h"
 #include "worker/kernels/cpu/rms_norm.h"
 #include "worker/kernels/cpu/rope.h"
 #include "worker/kernels/cpu/swiglu.h"
@@ -29,6 +30,8 @@ class DeviceKernels {
   virtual bool run(const Rope& args) const = 0;
   virtual bool run(const SwigluForward& args) const = 0;
   virtual bool run(const SwigluBackward& args) const = 0;
+  virtual bool run(const SumRows& args) const = 0;
+  virtual bool run(const SumRowsBackward& args) const = 0;
   virtual bool run(const SoftmaxChunk& args) const = 0;
   // The scale is read on the device, not from the arguments.
   virtual bool run(const CrossEntropyGradient& args, const float* scale) const = 0;

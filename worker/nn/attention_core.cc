@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker/nn/attention_blocks.h"
+#include "worker/nn/attention_flash.h"
 #include "worker/nn/attention_plan.h"
 #include "worker/nn/attention_ranges.h"
 #include "worker/nn/kept_results.h"
@@ -50,13 +51,19 @@ struct RangesPlan final : AttentionPlan {
   }
 };
 
-// Whether LibTorch's own attention computes this without writing the scores down.
-bool fused_by_torch(const AttentionInput& input, const BlockPlan& plan) {
-  const bool one_causal_block =
-      plan.pairs.size() == 1 && plan.pairs[0].row == kAllRows && !plan.pairs[0].band.cuts_before(input.q.size(2));
-  if (!one_causal_block || input.sinks.defined() || input.q.size(3) != input.v.size(3)) return false;
+// Whether LibTorch's own causal attention computes this, without writing the scores down, where the mask hides nothing
+// more.
+bool fused_by_torch(const AttentionInput& input) {
+  // What is kept includes the logarithms of the denominators, which LibTorch's function does not hand out.
+  if (KeptResults::current() != nullptr || input.sinks.defined() || input.q.size(3) != input.v.size(3)) return false;
   const at::ScalarType type = input.q.scalar_type();
   return input.q.is_cpu() || (input.q.is_cuda() && (type == at::kBFloat16 || type == at::kHalf));
+}
+
+// Whether the mask may hide earlier keys from one of so many tokens.
+bool may_hide(const AttentionMask& mask, int64_t tokens, const MicrobatchContext& context) {
+  return (mask.window > 0 && mask.window < tokens) || (mask.chunk > 0 && mask.chunk < tokens) ||
+         (mask.documents && context.documents.defined());
 }
 
 }  // namespace
@@ -67,6 +74,9 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
               input.k.size(2), " keys and ", input.v.size(2), " values of the same tokens");
   TORCH_CHECK(input.k.size(1) == input.v.size(1) && input.q.size(1) % input.k.size(1) == 0,
               "attention: ", input.q.size(1), " query heads cannot share ", input.k.size(1), " key heads");
+  if (flash_takes(input.q, input.v.size(3)) && (may_hide(input.mask, tokens, context) || !fused_by_torch(input))) {
+    return attend_by(flash_plan(input, context), input);
+  }
   const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
   std::vector<BlockPair> pairs = visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}});
   if (ranges_take(input.q, input.v.size(3))) {
@@ -75,15 +85,15 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
     plan->scale = input.scale;
     return attend_by(std::move(plan), input);
   }
-  auto plan = c10::make_intrusive<BlockPlan>();
-  plan->pairs = std::move(pairs);
-  plan->scale = input.scale;
-  // What is kept includes the logarithms of the denominators, which LibTorch's function does not hand out.
-  if (KeptResults::current() == nullptr && fused_by_torch(input, *plan)) {
+  const bool one_causal_block = pairs.size() == 1 && pairs[0].row == kAllRows && !pairs[0].band.cuts_before(tokens);
+  if (one_causal_block && fused_by_torch(input)) {
     const bool grouped = input.q.size(1) != input.k.size(1);
     return at::scaled_dot_product_attention(input.q, input.k, input.v, /*attn_mask=*/{}, /*dropout_p=*/0.0,
                                             /*is_causal=*/true, input.scale, grouped);
   }
+  auto plan = c10::make_intrusive<BlockPlan>();
+  plan->pairs = std::move(pairs);
+  plan->scale = input.scale;
   return attend_by(std::move(plan), input);
 }
 

@@ -12,8 +12,12 @@ int64_t window_block(int64_t window) { return std::clamp<int64_t>(window / 2, 64
 
 std::vector<int64_t> starts_of_row(const int64_t* documents, int64_t chunk, int64_t seq_len) {
   std::vector<int64_t> starts{0};
+  if (documents == nullptr) {
+    for (int64_t position = chunk; chunk > 0 && position < seq_len; position += chunk) starts.push_back(position);
+    return starts;
+  }
   for (int64_t position = 1; position < seq_len; ++position) {
-    const bool new_document = documents != nullptr && documents[position] != documents[position - 1];
+    const bool new_document = documents[position] != documents[position - 1];
     const bool new_chunk = chunk > 0 && position % chunk == 0;
     if (new_document || new_chunk) starts.push_back(position);
   }

@@ -16,6 +16,7 @@
 namespace titan::nn {
 
 class DeferredGradients;
+class FlashCalls;
 
 // How a parameter is drawn at the start; the numbers come from worker/nn/init, keyed by (seed, FQN, global element
 // index).
@@ -72,7 +73,9 @@ struct MicrobatchContext {
   int64_t seq_len() const {
     return documents.defined() ? documents.size(1) : whole_row > 0 ? whole_row : tokens.size(1);
   }
-  int64_t whole_row = 0;                    // Tokens of a whole row; 0: as many as `tokens` has.
+  int64_t whole_row = 0;  // Tokens of a whole row; 0: as many as `tokens` has.
+  // Shared by all layers, where documents are: what attention tells a GPU of them; null: each layer tells it anew.
+  std::shared_ptr<FlashCalls> flash_calls;
   std::shared_ptr<const RowShares> shares;  // Of all ranks that have a part of the rows; null: this one has all.
   bool counting = true;  // False when a block runs again for its backward pass, and in validation: statistics (tokens
                          // per expert) count each training token once.

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "worker/kernels/cpu/expert_rows.h"
@@ -36,14 +37,15 @@ at::Tensor take_rows(const at::Tensor& x, const at::Tensor& from) {
 at::Tensor own_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
   const at::Tensor x = rows.contiguous(), weights = scores.defined() ? scores.contiguous() : scores;
   at::Tensor y = uninitialized({places.size(0), x.size(1)}, x.options());
-  took(kernels::sum_rows(*kernels::chosen_level(), {.tokens = places.size(0),
-                                                    .choices = places.size(1),
-                                                    .width = x.size(1),
-                                                    .x = x.const_data_ptr(),
-                                                    .places = indices(places),
-                                                    .weights = weights_or_null(weights),
-                                                    .y = y.mutable_data_ptr(),
-                                                    .threads = at::get_num_threads()}));
+  compute_rows<kernels::SumRows>(x, kernels::sum_rows,
+                                 {.tokens = places.size(0),
+                                  .choices = places.size(1),
+                                  .width = x.size(1),
+                                  .x = x.const_data_ptr(),
+                                  .places = indices(places),
+                                  .weights = weights_or_null(weights),
+                                  .y = y.mutable_data_ptr(),
+                                  .threads = at::get_num_threads()});
   return y;
 }
 
@@ -52,34 +54,68 @@ at::Tensor own_sum_backward(const at::Tensor& rows, const at::Tensor& places, co
                             const at::Tensor& gradient, const at::Tensor& rows_gradient) {
   const at::Tensor x = rows.contiguous(), dy = gradient.contiguous(), weights = scores.contiguous();
   at::Tensor scores_gradient = uninitialized(scores.sizes(), scores.options());
-  took(kernels::sum_rows_backward(*kernels::chosen_level(),
-                                  {.tokens = places.size(0),
-                                   .choices = places.size(1),
-                                   .width = x.size(1),
-                                   .x = x.const_data_ptr(),
-                                   .places = indices(places),
-                                   .weights = weights.const_data_ptr<float>(),
-                                   .dy = dy.const_data_ptr(),
-                                   .dx = rows_gradient.defined() ? rows_gradient.mutable_data_ptr() : nullptr,
-                                   .dweights = scores_gradient.mutable_data_ptr<float>(),
-                                   .threads = at::get_num_threads()}));
+  compute_rows<kernels::SumRowsBackward>(x, kernels::sum_rows_backward,
+                                         {.tokens = places.size(0),
+                                          .choices = places.size(1),
+                                          .width = x.size(1),
+                                          .x = x.const_data_ptr(),
+                                          .places = indices(places),
+                                          .weights = weights.const_data_ptr<float>(),
+                                          .dy = dy.const_data_ptr(),
+                                          .dx = rows_gradient.defined() ? rows_gradient.mutable_data_ptr() : nullptr,
+                                          .dweights = scores_gradient.mutable_data_ptr<float>(),
+                                          .threads = at::get_num_threads()});
   return scores_gradient;
 }
 
-// Sum over the choices of rows[places], weighted when scores are defined. One choice at a time: the temporaries are of
-// the result's size.
+// Rows are gathered and widened in pieces of so many numbers at most: one, unless that would take gigabytes.
+constexpr int64_t kPiece = int64_t{1} << 26;
+
+// Calls work(first, count) for pieces of `count` things, each of `width` numbers.
+template <typename Work>
+void in_pieces(int64_t count, int64_t width, const Work& work) {
+  const int64_t step = std::max<int64_t>(1, kPiece / std::max<int64_t>(1, width));
+  for (int64_t first = 0; first < count; first += step) work(first, std::min(step, count - first));
+}
+
+// own_sum() by LibTorch's operations.
+at::Tensor plain_sum(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
+  const auto sum = [&](int64_t first, int64_t tokens) {
+    const at::Tensor of_tokens = places.narrow(0, first, tokens);
+    at::Tensor terms = rows.index_select(0, of_tokens.reshape({-1}));
+    if (scores.defined()) terms = terms.to(scores.scalar_type());
+    terms = terms.view({tokens, places.size(1), rows.size(1)});
+    if (scores.defined()) terms.mul_(scores.narrow(0, first, tokens).unsqueeze(2));
+    return terms.sum(1).to(rows.scalar_type());
+  };
+  const int64_t tokens = places.size(0), width = places.size(1) * rows.size(1);
+  if (tokens * width <= kPiece) return sum(0, tokens);
+  at::Tensor sums = at::empty({tokens, rows.size(1)}, rows.options());
+  in_pieces(tokens, width,
+            [&](int64_t first, int64_t count) { sums.narrow(0, first, count).copy_(sum(first, count)); });
+  return sums;
+}
+
+// own_sum_backward() by LibTorch's operations, in the order of the rows. `tokens`: each row's.
+at::Tensor plain_sum_backward(const at::Tensor& rows, const at::Tensor& tokens, const at::Tensor& places,
+                              const at::Tensor& scores, const at::Tensor& gradient, at::Tensor& rows_gradient) {
+  const at::Tensor choices = places.reshape({-1});
+  at::Tensor weights = at::empty({rows.size(0), 1}, scores.options()), products = at::empty_like(weights);
+  weights.view({-1}).scatter_(0, choices, scores.reshape({-1}));
+  in_pieces(rows.size(0), rows.size(1), [&](int64_t first, int64_t count) {
+    const auto part = [&](const at::Tensor& t) { return t.narrow(0, first, count); };
+    at::Tensor dy = gradient.index_select(0, part(tokens)).to(scores.scalar_type());
+    at::Tensor to_rows = part(rows_gradient), to_weights = part(products);
+    at::mul_out(to_rows, dy, part(weights));
+    at::sum_out(to_weights, dy.mul_(part(rows)), at::IntArrayRef{1}, /*keepdim=*/true);
+  });
+  return products.view({-1}).index_select(0, choices).view(scores.sizes());
+}
+
+// Sum over the choices of rows[places], weighted when scores are defined.
 at::Tensor sum_of_choices(const at::Tensor& rows, const at::Tensor& places, const at::Tensor& scores) {
-  const int64_t choices = places.size(1);
-  if (choices == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
-  if (own_kernels_take(rows)) return own_sum(rows, places, scores);
-  const at::ScalarType wide = accumulate_type(rows.scalar_type());
-  at::Tensor sum;
-  for (int64_t choice = 0; choice < choices; ++choice) {
-    at::Tensor term = rows.index_select(0, places.select(1, choice)).to(wide);
-    if (scores.defined()) term.mul_(scores.narrow(1, choice, 1));
-    sum = sum.defined() ? sum.add_(term) : term;
-  }
-  return sum.to(rows.scalar_type());
+  if (places.size(1) == 1 && !scores.defined()) return take_rows(rows, places.select(1, 0));
+  return own_rows_take(rows, kernels::Part::kModel) ? own_sum(rows, places, scores) : plain_sum(rows, places, scores);
 }
 
 struct Spread : torch::autograd::Function<Spread> {
@@ -135,18 +171,9 @@ struct Combine : torch::autograd::Function<Combine> {
     const at::Tensor& dy = gradients[0];
     if (!scores.defined()) return {take_rows(dy, tokens), {}, {}, {}};
     at::Tensor rows_gradient = at::empty(rows.sizes(), rows.options());
-    if (own_kernels_take(rows)) {
-      at::Tensor scores_gradient = own_sum_backward(rows, places, scores, dy, rows_gradient);
-      return {rows_gradient, scores_gradient, {}, {}};
-    }
-    const at::Tensor wide = dy.to(scores.scalar_type());
-    at::Tensor scores_gradient = at::empty(scores.sizes(), scores.options());
-    for (int64_t choice = 0; choice < places.size(1); ++choice) {
-      const at::Tensor place = places.select(1, choice);
-      rows_gradient.index_copy_(0, place, at::mul(wide, scores.narrow(1, choice, 1)).to(rows.scalar_type()));
-      at::Tensor target = scores_gradient.select(1, choice);
-      at::sum_out(target, at::mul(wide, rows.index_select(0, place)), at::IntArrayRef{1});
-    }
+    at::Tensor scores_gradient = own_rows_take(rows, kernels::Part::kModel)
+                                     ? own_sum_backward(rows, places, scores, dy, rows_gradient)
+                                     : plain_sum_backward(rows, tokens, places, scores, dy, rows_gradient);
     return {rows_gradient, scores_gradient, {}, {}};
   }
 };
@@ -195,7 +222,7 @@ ExpertOrder order_by_expert(const at::Tensor& experts, int64_t num_experts) {
 }
 
 at::Tensor spread(const at::Tensor& x, const at::Tensor& scores, const ExpertOrder& order) {
-  if (scores.defined() && own_kernels_take(x)) {
+  if (scores.defined() && own_rows_take(x, kernels::Part::kModel)) {
     return OwnWeightedSpread::apply(x, scores, order.rows, order.tokens, order.places);
   }
   at::Tensor sorted = Spread::apply(x, order.tokens, order.places);

@@ -5,8 +5,9 @@
 #include <cstdint>
 
 // How tokens get into the order of their experts and back. Every backward pass is a gather too, in a fixed order: no
-// atomic additions, and no copy of a row is kept beyond what the gradients need. bf16 rows on the CPU, and the order
+// atomic additions, and no copy of a row is kept beyond what the gradients need. bf16 rows, and on the CPU the order
 // itself, go to Titan's own kernels where they are chosen (worker/kernels/choice.h): a row and its score in one pass.
+// Else as few of LibTorch's operations as for one choice, which gather all choices' rows and widen them.
 namespace titan::nn {
 
 // The rows [tokens * choices] sorted by expert, each a token's one choice; equal experts keep the tokens' order.

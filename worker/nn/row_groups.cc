@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "worker/comm/device_graphs.h"
+#include "worker/comm/host_copies.h"
 #include "worker/comm/trace_scope.h"
 #include "worker/nn/own_kernels.h"
 
@@ -36,14 +37,13 @@ int64_t total(const std::vector<int64_t>& rows) { return std::accumulate(rows.be
 
 void multiply_groups_at_once(bool yes) { at_once = yes; }
 
-RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members) {
+RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members, const at::Tensor& counts) {
   TORCH_CHECK(total(rows) == x.size(0), "grouped product: groups of ", total(rows), " rows together, but ", x.size(0),
               " rows");
   RowGroups groups{.rows = std::move(rows)};
   if (!in_one_call(x)) return groups;
-  std::vector<int64_t> ends(groups.rows.size());
-  std::partial_sum(groups.rows.begin(), groups.rows.end(), ends.begin());
-  groups.ends = at::tensor(ends, at::kInt).to(x.device(), /*non_blocking=*/true);
+  const at::Tensor there = counts.defined() ? counts : comm::copy_ahead(at::tensor(groups.rows, at::kLong), x.device());
+  groups.ends = there.cumsum(0, at::kInt);
   if (with_members) groups.members = members_of(groups.ends, x);
   return groups;
 }

@@ -29,8 +29,10 @@ struct RowGroups {
 // (comm::Device::has_grouped_kernel). One choice for a process, made before it computes.
 void multiply_groups_at_once(bool yes);
 
-// Groups of a tensor like `x` [sum of rows, ...]. Nothing waits for the device.
-RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members = false);
+// Groups of a tensor like `x` [sum of rows, ...]. `counts`: `rows` as int64 [groups] on x's device, where it has them.
+// Nothing waits for the device.
+RowGroups group_rows(std::vector<int64_t> rows, const at::Tensor& x, bool with_members = false,
+                     const at::Tensor& counts = {});
 
 // Groups of counts[g] rows of x [n, ...], int64 [groups] on x's device: n rows together, or fewer where `expected`, the
 // rows of an even load, is below n. Nothing waits for the device where one call takes all groups; else, on an

@@ -31,73 +31,69 @@ std::vector<int64_t> sums_by_rank(const std::vector<int64_t>& counts, int ranks)
   return sums;
 }
 
-// The one place where host and device meet: both sides' counts come in one copy, which is what a block keeps.
-std::pair<std::vector<int64_t>, std::vector<int64_t>> exchange_counts(const at::Tensor& counts, int64_t rows,
-                                                                      const comm::Group& group) {
-  const at::Tensor sides = nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, [&] {
+// Rows of each expert, [rank][expert].
+struct Counts {
+  std::vector<int64_t> sent, received;
+  at::Tensor received_there;  // int64, where the rows are.
+};
+
+// The one place where host and device meet: both sides' counts come in one copy. A block keeps it, and what was copied.
+Counts exchange_counts(const at::Tensor& counts, int64_t rows, const comm::Group& group) {
+  const std::vector<at::Tensor> sides = nn::kept_or({.kind = nn::OpCall::Kind::kExchange}, {}, [&] {
     at::Tensor received = at::empty_like(counts);
     group.all_to_all(received, counts).wait();
     const at::Tensor both = at::cat({counts, received});
-    return both.is_meta() ? both : both.to(at::kCPU);
+    if (both.is_meta() || both.is_cpu()) return std::vector<at::Tensor>{both};
+    return std::vector<at::Tensor>{both.to(at::kCPU), both};
   });
-  if (counts.is_meta()) return {nn::counts_on_host(counts, rows), nn::counts_on_host(counts, rows)};
-  const std::vector<int64_t> both = nn::counts_on_host(sides, 2 * rows);
+  const at::Tensor received = sides.back().narrow(0, counts.numel(), counts.numel());
+  if (counts.is_meta()) return {nn::counts_on_host(counts, rows), nn::counts_on_host(counts, rows), received};
+  const std::vector<int64_t> both = nn::counts_on_host(sides.front(), 2 * rows);
   const auto middle = both.begin() + counts.numel();
-  return {std::vector<int64_t>(both.begin(), middle), std::vector<int64_t>(middle, both.end())};
+  return {std::vector<int64_t>(both.begin(), middle), std::vector<int64_t>(middle, both.end()), received};
 }
 
 at::Tensor to_experts_and_back(const at::Tensor& sorted, const at::Tensor& counts, const nn::Experts& experts,
                                const std::function<void()>& meanwhile, const comm::Group& group) {
-  const auto [to_each, from_each] = exchange_counts(counts, sorted.size(0), group);
-  const std::vector<int64_t> sent = sums_by_rank(to_each, group.size());
-  const std::vector<int64_t> received = sums_by_rank(from_each, group.size());
+  const Counts exchanged = exchange_counts(counts, sorted.size(0), group);
+  const std::vector<int64_t> sent = sums_by_rank(exchanged.sent, group.size());
+  const std::vector<int64_t> received = sums_by_rank(exchanged.received, group.size());
   const Move to_experts = move_rows(group, sent, received), to_tokens = move_rows(group, received, sent);
   const auto there = c10::make_intrusive<Flight>(to_experts, to_tokens);
   const auto back = c10::make_intrusive<Flight>(to_tokens, to_experts);
   const at::Tensor arriving = begin_flight(sorted, there);
   meanwhile();
   at::Tensor rows = finish_flight(arriving, there);
-  const Regrouping regrouping = regroup(from_each, group.size(), sorted.device());
+  const Regrouping regrouping = regroup(exchanged.received, exchanged.received_there, group.size());
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.order, regrouping.inverse);
-  rows = experts.forward(rows, nn::group_rows(regrouping.rows, rows, experts.biased()));
+  rows = experts.forward(rows, nn::group_rows(regrouping.rows, rows, experts.biased(), regrouping.counts));
   if (regrouping.order.defined()) rows = nn::permute_rows(rows, regrouping.inverse, regrouping.order);
   return finish_flight(begin_flight(rows, back), back);
 }
 
 }  // namespace
 
-Regrouping regroup(const std::vector<int64_t>& received, int ranks, at::Device device) {
+Regrouping regroup(const std::vector<int64_t>& received, const at::Tensor& there, int ranks) {
   const int64_t experts = static_cast<int64_t>(received.size()) / ranks;
   Regrouping result;
   result.rows.assign(experts, 0);
   for (size_t i = 0; i < received.size(); ++i) result.rows[static_cast<int64_t>(i) % experts] += received[i];
+  const at::Tensor by_rank = there.view({ranks, experts});
+  result.counts = by_rank.sum(0);
   if (experts == 1) return result;
 
-  // Segment (expert, rank) moves as a whole: each of its rows by the same distance.
   const int64_t total = std::accumulate(received.begin(), received.end(), int64_t{0});
-  std::vector<int64_t> arrived_at(received.size());  // First row of segment [rank][expert].
-  std::exclusive_scan(received.begin(), received.end(), arrived_at.begin(), int64_t{0});
-  std::vector<int64_t> lengths, back(received.size());
-  std::vector<int64_t> forth;
-  int64_t target = 0;
-  for (int64_t expert = 0; expert < experts; ++expert) {
-    for (int64_t rank = 0; rank < ranks; ++rank) {
-      const int64_t segment = rank * experts + expert;
-      lengths.push_back(received[segment]);
-      forth.push_back(arrived_at[segment] - target);
-      back[segment] = target - arrived_at[segment];
-      target += received[segment];
-    }
+  if (there.is_meta()) {
+    result.order = result.inverse = at::empty({total}, there.options());
+    return result;
   }
-  const auto options = at::TensorOptions(at::kLong);
-  const auto moved = [&](const std::vector<int64_t>& distance, const std::vector<int64_t>& length) {
-    if (device.is_meta()) return at::empty({total}, options.device(device));
-    const at::Tensor steps = at::tensor(distance, options).to(device);
-    return at::arange(total, options.device(device)) +
-           at::repeat_interleave(steps, at::tensor(length, options).to(device), 0, total);
-  };
-  result.order = moved(forth, lengths);
-  result.inverse = moved(back, received);
+  // Segment (expert, rank) moves as a whole: each of its rows by the same distance.
+  const auto by_expert = [&](const at::Tensor& of_segments) { return of_segments.view_as(by_rank).t().reshape({-1}); };
+  const at::Tensor lengths = by_expert(there);
+  const at::Tensor from = by_expert(there.cumsum(0).sub_(there)), to = lengths.cumsum(0).sub_(lengths);
+  const at::Tensor places = at::arange(total, there.options());
+  result.order = at::repeat_interleave(from - to, lengths, /*dim=*/0, total).add_(places);
+  result.inverse = at::empty_like(places).scatter_(0, result.order, places);
   return result;
 }
 

@@ -12,6 +12,7 @@
 
 #include "tests/bench/kernels/gpu_timing.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/moe_rows.h"
 #include "worker/nn/rms_norm.h"
 #include "worker/nn/rope.h"
 #include "worker/nn/swiglu.h"
@@ -73,6 +74,14 @@ std::vector<Bench> benches(const at::TensorOptions& options, bool small) {
                  [](const Tensors& t) { return clamped_swiglu(t[0], 7); },
                  3 * bytes(mixed) / 2,
                  5 * bytes(mixed) / 2});
+  const at::Tensor chosen = at::rand({tokens, 64}, options.dtype(at::kFloat)).argsort(-1, false).narrow(1, 0, 6);
+  const ExpertOrder order = order_by_expert(chosen.contiguous(), 64);
+  const at::Tensor routed = draw({tokens * 6, 2048});
+  all.push_back({"experts' rows " + std::to_string(tokens) + " x 6 x 2048, combined",
+                 {routed, at::rand({tokens, 6}, options.dtype(at::kFloat)).requires_grad_()},
+                 [order](const Tensors& t) { return combine(t[0], t[1], order); },
+                 bytes(routed) + bytes(routed) / 6,
+                 2 * bytes(routed) + bytes(routed) / 6});
   const int64_t vocabulary = small ? 2048 : 128256;
   const at::Tensor logits = draw({1, tokens / 2, vocabulary});
   const at::Tensor labels = at::randint(vocabulary, {1, tokens / 2}, options.dtype(at::kLong));

@@ -2,7 +2,7 @@
 
 #include <numeric>
 
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -117,18 +117,17 @@ TEST(ExpertRowsTest, GathersRowsBitByBit) {
 TEST(ExpertRowsTest, SumsTheChoicesOfEachToken) {
   for (const RowsCase& c : rows_cases()) {
     for (const bool sorted : {true, false}) {
-      at_every_level([&](Level level, int threads) {
+      by_everyone([&](const Computer& by) {
         const Rows rows(c);
         ASSERT_TRUE(rows.order());
-        ASSERT_TRUE(sum_rows(level, {.tokens = c.tokens,
-                                     .choices = c.choices,
-                                     .width = c.width,
-                                     .type = c.type,
-                                     .x = rows.x.data(),
-                                     .places = sorted ? rows.places.data() : nullptr,
-                                     .weights = c.weighted ? rows.weights.data() : nullptr,
-                                     .y = rows.y.data(),
-                                     .threads = threads}));
+        ASSERT_TRUE(by.run(sum_rows, SumRows{.tokens = c.tokens,
+                                             .choices = c.choices,
+                                             .width = c.width,
+                                             .type = c.type,
+                                             .x = rows.x.data(),
+                                             .places = sorted ? rows.places.data() : nullptr,
+                                             .weights = c.weighted ? rows.weights.data() : nullptr,
+                                             .y = rows.y.data()}));
         for (int64_t token = 0; token < c.tokens; ++token) {
           for (int64_t i = 0; i < c.width; ++i) {
             double truth = 0, magnitude = 0;
@@ -150,7 +149,7 @@ TEST(ExpertRowsTest, SumsTheChoicesOfEachToken) {
 TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
   for (const RowsCase& c : rows_cases()) {
     if (!c.weighted) continue;
-    at_every_level([&](Level level, int threads) {
+    by_everyone([&](const Computer& by) {
       const Rows rows(c);
       ASSERT_TRUE(rows.order());
       SumRowsBackward args = {.tokens = c.tokens,
@@ -162,9 +161,8 @@ TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
                               .weights = rows.weights.data(),
                               .dy = rows.dy.data(),
                               .dx = rows.dx.data(),
-                              .dweights = rows.dweights.data(),
-                              .threads = threads};
-      ASSERT_TRUE(sum_rows_backward(level, args));
+                              .dweights = rows.dweights.data()};
+      ASSERT_TRUE(by.run(sum_rows_backward, args));
       for (int64_t row = 0; row < rows.count; ++row) {
         double dweight = 0, magnitude = 0;
         for (int64_t i = 0; i < c.width; ++i) {
@@ -179,17 +177,17 @@ TEST(ExpertRowsTest, LeadsGradientsToRowsAndWeights) {
       const auto dx = rows.dx.bits();
       const std::vector<float> dweights = rows.dweights.copy();
       args.dx = rows.x.data();  // Over the rows themselves.
-      ASSERT_TRUE(sum_rows_backward(level, args));
+      ASSERT_TRUE(by.run(sum_rows_backward, args));
       EXPECT_EQ(rows.x.bits(), dx);
       EXPECT_EQ(rows.dweights.copy(), dweights);
       args.weights = nullptr;
-      EXPECT_FALSE(sum_rows_backward(level, args));
+      EXPECT_FALSE(by.run(sum_rows_backward, args));
       const Rows again(c);  // The same numbers, since the rows above are gone.
       const auto untouched = again.x.bits();
       args.x = again.x.data();
       args.dx = nullptr;
       std::fill_n(rows.dweights.data(), rows.count, 0.0F);
-      ASSERT_TRUE(sum_rows_backward(level, args));
+      ASSERT_TRUE(by.run(sum_rows_backward, args));
       EXPECT_EQ(rows.dweights.copy(), dweights);
       EXPECT_EQ(again.x.bits(), untouched);
     });

@@ -8,6 +8,7 @@
 
 #include "tests/worker/kernels/harness.h"
 #include "worker/kernels/cuda/cross_entropy_body.h"
+#include "worker/kernels/cuda/expert_rows_body.h"
 #include "worker/kernels/cuda/rms_norm_body.h"
 #include "worker/kernels/cuda/rope_body.h"
 #include "worker/kernels/cuda/swiglu_body.h"
@@ -106,6 +107,14 @@ class SimulatedKernels final : public DeviceKernels {
   }
   bool run(const SwigluBackward& args) const override {
     return on_grid(args.type, [&](auto number, auto& grid) { device::swiglu_backward<decltype(number)>(args, grid); });
+  }
+  bool run(const SumRows& args) const override {
+    return on_grid(args.type, [&](auto number, auto& grid) { device::sum_rows<decltype(number)>(args, grid); });
+  }
+  bool run(const SumRowsBackward& args) const override {
+    if (args.weights == nullptr && args.dx != nullptr) return false;
+    return on_grid(args.type,
+                   [&](auto number, auto& grid) { device::sum_rows_backward<decltype(number)>(args, grid); });
   }
   bool run(const SoftmaxChunk& args) const override {
     return on_grid(args.type, [&](auto number, auto& grid) { device::softmax_chunk<decltype(number)>(args, grid); });

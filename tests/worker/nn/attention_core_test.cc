@@ -5,7 +5,7 @@
 
 #include "tests/testing/draw.h"
 #include "tests/worker/kernels/chosen_kernels.h"
-#include "tests/worker/nn/plain_attention.h"
+#include "tests/worker/nn/attention_case.h"
 #include "worker/nn/attention_kernel.h"
 #include "worker/nn/attention_pairs.h"
 #include "worker/nn/documents.h"
@@ -13,86 +13,19 @@
 namespace titan::nn {
 namespace {
 
-struct Case {
-  int64_t rows = 2, kv_heads = 2, sharing = 1, tokens = 40, head = 8, v_head = 8;
-  AttentionMask mask;
-  bool sinks = false;
-  at::ScalarType type = at::kDouble;
-};
+using Case = testing::AttentionCase;
+using Results = testing::AttentionResults;
+using testing::draw_attention;
+using testing::input_of;
+using testing::run_attention;
 
-std::ostream& operator<<(std::ostream& out, const Case& c) {
-  return out << c.rows << " rows, " << c.sharing << " x " << c.kv_heads << " heads of " << c.head << " and " << c.v_head
-             << ", " << c.tokens << " tokens, window " << c.mask.window << ", chunk " << c.mask.chunk << ", documents "
-             << c.mask.documents << ", sinks " << c.sinks << ", " << c.type;
-}
-
-// Heads as the projections leave them: tokens before heads in memory.
-at::Tensor heads_of(const Case& c, int64_t heads, int64_t size) {
-  return at::randn({c.rows, c.tokens, heads, size}, at::kDouble).to(c.type).transpose(1, 2);
-}
-
-AttentionInput input_of(const Case& c) {
-  return {.q = heads_of(c, c.kv_heads * c.sharing, c.head),
-          .k = heads_of(c, c.kv_heads, c.head),
-          .v = heads_of(c, c.kv_heads, c.v_head),
-          .scale = 0.3,
-          .mask = c.mask,
-          .sinks = c.sinks ? at::randn({c.kv_heads * c.sharing}, at::kDouble).to(c.type) : at::Tensor()};
-}
-
-using Results = std::vector<at::Tensor>;  // Output, then the gradients of q, k, v and sinks.
-
-template <typename Attention>
-Results run(AttentionInput input, at::ScalarType type, const at::Tensor& grad_out, Attention&& attention) {
-  std::vector<at::Tensor> leaves;
-  for (at::Tensor* tensor : {&input.q, &input.k, &input.v, &input.sinks}) {
-    if (!tensor->defined()) continue;
-    *tensor = tensor->detach().to(type).requires_grad_();
-    leaves.push_back(*tensor);
-  }
-  Results results{attention(input)};
-  for (at::Tensor& gradient : torch::autograd::grad({results[0]}, leaves, {grad_out.to(type)})) {
-    results.push_back(std::move(gradient));
-  }
-  return results;
-}
-
-// Both passes of attend() against the oracle in float64; the tolerance is relative to one plus each result's largest
-// value.
-void expect_exact(const Case& c, double tolerance) {
-  const AttentionInput input = input_of(c);
-  MicrobatchContext context;
-  if (c.mask.documents) context.documents = testing::random_documents(c.rows, c.tokens, 0.1);
-  const at::Tensor grad_out = at::randn({c.rows, c.kv_heads * c.sharing, c.tokens, c.v_head}, at::kDouble).to(c.type);
-  const Results ours = run(input, c.type, grad_out, [&](const AttentionInput& in) { return attend(in, context); });
-  const Results oracle = run(input, at::kDouble, grad_out,
-                             [&](const AttentionInput& in) { return testing::plain_attention(in, context.documents); });
-  const char* names[] = {"output", "grad q", "grad k", "grad v", "grad sinks"};
-  ASSERT_EQ(ours.size(), oracle.size());
-  for (size_t i = 0; i < ours.size(); ++i) {
-    EXPECT_EQ(ours[i].scalar_type(), c.type);
-    const double error = (ours[i].to(at::kDouble) - oracle[i]).abs().max().item<double>();
-    EXPECT_LE(error, tolerance * (1 + oracle[i].abs().max().item<double>())) << names[i] << " of " << c;
-  }
-}
-
-Case draw(titan::testing::Draw& pick, std::initializer_list<int64_t> heads, std::initializer_list<int64_t> v_heads) {
-  return {
-      .rows = pick({1, 2, 3}),
-      .kv_heads = pick({1, 2}),
-      .sharing = pick({1, 3}),
-      .tokens = pick({1, 37, 64, 200, 301}),
-      .head = pick(heads),
-      .v_head = pick(v_heads),
-      .mask = {.window = pick({0, 0, 1, 5, 64, 150}), .chunk = pick({0, 0, 16, 77}), .documents = pick({0, 1}) == 1},
-      .sinks = pick({0, 1}) == 1};
-}
+void expect_exact(const Case& c, double tolerance) { testing::expect_exact(c, tolerance, attend); }
 
 TEST(AttentionCoreTest, EveryMaskMatchesPlainAttention) {
   at::manual_seed(1);
   titan::testing::Draw pick(1);
   for (int i = 0; i < 120; ++i) {
-    expect_exact(draw(pick, {4, 12}, {4, 8, 12}), 1e-12);
+    expect_exact(draw_attention(pick, {4, 12}, {4, 8, 12}), 1e-12);
   }
 }
 
@@ -117,7 +50,7 @@ TEST(AttentionCoreTest, EveryMaskComesCloseWithEveryKernel) {
     at::manual_seed(7);
     titan::testing::Draw pick(7);
     for (int i = 0; i < 40; ++i) {
-      Case c = draw(pick, {4, 12, 33, 64}, {4, 8, 12, 65});
+      Case c = draw_attention(pick, {4, 12, 33, 64}, {4, 8, 12, 65});
       c.type = at::kBFloat16;
       expect_exact(c, 0.03);
     }
@@ -148,7 +81,8 @@ TEST(AttentionCoreTest, TakesAnyLayout) {
   }
   const at::Tensor ones = at::ones({2, 2, 50, 8}, at::kDouble), expanded = at::ones({1}, at::kDouble).expand_as(ones);
   const auto attention = [](const AttentionInput& in) { return attend(in, {}); };
-  const Results plain = run(dense, at::kDouble, ones, attention), odd = run(apart, at::kDouble, expanded, attention);
+  const Results plain = run_attention(dense, at::kDouble, ones, attention),
+                odd = run_attention(apart, at::kDouble, expanded, attention);
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(at::allclose(plain[i], odd[i], 1e-12, 1e-12)) << i;
 }
 

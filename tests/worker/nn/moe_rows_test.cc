@@ -53,7 +53,7 @@ struct Traffic {
 };
 
 void for_random_traffic(unsigned seed, const std::function<void(const Traffic&, const std::string&)>& check) {
-  kernels::testing::with_every_choice([&] {
+  kernels::testing::with_every_row_kernel([&] {
     at::manual_seed(seed);
     titan::testing::Draw pick(seed);
     for (int i = 0; i < 20; ++i) {
@@ -96,6 +96,32 @@ TEST(ExpertRowsTest, AreCombined) {
         {rows, scores}, grad, [&](const Tensors& t) { return combine(t[0], t[1], order); },
         [&](const Tensors& t) { return (by_token(t[0]) * t[1].unsqueeze(2)).sum(1); }, 1, what + ", weighted");
   });
+}
+
+// More numbers than LibTorch's operations widen at once: the same as in one piece.
+TEST(ExpertRowsTest, AreCombinedInPieces) {
+  at::manual_seed(5);
+  constexpr int64_t kTokens = 8195, kChoices = 2, kWidth = 4096, kAtOnce = int64_t{1} << 26;
+  static_assert(kTokens * kChoices * kWidth > kAtOnce);
+  const auto combined = [](const at::Tensor& rows, const at::Tensor& scores, const at::Tensor& grad) {
+    const at::Tensor numbers = at::arange(rows.size(0));
+    const ExpertOrder order{numbers, numbers.div(kChoices, "floor"), numbers.view({-1, kChoices})};
+    const Tensors leaves{rows.detach().requires_grad_(), scores.detach().requires_grad_()};
+    Tensors results{combine(leaves[0], leaves[1], order)};
+    for (const at::Tensor& one : torch::autograd::grad({results[0]}, leaves, {grad})) results.push_back(one);
+    return results;
+  };
+  const at::Tensor rows = at::randn({64, kWidth}).to(at::kBFloat16).repeat({kTokens * kChoices / 64 + 1, 1});
+  const at::Tensor all = rows.narrow(0, 0, kTokens * kChoices), scores = at::rand({kTokens, kChoices});
+  const at::Tensor grad = at::randn({1, kWidth}).to(at::kBFloat16).expand({kTokens, kWidth});
+  const Tensors whole = combined(all, scores, grad);
+  for (const int64_t first : {int64_t{0}, kAtOnce / (kChoices * kWidth) - 10, kTokens - 20}) {
+    const Tensors part = combined(all.narrow(0, first * kChoices, 20 * kChoices), scores.narrow(0, first, 20),
+                                  grad.narrow(0, first, 20));
+    EXPECT_TRUE(whole[0].narrow(0, first, 20).equal(part[0])) << first;
+    EXPECT_TRUE(whole[1].narrow(0, first * kChoices, 20 * kChoices).equal(part[1])) << first;
+    EXPECT_TRUE(whole[2].narrow(0, first, 20).equal(part[2])) << first;
+  }
 }
 
 TEST(ExpertRowsTest, ArePermutedBitForBit) {

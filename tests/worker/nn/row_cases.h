@@ -3,6 +3,7 @@
 #include "tests/testing/draw.h"
 #include "tests/worker/nn/bf16_oracle.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/moe_rows.h"
 #include "worker/nn/rms_norm.h"
 #include "worker/nn/rope.h"
 #include "worker/nn/swiglu.h"
@@ -133,6 +134,32 @@ inline void check_swiglu(at::Device device) {
           return gate * at::sigmoid(gate * 1.702) * (pairs.select(-1, 1).clamp(-7, 7) + 1);
         },
         6, what + ", clamped");
+  }
+}
+
+inline void check_expert_rows(at::Device device) {
+  at::manual_seed(6);
+  Draw pick(11);
+  for (int i = 0; i < 20; ++i) {
+    const int64_t tokens = pick({0, 1, 9, 40}), choices = pick({1, 2, 6}), width = pick({1, 13, 64, 2056});
+    const at::Tensor chosen = at::rand({tokens, 9}).argsort(-1, false).narrow(1, 0, choices).contiguous();
+    const nn::ExpertOrder order = nn::order_by_expert(chosen, 9);
+    const nn::ExpertOrder there{order.rows.to(device), order.tokens.to(device), order.places.to(device)};
+    const std::string what = std::to_string(choices) + " choices, width " + std::to_string(width);
+    const auto sorted = [&](const at::Tensor& t) { return t.index_select(0, order.tokens); };
+    expect_close(
+        {rounded({tokens, width}), at::rand({tokens, choices})}, rounded({tokens * choices, width}),
+        on(device, [&](const Tensors& t) { return nn::spread(t[0], t[1], there); }),
+        [&](const Tensors& t) { return sorted(t[0]) * t[1].flatten().index_select(0, order.rows).unsqueeze(1); }, 2,
+        what + ", spread");
+    expect_close(
+        {rounded({tokens * choices, width}), at::rand({tokens, choices})}, rounded({tokens, width}),
+        on(device, [&](const Tensors& t) { return nn::combine(t[0], t[1], there); }),
+        [&](const Tensors& t) {
+          const at::Tensor rows = t[0].index_select(0, order.places.flatten()).view({tokens, choices, width});
+          return (rows * t[1].unsqueeze(2)).sum(1);
+        },
+        1, what + ", combined");
   }
 }
 

@@ -29,6 +29,10 @@ TEST(RowOperationsTest, Swiglu) {
   with_every_row_kernel([] { testing::check_swiglu(at::kCPU); });
 }
 
+TEST(RowOperationsTest, ExpertRows) {
+  with_every_row_kernel([] { testing::check_expert_rows(at::kCPU); });
+}
+
 TEST(RowOperationsTest, CrossEntropy) {
   with_every_row_kernel([] { testing::check_cross_entropy(at::kCPU); });
 }

@@ -326,10 +326,36 @@ TEST(ExpertParallelTest, CutsAndMarksParameters) {
 
 TEST(RegroupTest, SegmentsMoveAsAWhole) {
   // From rank 0: one row for expert 0, two for 1; from rank 1: three and none.
-  const Regrouping regrouping = regroup({1, 2, 3, 0}, 2, at::kCPU);
+  const std::vector<int64_t> received = {1, 2, 3, 0};
+  const Regrouping regrouping = regroup(received, at::tensor(received, at::kLong), 2);
   EXPECT_EQ(regrouping.rows, (std::vector<int64_t>{4, 2}));
+  EXPECT_TRUE(regrouping.counts.equal(at::tensor({4, 2}, at::kLong)));
   EXPECT_TRUE(regrouping.order.equal(at::tensor({0, 3, 4, 5, 1, 2}, at::kLong)));
   EXPECT_TRUE(regrouping.order.index_select(0, regrouping.inverse).equal(at::arange(6)));
+}
+
+// Against a stable sort of the rows' experts; segments, experts and ranks without a row among them.
+TEST(RegroupTest, IsAStableSortByExpert) {
+  titan::testing::Draw pick(7);
+  for (int i = 0; i < 50; ++i) {
+    const int64_t ranks = pick({1, 2, 3, 8}), experts = pick({2, 5, 16}), most = pick({0, 1, 4, 40});
+    std::vector<int64_t> received, expert_of_row;
+    for (int64_t segment = 0; segment < ranks * experts; ++segment) {
+      received.push_back(pick({int64_t{0}, most / 2, most}));
+      expert_of_row.insert(expert_of_row.end(), received.back(), segment % experts);
+    }
+    const at::Tensor order = std::get<1>(at::tensor(expert_of_row, at::kLong).sort(/*stable=*/true, 0, false));
+    const Regrouping regrouping = regroup(received, at::tensor(received, at::kLong), static_cast<int>(ranks));
+    EXPECT_TRUE(regrouping.order.equal(order));
+    EXPECT_TRUE(regrouping.inverse.equal(order.argsort()));
+    EXPECT_TRUE(regrouping.counts.equal(at::tensor(regrouping.rows, at::kLong)));
+  }
+}
+
+TEST(RegroupTest, OneExpertMovesNothing) {
+  const Regrouping regrouping = regroup({3, 4}, at::tensor({3, 4}, at::kLong), 2);
+  EXPECT_FALSE(regrouping.order.defined());
+  EXPECT_TRUE(regrouping.counts.equal(at::tensor({7}, at::kLong)));
 }
 
 }  // namespace

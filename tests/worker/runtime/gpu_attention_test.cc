@@ -1,12 +1,17 @@
 // The CUDA kernels of attention (float32: memory-efficient, bfloat16: flash, float64: plain) against softmax with its
 // scores written down, in float64 on the CPU.
 
+#include <ATen/record_function.h>
 #include <torch/csrc/autograd/autograd.h>
+
+#include <atomic>
+#include <string_view>
 
 #include "tests/worker/nn/plain_attention.h"
 #include "tests/worker/runtime/gpu_world.h"
 #include "worker/nn/attention_blocks.h"
 #include "worker/nn/attention_core.h"
+#include "worker/nn/attention_flash.h"
 
 namespace titan::runtime {
 namespace {
@@ -94,6 +99,66 @@ TEST_F(GpuAttentionTest, EveryMaskMatchesPlainAttention) {
           expect_close(run(input, on_device(type), grad_out,
                            [&](const nn::AttentionInput& in) { return nn::attend(in, context); }),
                        oracle, tolerance, describe(shape, mask, type));
+        }
+      }
+    }
+  }
+}
+
+// Calls of LibTorch's flash attention on any thread while this lives.
+class FlashCounter {
+ public:
+  FlashCounter()
+      : handle_(at::addGlobalCallback(at::RecordFunctionCallback(&count).scopes({at::RecordScope::FUNCTION}))) {
+    forward = backward = 0;
+  }
+  ~FlashCounter() { at::removeCallback(handle_); }
+  FlashCounter(const FlashCounter&) = delete;
+  FlashCounter& operator=(const FlashCounter&) = delete;
+
+  static inline std::atomic<int> forward{0}, backward{0};
+
+ private:
+  static std::unique_ptr<at::ObserverContext> count(const at::RecordFunction& call) {
+    const std::string_view name = call.name();
+    if (name == "aten::_flash_attention_forward") ++forward;
+    if (name == "aten::_flash_attention_backward") ++backward;
+    return nullptr;
+  }
+  const at::CallbackHandle handle_;
+};
+
+// A layer and pass is one call, whatever the mask; longer rows, in which kernels skip blocks.
+TEST_F(GpuAttentionTest, EveryMaskIsOneCall) {
+  TITAN_SKIP_IN_REHEARSAL();
+  at::manual_seed(3);
+  const nn::AttentionMask masks[] = {{.window = 128},
+                                     {.window = 700},
+                                     {.chunk = 256},
+                                     {.chunk = 300},
+                                     {.documents = true},
+                                     {.window = 100, .documents = true},
+                                     {.window = 50, .chunk = 300, .documents = true}};
+  const Shape shapes[] = {{2, 1024, 4, 2, 64, 64}, {1, 1024, 2, 2, 192, 128}};
+  for (const Shape& shape : shapes) {
+    for (const nn::AttentionMask& mask : masks) {
+      for (const bool sinks : {false, true}) {
+        for (const auto& [type, tolerance] : {Type{at::kBFloat16, 0.03}, Type{at::kHalf, 0.01}}) {
+          const nn::AttentionInput input = random_input(shape, mask, sinks, type);
+          nn::MicrobatchContext context;
+          context.flash_calls = std::make_shared<nn::FlashCalls>();
+          if (mask.documents) context.documents = testing::random_documents(shape.rows, shape.tokens, 0.01);
+          const at::Tensor grad_out = random_heads(shape, shape.heads, shape.v_head, type);
+          const Results oracle =
+              run(input, at::TensorOptions(at::kDouble), grad_out,
+                  [&](const nn::AttentionInput& in) { return testing::plain_attention(in, context.documents); });
+          const std::string what = describe(shape, mask, type);
+          const FlashCounter calls;
+          expect_close(run(input, on_device(type), grad_out,
+                           [&](const nn::AttentionInput& in) { return nn::attend(in, context); }),
+                       oracle, tolerance, what);
+          EXPECT_EQ(FlashCounter::forward, 1) << what;
+          EXPECT_EQ(FlashCounter::backward, 1) << what;
         }
       }
     }

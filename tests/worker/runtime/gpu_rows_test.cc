@@ -29,6 +29,8 @@ TEST_F(GpuRowsTest, Rope) { testing::check_rope(where()); }
 
 TEST_F(GpuRowsTest, Swiglu) { testing::check_swiglu(where()); }
 
+TEST_F(GpuRowsTest, ExpertRows) { testing::check_expert_rows(where()); }
+
 TEST_F(GpuRowsTest, CrossEntropy) { testing::check_cross_entropy(where()); }
 
 // A row by a warp and by blocks of every size, more parts of the weight's gradient than rows and fewer, its sums in

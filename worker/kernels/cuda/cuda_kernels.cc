@@ -17,6 +17,10 @@ class OnCurrentStream final : public DeviceKernels {
   bool run(const Rope& args) const override { return args.dim % 2 == 0 && launched(args); }
   bool run(const SwigluForward& args) const override { return launched(args); }
   bool run(const SwigluBackward& args) const override { return launched(args); }
+  bool run(const SumRows& args) const override { return launched(args); }
+  bool run(const SumRowsBackward& args) const override {
+    return (args.weights != nullptr || args.dx == nullptr) && launched(args);
+  }
   bool run(const SoftmaxChunk& args) const override { return launched(args); }
   bool run(const CrossEntropyGradient& args, const float* scale) const override { return launched(args, scale); }
   bool run(const CrossEntropyLoss& args, float* loss) const override {

@@ -13,6 +13,8 @@ cudaError_t launch(const RmsNormBackward& args, cudaStream_t stream);
 cudaError_t launch(const Rope& args, cudaStream_t stream);
 cudaError_t launch(const SwigluForward& args, cudaStream_t stream);
 cudaError_t launch(const SwigluBackward& args, cudaStream_t stream);
+cudaError_t launch(const SumRows& args, cudaStream_t stream);
+cudaError_t launch(const SumRowsBackward& args, cudaStream_t stream);
 cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);

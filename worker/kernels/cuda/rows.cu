@@ -1,6 +1,7 @@
 // The row operations on a GPU: their bodies, over bf16, by a GPU's teams.
 
 #include "worker/kernels/cuda/cross_entropy_body.h"
+#include "worker/kernels/cuda/expert_rows_body.h"
 #include "worker/kernels/cuda/launch.h"
 #include "worker/kernels/cuda/rms_norm_body.h"
 #include "worker/kernels/cuda/rope_body.h"
@@ -38,6 +39,18 @@ cudaError_t launch(const SwigluForward& args, cudaStream_t stream) {
 cudaError_t launch(const SwigluBackward& args, cudaStream_t stream) {
   CudaGrid grid{stream};
   swiglu_backward<Bf16>(args, grid);
+  return grid.error;
+}
+
+cudaError_t launch(const SumRows& args, cudaStream_t stream) {
+  CudaGrid grid{stream};
+  sum_rows<Bf16>(args, grid);
+  return grid.error;
+}
+
+cudaError_t launch(const SumRowsBackward& args, cudaStream_t stream) {
+  CudaGrid grid{stream};
+  sum_rows_backward<Bf16>(args, grid);
   return grid.error;
 }
 

@@ -1,6 +1,9 @@
 #include "worker/runtime/step/microbatches.h"
 
+#include <memory>
+
 #include "worker/comm/host_copies.h"
+#include "worker/nn/attention_flash.h"
 #include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
 
@@ -21,6 +24,7 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
     one.labels = batch.labels.narrow(0, first, rows);
     if (options.document_end) {  // They stay on the CPU, where attention reads them to find its blocks.
       one.documents = nn::number_documents(one.tokens, *options.document_end);
+      one.flash_calls = std::make_shared<nn::FlashCalls>();
     }
     if (options.context.group != nullptr) one = parallel::take_share(one, options.context);
     made.valid_tokens += valid_on_host(one.labels);
