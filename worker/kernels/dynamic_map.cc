@@ -40,10 +40,11 @@ DynamicMap make(bool is_signed) {
     map.bounds[k] =
         k < last ? static_cast<float>((steps[k] + steps[k + 1]) / 2) : std::numeric_limits<float>::infinity();
   }
+  if (!is_signed) map.bounds[0] = 0;
   uint8_t step = 0;
   for (int32_t cell = 0; cell < DynamicMap::kCells + 4; ++cell) {
-    while (cell < DynamicMap::kCells && cell_begin(cell) > map.bounds[step]) ++step;
-    map.cells[cell] = step;
+    while (cell < DynamicMap::kCells && cell > 0 && cell_begin(cell) > map.bounds[step]) ++step;
+    map.cells[cell] = cell == 0 ? 0 : step;  // The first cell takes all that lies below it, too.
   }
   return map;
 }

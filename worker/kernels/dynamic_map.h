@@ -11,7 +11,9 @@ namespace titan::kernels {
 //
 // A number of magnitude r, 10^-(d + 1) <= r <= 10^-d with d = 0 to 6, meets a code within half a step of its decade,
 // 10^-d * 0.45 / n with n = 128 / 2^d steps (signed 64 / 2^d): 0.0036 (signed 0.0071) at most, and of r itself 3.6 %
-// (7.1 %) down to 0.1, twice as much with each decade further down. What is below 1e-7 is 0.
+// (7.1 %) down to 0.1, twice as much with each decade further down. Signed, what is below 2.75e-7 is 0. Without sign
+// only 0 is 0, and what is smaller than the least number, 3.25e-7, becomes it: these are squares whose roots something
+// is divided by (a square that is lost makes an update of any size; arXiv 2309.01507 calls it the zero-point problem).
 struct DynamicMap {
   // Magnitudes by their upper 16 bits, from 2^-24 to 1: in each cell of 1/128 of a binade lies one bound at most.
   static constexpr int32_t kFirstCell = (127 - 24) << 7;

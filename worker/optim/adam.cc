@@ -5,6 +5,7 @@
 #include <optional>
 #include <utility>
 
+#include "worker/optim/kept_state.h"
 #include "worker/optim/optimizer.h"
 
 namespace titan::optim {
@@ -25,7 +26,12 @@ class Adam : public Optimizer {
       TORCH_CHECK(slot.value.sizes() == slot.grad.sizes() && slot.value.scalar_type() == slot.grad.scalar_type(),
                   slot.fqn, ": value and gradient differ in shape or type");
       TORCH_CHECK(slot.group < groups_.size(), slot.fqn, ": is of group ", slot.group, " of ", groups_.size());
-      states_.push_back({{{"exp_avg", at::zeros_like(slot.value)}, {"exp_avg_sq", at::zeros_like(slot.value)}}});
+      const Options& options = groups_[slot.group];
+      forms_.push_back(kept_form(slot, options.state_dtype));
+      states_.push_back(make_moments(slot, forms_.back()));
+      TORCH_CHECK(implementation_ == Implementation::kFused || !is_small(states_.size() - 1), slot.fqn,
+                  ": optimizer.state_dtype = \"", options.state_dtype, "\" and stochastic rounding need ",
+                  "optimizer.implementation = \"fused\"");
       if (!holds_elements(slot)) continue;
       grads_.push_back(slot.grad);
       step_ = step_.to(slot.value.device());
@@ -71,6 +77,10 @@ class Adam : public Optimizer {
 
   // Not where a rank holds nothing of a parameter.
   static bool holds_elements(const Slot& slot) { return slot.value.numel() > 0; }
+  // Whether LibTorch's implementations, which keep moments as they keep values, cannot step it.
+  bool is_small(size_t i) const {
+    return forms_[i].type != slots_[i].value.scalar_type() || groups_[slots_[i].group].stochastic_rounding;
+  }
 
   // Fused kernels read the gate where it is. The others ask for it, as they ask for the step's number; so does float64,
   // of which a fused kernel would take the divisor in float32.
@@ -91,6 +101,10 @@ class Adam : public Optimizer {
     std::vector<Work> works(groups_.size());
     for (size_t i = first; i < first + count; ++i) {
       if (!holds_elements(slots_[i])) continue;
+      if (is_small(i)) {
+        step_small(i, learning_rate, passage);
+        continue;
+      }
       Work& work = works[slots_[i].group];
       work.values.push_back(slots_[i].value);
       work.grads.push_back(slots_[i].grad);
@@ -101,6 +115,15 @@ class Adam : public Optimizer {
       const Options& options = groups_[group];
       if (!works[group].values.empty()) update(works[group], options, learning_rate * options.lr, passage);
     }
+  }
+
+  void step_small(size_t i, double learning_rate, const Passage& passage) {
+    const Options& options = groups_[slots_[i].group];
+    const SmallStep step{.learning_rate = learning_rate * options.lr,
+                         .step = step_,
+                         .divisor = passage.divisor.value_or(at::Tensor()),
+                         .skip = passage.skip.value_or(at::Tensor())};
+    small_adam(options, slots_[i], forms_[i], states_[i], step);
   }
 
   void update(Work& work, const Options& options, double learning_rate, const Passage& passage) {
@@ -172,6 +195,7 @@ class Adam : public Optimizer {
   Implementation implementation_;
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
+  std::vector<KeptForm> forms_;
   std::vector<at::Tensor> grads_;  // Of the slots that have elements.
   at::Tensor step_;
 };

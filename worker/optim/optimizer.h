@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ struct Slot {
   at::Tensor value;
   at::Tensor grad;   // Filled by the engine before step().
   size_t group = 0;  // Whose options it goes by.
+  // The whole parameter's shape, and where `value` begins in it; empty: `value` is the whole.
+  std::vector<int64_t> shape = {}, offset = {};
 };
 
 // Of one group of slots.
@@ -25,13 +28,27 @@ struct Options {
   std::string implementation = "fused";  // fused, foreach, for-loop; the same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double lr = 1;  // Times what step() is given.
+  // How AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16, 8bit. Another than the value's
+  // goes with "fused" alone.
+  std::string state_dtype = "auto";
+  bool stochastic_rounding = false;  // Of bf16 values, with "fused" alone; drawn from `seed`, the same for all groups.
+  uint64_t seed = 0;
 };
 
-// What an optimizer remembers of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape.
+// How a state that is not numbers of its slot's shape becomes such, and back: float32, where the argument is.
+struct StateForm {
+  std::vector<int64_t> shape;
+  std::function<at::Tensor(const at::Tensor& kept)> numbers;
+  std::function<at::Tensor(const at::Tensor& numbers)> kept;
+};
+
+// What an optimizer remembers of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape, or what
+// stands for one.
 struct SlotState {
   struct Named {
     std::string name;
     at::Tensor value;
+    std::shared_ptr<const StateForm> form = nullptr;  // Null: `value` is the numbers.
   };
   std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq.
 

@@ -9,8 +9,9 @@ namespace {
 
 using Form = KeptMoment::Form;
 
-// The code nearest to r by looking at all of them; of two alike the one nearer to 0.
+// The code nearest to r by looking at all of them; of two alike the one nearer to 0. Without sign only 0 becomes 0.
 int nearest_code(const DynamicMap& map, double r) {
+  if (map.zero == 0 && r > 0 && r < map.values[1]) return 1;
   int best = map.zero;
   for (int code = 0; code < 256; ++code) {
     const double error = std::abs(map.values[code] - r), least = std::abs(map.values[best] - r);
@@ -19,14 +20,14 @@ int nearest_code(const DynamicMap& map, double r) {
   return best;
 }
 
-// Half a step of the decade that r lies in; below the last one, r.
+// Half a step of the decade that r lies in; below the last one r, or, without sign, the least number.
 double map_error(bool is_signed, double r) {
   r = std::abs(r);
   int steps = is_signed ? 64 : 128;
   for (int decade = 0; decade < 7; ++decade, steps /= 2) {
     if (r > std::pow(10.0, -decade - 1)) return std::pow(10.0, -decade) * 0.45 / steps;
   }
-  return r;
+  return is_signed ? r : 3.25e-7;
 }
 
 TEST(DynamicMapTest, AscendsAndHasAtMostOneBoundInEachCell) {
@@ -41,7 +42,7 @@ TEST(DynamicMapTest, AscendsAndHasAtMostOneBoundInEachCell) {
       EXPECT_NE(bits_of(map.bounds[k]) >> 16, bits_of(map.bounds[k + 1]) >> 16) << "two bounds in a cell, step " << k;
     }
     for (int k = 1; is_signed && k < last; ++k) EXPECT_EQ(map.values[127 - k], -map.values[127 + k]);
-    EXPECT_GE(bits_of(map.bounds[0]) >> 16, static_cast<uint32_t>(DynamicMap::kFirstCell));
+    EXPECT_GT(bits_of(map.bounds[is_signed ? 0 : 1]) >> 16, static_cast<uint32_t>(DynamicMap::kFirstCell));
   }
 }
 
