@@ -20,6 +20,7 @@
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/optimizer_options.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/step_report.h"
 
@@ -129,7 +130,7 @@ class DryRun {
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
-    optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
+    optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
   }
 
   // What Trainer::run_step does, without its numbers.
