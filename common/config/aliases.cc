@@ -94,6 +94,19 @@ constexpr ValueAlias kValueAliases[] = {
     {"model.converters", "float8", "quantize.linear.float8"},
     {"model.converters", "mx", "quantize.linear.mx"},
     {"checkpoint.exclude_from_loading", "optim", "optimizer"},
+    {"optimizer.implementation", "fused_opt_states_bf16", "fused"},
+};
+
+// A value that elsewhere says two things: the second one, for a key of its own.
+struct Second {
+  std::string_view key;
+  std::string_view spelling;
+  std::string_view other_key;
+  std::string_view value;
+};
+
+constexpr Second kSecond[] = {
+    {"optimizer.implementation", "fused_opt_states_bf16", "optimizer.state_dtype", "bfloat16"},
 };
 
 struct Note {
@@ -238,6 +251,13 @@ void replace_value_aliases(std::string_view key, Raw& value) {
     }
     value.text = replaced;
   }
+}
+
+std::optional<Implied> implied_by(std::string_view key, const Raw& value) {
+  for (const Second& second : kSecond) {
+    if (second.key == key && second.spelling == value.text) return Implied{second.other_key, second.value};
+  }
+  return std::nullopt;
 }
 
 std::string_view explain_unknown(std::string_view key) {

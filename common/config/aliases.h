@@ -36,6 +36,13 @@ std::optional<Complaint> turn_value(Turn turn, Raw& value);
 // Rewrites older names inside a canonical key's value: the converter "float8" becomes "quantize.linear.float8".
 void replace_value_aliases(std::string_view key, Raw& value);
 
+// What a value says beside its own key's meaning: torchtitan's later "fused_opt_states_bf16" is "fused" with
+// optimizer.state_dtype = "bfloat16".
+struct Implied {
+  std::string_view key, value;
+};
+std::optional<Implied> implied_by(std::string_view key, const Raw& value);
+
 // What to say about a key that is known from elsewhere but has no counterpart here; empty when it is not known.
 std::string_view explain_unknown(std::string_view key);
 

@@ -34,6 +34,7 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   const Field* field = catalog_.find(setting.key);
   if (field == nullptr) return report_unknown(setting);
   if (!check_repeat(setting.key, written, repeats)) return;
+  const std::optional<Implied> implied = implied_by(setting.key, setting.value);
   replace_value_aliases(setting.key, setting.value);
   if (std::optional<Complaint> bad = assign(*field, setting.value)) {
     return complain(written, bad->message, bad->suggestion);
@@ -41,6 +42,11 @@ void Applier::apply_one(Setting setting, Repeats repeats) {
   if (alias != nullptr) warn(written, absl::StrCat("is an older spelling of ", setting.key));
   if (!field->no_effect.empty()) warn(written, absl::StrCat("has no effect: ", std::string(field->no_effect)));
   loaded_->origins[setting.key] = setting.origin;
+  if (!implied) return;
+  Setting other{
+      .key = std::string(implied->key), .value = raw_string(std::string(implied->value)), .origin = setting.origin};
+  other.value.line = setting.value.line;
+  apply_one(std::move(other), repeats);
 }
 
 // False when the key was set before by the same source in a way that leaves open which value is meant.

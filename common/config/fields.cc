@@ -88,6 +88,12 @@ std::vector<Field> fields_of(Optimizer& c) {
       Field("weight_decay", c.weight_decay, "Weight decay, on all parameters").at_least(0),
       Field("implementation", c.implementation, "How the update is computed").one_of({"fused", "foreach", "for-loop"}),
       Field("early_step_in_backward", c.early_step_in_backward, "Update each parameter as soon as its gradient exists"),
+      Field("state_dtype", c.state_dtype,
+            "Type of the optimizer's moments; auto: training.dtype; 8bit: a code for each number of a matrix and a "
+            "scale for each 256 of them, float32 for vectors and small matrices")
+          .one_of({"auto", "float32", "bfloat16", "8bit"}),
+      Field("stochastic_rounding", c.stochastic_rounding,
+            "Round updated bfloat16 parameters up or down by chance, so that small updates are not lost"),
   };
 }
 
@@ -129,7 +135,9 @@ std::vector<Field> fields_of(Training& c) {
       Field("steps", c.steps, "Optimizer steps to train").in("steps").at_least(1),
       Field("enable_cpu_offload", c.enable_cpu_offload,
             "Keep parameters, gradients and optimizer states in host memory"),
-      Field("dtype", c.dtype, "Type of parameters and optimizer states; float64 overrides the mixed-precision keys")
+      Field("dtype", c.dtype,
+            "Type of parameters, and of optimizer states unless optimizer.state_dtype says otherwise; float64 "
+            "overrides the mixed-precision keys")
           .one_of({"float32", "bfloat16", "float64"}),
       Field("mixed_precision_param", c.mixed_precision_param, "Type of parameters and activations while computing")
           .one_of({"bfloat16", "float32"}),

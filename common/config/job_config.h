@@ -59,6 +59,8 @@ struct Optimizer {
   double weight_decay = 0.1;
   std::string implementation = "fused";
   bool early_step_in_backward = false;
+  std::string state_dtype = "auto";
+  bool stochastic_rounding = false;
 };
 
 struct LrScheduler {

@@ -126,6 +126,32 @@ void check_activation_checkpoint(Checker& check, const std::optional<models::Mod
   }
 }
 
+// Moments in a type of their own, and chance, belong to the fused update of float32 and bfloat16.
+void check_states(Checker& check) {
+  const Optimizer& optimizer = check.config().optimizer;
+  const std::string& dtype = check.config().training.dtype;
+  const auto needs_fused = [&](const char* key, const auto& value) {
+    if (optimizer.implementation == "fused") return;
+    check.fail(key, value,
+               absl::StrCat("goes with optimizer.implementation = \"fused\", not ", optimizer.implementation),
+               "use fused");
+  };
+  if (optimizer.state_dtype != "auto") {
+    if (dtype == "float64") {
+      check.fail("optimizer.state_dtype", optimizer.state_dtype,
+                 "goes with float32 and bfloat16, but training.dtype is float64", "leave it out");
+    }
+    needs_fused("optimizer.state_dtype", optimizer.state_dtype);
+  }
+  if (!optimizer.stochastic_rounding) return;
+  if (dtype != "bfloat16") {
+    check.fail("optimizer.stochastic_rounding", true,
+               absl::StrCat("rounds bfloat16 parameters, but training.dtype is ", dtype),
+               "leave it out, or set training.dtype = \"bfloat16\"");
+  }
+  needs_fused("optimizer.stochastic_rounding", true);
+}
+
 // Weights that are updated in the middle of the backward pass cannot wait for what all ranks and microbatches find.
 void check_early_step(Checker& check) {
   const JobConfig& config = check.config();
@@ -205,6 +231,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_checkpoint(checker);
   check_schedules(checker);
   check_activation_checkpoint(checker, spec);
+  check_states(checker);
   check_early_step(checker);
   check_data(checker);
   check_names(checker);

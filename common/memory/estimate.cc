@@ -95,6 +95,12 @@ class Walk {
   void complete(ShardedUnit& one);
 
   bool steps_early() const { return config_.optimizer.early_step_in_backward && !config_.training.enable_cpu_offload; }
+  // Of one optimizer state of a unit's shard.
+  int64_t state_bytes(const Unit& unit) const {
+    const std::string& type = config_.optimizer.state_dtype;
+    if (type == "8bit") return unit.coded;
+    return unit.shard * (type == "auto" ? master_ : bytes_of(type));
+  }
   // Notes a moment at which this lives beside what is counted already.
   void hold(int64_t activations = 0, int64_t gradients = 0) {
     Parts now = now_;
@@ -122,12 +128,13 @@ ShardedUnit* Walk::add_unit(const Unit& unit, Keep keep) {
   const bool aliased = unit.ranks == 1 && e_ == master_ && !offloaded;
   const int64_t shard = unit.shard * master_;
   // Adam's and AdamW's two moments: there is no other optimizer.
+  const int64_t states = 2 * state_bytes(unit);
   if (offloaded) {
-    host_ += 4 * shard;
+    host_ += 2 * shard + states;
   } else {
     now_.weights += shard;
     now_.gradients += shard;
-    now_.optimizer += 2 * shard;
+    now_.optimizer += states;
   }
   // The first step, which begins with all gradients' shards, plans a budget and keeps nothing.
   const bool freed = steps_early() && config_.activation_checkpoint.mode == "memory_budget";

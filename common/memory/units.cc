@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/memory/state_blocks.h"
 #include "common/models/sizes.h"
 
 namespace titan::memory {
@@ -18,6 +19,7 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
+  bool coded = false;  // An optimizer's 8-bit states are codes.
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -35,7 +37,7 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{tensor.shape, tensor.role == models::Role::kExpert};
+  Part part{tensor.shape, tensor.role == models::Role::kExpert, has_codes(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -51,6 +53,13 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
   return part;
 }
 
+// Bytes of one 8-bit state of a rank's rows of a part.
+int64_t coded_bytes(const Part& part, int64_t shard) {
+  if (!part.coded) return shard * 4;
+  const int64_t columns = part.shape.back();
+  return code_bytes(shard / columns, 0, columns);
+}
+
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   Unit unit{.ranks = ranks};
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
@@ -58,7 +67,9 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   for (const Part& part : parts) {
     const int64_t rows = part.shape[dim];
     unit.whole += part.numel();
-    unit.shard += (rows + ranks - 1) / ranks * (part.numel() / rows);
+    const int64_t shard = (rows + ranks - 1) / ranks * (part.numel() / rows);
+    unit.shard += shard;
+    unit.coded += coded_bytes(part, shard);
   }
   unit.direct = ranks > 1 && parts.size() == 1 && dim == 0;
   return unit;

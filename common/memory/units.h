@@ -18,6 +18,7 @@ struct Unit {
   int64_t shard = 0;    // One rank's piece, padded.
   int64_t ranks = 1;    // That share it.
   bool direct = false;  // Gathered in place: no copy out of a gather buffer.
+  int64_t coded = 0;    // Bytes of one optimizer state of the shard in 8-bit codes.
 
   int64_t padded() const { return shard * ranks; }
 };

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
@@ -107,7 +108,9 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
 LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slices.size(); ++i) {
-    if (staged.tensors[i].defined() && slices[i].local.numel() > 0) slices[i].local.copy_(staged.tensors[i]);
+    const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
+    if (!read.defined() || slices[i].local.numel() == 0) continue;
+    slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
   }
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;

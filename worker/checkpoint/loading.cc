@@ -146,7 +146,7 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
                                                         shape_text(record->shape), " there and ",
                                                         shape_text(slice.shape), " here"));
     }
-    const Box box{slice.offset, slice.local.sizes().vec()};
+    const Box box{slice.offset, slice.size()};
     out = at::empty(box.shape, at::TensorOptions().dtype(record->dtype));
     TITAN_RETURN_IF_ERROR(reader->read(*record, box, out));
   }
@@ -176,8 +176,8 @@ absl::StatusOr<StagedLoad> stage_hugging_face(storage::Files& files, const Candi
   for (const Slice& slice : slices) {
     at::Tensor& out = staged.tensors.emplace_back();
     if (!is_model(slice) || slice.local.numel() == 0) continue;
-    TITAN_ASSIGN_OR_RETURN(out, read_parameter(*weights, *hf, slice.key.substr(6), slice.shape,
-                                               Box{slice.offset, slice.local.sizes().vec()}));
+    TITAN_ASSIGN_OR_RETURN(
+        out, read_parameter(*weights, *hf, slice.key.substr(6), slice.shape, Box{slice.offset, slice.size()}));
   }
   return staged;
 }

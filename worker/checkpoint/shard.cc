@@ -20,7 +20,9 @@ absl::Status write_all(storage::WritableFile& file, const std::string& header, c
                        std::vector<TensorRecord>& records, const std::atomic<bool>* stop) {
   TITAN_RETURN_IF_ERROR(file.append(header));
   for (size_t i = 0; i < order.size(); ++i) {
-    std::string_view rest = bytes_of(order[i]->data);
+    const Staged& part = *order[i];
+    const at::Tensor numbers = part.form == nullptr ? part.data : part.form->numbers(part.data);
+    std::string_view rest = bytes_of(numbers);
     while (!rest.empty()) {
       if (stop != nullptr && stop->load()) return absl::CancelledError("the save was given up");
       const std::string_view chunk = rest.substr(0, kChunkBytes);
@@ -53,8 +55,8 @@ absl::StatusOr<ShardReport> write_tensors(storage::Files& files, const std::stri
     // A rank may hold several pieces of one tensor; the format wants distinct keys, the manifest knows the offsets.
     const int copy = seen[part.key]++;
     entries.push_back({.key = copy == 0 ? part.key : absl::StrCat(part.key, "#", copy),
-                       .dtype = part.data.scalar_type(),
-                       .shape = part.data.sizes().vec()});
+                       .dtype = part.form == nullptr ? part.data.scalar_type() : at::kFloat,
+                       .shape = part.form == nullptr ? part.data.sizes().vec() : part.form->shape});
   }
   TITAN_ASSIGN_OR_RETURN(const Layout plan, layout(entries, {{"format", "pt"}}));
 

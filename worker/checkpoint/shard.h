@@ -26,6 +26,8 @@ struct Staged {
   std::vector<int64_t> shape;
   std::vector<int64_t> offset;
   at::Tensor data;  // CPU, contiguous.
+  std::shared_ptr<const Form> form =
+      nullptr;  // Of `data`: its numbers are written, which are made one tensor at a time.
 };
 
 struct ShardName {

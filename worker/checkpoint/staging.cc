@@ -35,7 +35,7 @@ void stage(const std::vector<Slice>& slices, Kind kind, std::optional<at::Scalar
       }
       data = buffer;
     }
-    parts.push_back({slice.key, slice.shape, slice.offset, std::move(data)});
+    parts.push_back({slice.key, slice.shape, slice.offset, std::move(data), slice.form});
   }
   if (copies != nullptr) copies->mark();
 }

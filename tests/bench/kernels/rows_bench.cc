@@ -23,6 +23,7 @@
 #include "worker/kernels/cpu/rms_norm.h"
 #include "worker/kernels/cpu/rope.h"
 #include "worker/kernels/cpu/router.h"
+#include "worker/kernels/cpu/small_adam.h"
 #include "worker/kernels/cpu/squared_norm.h"
 #include "worker/kernels/cpu/swiglu.h"
 
@@ -325,6 +326,49 @@ void add_flat(int64_t count) {
   });
 }
 
+// Numbers of 4 or 2 bytes, or codes of one.
+Values<uint8_t> numbers(int64_t count, int64_t bytes) {
+  Values<uint8_t> all(count * bytes);
+  const Values<float> wide = fp32(bytes == 4 ? count : 0);
+  const Values<uint16_t> narrow = bf16(bytes == 2 ? count : 0);
+  if (bytes == 4) std::memcpy(all.data(), wide.data(), all.size());
+  if (bytes == 2) std::memcpy(all.data(), narrow.data(), all.size());
+  for (size_t i = 0; bytes == 1 && i < all.size(); ++i) all[i] = static_cast<uint8_t>(random_bits());
+  return all;
+}
+
+// Bytes: value read and written, gradient read, both moments read and written.
+void add_small_adam(int64_t rows, int64_t columns, KeptMoment::Form form, Dtype type, bool stochastic) {
+  const int64_t count = rows * columns, number = type == Dtype::kBf16 ? 2 : 4;
+  const bool codes = form == KeptMoment::Form::kCodes;
+  const int64_t kept = codes ? 1 : form == KeptMoment::Form::kBf16 ? 2 : 4;
+  const std::string name = std::string("small_adam/") +
+                           (codes       ? "8bit"
+                            : kept == 2 ? "bf16"
+                                        : "fp32") +
+                           (number == 2 ? "/bf16_values" : "") + (stochastic ? "/by_chance/" : "/");
+  add(name + shape({rows, columns}), (3 * number + 4 * kept) * count, [=](Level level) -> Run {
+    return [=, value = numbers(count, number), gradient = numbers(count, number), average = numbers(count, kept),
+            square = numbers(count, kept), scale = Values<float>(2 * rows * ((columns + 255) / 256), 0.1F)]() mutable {
+      float* scales = scale.data();
+      return small_adam(level, {.rows = rows,
+                                .columns = columns,
+                                .value = value.data(),
+                                .gradient = gradient.data(),
+                                .type = type,
+                                .form = form,
+                                .average = {average.data(), scales, &dynamic_map(true)},
+                                .square = {square.data(), scales + rows * ((columns + 255) / 256), &dynamic_map(false)},
+                                .learning_rate = 1e-4,
+                                .weight_decay = 0.1,
+                                .correction1 = 0.1,
+                                .correction2 = 0.001,
+                                .stochastic = stochastic,
+                                .index_stride = columns});
+    };
+  });
+}
+
 void add_experts(int64_t tokens, int64_t experts, int64_t top_k, int64_t dim) {
   add("router/" + shape({tokens, experts, top_k}), 4 * tokens * experts, [=](Level level) -> Run {
     return [=, logits = fp32(tokens * experts), chosen = whole(tokens * top_k, experts), scores = fp32(tokens * top_k),
@@ -387,6 +431,12 @@ int main(int argc, char** argv) {
   add_cross_entropy(16384, 2048);
   add_cross_entropy(1024, 16032);
   add_flat(24'500'000);
+  using Form = KeptMoment::Form;
+  add_small_adam(8192, 2048, Form::kF32, Dtype::kF32, /*stochastic=*/false);
+  add_small_adam(8192, 2048, Form::kBf16, Dtype::kF32, /*stochastic=*/false);
+  add_small_adam(8192, 2048, Form::kCodes, Dtype::kF32, /*stochastic=*/false);
+  add_small_adam(8192, 2048, Form::kBf16, Dtype::kBf16, /*stochastic=*/false);
+  add_small_adam(8192, 2048, Form::kCodes, Dtype::kBf16, /*stochastic=*/true);
   add_experts(16384, 64, 6, 256);
   add_gemm(4096, 768, 256);
   add_gemm(1024, 2816, 1024);

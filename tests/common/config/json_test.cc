@@ -104,6 +104,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
     "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
               "print_after_conversion": false},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
+                  "state_dtype": "auto", "stochastic_rounding": false,
                   "implementation": "fused", "early_step_in_backward": false},
     "lr_scheduler": {"warmup_steps": 200, "total_steps": null, "decay_ratio": null, "decay_type": "linear", "min_lr_factor": 0.0},
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,

@@ -242,6 +242,14 @@ filter_fqns = "output,wq"
   EXPECT_EQ(loaded.warnings[0], "a.toml:3: training.batch_size is an older spelling of training.local_batch_size");
 }
 
+// One value of a later torchtitan says two things.
+TEST(LoadTest, AnImplementationMayNameItsStates) {
+  const Loaded loaded = toml("[optimizer]\nimplementation = \"fused_opt_states_bf16\"\n");
+  EXPECT_EQ(loaded.config.optimizer.implementation, "fused");
+  EXPECT_EQ(loaded.config.optimizer.state_dtype, "bfloat16");
+  EXPECT_THAT(loaded.warnings, IsEmpty());
+}
+
 // The debug recipe of torchtitan's first year, before [parallelism] and the converters existed.
 TEST(LoadTest, ReadsARecipeOf2024) {
   constexpr char kRecipe[] = R"(# torchtitan Config.toml

@@ -311,6 +311,33 @@ TEST_F(GpuDeviceTest, OptimizersMatch) {
   }
 }
 
+// Moments in bf16 and in codes, and chance: a device does what the host's operations do, but for last digits, which may
+// move a number to the next code, or to its other neighbour in bf16.
+TEST_F(GpuDeviceTest, KeptStatesMatch) {
+  at::manual_seed(14);
+  const at::Tensor start = at::randn({40, 700}), pulls = at::randn({3, 40, 700});
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16}) {
+    for (const char* state_dtype : {"float32", "bfloat16", "8bit"}) {
+      const auto train = [&](const at::TensorOptions& where) {
+        const at::Tensor value = start.to(where.dtype(type), /*non_blocking=*/false, /*copy=*/true);
+        const at::Tensor gradient = at::zeros_like(value);
+        const auto optimizer =
+            optim::make_optimizer({.state_dtype = state_dtype, .stochastic_rounding = type == at::kBFloat16, .seed = 3},
+                                  {{"w", value, gradient, 0, {80, 700}, {40, 0}}});
+        for (int64_t step = 0; step < 3; ++step) {
+          gradient.copy_(pulls[step]);
+          optimizer->step(1e-3, {at::scalar_tensor(1.5, where.dtype(at::kDouble)),
+                                 at::scalar_tensor(step == 1 ? 1.0 : 0.0, where.dtype(at::kFloat))});
+        }
+        return value.cpu().to(at::kDouble);
+      };
+      const at::Tensor there = train(on_device()), here = train(at::TensorOptions());
+      EXPECT_LE((there - here).abs().max().item<double>(), type == at::kFloat ? 5e-5 : 0x1p-6) << state_dtype;
+      EXPECT_LE((there - here).abs().mean().item<double>(), type == at::kFloat ? 1e-7 : 1e-5) << state_dtype;
+    }
+  }
+}
+
 // What is read late is what the device had when the read began, whatever it is given afterwards.
 TEST_F(GpuDeviceTest, ReadsLate) {
   at::Tensor figures = comm::copy_ahead(at::arange(5, at::kDouble), on_device().device());

@@ -139,6 +139,10 @@ std::vector<Case> meshes(unsigned seed) {
            {.replicate = 2},
            {.more = "--training.enable_cpu_offload"},
            {.more = "--optimizer.early_step_in_backward"},
+           {.more = "--optimizer.state_dtype bfloat16"},
+           {.more = "--optimizer.state_dtype 8bit"},
+           {.ranks = 1, .more = "--optimizer.state_dtype 8bit --training.dtype bfloat16"},
+           {.tp = 2, .more = "--optimizer.state_dtype 8bit --training.enable_cpu_offload"},
            {.tp = 2},
            {.tp = 8, .more = "--parallelism.enable_async_tensor_parallel"},
            {.tp = 4, .more = "--parallelism.no_enable_sequence_parallel"},
@@ -166,6 +170,8 @@ std::vector<Case> meshes(unsigned seed) {
     draw.add(recipe, {.ranks = 16, .tp = 4, .ep = 8});
     draw.add(recipe, {.ranks = 16, .tp = 2, .ep = 4, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   }
+  draw.add("deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 4, .more = "--optimizer.state_dtype 8bit"});
+  draw.add("gpt_oss_20b", {.ranks = 64, .ep = 2, .more = "--optimizer.state_dtype 8bit"});
   draw.add("deepseek_v3_debug", {});
   draw.add("llama4_debug", {.tp = 2, .ep = 2, .etp = 2});
   draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});

@@ -98,6 +98,36 @@ TEST(OptimizerMemoryTest, EarlyStepsSaveTheGradients) {
   }
 }
 
+// Bytes of the moments of one rank, by the allocator.
+int64_t moment_bytes(const testing::TrainingPlan& plan, const std::string& state_dtype, int world) {
+  std::vector<int64_t> bytes(world);
+  testing::run_ranks({}, world, testing::every_axis(), [&](testing::ThreadRank& self) {
+    testing::RankModel model = testing::build_rank(plan, self);
+    testing::AllocationMeter meter;
+    const testing::AllocationMeter::Scope scope(meter);
+    const int64_t before = meter.begin();
+    const auto optimizer = optim::make_optimizer({.state_dtype = state_dtype}, model.sharded->optimizer_slots());
+    bytes[self.rank] = meter.begin() - before;
+  });
+  return bytes[0];
+}
+
+// bf16 moments take half of float32's bytes, codes a quarter, and a 64th of that for the scales; norms' stay whole.
+TEST(OptimizerMemoryTest, SmallStatesAreSmall) {
+  testing::TrainingPlan plan = wide_plan();
+  plan.spec.dim = plan.spec.ffn_hidden = 256;  // Rows of whole blocks.
+  plan.spec.head_dim = plan.spec.v_head_dim = 64;
+  for (const int world : {1, 2}) {
+    const auto whole = static_cast<double>(moment_bytes(plan, "float32", world));
+    const auto half = static_cast<double>(moment_bytes(plan, "bfloat16", world));
+    const auto quarter = static_cast<double>(moment_bytes(plan, "8bit", world));
+    EXPECT_NEAR(half / whole, 0.5, 1e-3) << world;
+    EXPECT_NEAR(quarter / whole, 0.25 + 1.0 / 256, 0.01) << world;
+    std::printf("moments on %d ranks: bfloat16 %.4f, 8bit %.4f of float32's %.0f bytes\n", world, half / whole,
+                quarter / whole, whole);
+  }
+}
+
 struct Places {
   int64_t standing = 0;  // Bytes on the device between steps.
   int64_t peak = 0;      // The same at the worst moment of a forward pass.
@@ -135,7 +165,9 @@ Places measure_places(const testing::TrainingPlan& plan) {
       EXPECT_TRUE(one->parameter->weight.is_meta()) << one->parameter->fqn;
     }
     for (const optim::SlotState& state : optimizer->states()) {
-      EXPECT_EQ(state.exp_avg.is_cpu() && state.exp_avg_sq.is_cpu(), plan.sharding.cpu_offload);
+      for (const optim::SlotState::Named& one : state.tensors) {
+        EXPECT_EQ(one.value.is_cpu(), plan.sharding.cpu_offload) << one.name;
+      }
     }
     nn::MicrobatchContext context;
     context.tokens = at::empty({plan.global_batch, plan.seq_len}, at::TensorOptions(at::kMeta).dtype(at::kLong));

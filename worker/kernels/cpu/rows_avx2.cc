@@ -5,4 +5,5 @@
 #include "worker/kernels/cpu/rms_norm_body.h"
 #include "worker/kernels/cpu/rope_body.h"
 #include "worker/kernels/cpu/router_body.h"
+#include "worker/kernels/cpu/small_adam_body.h"
 #include "worker/kernels/cpu/swiglu_body.h"

@@ -20,6 +20,7 @@
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/optimizer_options.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/step_report.h"
 
@@ -129,7 +130,7 @@ class DryRun {
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
-    optimizer_ = optim::make_optimizer({}, model_->optimizer_slots());
+    optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
   }
 
   // What Trainer::run_step does, without its numbers.
@@ -193,9 +194,7 @@ class DryRun {
       parameters += bytes_of(placed->value);
       if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
     }
-    for (const optim::SlotState& state : optimizer_->states()) {
-      optimizer += bytes_of(state.exp_avg) + bytes_of(state.exp_avg_sq);
-    }
+    for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();
     for (nn::Block* block : model_->blocks()) {
       for (const nn::Buffer& buffer : block->buffers()) buffers += buffer.value.defined() ? bytes_of(buffer.value) : 0;
     }

@@ -28,6 +28,13 @@ struct ShardedModel::UnitPlan {
 
 namespace {
 
+// How checkpoints get at a state's numbers.
+std::shared_ptr<const checkpoint::Form> form_of(const optim::SlotState::Named& state) {
+  if (state.form == nullptr) return nullptr;
+  return std::make_shared<checkpoint::Form>(
+      checkpoint::Form{.shape = state.form->shape, .numbers = state.form->numbers, .kept = state.form->kept});
+}
+
 int64_t numel(const nn::Parameter& parameter) { return c10::multiply_integers(parameter.shape); }
 
 // One parameter that outweighs all others together (the head's matrix beside its norm) is a unit of its own: it is
@@ -431,7 +438,13 @@ void ShardedModel::forget_gradients() {
 
 std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   std::vector<optim::Slot> slots;
-  for (ShardedParameter* placed : parameters()) slots.push_back({placed->parameter->fqn, placed->value, placed->grad});
+  for (ShardedParameter* placed : parameters()) {
+    slots.push_back({.fqn = placed->parameter->fqn,
+                     .value = placed->value,
+                     .grad = placed->grad,
+                     .shape = placed->parameter->global_shape,
+                     .offset = placed->global_offset()});
+  }
   return slots;
 }
 
@@ -453,8 +466,10 @@ std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer)
   }
   if (optimizer == nullptr) return all;
   for (size_t i = 0; i < placed.size(); ++i) {
-    add("optim.exp_avg.", *placed[i], optimizer->states()[i].exp_avg);
-    add("optim.exp_avg_sq.", *placed[i], optimizer->states()[i].exp_avg_sq);
+    for (const optim::SlotState::Named& state : optimizer->states()[i].tensors) {
+      add(absl::StrCat("optim.", state.name, "."), *placed[i], state.value);
+      all.back().form = form_of(state);
+    }
   }
   all.push_back({"optim.step", {}, {}, optimizer->step_count(), mesh_.rank() == 0});
   return all;

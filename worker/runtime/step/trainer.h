@@ -45,6 +45,7 @@ class Trainer {
   absl::Status takes_batch(int64_t rows) const;
   void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
+  void tell_conversion(const checkpoint::LoadResult& loaded) const;
   void restore_data(const checkpoint::LoadResult& loaded);
   checkpoint::TrainState train_state() const;
   void save_seed();

@@ -23,6 +23,7 @@
 #include "worker/runtime/memory/device_memory.h"
 #include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/step/data_setup.h"
+#include "worker/runtime/step/optimizer_options.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/trainer.h"
 
@@ -88,15 +89,6 @@ optim::LrScheduleOptions schedule_options(const config::JobConfig& config) {
           .decay_ratio = lr.decay_ratio,
           .decay_type = lr.decay_type,
           .min_lr_factor = lr.min_lr_factor};
-}
-
-optim::Options optimizer_options(const config::Optimizer& optimizer) {
-  return {.name = optimizer.name,
-          .implementation = optimizer.implementation,
-          .beta1 = optimizer.beta1,
-          .beta2 = optimizer.beta2,
-          .eps = optimizer.eps,
-          .weight_decay = optimizer.weight_decay};
 }
 
 // Events say it to the node; this says it to whoever reads the log.
@@ -178,7 +170,7 @@ void Trainer::build() {
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
-  optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
+  optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
   if (sharding.early_step) {
     if (context_.rank == 0) {
       context_.reporter->warning(
@@ -324,12 +316,25 @@ void Trainer::restore_state(const checkpoint::LoadResult& loaded) {
   first_step_ = step_ = schedule_step_ = loaded.step;
   tokens_seen_ = loaded.train_state.value("ntokens_seen", int64_t{0});
   if (loaded.model_only) return;
+  tell_conversion(loaded);
   if (loaded.model_loaded) {
     const auto seed = loaded.train_state.find("seed");
     seed_ = seed == loaded.train_state.end() ? std::nullopt : std::optional(seed->get<int64_t>());
   }
   const auto schedule = loaded.train_state.find("lr_scheduler");
   schedule_step_ = schedule == loaded.train_state.end() ? 0 : schedule->value("last_epoch", step_);
+}
+
+// A step from before steps said it was saved in training.dtype.
+void Trainer::tell_conversion(const checkpoint::LoadResult& loaded) const {
+  const std::vector<std::string>& excluded = config_.checkpoint.exclude_from_loading;
+  const auto excludes = [&](const char* what) {
+    return std::find(excluded.begin(), excluded.end(), what) != excluded.end();
+  };
+  if (context_.rank != 0 || excludes("optimizer") || excludes("train_state")) return;
+  const std::string saved = loaded.train_state.value("optimizer_states", config_.training.dtype);
+  const std::string notice = conversion_notice(saved, config_);
+  if (!notice.empty()) context_.reporter->warning(notice);
 }
 
 void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
@@ -371,6 +376,7 @@ checkpoint::TrainState Trainer::train_state() const {
                   {"ntokens_seen", tokens_seen_},
                   {"global_batch", batch_plan_.global_batch},
                   {"seq_len", config_.training.seq_len},
+                  {"optimizer_states", state_dtype(config_)},
                   {"lr_scheduler", {{"last_epoch", schedule_step_}}},
                   {"dataloader", std::move(dataloader)}};
   if (seed_) state.shared["seed"] = *seed_;
