@@ -35,6 +35,7 @@ struct ShardedUnit {
   bool coming = false;   // Being gathered.
   bool summed = false;   // Gradients wait, whole.
   bool freed = false;    // The gradient shard is, after an early step.
+  bool wide = false;     // Its sum is there in the wire's type, unrounded.
   int brought = 0;       // Users that brought their last gradients.
 };
 
@@ -57,6 +58,8 @@ class Walk {
         e_(activation_shape(config).element_bytes),
         master_(bytes_of(config.training.dtype)),
         reduce_(master_ == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)),
+        rounds_once_(reduce_ > master_),
+        replicas_(config.parallelism.data_parallel_replicate_degree > 1),
         once_(plan.schedule.ranks > 1 && config.parallelism.fsdp_reshard_after_forward != "always") {
     build(spec, mesh);
   }
@@ -69,7 +72,7 @@ class Walk {
     return peak_;
   }
 
-  int64_t host() const { return host_; }
+  int64_t host() const { return host_ + most_host_sums_; }
 
  private:
   void build(const models::ModelSpec& spec, const mesh::Mesh& mesh);
@@ -89,7 +92,9 @@ class Walk {
   void free_gathered(ShardedUnit& one);
   void run_back(const Block& block, bool split);
   void deliver(const Block& block, bool last);
-  void add_gradients(ShardedUnit& one);
+  void add_gradients(ShardedUnit& one, bool last);
+  void open_sum(ShardedUnit& one);
+  void round_sum(ShardedUnit& one);
   void begin_reduce(ShardedUnit& one, bool whole_sum);
   void finish_reduction();
   void complete(ShardedUnit& one);
@@ -107,6 +112,8 @@ class Walk {
   const pipeline::Plan& plan_;
   const int place_;
   const int64_t e_, master_, reduce_;  // Bytes of an element that is computed with, kept, and summed over ranks.
+  const bool rounds_once_;             // Gradients are summed in the wire's type, which holds more than the shard's.
+  const bool replicas_;                // Add to that sum.
   const bool once_;                    // Gradients are reduced once a step.
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::map<int, std::vector<Block>> stages_;
@@ -114,6 +121,7 @@ class Walk {
   std::vector<ShardedUnit*> reducing_;
   bool reducing_last_ = false;
   int64_t host_ = 0;
+  int64_t host_sums_ = 0, most_host_sums_ = 0;  // Of offloaded shards, in the wire's type.
   Parts now_, peak_;
 };
 
@@ -306,7 +314,7 @@ void Walk::deliver(const Block& block, bool last) {
   if (!once_) finish_reduction();
   for (ShardedUnit* one : block.units) {
     const bool sums = once_ || one->unit.ranks == 1 || one->users > 1;
-    if (sums) add_gradients(*one);
+    if (sums) add_gradients(*one, last && !once_);
     if (once_) continue;
     if (one->users > 1 && (!last || ++one->brought < one->users)) continue;  // Waits for another block, or pass.
     if (one->unit.ranks > 1) begin_reduce(*one, sums);
@@ -315,8 +323,32 @@ void Walk::deliver(const Block& block, bool last) {
   reducing_last_ = last;
 }
 
-void Walk::add_gradients(ShardedUnit& one) {
-  if (one.unit.ranks == 1) {
+// Beside the gradient shard, where it lies.
+void Walk::open_sum(ShardedUnit& one) {
+  if (std::exchange(one.wide, true)) return;
+  const int64_t bytes = one.unit.shard * reduce_;
+  if (!config_.training.enable_cpu_offload) {
+    now_.gradients += bytes;
+    return;
+  }
+  host_sums_ += bytes;
+  most_host_sums_ = std::max(most_host_sums_, host_sums_);
+}
+
+void Walk::round_sum(ShardedUnit& one) {
+  if (!std::exchange(one.wide, false)) return;
+  if (std::exchange(one.freed, false)) now_.gradients += one.unit.shard * master_;
+  hold();
+  (config_.training.enable_cpu_offload ? host_sums_ : now_.gradients) -= one.unit.shard * reduce_;
+}
+
+// `last`: of the step. Its only gradients are rounded on their way.
+void Walk::add_gradients(ShardedUnit& one, bool last) {
+  const bool only = last && one.users == 1 && !one.wide && !replicas_;
+  if (one.unit.ranks == 1 && rounds_once_ && !only) {
+    open_sum(one);
+    hold();
+  } else if (one.unit.ranks == 1) {
     if (std::exchange(one.freed, false)) now_.gradients += one.unit.shard * master_;
     hold();
   } else if (!std::exchange(one.summed, true)) {
@@ -339,11 +371,19 @@ void Walk::finish_reduction() {
   for (ShardedUnit* one : std::exchange(reducing_, {})) {
     if (one->unit.ranks > 1) {
       now_.buffers -= one->unit.padded() * reduce_;
-      if (std::exchange(one->freed, false)) now_.gradients += one->unit.shard * master_;
-      hold();
-      now_.buffers -= one->unit.shard * reduce_;
+      if (rounds_once_) {
+        if (one->wide) hold();
+        now_.buffers -= one->unit.shard * reduce_;
+        open_sum(*one);  // What arrived, where it is the first.
+      } else {
+        if (std::exchange(one->freed, false)) now_.gradients += one->unit.shard * master_;
+        hold();
+        now_.buffers -= one->unit.shard * reduce_;
+      }
     }
-    if (reducing_last_) complete(*one);
+    if (!reducing_last_) continue;
+    if (!replicas_ || steps_early()) round_sum(*one);
+    complete(*one);
   }
 }
 
@@ -403,11 +443,13 @@ void Walk::run_schedule(bool last) {
 // Sums over replicas in another type than the shard's are made beside it. A tied embedding's two ranks exchange their
 // gradients once the gathered weights are gone: a copy goes, and another comes.
 void Walk::finish() {
-  if (reduce_ != master_ && config_.parallelism.data_parallel_replicate_degree > 1) {
+  const bool in_place = rounds_once_ && !config_.training.enable_cpu_offload;  // They are there.
+  if (reduce_ != master_ && replicas_ && !in_place) {
     int64_t copies = 0;
     for (const auto& one : units_) copies += one->freed ? 0 : one->unit.shard * reduce_;
     hold(0, copies);
   }
+  for (const auto& one : units_) round_sum(*one);
   if (shared_ == nullptr) return;
   for (const auto& one : units_) free_gathered(*one);
   hold(0, 2 * shared_->unit.shard * master_);

@@ -88,6 +88,7 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   const Precision& precision = options_.precision;
   aliased_ = world_ == 1 && precision.param == precision.master && !options_.offload && gathers_numbers();
   direct_ = world_ > 1 && parameters_.size() == 1 && options_.dim == 0;
+  rounds_once_ = c10::elementSize(precision.reduce) > c10::elementSize(precision.master);
   for (ShardedParameter& placed : parameters_) {
     placed.value = rows_of(master_, placed);
     placed.grad = rows_of(gradients_, placed);
@@ -257,6 +258,7 @@ void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
 void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   TORCH_CHECK(!reduced_.defined(), name_, ": the previous reduction is still in flight");
   at::NoGradGuard no_grad;
+  if (options_.users == 1) last_ = last;
   if (world_ == 1 || options_.users > 1 || !added_.empty()) {
     add_gradients(std::move(gradients));
     gradients = {};
@@ -283,6 +285,11 @@ void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
   reduce_ = options_.shard_group->reduce_scatter(reduced_, pieces_);
 }
 
+void ShardUnit::forget_gradients() {
+  has_gradients_ = complete_ = false;
+  sum_.reset();
+}
+
 void ShardUnit::free_gradients() {
   forget_gradients();
   if (!options_.offload) options_.device->resize_storage(*gradients_.storage().unsafeGetStorageImpl(), 0);
@@ -294,22 +301,51 @@ void ShardUnit::allocate_gradients() {
   if (static_cast<int64_t>(storage.nbytes()) < bytes) options_.device->resize_storage(storage, bytes);
 }
 
-void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
+// Opens the sum of gradients that are not rounded to the shard's type yet; whether it holds some already.
+bool ShardUnit::open_sum() {
+  if (sum_.defined()) return true;
+  sum_ = has_gradients_ ? gradients_.to(options_.precision.reduce)
+                        : at::empty(gradients_.sizes(), gradients_.options().dtype(options_.precision.reduce));
+  return has_gradients_;
+}
+
+void ShardUnit::round_sum() {
+  if (!sum_.defined()) return;
   allocate_gradients();
-  for (size_t i = 0; i < parameters_.size(); ++i) {
-    ShardedParameter& placed = parameters_[i];
-    if (gradients[i].defined() && has_gradients_) {
-      placed.grad.add_(gradients[i].to(placed.grad.device()));  // Offloaded shards are on the host.
-    } else if (gradients[i].defined()) {
-      placed.grad.copy_(gradients[i]);
-    } else if (!has_gradients_) {
-      placed.grad.zero_();
-    }
-  }
+  gradients_.copy_(sum_);
+  sum_.reset();
   has_gradients_ = true;
 }
 
+void ShardUnit::accumulate_local(const std::vector<at::Tensor>& gradients) {
+  // The step's only gradients, which nobody adds to, are rounded on their way.
+  const bool only = last_ && !sum_.defined() && !has_gradients_ && partial_numel_ == 0 && !has_replicas();
+  const bool wide = rounds_once_ && !only;
+  if (!wide) allocate_gradients();
+  const bool adds = wide ? open_sum() : has_gradients_;
+  for (size_t i = 0; i < parameters_.size(); ++i) {
+    const at::Tensor place = wide ? rows_of(sum_, parameters_[i]) : parameters_[i].grad;
+    if (gradients[i].defined() && adds) {
+      place.add_(gradients[i].to(place.device()));  // Offloaded shards are on the host.
+    } else if (gradients[i].defined()) {
+      place.copy_(gradients[i]);
+    } else if (!adds) {
+      place.zero_();
+    }
+  }
+  has_gradients_ |= !wide;
+}
+
 void ShardUnit::accumulate(const at::Tensor& reduced) {
+  if (rounds_once_) {
+    if (!sum_.defined() && !has_gradients_) {
+      sum_ = reduced.to(gradients_.device());  // Taken over where it lies on the same device.
+    } else {
+      open_sum();
+      sum_.add_(reduced.to(sum_.device()));
+    }
+    return;
+  }
   allocate_gradients();
   if (has_gradients_) {
     gradients_.add_(reduced.to(gradients_.device()));
@@ -332,8 +368,12 @@ void ShardUnit::finish_reduce() {
   if (!last_) return;
   if (partial_numel_ == 0) return begin_replicate_sum();
   if (partial_.defined()) return;
-  // A copy unless the types agree: then it is the gradient shard itself.
-  partial_ = gradients_.narrow(0, 0, partial_numel_).to(on_device(), options_.precision.reduce);
+  // A copy unless the types agree: then it is part of the sum itself, which stays as long as replicas add to it.
+  const bool rounds_now = sum_.defined() && !has_replicas();
+  partial_ = sum()
+                 .narrow(0, 0, partial_numel_)
+                 .to(on_device(), options_.precision.reduce, /*non_blocking=*/false, /*copy=*/rounds_now);
+  if (rounds_now) round_sum();
   tensor_sum_ = options_.tensor_group->all_reduce(partial_);
 }
 
@@ -342,8 +382,8 @@ void ShardUnit::finish_tensor_sum() {
   if (!partial_.defined()) return;
   at::NoGradGuard no_grad;
   tensor_sum_.wait();
-  at::Tensor place = gradients_.narrow(0, 0, partial_numel_);
-  if (!partial_.is_alias_of(gradients_)) place.copy_(partial_);
+  at::Tensor place = sum().narrow(0, 0, partial_numel_);
+  if (!partial_.is_alias_of(place)) place.copy_(partial_);
   partial_.reset();
   begin_replicate_sum();
 }
@@ -351,8 +391,8 @@ void ShardUnit::finish_tensor_sum() {
 void ShardUnit::begin_replicate_sum() {
   last_ = false;
   complete_ = true;
-  if (options_.replicate_group == nullptr || options_.replicate_group->size() == 1) return;
-  replicated_ = gradients_.to(on_device(), options_.precision.reduce);  // The shard itself when the types agree.
+  if (!has_replicas()) return round_sum();
+  replicated_ = sum().to(on_device(), options_.precision.reduce);  // The sum itself when the types agree.
   replicate_ = options_.replicate_group->all_reduce(replicated_);
 }
 
@@ -361,7 +401,12 @@ void ShardUnit::finish_gradients() {
   if (!replicated_.defined()) return;
   at::NoGradGuard no_grad;
   replicate_.wait();
-  if (!replicated_.is_same(gradients_)) gradients_.copy_(replicated_);
+  if (!replicated_.is_same(gradients_)) {
+    sum_.reset();
+    allocate_gradients();
+    gradients_.copy_(replicated_);
+    has_gradients_ = true;
+  }
   replicated_.reset();
 }
 

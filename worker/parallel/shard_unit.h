@@ -60,7 +60,9 @@ struct ShardUnitOptions {
 
 // Parameters that are gathered together by one flat all-gather and whose gradients are reduced by one reduce-scatter.
 // The layers' weights are persistent leaves; between uses their storage is empty, and it is refilled below autograd, so
-// that tensors saved by a graph stay valid. All methods are called in the same order on every rank of the groups.
+// that tensors saved by a graph stay valid. Where the shard's type holds less than the wire's, gradients are summed in
+// the wire's over microbatches, the shard, tensor and replica axes, and rounded once. All methods are called in the
+// same order on every rank of the groups.
 class ShardUnit {
  public:
   ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, const ShardUnitOptions& options);
@@ -108,7 +110,7 @@ class ShardUnit {
   // Whether finish_gradients() has left the sum over the whole step there.
   bool complete() const { return complete_; }
   // The next reduced gradients replace what the gradient shard holds.
-  void forget_gradients() { has_gradients_ = complete_ = false; }
+  void forget_gradients();
   // The same, and its memory goes until then (not the host's under offload).
   void free_gradients();
 
@@ -130,6 +132,11 @@ class ShardUnit {
   size_t index_of(const nn::Parameter& parameter) const;
   void allocate_weight(nn::Parameter& parameter, int64_t numel);
   void free_weight(nn::Parameter& parameter);
+  bool has_replicas() const { return options_.replicate_group != nullptr && options_.replicate_group->size() > 1; }
+  bool open_sum();
+  void round_sum();
+  // What gradients have been added up in so far.
+  at::Tensor& sum() { return sum_.defined() ? sum_ : gradients_; }
   void accumulate(const at::Tensor& reduced);
   void accumulate_local(const std::vector<at::Tensor>& gradients);
   void begin_replicate_sum();
@@ -139,12 +146,14 @@ class ShardUnit {
   ShardUnitOptions options_;
   const int world_;  // Ranks of the shard group.
   std::vector<ShardedParameter> parameters_;
-  at::Tensor master_;                 // [shard]: this rank's pieces, one after the other, padded.
-  at::Tensor gradients_;              // [shard]: same layout.
+  at::Tensor master_;     // [shard]: this rank's pieces, one after the other, padded.
+  at::Tensor gradients_;  // [shard]: same layout.
+  at::Tensor sum_;        // The same before it is rounded to the shard's type; none where that loses nothing.
   std::shared_ptr<WeightSlot> slot_;  // Null: gathered weights get fresh memory each time.
   bool padded_ = false;               // Some rank's piece of some parameter is shorter than the others'.
   bool aliased_ = false;              // The weights are the master shard itself (one rank, same data type).
   bool direct_ = false;               // One parameter: gathered straight into the weight.
+  bool rounds_once_ = false;          // The shard's type holds less than the wire's.
   bool unsharded_ = false;
   bool has_gradients_ = false;
   bool last_ = false;

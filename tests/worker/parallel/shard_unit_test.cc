@@ -1,6 +1,9 @@
 #include "worker/parallel/shard_unit.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <gtest/gtest.h>
+
+#include <atomic>
 
 #include "tests/testing/allocation_meter.h"
 #include "tests/worker/comm/thread_ranks.h"
@@ -254,6 +257,120 @@ TEST(ShardUnitTest, SumsPartialGradientsOverTheTensorAxis) {
                          EXPECT_EQ(placed.primary, leader && (split || tensor == 0)) << placed.parameter->fqn;
                        }
                      });
+}
+
+// Random gradients of one rank and microbatch; the same wherever they are drawn.
+std::vector<at::Tensor> drawn_gradients(const std::deque<nn::Parameter>& parameters, int rank, int microbatch,
+                                        at::ScalarType type) {
+  at::Generator generator = at::detail::createCPUGenerator(static_cast<uint64_t>(100 * microbatch + rank + 1));
+  std::vector<at::Tensor> all;
+  for (const nn::Parameter& one : parameters) {
+    all.push_back(at::randn(one.shape, generator).to(type));
+  }
+  return all;
+}
+
+struct Axes {
+  mesh::Degrees degrees;
+  int world;
+};
+
+// bfloat16 shards: gradients are summed over microbatches, shards, tensor ranks and replicas in the wire's fp32 and
+// rounded once, so the bits are those of a sum in fp64. Rounding before replicas are added would show.
+TEST(ShardUnitTest, RoundsAWholeSumOnce) {
+  for (const Axes& axes : {Axes{{.dp_shard = 1}, 1}, Axes{{.dp_shard = 2}, 2},
+                           Axes{{.dp_replicate = 2, .dp_shard = 1}, 2}, Axes{{.dp_replicate = 2, .dp_shard = 2}, 4},
+                           Axes{{.dp_shard = 2, .tp = 2}, 4}, Axes{{.dp_replicate = 2, .dp_shard = 2, .tp = 2}, 8}}) {
+    for (const bool unsharded : {false, true}) {
+      for (const bool offload : {false, true}) {
+        std::atomic<int64_t> early = 0;  // Elements that other places of rounding would change.
+        testing::run_ranks(
+            axes.degrees, axes.world, {Axis::kFsdp, Axis::kReplicate, Axis::kTensor}, [&](testing::ThreadRank& self) {
+              auto parameters = uneven_parameters();
+              parameters[1].on_tensor_axis = nn::OnTensorAxis::kPartial;
+              ShardUnit unit("unit", pointers(parameters),
+                             {.shard_group = &self.mesh->group(Axis::kFsdp),
+                              .replicate_group = &self.mesh->group(Axis::kReplicate),
+                              .tensor_group = &self.mesh->group(Axis::kTensor),
+                              .device = self.device.get(),
+                              .precision = {.master = at::kBFloat16, .param = at::kBFloat16, .reduce = at::kFloat},
+                              .offload = offload});
+              constexpr int kMicrobatches = 3;
+              for (int step = 0; step < 2; ++step) {
+                unit.forget_gradients();
+                for (int i = 0; i < kMicrobatches; ++i) {
+                  auto gradients = drawn_gradients(parameters, self.rank, i, at::kBFloat16);
+                  const bool last = i + 1 == kMicrobatches;
+                  if (unsharded && !last) {
+                    unit.add_gradients(std::move(gradients));
+                  } else {
+                    unit.begin_reduce(std::move(gradients), last);
+                    unit.finish_reduce();
+                  }
+                }
+                unit.finish_gradients();
+                EXPECT_TRUE(unit.complete());
+              }
+              const mesh::Coordinate mine = self.mesh->mesh().coordinate(self.rank);
+              for (size_t p = 0; p < parameters.size(); ++p) {
+                ShardedParameter& placed = unit.parameters()[p];
+                if (placed.rows == 0) continue;
+                at::Tensor sum = at::zeros(parameters[p].shape, at::kDouble), rounded = sum.to(at::kBFloat16);
+                for (int rank = 0; rank < axes.world; ++rank) {
+                  const bool partial = parameters[p].on_tensor_axis == nn::OnTensorAxis::kPartial;
+                  if (!partial && self.mesh->mesh().coordinate(rank).tp != mine.tp) continue;
+                  for (int i = 0; i < kMicrobatches; ++i) {
+                    const at::Tensor one = drawn_gradients(parameters, rank, i, at::kBFloat16)[p];
+                    sum += one.to(at::kDouble);
+                    rounded += one;
+                  }
+                }
+                EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum.to(at::kBFloat16)))) << placed.parameter->fqn;
+                early += placed.piece_of(rounded.ne(sum.to(at::kBFloat16))).sum().item<int64_t>();
+              }
+            });
+        EXPECT_GT(early.load(), 0) << axes.world;
+      }
+    }
+  }
+}
+
+// Shards whose type is the wire's, or wider, are summed in their own type as ever: each microbatch over the shard axis,
+// microbatches one after the other, replicas at the end.
+TEST(ShardUnitTest, SumsOfOneTypeKeepTheirOrder) {
+  for (const at::ScalarType wire : {at::kFloat, at::kBFloat16}) {
+    testing::run_ranks(
+        {.dp_replicate = 2, .dp_shard = 2}, 4, {Axis::kFsdp, Axis::kReplicate}, [&](testing::ThreadRank& self) {
+          auto parameters = uneven_parameters();
+          ShardUnit unit("unit", pointers(parameters),
+                         {.shard_group = &self.mesh->group(Axis::kFsdp),
+                          .replicate_group = &self.mesh->group(Axis::kReplicate),
+                          .device = self.device.get(),
+                          .precision = {.master = at::kFloat, .param = at::kFloat, .reduce = wire}});
+          const auto drawn = [&](int rank, int microbatch, size_t p) {
+            return drawn_gradients(parameters, rank, microbatch, at::kFloat)[p];
+          };
+          for (const int microbatch : {0, 1}) {
+            std::vector<at::Tensor> gradients;
+            for (size_t p = 0; p < parameters.size(); ++p) gradients.push_back(drawn(self.rank, microbatch, p));
+            unit.begin_reduce(std::move(gradients), /*last=*/microbatch == 1);
+            unit.finish_reduce();
+          }
+          unit.finish_gradients();
+          for (size_t p = 0; p < parameters.size(); ++p) {
+            ShardedParameter& placed = unit.parameters()[p];
+            if (placed.rows == 0) continue;
+            const auto of_replica = [&](int replica) {
+              const auto of_microbatch = [&](int i) {
+                return (drawn(2 * replica, i, p).to(wire) + drawn(2 * replica + 1, i, p).to(wire)).to(at::kFloat);
+              };
+              return (of_microbatch(0) + of_microbatch(1)).to(wire);
+            };
+            const at::Tensor sum = (of_replica(0) + of_replica(1)).to(at::kFloat);
+            EXPECT_TRUE(placed.grad.equal(placed.piece_of(sum))) << placed.parameter->fqn << " " << wire;
+          }
+        });
+  }
 }
 
 // Gradients that are added unsharded (pipeline microbatches, a parameter that two blocks read) are reduced once, with

@@ -171,6 +171,16 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
   draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
+  // Shards that hold less than the wire.
+  for (const Ways& ways : std::vector<Ways>{
+           {.ranks = 1, .more = "--training.dtype bfloat16"},
+           {.ranks = 4, .replicate = 4, .more = "--training.dtype bfloat16"},
+           {.replicate = 2, .more = "--training.dtype bfloat16"},
+           {.replicate = 2, .tp = 2, .more = "--training.dtype bfloat16 --training.enable_cpu_offload"},
+           {.replicate = 2, .more = "--training.dtype bfloat16 --optimizer.early_step_in_backward"},
+           {.replicate = 2, .pp = 2, .more = "--training.dtype bfloat16 " + schedule + "1F1B"},
+       })
+    draw.add("llama3_8b", ways);
   return draw.take();
 }
 
