@@ -1,6 +1,7 @@
 // One training step of Titan's models against what their oracles recorded (tests/peer/one_step.py), in one process:
-// logits, every parameter's gradient, where every token was routed, and (--calls) how many operations it took.
-//   compare_with_peer CASE_FOLDER... [--noise] [--calls]
+// logits, every parameter's gradient, where every token was routed, the same in bfloat16 by every kind of kernels that
+// the machine has (--bfloat16), and (--calls) how many operations it took.
+//   compare_with_peer CASE_FOLDER... [--noise] [--bfloat16] [--calls]
 // --noise is the test of the test: the comparison must fail for each weight tensor with 1e-3 of noise, for each number
 // of the model that is mistaken, and without the permutation of queries and keys. Prints one JSON line per check; exits
 // with 1 when one is not as it must be.
@@ -56,6 +57,17 @@ void disturb(GoldenCase& golden, Reporter& reporter) {
   reporter.report("no permutation", golden.run_disturbed(), false);
 }
 
+// All levels are in a machine up to its best; LibTorch's own operations are as good as the kernels must be. Weights are
+// bfloat16 afterwards.
+void compare_rounded(GoldenCase& golden, Reporter& reporter) {
+  golden.build(golden.spec());
+  golden.cast(at::kBFloat16);
+  for (const char* by : {"reference", "avx2", "avx512", "amx"}) {
+    if (kernels::choose(by)) reporter.rounded(by, golden.run_rounded());
+  }
+  kernels::choose("reference");
+}
+
 // The golden case's last use: its weights are bfloat16 afterwards.
 void count_calls(GoldenCase& golden, Reporter& reporter) {
   nlohmann::json counted;
@@ -71,24 +83,28 @@ void count_calls(GoldenCase& golden, Reporter& reporter) {
 
 int main(const std::vector<std::string>& arguments) {
   torch::manual_seed(1);
-  bool noise = false, calls = false, good = true;
+  bool noise = false, rounded = false, calls = false, good = true;
   std::vector<std::string> folders;
   for (size_t i = 1; i < arguments.size(); ++i) {
     if (arguments[i] == "--noise") {
       noise = true;
+    } else if (arguments[i] == "--bfloat16") {
+      rounded = true;
     } else if (arguments[i] == "--calls") {
       calls = true;
     } else {
       folders.push_back(arguments[i]);
     }
   }
-  if (folders.empty()) throw std::invalid_argument("usage: compare_with_peer CASE_FOLDER... [--noise] [--calls]");
+  if (folders.empty())
+    throw std::invalid_argument("usage: compare_with_peer CASE_FOLDER... [--noise] [--bfloat16] [--calls]");
   for (const std::string& folder : folders) {
     GoldenCase golden(folder);
     Reporter reporter(golden.about().at("case"));
     reporter.report("as it is", golden.run(), true);
     compare_config(golden, reporter);
     if (noise) disturb(golden, reporter);
+    if (rounded) compare_rounded(golden, reporter);
     if (calls) count_calls(golden, reporter);
     good &= reporter.good();
   }

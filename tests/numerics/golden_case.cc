@@ -2,12 +2,15 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <stdexcept>
 
 #include "common/models/registry.h"
+#include "tests/numerics/pinned_choices.h"
 #include "tests/numerics/safetensors.h"
 #include "tests/numerics/spec_changes.h"
 #include "tests/testing/call_counter.h"
@@ -21,7 +24,9 @@ namespace {
 
 constexpr double kLogitTolerance = 1e-5;
 constexpr double kGradTolerance = 1e-4;
-constexpr double kClear = 5;  // So many times the tolerance need no second look at a disturbed model.
+constexpr double kLossFloor = 1e-3;  // Of the loss, which is one number and may meet the truth by chance.
+constexpr double kSpread = 2;        // Over the square root of how many numbers a gradient has.
+constexpr double kClear = 5;         // So many times the tolerance need no second look at a disturbed model.
 
 // A whole parameter from tensors by Hugging Face names; nothing when they hold it in no form.
 std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& prefix,
@@ -74,6 +79,8 @@ GoldenCase::GoldenCase(const std::string& folder)
       spec_(models::find(about_.at("family"), about_.at("flavor")).value()),
       hf_(read_safetensors(folder + "/model.safetensors")),
       peer_(read_safetensors(folder + "/step1.safetensors")) {
+  const std::string rounded = folder + "/bfloat16.safetensors";
+  if (std::filesystem::exists(rounded)) rounded_ = read_safetensors(rounded);
   change_spec(spec_, about_.at("spec"));
   build(spec_);
 }
@@ -181,12 +188,64 @@ int64_t GoldenCase::count_calls() {
   return counter.count();
 }
 
-at::Tensor GoldenCase::peer_grad(const nn::Parameter& parameter) const {
-  if (const auto ours = peer_.find("grad." + parameter.fqn); ours != peer_.end()) return ours->second;
+at::Tensor GoldenCase::peer_grad(const nn::Parameter& parameter) const { return grad_of(peer_, "", parameter); }
+
+at::Tensor GoldenCase::grad_of(const Tensors& step, const std::string& prefix, const nn::Parameter& parameter) const {
+  if (const auto ours = step.find(prefix + "grad." + parameter.fqn); ours != step.end()) return ours->second;
   const auto mapper = model::make_hf_mapper(spec_).value();
-  const auto theirs = from_hf(peer_, "hf_grad.", mapper->layouts(parameter.fqn).value(), parameter.shape);
+  const auto theirs = from_hf(step, prefix + "hf_grad.", mapper->layouts(parameter.fqn).value(), parameter.shape);
   if (!theirs) throw std::runtime_error("the oracle recorded no gradient of " + parameter.fqn);
   return *theirs;
+}
+
+std::vector<at::Tensor> GoldenCase::choices(const Tensors& step) const {
+  std::vector<at::Tensor> all;
+  for (const auto& block : model_.blocks) {
+    const auto* layer = dynamic_cast<const model::DecoderLayer*>(block.get());
+    if (layer == nullptr || layer->moe == nullptr) continue;
+    all.push_back(step.at("routing." + block->name().substr(sizeof("layers.") - 1)));
+  }
+  return all;
+}
+
+Rounded GoldenCase::run_rounded() {
+  const std::string theirs = "bfloat16.";
+  at::Tensor logits;
+  {
+    const PinnedChoices pins(choices(rounded_), spec_.moe ? spec_.moe->num_experts : 0);
+    logits = forward(tokens());
+    if (!pins.all_taken()) throw std::runtime_error("not every router chose");
+  }
+  const auto over = [&](const at::Tensor& got, const std::string& key) {
+    return relative_rms(got, rounded_.at(key)) / relative_rms(rounded_.at(theirs + key), rounded_.at(key));
+  };
+  Rounded ratios;
+  ratios.logits = over(logits.detach(), "logits");
+  const at::Tensor loss = nn::cross_entropy_sum(logits, labels()) / nn::count_valid(labels());
+  const double exact = rounded_.at("loss").item<double>();
+  const double own = std::abs(loss.item<double>() - exact);
+  const double peer = std::abs(rounded_.at(theirs + "loss").item<double>() - exact);
+  ratios.loss = own / (peer + kLossFloor * exact);
+  const std::vector<at::Tensor> grads = backward(loss);
+  std::vector<double> all;
+  size_t i = 0;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      const at::Tensor& grad = grads[i++];
+      const at::Tensor exact_grad = grad_of(rounded_, "", parameter);
+      const double error = relative_rms(grad.defined() ? grad : at::zeros(parameter.shape), exact_grad);
+      const double ratio = error / relative_rms(grad_of(rounded_, theirs, parameter), exact_grad);
+      all.push_back(ratio);
+      // So few errors are not their mean.
+      const double sharp = ratio / (1 + kSpread / std::sqrt(static_cast<double>(exact_grad.numel())));
+      if (sharp <= ratios.grad) continue;
+      ratios.grad = sharp;
+      ratios.worst = parameter.fqn;
+    }
+  }
+  std::nth_element(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end());
+  ratios.median = all[all.size() / 2];
+  return ratios;
 }
 
 Errors GoldenCase::run_disturbed() {

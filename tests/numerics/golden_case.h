@@ -25,8 +25,16 @@ struct Errors {
   bool pass() const;
 };
 
+// A step in bfloat16: how much farther it is from the truth than the oracle's own step in bfloat16. The truth is the
+// oracle's step in fp32 from the same weights, rounded to bfloat16, with the same experts for each token.
+struct Rounded {
+  double logits = 0, loss = 0, grad = 0;  // Errors over the oracle's; of gradients the largest, as `allowed` has it.
+  double median = 0;                      // Of the gradients' errors over the oracle's.
+  std::string worst;
+};
+
 // One model with the oracle's weights, and what the oracle computed with them (tests/peer/one_step.py): a folder with
-// case.json, model.safetensors and step1.safetensors.
+// case.json, model.safetensors, step1.safetensors and bfloat16.safetensors.
 class GoldenCase {
  public:
   explicit GoldenCase(const std::string& folder);
@@ -49,7 +57,9 @@ class GoldenCase {
   Errors run();
   // The first row's logits; when they give a disturbance away, the rest is spared.
   Errors run_disturbed();
-  // Weights of another type from here on, buffers as a job has them. Its gradients are compared no more.
+  // The same with weights in bfloat16, against the truth and the oracle's own step.
+  Rounded run_rounded();
+  // Weights of another type from here on, buffers as a job has them. run() compares them no more.
   void cast(at::ScalarType type);
   // Calls of LibTorch's operations by forward, loss and backward (tests/testing/call_counter.h).
   int64_t count_calls();
@@ -62,6 +72,8 @@ class GoldenCase {
   at::Tensor peer_grad(const nn::Parameter& parameter) const;
 
  private:
+  at::Tensor grad_of(const Tensors& step, const std::string& prefix, const nn::Parameter& parameter) const;
+  std::vector<at::Tensor> choices(const Tensors& step) const;
   at::Tensor forward(const at::Tensor& tokens);
   // Of all weights, in their order.
   std::vector<at::Tensor> backward(const at::Tensor& loss);
@@ -70,7 +82,7 @@ class GoldenCase {
 
   nlohmann::json about_;
   models::ModelSpec spec_;
-  Tensors hf_, peer_;
+  Tensors hf_, peer_, rounded_;
   model::Model model_;
   Tensors router_inputs_;  // By "routing.<layer>", of the last forward pass.
 };

@@ -30,6 +30,20 @@ class Reporter {
               << std::endl;
     good_ = false;
   }
+  // A step in bfloat16 by these kernels; golden_models.py has the limits.
+  void rounded(const std::string& kernels, const Rounded& ratios) {
+    std::cout << nlohmann::json{{"case", name_},
+                                {"check", "bfloat16 by " + kernels},
+                                {"good", true},
+                                {"must_pass", true},
+                                {"kernels", kernels},
+                                {"logits_ratio", ratios.logits},
+                                {"loss_ratio", ratios.loss},
+                                {"grad_ratio", ratios.grad},
+                                {"median_ratio", ratios.median},
+                                {"worst", ratios.worst}}
+              << std::endl;
+  }
   // Calls of operations in a step, by what computes it; golden_models.py has the limits.
   void calls(const nlohmann::json& counted) {
     std::cout

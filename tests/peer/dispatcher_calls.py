@@ -22,6 +22,8 @@ def _calls(oracle, tokens, labels):
 
 def count(oracle, tokens, labels):
     """{type of the weights: calls}. The oracle's weights are bfloat16 afterwards, and its experts grouped products, as in training."""
+    for parameter in oracle.module.parameters():
+        parameter.data = parameter.data.float()
     found = {"float32": _calls(oracle, tokens, labels)}
     for parameter in oracle.module.parameters():
         parameter.data = parameter.data.bfloat16()

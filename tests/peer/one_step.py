@@ -3,7 +3,8 @@
   .deps/venv/bin/python tests/peer/one_step.py OUT [--seed S] [--gain 5] [--cases a,b]
 
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
-case.json (family, flavor, other numbers of the spec, seed, versions, transformers' configuration), calls.json (how often it calls an
+bfloat16.safetensors (logits, loss, gradients and routing of the same weights rounded to bfloat16, computed in fp32, and with
+"bfloat16." before their names computed in bfloat16 with the same experts for each token), case.json (family, flavor, other numbers of the spec, seed, versions, transformers' configuration), calls.json (how often it calls an
 operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
 what follows.
 """
@@ -17,7 +18,7 @@ import os
 import dispatcher_calls
 import torch
 from oracle_models import CASES, IGNORED, ROWS, SEQ_LEN, VOCABULARY
-from routing import RoutingRecorder
+from routing import PinnedChoices, RoutingRecorder
 from safetensors.torch import save_file
 from weights import disturb, draw
 
@@ -35,15 +36,36 @@ def run(oracle, recorder, seed, gain):
     labels = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     labels[torch.rand(labels.shape) < 0.1] = IGNORED
     recorder.clear()
+    result = step(oracle, tokens, labels, recorder.decided)
+    return result and {"tokens": tokens, "labels": labels, **result, **recorder.choices, **oracle.buffers()}
+
+
+def step(oracle, tokens, labels, decided=lambda: True):
     oracle.module.zero_grad(set_to_none=True)
     logits = oracle.logits(tokens)
-    if not recorder.decided():
+    if not decided():
         return None
     valid = (labels != IGNORED).sum()
-    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten(), reduction="sum", ignore_index=IGNORED) / valid
+    loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1).float(), labels.flatten(), reduction="sum", ignore_index=IGNORED) / valid
     loss.backward()
-    return {"tokens": tokens, "labels": labels, "logits": logits.detach(), "loss": loss.detach().reshape(1), **recorder.choices,
-            **oracle.gradients(), **oracle.buffers()}
+    return {"logits": logits.detach(), "loss": loss.detach().reshape(1), **oracle.gradients()}
+
+
+def rounded(oracle, recorder, tensors):
+    """The same step from weights rounded to bfloat16: computed in fp32, and in bfloat16 by the oracle with the same experts."""
+    tokens, labels = tensors["tokens"], tensors["labels"]
+    for parameter in oracle.module.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    recorder.clear()
+    exact = step(oracle, tokens, labels)
+    choices = dict(recorder.choices)
+    recorder.remove()  # Its operations are none of the oracle's, and in bfloat16 rounding alone may change a choice.
+    for parameter in oracle.module.parameters():
+        parameter.data = parameter.data.bfloat16()
+    with PinnedChoices(choices):
+        own = step(oracle, tokens, labels)
+    oracle.module.zero_grad(set_to_none=True)
+    return {**exact, **choices, **{"bfloat16." + key: value.float() for key, value in own.items()}}
 
 
 def record(out, name, seed, gain):
@@ -57,8 +79,8 @@ def record(out, name, seed, gain):
         if drawn == 1000:
             raise RuntimeError(f"{name}: no seed from {seed} on decides clearly")
     write_case(folder, name, oracle, seed + drawn, recorder.said())
-    save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(folder, "step1.safetensors"))
-    recorder.remove()  # Its operations are none of the oracle's, and in bfloat16 rounding alone may change a choice.
+    for file, all_of_it in (("step1", tensors), ("bfloat16", rounded(oracle, recorder, tensors))):
+        save_file({key: value.contiguous() for key, value in all_of_it.items()}, os.path.join(folder, file + ".safetensors"))
     count_calls(folder, oracle, tensors)
 
 

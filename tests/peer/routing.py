@@ -95,7 +95,6 @@ class RoutingRecorder:
                        groups=config.n_group if deepseek else 0, limited=config.topk_group if deepseek else 0)
         return hook
 
-
     def _clamped(self, experts, arguments, named, _outputs):
         with torch.no_grad():
             tokens = arguments[0].detach().flatten(0, -2)
@@ -105,3 +104,29 @@ class RoutingRecorder:
 def _layer(name):
     parts = name.split(".")
     return int(parts[parts.index("layers") + 1])
+
+
+class PinnedChoices(torch.overrides.TorchFunctionMode):
+    """Inside, routers choose these experts by layer, in the order of the layers, instead of the best by their own scores."""
+
+    def __init__(self, choices):
+        super().__init__()
+        self._left = [choices[key] for key in sorted(choices, key=lambda key: int(key.split(".")[1]))]
+
+    def __exit__(self, *error):
+        super().__exit__(*error)
+        if error[0] is None and self._left:
+            raise AssertionError(f"{len(self._left)} routers did not choose")
+
+    def __torch_function__(self, function, types, arguments=(), named=None):
+        named = named or {}
+        if function not in (torch.topk, torch.Tensor.topk) or not self._left:
+            return function(*arguments, **named)
+        scores, k = arguments[0], named["k"] if "k" in named else arguments[1]
+        chosen = self._left[0]
+        if scores.dim() != 2 or len(scores) != len(chosen) or k != chosen.shape[1]:
+            return function(*arguments, **named)
+        if scores.shape[1] <= int(chosen.max()):  # Groups of experts.
+            return function(*arguments, **named)
+        self._left.pop(0)
+        return torch.return_types.topk((scores.gather(1, chosen), chosen))

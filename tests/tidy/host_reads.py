@@ -1,4 +1,4 @@
-"""Where the host reads what a device computed: each place waits for all that the device was given, so each has its reason here."""
+"""Where the host waits for a device: it reads what was computed, or copies between the two in a way that blocks. Each place has its reason here."""
 
 import os
 import re
@@ -20,20 +20,62 @@ ALLOWED = {
     "runtime/step/validator.cc": (2, "validation: is there a batch, and its loss"),
 }
 
+NESTED = r"[^()]*(?:\([^()]*(?:\([^()]*\)[^()]*)*\)[^()]*)*"
+TO_DEVICE = re.compile(r"\.to\((" + NESTED + r"[dD]evice" + NESTED + r")\)|\.cuda\(\)")
+# What has as many rows as the device finds.
+SIZED_BY_VALUES = re.compile(r"\b(nonzero\w*|argwhere|masked_select|unique_dim|unique_consecutive|_unique2?)\(|\.index\(\{")
+# As READ's: copies to a device that may block.
+BLOCKING = {
+    "parallel/expert_exchange.cc": (2, "where rows go that are exchanged in pieces of their own sizes, from the host's split sizes, twice a layer"),
+    "parallel/shard_unit.cc": (6, "gradients of offloaded shards, to the host and back; elsewhere both are on one device"),
+    "optim/adam.cc": (3, "the step's number, once after it was loaded, and its gate: on the device but for offloaded shards"),
+    "runtime/engine/sharded_model.cc": (2, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards"),
+}
+
+
+def source_of(path):
+    return "\n".join(line.split("//")[0] for line in path.read_text().splitlines())
+
 
 def reads(path):
-    lines = (line.split("//")[0] for line in path.read_text().splitlines())
-    return sum(len(READ.findall(line)) for line in lines)
+    return len(READ.findall(source_of(path)))
+
+
+def blocking_copies(path):
+    return sum("non_blocking=*/true" not in found.group(0) for found in TO_DEVICE.finditer(source_of(path)))
+
+
+def sized_by_values(path):
+    return len(SIZED_BY_VALUES.findall(source_of(path)))
+
+
+def count(what):
+    """By file under worker/, where there is any."""
+    found = {}
+    for room in STEP:
+        for path in sorted((SOURCE / "worker" / room).glob("*.cc")) + sorted((SOURCE / "worker" / room).glob("*.h")):
+            if number := what(path):
+                found[path.relative_to(SOURCE / "worker").as_posix()] = number
+    return found
 
 
 class HostReads(unittest.TestCase):
     def test_each_is_named(self):
-        found = {}
-        for room in STEP:
-            for path in sorted((SOURCE / "worker" / room).glob("*.cc")) + sorted((SOURCE / "worker" / room).glob("*.h")):
-                if count := reads(path):
-                    found[path.relative_to(SOURCE / "worker").as_posix()] = count
-        self.assertEqual({name: count for name, (count, _) in ALLOWED.items()}, found)
+        self.assertEqual({name: number for name, (number, _) in ALLOWED.items()}, count(reads))
+
+    def test_each_blocking_copy_is_named(self):
+        self.assertEqual({name: number for name, (number, _) in BLOCKING.items()}, count(blocking_copies))
+
+    def test_no_size_depends_on_values(self):
+        self.assertEqual({}, count(sized_by_values))
+
+    def test_copies_are_seen(self):
+        for text, blocks in (("a.to(device)", True), ("a.to(b.device(), at::kFloat)", True), ("a.cuda()", True),
+                             ("a.to(f(b[0]).device())", True), ("a.to(at::kFloat)", False),
+                             ("a.to(device, at::kFloat, /*non_blocking=*/true)", False)):
+            found = TO_DEVICE.search(text)
+            self.assertEqual(blocks, found is not None and "non_blocking=*/true" not in found.group(0), text)
+        self.assertEqual(2, len(SIZED_BY_VALUES.findall("a.nonzero(); b.index({mask})")))
 
 
 if __name__ == "__main__":

@@ -9,11 +9,13 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "tests/numerics/small_models/small_specs.h"
+#include "tests/testing/draw.h"
 #include "tests/testing/operation_watch.h"
 #include "tests/worker/runtime/small_job.h"
 #include "worker/kernels/choice.h"
@@ -29,7 +31,17 @@ bool asks_on_cpu_only(const char* name) {
          std::strcmp(name, "aten::_grouped_mm") == 0;
 }
 
-// Counts what Tensor::item() comes down to, on any thread.
+// A result has as many rows as the values say, so a GPU's host waits for their number. Indexing by a mask comes down to
+// the first.
+bool sizes_by_values(const char* name) {
+  for (const char* one : {"aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim",
+                          "aten::unique_consecutive", "aten::count_nonzero"}) {
+    if (std::strcmp(name, one) == 0) return true;
+  }
+  return false;
+}
+
+// Counts what Tensor::item() comes down to, and operations whose sizes depend on values, on any thread.
 class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
  public:
   ScalarReads() { count_ = 0; }
@@ -39,7 +51,7 @@ class ScalarReads : titan::testing::OperationWatch<ScalarReads> {
   friend OperationWatch<ScalarReads>;
   static void entered(const char* name) {
     if (asks_on_cpu_only(name)) ++inside_;
-    if (inside_ == 0 && std::strcmp(name, "aten::_local_scalar_dense") == 0) ++count_;
+    if (inside_ == 0 && (std::strcmp(name, "aten::_local_scalar_dense") == 0 || sizes_by_values(name))) ++count_;
   }
   static void left(const char* name) {
     if (asks_on_cpu_only(name)) --inside_;
@@ -77,10 +89,20 @@ int reads_of(const std::string& words) {
   return reads.count();
 }
 
+int expert_layers(const std::string& family) {
+  const models::ModelSpec spec = testing::small_spec(family);
+  int count = 0;
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) count += spec.layer_has_experts(layer) ? 1 : 0;
+  return count;
+}
+
 TEST(HostReads, AreSeen) {
   const ScalarReads reads;
   EXPECT_EQ(at::ones({1}).item<float>(), 1);
   EXPECT_EQ(reads.count(), 1);
+  EXPECT_EQ(at::ones({3}).index({at::tensor({true, false, true})}).numel(), 2);
+  EXPECT_EQ(at::ones({3}).nonzero().numel(), 3);
+  EXPECT_GE(reads.count(), 3);
 }
 
 TEST(HostReads, NoneOnAnyMesh) {
@@ -145,10 +167,55 @@ TEST(HostReads, NoneForExpertsInOneCall) {
         EXPECT_EQ(rows.count(), 0) << words;
       }
     }
-    const RowReads rows;
-    EXPECT_EQ(reads_of(absl::StrCat("--model.name small_", family, " --resources.ranks 2", expert_ranks, bf16, "none")),
-              0);
-    EXPECT_GT(rows.count(), 0) << family;
+    // Rows in pieces of their own sizes: one read a layer, pass, microbatch and rank, and one more where the pass runs
+    // again. All of two steps of two ranks with one microbatch each.
+    for (const auto& [mode, passes] : {std::pair{"none", 1}, std::pair{"full", 2}}) {
+      const RowReads rows;
+      const std::string words =
+          absl::StrCat("--model.name small_", family, " --resources.ranks 2", expert_ranks, bf16, mode);
+      EXPECT_EQ(reads_of(words), 0) << words;
+      EXPECT_EQ(rows.count(), expert_layers(family) * passes * 2 * 2) << words;
+    }
+  }
+}
+
+// What the lists above leave out, together: families, meshes of two and four ranks, ways to recompute, types and
+// kernels, drawn from a seed.
+TEST(HostReads, NoneInAnyDrawnJob) {
+  constexpr int kJobs = 24;
+  const auto seed = static_cast<unsigned>(::testing::UnitTest::GetInstance()->random_seed());
+  testing::Draw draw(seed);
+  const auto any = [&](const std::vector<std::string>& values) {
+    return values[static_cast<size_t>(draw({0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12})) % values.size()];
+  };
+  const std::string p = " --parallelism.", tp = p + "tensor_parallel_degree 2", cp = p + "context_parallel_degree 2",
+                    pp = p + "pipeline_parallel_degree 2", schedule = pp + p + "pipeline_parallel_schedule ",
+                    ep = p + "expert_parallel_degree 2" + p + "expert_parallel_dispatcher allgather";
+  const std::vector<std::string> meshes = {
+      " --resources.ranks 2",
+      " --resources.ranks 4" + p + "data_parallel_replicate_degree 2",
+      " --resources.ranks 2" + schedule + "GPipe",
+      " --resources.ranks 2" + schedule + "Interleaved1F1B",
+      " --resources.ranks 2" + schedule + "DualPipeV",
+      " --resources.ranks 2" + schedule + "ZBVZeroBubble",
+      " --resources.ranks 2" + tp + p + "enable_async_tensor_parallel",
+      " --resources.ranks 2" + cp + p + "context_parallel_rotate_method allgather",
+      " --resources.ranks 2" + cp + p + "context_parallel_rotate_method alltoall",
+      " --resources.ranks 2 --training.enable_cpu_offload",
+      " --resources.ranks 4" + tp + ep + p + "expert_tensor_parallel_degree 2",
+  };
+  for (int job = 0; job < kJobs; ++job) {
+    const std::string family = any(testing::small_families());
+    std::string mesh = any(meshes);
+    const bool has_experts = testing::small_spec(family).moe.has_value();
+    if (absl::StrContains(mesh, "expert_parallel") && !has_experts) mesh = meshes[0];
+    const std::string way = any({"none", "full", "selective --activation_checkpoint.selective_ac_option op",
+                                 "selective --activation_checkpoint.selective_ac_option 2",
+                                 "memory_budget --activation_checkpoint.memory_budget 0.5"});
+    const std::string type = any({"float32", "bfloat16"}), by = any({"reference", "auto"});
+    const std::string words = absl::StrCat("--model.name small_", family, mesh, " --activation_checkpoint.mode ", way,
+                                           " --training.mixed_precision_param ", type, " --resources.kernels ", by);
+    EXPECT_EQ(reads_of(words), 0) << words << ", seed " << seed;
   }
 }
 

@@ -21,6 +21,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/runtime/small_job.h"
+#include "worker/kernels/choice.h"
 #include "worker/runtime/memory/cpu_memory.h"
 
 namespace titan::runtime {
@@ -144,7 +145,11 @@ TEST(SteadyAllocations, OnAnyMesh) {
       " --resources.ranks 2" + degree + "data_parallel_replicate_degree 2",
       " --resources.ranks 2" + degree + "tensor_parallel_degree 2",
       " --resources.ranks 2" + degree + "context_parallel_degree 2",
+      " --resources.ranks 2" + degree + "context_parallel_degree 2" + degree + "context_parallel_load_balancer ptrr",
+      " --resources.ranks 4" + degree + "data_parallel_replicate_degree 2",
       " --resources.ranks 2" + degree + "pipeline_parallel_degree 2",
+      " --resources.ranks 2" + degree + "pipeline_parallel_degree 2" + degree +
+          "pipeline_parallel_schedule ZBVZeroBubble",
       " --resources.ranks 2" + degree + "expert_parallel_degree 2" + degree + "expert_parallel_dispatcher allgather",
   };
   for (const std::string& family : testing::small_families()) {
@@ -153,6 +158,19 @@ TEST(SteadyAllocations, OnAnyMesh) {
       if (absl::StrContains(mesh, "expert_parallel") && !has_experts) continue;
       expect_steady(absl::StrCat("--model.name small_", family, mesh));
     }
+  }
+}
+
+// In bf16 a job on a CPU takes Titan's kernels unless it is told otherwise; they keep and allocate other tensors.
+TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
+  for (const char* by : {"auto", "reference"}) {
+    for (const std::string& family : testing::small_families()) {
+      for (const char* ranks : {"1", "2"}) {
+        expect_steady(absl::StrCat("--model.name small_", family, " --resources.ranks ", ranks,
+                                   " --training.mixed_precision_param bfloat16 --resources.kernels ", by));
+      }
+    }
+    EXPECT_EQ(kernels::chosen_level().has_value(), by == std::string("auto") && kernels::best_level().has_value());
   }
 }
 
