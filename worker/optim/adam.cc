@@ -12,29 +12,24 @@ namespace {
 
 enum class Implementation { kFused, kForeach, kForLoop };
 
+bool decoupled(const Options& options) { return options.name == "AdamW"; }
+
 // Adam and AdamW with torch.optim's three implementations, which differ in rounding only. One step counter serves all
 // slots: they always step together.
 class Adam : public Optimizer {
  public:
-  Adam(const Options& options, Implementation implementation, std::vector<Slot> slots)
-      : options_(options),
-        implementation_(implementation),
-        decoupled_(options.name == "AdamW"),
-        slots_(std::move(slots)) {
+  Adam(std::vector<Options> groups, Implementation implementation, std::vector<Slot> slots)
+      : groups_(std::move(groups)), implementation_(implementation), slots_(std::move(slots)) {
     step_ = at::zeros({}, at::kFloat);
     for (const Slot& slot : slots_) {
-      before_.push_back(values_.size());
       TORCH_CHECK(slot.value.sizes() == slot.grad.sizes() && slot.value.scalar_type() == slot.grad.scalar_type(),
                   slot.fqn, ": value and gradient differ in shape or type");
-      states_.push_back({at::zeros_like(slot.value), at::zeros_like(slot.value)});
-      if (slot.value.numel() == 0) continue;  // A rank that holds nothing of this parameter.
-      values_.push_back(slot.value);
+      TORCH_CHECK(slot.group < groups_.size(), slot.fqn, ": is of group ", slot.group, " of ", groups_.size());
+      states_.push_back({{{"exp_avg", at::zeros_like(slot.value)}, {"exp_avg_sq", at::zeros_like(slot.value)}}});
+      if (!holds_elements(slot)) continue;
       grads_.push_back(slot.grad);
-      averages_.push_back(states_.back().exp_avg);
-      squares_.push_back(states_.back().exp_avg_sq);
+      step_ = step_.to(slot.value.device());
     }
-    before_.push_back(values_.size());
-    if (!values_.empty()) step_ = step_.to(values_.front().device());
   }
 
   void step(double learning_rate, const Gate& gate) override {
@@ -60,7 +55,7 @@ class Adam : public Optimizer {
   at::Tensor& step_count() override { return step_; }
 
  private:
-  // The tensors of some slots.
+  // The tensors of some slots of one group.
   struct Work {
     std::vector<at::Tensor> values, grads, averages, squares;
   };
@@ -74,11 +69,14 @@ class Adam : public Optimizer {
     std::optional<at::Tensor> divisor, skip;
   };
 
+  // Not where a rank holds nothing of a parameter.
+  static bool holds_elements(const Slot& slot) { return slot.value.numel() > 0; }
+
   // Fused kernels read the gate where it is. The others ask for it, as they ask for the step's number; so does float64,
   // of which a fused kernel would take the divisor in float32.
   Passage open(const Gate& gate) {
     if (!gate.skip.defined()) return {};
-    const bool wide = !values_.empty() && values_.front().scalar_type() == at::kDouble;
+    const bool wide = !grads_.empty() && grads_.front().scalar_type() == at::kDouble;
     if (implementation_ == Implementation::kFused && !wide) {
       return {.divisor = gate.divisor.to(step_.device(), at::kFloat), .skip = gate.skip.to(step_.device())};
     }
@@ -90,33 +88,40 @@ class Adam : public Optimizer {
   }
 
   void update(size_t first, size_t count, double learning_rate, const Passage& passage) {
-    Work work;
-    for (size_t i = before_[first]; i < before_[first + count]; ++i) {
-      work.values.push_back(values_[i]);
-      work.grads.push_back(grads_[i]);
-      work.averages.push_back(averages_[i]);
-      work.squares.push_back(squares_[i]);
+    std::vector<Work> works(groups_.size());
+    for (size_t i = first; i < first + count; ++i) {
+      if (!holds_elements(slots_[i])) continue;
+      Work& work = works[slots_[i].group];
+      work.values.push_back(slots_[i].value);
+      work.grads.push_back(slots_[i].grad);
+      work.averages.push_back(states_[i].tensors[0].value);
+      work.squares.push_back(states_[i].tensors[1].value);
     }
-    if (work.values.empty()) return;
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      const Options& options = groups_[group];
+      if (!works[group].values.empty()) update(works[group], options, learning_rate * options.lr, passage);
+    }
+  }
+
+  void update(Work& work, const Options& options, double learning_rate, const Passage& passage) {
     switch (implementation_) {
       case Implementation::kFused:
-        return step_fused(work, learning_rate, passage);
+        return step_fused(work, options, learning_rate, passage);
       case Implementation::kForeach:
-        return step_foreach(work, learning_rate);
+        return step_foreach(work, options, learning_rate);
       case Implementation::kForLoop:
-        return step_each(work, learning_rate);
+        return step_each(work, options, learning_rate);
     }
   }
 
-  Correction correction(double learning_rate) const {
+  Correction correction(const Options& options, double learning_rate) const {
     const double step = step_.item<double>();
-    return {learning_rate / (1 - std::pow(options_.beta1, step)), std::sqrt(1 - std::pow(options_.beta2, step))};
+    return {learning_rate / (1 - std::pow(options.beta1, step)), std::sqrt(1 - std::pow(options.beta2, step))};
   }
 
-  void step_fused(Work& work, double learning_rate, const Passage& passage) {
+  void step_fused(Work& work, const Options& o, double learning_rate, const Passage& passage) {
     const std::vector<at::Tensor> steps(work.values.size(), step_);
-    const Options& o = options_;
-    if (decoupled_) {
+    if (decoupled(o)) {
       at::_fused_adamw_(work.values, work.grads, work.averages, work.squares, {}, steps, learning_rate, o.beta1,
                         o.beta2, o.weight_decay, o.eps, /*amsgrad=*/false, /*maximize=*/false, passage.divisor,
                         passage.skip);
@@ -126,50 +131,48 @@ class Adam : public Optimizer {
     }
   }
 
-  void step_foreach(Work& work, double learning_rate) {
+  void step_foreach(Work& work, const Options& options, double learning_rate) {
     std::vector<at::Tensor> grads = work.grads;
-    if (options_.weight_decay != 0) {
-      if (decoupled_) {
-        at::_foreach_mul_(work.values, 1 - learning_rate * options_.weight_decay);
+    if (options.weight_decay != 0) {
+      if (decoupled(options)) {
+        at::_foreach_mul_(work.values, 1 - learning_rate * options.weight_decay);
       } else {
-        grads = at::_foreach_add(work.grads, work.values, options_.weight_decay);
+        grads = at::_foreach_add(work.grads, work.values, options.weight_decay);
       }
     }
-    at::_foreach_lerp_(work.averages, grads, 1 - options_.beta1);
-    at::_foreach_mul_(work.squares, options_.beta2);
-    at::_foreach_addcmul_(work.squares, grads, grads, 1 - options_.beta2);
-    const Correction fix = correction(learning_rate);
+    at::_foreach_lerp_(work.averages, grads, 1 - options.beta1);
+    at::_foreach_mul_(work.squares, options.beta2);
+    at::_foreach_addcmul_(work.squares, grads, grads, 1 - options.beta2);
+    const Correction fix = correction(options, learning_rate);
     std::vector<at::Tensor> denominators = at::_foreach_sqrt(work.squares);
     at::_foreach_div_(denominators, fix.root);
-    at::_foreach_add_(denominators, options_.eps);
+    at::_foreach_add_(denominators, options.eps);
     at::_foreach_addcdiv_(work.values, work.averages, denominators, -fix.step_size);
   }
 
-  void step_each(Work& work, double learning_rate) {
-    const Correction fix = correction(learning_rate);
+  void step_each(Work& work, const Options& options, double learning_rate) {
+    const Correction fix = correction(options, learning_rate);
     for (size_t i = 0; i < work.values.size(); ++i) {
       at::Tensor grad = work.grads[i];
-      if (options_.weight_decay != 0) {
-        if (decoupled_) {
-          work.values[i].mul_(1 - learning_rate * options_.weight_decay);
+      if (options.weight_decay != 0) {
+        if (decoupled(options)) {
+          work.values[i].mul_(1 - learning_rate * options.weight_decay);
         } else {
-          grad = grad.add(work.values[i], options_.weight_decay);
+          grad = grad.add(work.values[i], options.weight_decay);
         }
       }
-      work.averages[i].lerp_(grad, 1 - options_.beta1);
-      work.squares[i].mul_(options_.beta2).addcmul_(grad, grad, 1 - options_.beta2);
-      const at::Tensor denominator = work.squares[i].sqrt().div_(fix.root).add_(options_.eps);
+      work.averages[i].lerp_(grad, 1 - options.beta1);
+      work.squares[i].mul_(options.beta2).addcmul_(grad, grad, 1 - options.beta2);
+      const at::Tensor denominator = work.squares[i].sqrt().div_(fix.root).add_(options.eps);
       work.values[i].addcdiv_(work.averages[i], denominator, -fix.step_size);
     }
   }
 
-  Options options_;
+  const std::vector<Options> groups_;
   Implementation implementation_;
-  bool decoupled_;
   std::vector<Slot> slots_;
   std::vector<SlotState> states_;
-  std::vector<at::Tensor> values_, grads_, averages_, squares_;  // Of the slots that have elements.
-  std::vector<size_t> before_;  // How many of those come before slot i; one more at the end.
+  std::vector<at::Tensor> grads_;  // Of the slots that have elements.
   at::Tensor step_;
 };
 
@@ -182,10 +185,33 @@ Implementation parse_implementation(const std::string& name) {
 
 }  // namespace
 
+at::Tensor& SlotState::operator[](std::string_view name) {
+  for (Named& one : tensors) {
+    if (one.name == name) return one.value;
+  }
+  TORCH_CHECK(false, "an optimizer's slot has no state \"", std::string(name), "\"");
+}
+
+int64_t SlotState::bytes() const {
+  int64_t sum = 0;
+  for (const Named& one : tensors) sum += static_cast<int64_t>(one.value.nbytes());
+  return sum;
+}
+
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots) {
-  TORCH_CHECK(options.name == "AdamW" || options.name == "Adam", "optimizer.name: \"", options.name,
-              "\" is none of AdamW, Adam");
-  return std::make_unique<Adam>(options, parse_implementation(options.implementation), std::move(slots));
+  return make_grouped_optimizer({options}, std::move(slots));
+}
+
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots) {
+  TORCH_CHECK(!groups.empty(), "an optimizer needs a group");
+  for (const Options& options : groups) {
+    TORCH_CHECK(options.name == "AdamW" || options.name == "Adam", "optimizer.name: \"", options.name,
+                "\" is none of AdamW, Adam");
+    TORCH_CHECK(options.implementation == groups.front().implementation,
+                "optimizer.implementation differs between groups");
+  }
+  const Implementation implementation = parse_implementation(groups.front().implementation);
+  return std::make_unique<Adam>(std::move(groups), implementation, std::move(slots));
 }
 
 }  // namespace titan::optim

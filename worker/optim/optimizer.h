@@ -2,8 +2,10 @@
 
 #include <ATen/ATen.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace titan::optim {
@@ -13,19 +15,29 @@ namespace titan::optim {
 struct Slot {
   std::string fqn;
   at::Tensor value;
-  at::Tensor grad;  // Filled by the engine before step().
+  at::Tensor grad;   // Filled by the engine before step().
+  size_t group = 0;  // Whose options it goes by.
 };
 
+// Of one group of slots.
 struct Options {
   std::string name = "AdamW";            // AdamW, Adam
-  std::string implementation = "fused";  // fused, foreach, for-loop
+  std::string implementation = "fused";  // fused, foreach, for-loop; the same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
+  double lr = 1;  // Times what step() is given.
 };
 
-// State tensors of one slot, for checkpoints: same shape as the slot's value.
+// What an optimizer remembers of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape.
 struct SlotState {
-  at::Tensor exp_avg;
-  at::Tensor exp_avg_sq;
+  struct Named {
+    std::string name;
+    at::Tensor value;
+  };
+  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq.
+
+  // The one of this name; throws where there is none.
+  at::Tensor& operator[](std::string_view name);
+  int64_t bytes() const;
 };
 
 // What a step's own figures decide about its update. Scalars on the slots' device, where they were computed: the fused
@@ -48,7 +60,9 @@ class Optimizer {
   virtual at::Tensor& step_count() = 0;          // float32 scalar, number of steps taken.
 };
 
-// Keeps the slots' tensors by reference (they are views into the engine's flat shards).
+// Keeps the slots' tensors by reference (they are views into the engine's flat shards). All slots go by `options`.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots);
+// The same with options for each group; one step counter serves them all.
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots);
 
 }  // namespace titan::optim

@@ -86,9 +86,7 @@ class RankJob {
     for (const parallel::ShardedParameter* one : model_->parameters()) {
       record_.parameter_bytes += static_cast<int64_t>(one->value.nbytes());
     }
-    for (const optim::SlotState& state : optimizer_->states()) {
-      record_.optimizer_bytes += static_cast<int64_t>(state.exp_avg.nbytes() + state.exp_avg_sq.nbytes());
-    }
+    for (const optim::SlotState& state : optimizer_->states()) record_.optimizer_bytes += state.bytes();
     return std::move(record_);
   }
 

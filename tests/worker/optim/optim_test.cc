@@ -53,8 +53,8 @@ TEST_P(AdamTest, FollowsTheFormula) {
       EXPECT_NEAR(flat[i].item<double>(), reference[static_cast<size_t>(i)].value, tolerance) << i;
     }
     ASSERT_EQ(optimizer->states().size(), 3u);
-    EXPECT_NEAR(optimizer->states()[2].exp_avg_sq[3].item<double>(), reference[33].square, tolerance);
-    EXPECT_EQ(optimizer->states()[1].exp_avg.numel(), 0);
+    EXPECT_NEAR(optimizer->states()[2]["exp_avg_sq"][3].item<double>(), reference[33].square, tolerance);
+    EXPECT_EQ(optimizer->states()[1]["exp_avg"].numel(), 0);
     EXPECT_EQ(optimizer->step_count().item<float>(), 4);
   }
 }
@@ -104,12 +104,47 @@ TEST(OptimizerTest, StateIsComplete) {
   first->step(1e-3);
   b.copy_(a);
   const auto second = make_optimizer({}, {{"w", b, other}});
-  second->states()[0].exp_avg.copy_(first->states()[0].exp_avg);
-  second->states()[0].exp_avg_sq.copy_(first->states()[0].exp_avg_sq);
+  for (const char* name : {"exp_avg", "exp_avg_sq"}) second->states()[0][name].copy_(first->states()[0][name]);
   second->step_count().copy_(first->step_count());
   first->step(1e-3);
   second->step(1e-3);
   EXPECT_TRUE(a.equal(b));
+}
+
+// Each slot goes by its group's options, whatever the others' are, and one counter serves all.
+TEST(OptimizerTest, GroupsHaveOptionsOfTheirOwn) {
+  const std::vector<Options> groups = {{.name = "AdamW", .weight_decay = 0.3, .lr = 0.5},
+                                       {.name = "Adam", .beta1 = 0.8, .beta2 = 0.9, .eps = 1e-3, .weight_decay = 0}};
+  for (const char* implementation : {"fused", "foreach", "for-loop"}) {
+    std::vector<Slot> slots, alone;
+    std::vector<Options> options = groups;
+    for (Options& one : options) one.implementation = implementation;
+    for (size_t i = 0; i < 5; ++i) {
+      slots.push_back({"w", at::randn({7}, at::kDouble), at::empty({7}, at::kDouble), i % 2});
+      alone.push_back({"w", slots.back().value.clone(), slots.back().grad});
+    }
+    const auto together = make_grouped_optimizer(options, slots);
+    std::vector<std::unique_ptr<Optimizer>> each;
+    for (size_t i = 0; i < 5; ++i) {
+      Options own = options[i % 2];
+      own.lr = 1;
+      each.push_back(make_optimizer(own, {alone[i]}));
+    }
+    for (int step = 0; step < 3; ++step) {
+      for (const Slot& slot : slots) slot.grad.copy_(at::randn({7}, at::kDouble));
+      if (step == 1) {  // In parts, as in a backward pass.
+        together->begin_step();
+        together->step_slots(0, 2, 1e-2);
+        together->step_slots(2, 3, 1e-2);
+      } else {
+        together->step(1e-2);
+      }
+      for (size_t i = 0; i < 5; ++i) each[i]->step(1e-2 * groups[i % 2].lr);
+    }
+    for (size_t i = 0; i < 5; ++i) EXPECT_TRUE(slots[i].value.equal(alone[i].value)) << implementation << " " << i;
+    EXPECT_EQ(together->step_count().item<float>(), 3);
+  }
+  EXPECT_THROW(make_grouped_optimizer(groups, {{"w", at::zeros({2}), at::zeros({2}), 2}}), c10::Error);
 }
 
 TEST(OptimizerTest, RefusesUnknownNames) {

@@ -135,7 +135,9 @@ Places measure_places(const testing::TrainingPlan& plan) {
       EXPECT_TRUE(one->parameter->weight.is_meta()) << one->parameter->fqn;
     }
     for (const optim::SlotState& state : optimizer->states()) {
-      EXPECT_EQ(state.exp_avg.is_cpu() && state.exp_avg_sq.is_cpu(), plan.sharding.cpu_offload);
+      for (const optim::SlotState::Named& one : state.tensors) {
+        EXPECT_EQ(one.value.is_cpu(), plan.sharding.cpu_offload) << one.name;
+      }
     }
     nn::MicrobatchContext context;
     context.tokens = at::empty({plan.global_batch, plan.seq_len}, at::TensorOptions(at::kMeta).dtype(at::kLong));

@@ -193,9 +193,7 @@ class DryRun {
       parameters += bytes_of(placed->value);
       if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
     }
-    for (const optim::SlotState& state : optimizer_->states()) {
-      optimizer += bytes_of(state.exp_avg) + bytes_of(state.exp_avg_sq);
-    }
+    for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();
     for (nn::Block* block : model_->blocks()) {
       for (const nn::Buffer& buffer : block->buffers()) buffers += buffer.value.defined() ? bytes_of(buffer.value) : 0;
     }

@@ -431,7 +431,9 @@ void ShardedModel::forget_gradients() {
 
 std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   std::vector<optim::Slot> slots;
-  for (ShardedParameter* placed : parameters()) slots.push_back({placed->parameter->fqn, placed->value, placed->grad});
+  for (ShardedParameter* placed : parameters()) {
+    slots.push_back({.fqn = placed->parameter->fqn, .value = placed->value, .grad = placed->grad});
+  }
   return slots;
 }
 
@@ -453,8 +455,9 @@ std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer)
   }
   if (optimizer == nullptr) return all;
   for (size_t i = 0; i < placed.size(); ++i) {
-    add("optim.exp_avg.", *placed[i], optimizer->states()[i].exp_avg);
-    add("optim.exp_avg_sq.", *placed[i], optimizer->states()[i].exp_avg_sq);
+    for (const optim::SlotState::Named& state : optimizer->states()[i].tensors) {
+      add(absl::StrCat("optim.", state.name, "."), *placed[i], state.value);
+    }
   }
   all.push_back({"optim.step", {}, {}, optimizer->step_count(), mesh_.rank() == 0});
   return all;
