@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/config/update_rules.h"
 #include "common/models/sizes.h"
 
 namespace titan::memory {
@@ -18,6 +19,7 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
+  bool muon = false;
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -35,7 +37,7 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{tensor.shape, tensor.role == models::Role::kExpert};
+  Part part{tensor.shape, tensor.role == models::Role::kExpert, false};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -58,7 +60,9 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   for (const Part& part : parts) {
     const int64_t rows = part.shape[dim];
     unit.whole += part.numel();
-    unit.shard += (rows + ranks - 1) / ranks * (part.numel() / rows);
+    const int64_t shard = (rows + ranks - 1) / ranks * (part.numel() / rows);
+    unit.shard += shard;
+    if (part.muon) unit.muon += shard;
   }
   unit.direct = ranks > 1 && parts.size() == 1 && dim == 0;
   return unit;
@@ -87,13 +91,34 @@ std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
+std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
+                                                         const config::Optimizer& optimizer) {
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec))
-    parts[models::block_of(tensor.fqn)].push_back(cut(tensor, mesh));
+  const std::vector<models::Tensor> tensors = models::parameters(spec);
+  const config::UpdateRules rules = config::update_rules(optimizer, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Part part = cut(tensors[i], mesh);
+    part.muon = rules.rules[rules.of[i]].name == "Muon";
+    parts[models::block_of(tensors[i].fqn)].push_back(std::move(part));
+  }
   std::map<std::string, std::vector<Unit>> units;
   for (auto& [block, all] : parts) units[block] = units_of(std::move(all), mesh);
   return units;
+}
+
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer) {
+  constexpr int64_t kRound = 1 << 24;  // optim::MatrixMesh::round_elements
+  const std::vector<models::Tensor> tensors = models::parameters(spec);
+  const config::UpdateRules rules = config::update_rules(optimizer, tensors);
+  const int64_t ranks = mesh.size(Axis::kHolders);
+  int64_t largest = 0, total = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (rules.rules[rules.of[i]].name != "Muon") continue;
+    const int64_t matrices = tensors[i].shape.size() == 3 ? tensors[i].shape[0] : 1;
+    largest = std::max(largest, (matrices + ranks - 1) / ranks * (tensors[i].numel() / matrices));
+    total += tensors[i].numel();
+  }
+  return std::max(largest, std::min(kRound, total / mesh.size(Axis::kPipeline) / ranks));
 }
 
 }  // namespace titan::memory

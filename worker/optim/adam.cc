@@ -1,11 +1,11 @@
+#include "worker/optim/adam.h"
+
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
 #include <cmath>
 #include <optional>
 #include <utility>
-
-#include "worker/optim/optimizer.h"
 
 namespace titan::optim {
 namespace {
@@ -185,31 +185,7 @@ Implementation parse_implementation(const std::string& name) {
 
 }  // namespace
 
-at::Tensor& SlotState::operator[](std::string_view name) {
-  for (Named& one : tensors) {
-    if (one.name == name) return one.value;
-  }
-  TORCH_CHECK(false, "an optimizer's slot has no state \"", std::string(name), "\"");
-}
-
-int64_t SlotState::bytes() const {
-  int64_t sum = 0;
-  for (const Named& one : tensors) sum += static_cast<int64_t>(one.value.nbytes());
-  return sum;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots) {
-  return make_grouped_optimizer({options}, std::move(slots));
-}
-
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots) {
-  TORCH_CHECK(!groups.empty(), "an optimizer needs a group");
-  for (const Options& options : groups) {
-    TORCH_CHECK(options.name == "AdamW" || options.name == "Adam", "optimizer.name: \"", options.name,
-                "\" is none of AdamW, Adam");
-    TORCH_CHECK(options.implementation == groups.front().implementation,
-                "optimizer.implementation differs between groups");
-  }
+std::unique_ptr<Optimizer> make_adam(std::vector<Options> groups, std::vector<Slot> slots) {
   const Implementation implementation = parse_implementation(groups.front().implementation);
   return std::make_unique<Adam>(std::move(groups), implementation, std::move(slots));
 }

@@ -8,6 +8,9 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/comm/group.h"
+#include "worker/optim/muon_plan.h"
+
 namespace titan::optim {
 
 // One tensor to update: this rank's shard. `value` and `grad` have the same shape and dtype; a shard may have 0
@@ -21,10 +24,15 @@ struct Slot {
 
 // Of one group of slots.
 struct Options {
-  std::string name = "AdamW";            // AdamW, Adam
+  std::string name = "AdamW";            // AdamW, Adam, Muon
   std::string implementation = "fused";  // fused, foreach, for-loop; the same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double lr = 1;  // Times what step() is given.
+  // Muon's (muon.h), as torch.optim.Muon names them.
+  double momentum = 0.95;
+  bool nesterov = true;
+  int ns_steps = 5;
+  std::string adjust_lr = "match_rms_adamw";
 };
 
 // What an optimizer remembers of one slot, for checkpoints ("optim.NAME.FQN"): tensors of the slot's shape.
@@ -33,7 +41,7 @@ struct SlotState {
     std::string name;
     at::Tensor value;
   };
-  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq.
+  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq; Muon: momentum_buffer.
 
   // The one of this name; throws where there is none.
   at::Tensor& operator[](std::string_view name);
@@ -51,7 +59,7 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   void step(double learning_rate) { step(learning_rate, Gate{}); }
-  // May leave the gradients divided.
+  // May leave something else in the gradients.
   virtual void step(double learning_rate, const Gate& gate) = 0;
   // The same in parts: begin_step(), then step_slots() for every slot once.
   virtual void begin_step() = 0;
@@ -62,7 +70,17 @@ class Optimizer {
 
 // Keeps the slots' tensors by reference (they are views into the engine's flat shards). All slots go by `options`.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots);
+
+// Where whole matrices are worked on, of which this rank's slots are parts.
+struct MatrixMesh {
+  const comm::Group* group = nullptr;       // Null: slots are whole. It outlives the optimizer.
+  at::Device device = at::kCPU;             // That talks and works.
+  std::vector<MatrixParameter> parameters;  // By slot; not read for slots that are no matrices.
+  int64_t round_elements = 1 << 24;         // Of an owner's matrices on their way at once.
+};
+
 // The same with options for each group; one step counter serves them all.
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots);
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
+                                                  MatrixMesh mesh = {});
 
 }  // namespace titan::optim

@@ -147,7 +147,8 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
   context.joining_mesh = std::async(std::launch::async, [&context, mesh, seconds = job.config.comm.init_timeout_seconds,
                                                          shared_memory = job.config.comm.shared_memory] {
     const absl::Duration began = context.clock->monotonic();
-    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
+    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh, context.config.optimizer), *context.device,
+                                                     context.ledger,
                                                      comm::DeviceMeshOptions{.rank = context.rank,
                                                                              .host = context.host,
                                                                              .store = context.store,

@@ -25,8 +25,8 @@ bool graphs_on_gpu(const config::JobConfig& config);
 // The degrees of the [parallelism] section, resolved for a world.
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
 
-// The axes that ranks of such a mesh talk over.
-std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh);
+// The axes that ranks of such a mesh talk over, with this optimizer.
+std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer = {});
 
 // Builds the model and splits it over the mesh, all but FSDP and the pipeline. `seq_len`: longest row that it sees.
 // Errors: what the model cannot do.

@@ -90,15 +90,6 @@ optim::LrScheduleOptions schedule_options(const config::JobConfig& config) {
           .min_lr_factor = lr.min_lr_factor};
 }
 
-optim::Options optimizer_options(const config::Optimizer& optimizer) {
-  return {.name = optimizer.name,
-          .implementation = optimizer.implementation,
-          .beta1 = optimizer.beta1,
-          .beta2 = optimizer.beta2,
-          .eps = optimizer.eps,
-          .weight_decay = optimizer.weight_decay};
-}
-
 // Events say it to the node; this says it to whoever reads the log.
 void print_trouble(const std::string& kind, const nlohmann::json& members) {
   std::string message;
@@ -172,7 +163,8 @@ void Trainer::build() {
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
-  optimizer_ = optim::make_optimizer(optimizer_options(config_.optimizer), model_->optimizer_slots());
+  rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
+  optimizer_ = build_optimizer(config_, rules_, *model_, mesh, *context_.device);
   if (sharding.early_step) {
     if (context_.rank == 0) {
       context_.reporter->warning(
@@ -189,6 +181,7 @@ void Trainer::build() {
     for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
     log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),
                           " total parameters"));
+    for (const std::string& line : describe_rules(rules_)) log_line(line);
   }
   slices_ = model_->slices(optimizer_.get());
 }
