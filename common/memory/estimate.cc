@@ -66,12 +66,20 @@ class Walk {
     const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(config_));
     for (int64_t i = 0; i < runs; ++i) run_schedule(/*last=*/i + 1 == runs);
     finish();
+    exchange_matrices();
     return peak_;
   }
 
   int64_t host() const { return host_; }
 
  private:
+  // A round of Muon's matrices as the next one arrives: what came, the matrix, its turned copy, product and result.
+  void exchange_matrices() {
+    constexpr int64_t kTensors = 5;
+    now_.buffers += kTensors * muon_round_ * (master_ == 8 ? 8 : 2);
+    hold();
+  }
+
   void build(const models::ModelSpec& spec, const mesh::Mesh& mesh);
   ShardedUnit* add_unit(const Unit& unit, Keep keep);
   Keep keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const;
@@ -95,11 +103,11 @@ class Walk {
   void complete(ShardedUnit& one);
 
   bool steps_early() const { return config_.optimizer.early_step_in_backward && !config_.training.enable_cpu_offload; }
-  // Of one optimizer state of a unit's shard.
+  // Of one moment of Adam's or AdamW's in a unit's shard.
   int64_t state_bytes(const Unit& unit) const {
     const std::string& type = config_.optimizer.state_dtype;
     if (type == "8bit") return unit.coded;
-    return unit.shard * (type == "auto" ? master_ : bytes_of(type));
+    return (unit.shard - unit.muon) * (type == "auto" ? master_ : bytes_of(type));
   }
   // Notes a moment at which this lives beside what is counted already.
   void hold(int64_t activations = 0, int64_t gradients = 0) {
@@ -120,6 +128,7 @@ class Walk {
   std::vector<ShardedUnit*> reducing_;
   bool reducing_last_ = false;
   int64_t host_ = 0;
+  int64_t muon_round_ = 0;  // Elements.
   Parts now_, peak_;
 };
 
@@ -127,8 +136,8 @@ ShardedUnit* Walk::add_unit(const Unit& unit, Keep keep) {
   const bool offloaded = config_.training.enable_cpu_offload;
   const bool aliased = unit.ranks == 1 && e_ == master_ && !offloaded;
   const int64_t shard = unit.shard * master_;
-  // Adam's and AdamW's two moments: there is no other optimizer.
-  const int64_t states = 2 * state_bytes(unit);
+  // Adam's and AdamW's two moments, Muon's one.
+  const int64_t states = 2 * state_bytes(unit) + unit.muon * master_;
   if (offloaded) {
     host_ += 2 * shard + states;
   } else {
@@ -157,7 +166,8 @@ Keep Walk::keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const
 }
 
 void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
-  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh);
+  muon_round_ = muon_round(spec, mesh, config_.optimizer);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh, config_.optimizer);
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/config/update_rules.h"
 #include "common/memory/state_blocks.h"
 #include "common/models/sizes.h"
 
@@ -19,7 +20,8 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
-  bool coded = false;  // An optimizer's 8-bit states are codes.
+  bool coded = false;  // Adam's 8-bit states are codes.
+  bool muon = false;
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -37,7 +39,7 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{tensor.shape, tensor.role == models::Role::kExpert, has_codes(tensor.shape)};
+  Part part{tensor.shape, tensor.role == models::Role::kExpert, has_codes(tensor.shape), false};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -69,7 +71,11 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
     unit.whole += part.numel();
     const int64_t shard = (rows + ranks - 1) / ranks * (part.numel() / rows);
     unit.shard += shard;
-    unit.coded += coded_bytes(part, shard);
+    if (part.muon) {
+      unit.muon += shard;
+    } else {
+      unit.coded += coded_bytes(part, shard);
+    }
   }
   unit.direct = ranks > 1 && parts.size() == 1 && dim == 0;
   return unit;
@@ -98,13 +104,34 @@ std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
+std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
+                                                         const config::Optimizer& optimizer) {
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec))
-    parts[models::block_of(tensor.fqn)].push_back(cut(tensor, mesh));
+  const std::vector<models::Tensor> tensors = models::parameters(spec);
+  const config::UpdateRules rules = config::update_rules(optimizer, tensors);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    Part part = cut(tensors[i], mesh);
+    part.muon = rules.rules[rules.of[i]].name == "Muon";
+    parts[models::block_of(tensors[i].fqn)].push_back(std::move(part));
+  }
   std::map<std::string, std::vector<Unit>> units;
   for (auto& [block, all] : parts) units[block] = units_of(std::move(all), mesh);
   return units;
+}
+
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer) {
+  constexpr int64_t kRound = 1 << 24;  // optim::MatrixMesh::round_elements
+  const std::vector<models::Tensor> tensors = models::parameters(spec);
+  const config::UpdateRules rules = config::update_rules(optimizer, tensors);
+  const int64_t ranks = mesh.size(Axis::kHolders);
+  int64_t largest = 0, total = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (rules.rules[rules.of[i]].name != "Muon") continue;
+    const int64_t matrices = tensors[i].shape.size() == 3 ? tensors[i].shape[0] : 1;
+    largest = std::max(largest, (matrices + ranks - 1) / ranks * (tensors[i].numel() / matrices));
+    total += tensors[i].numel();
+  }
+  return std::max(largest, std::min(kRound, total / mesh.size(Axis::kPipeline) / ranks));
 }
 
 }  // namespace titan::memory

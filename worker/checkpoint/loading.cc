@@ -138,8 +138,13 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     if (contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
     const TensorRecord* record = manifest.find(slice.key);
     if (record == nullptr) {
+      if (is_model(slice)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+      }
       return absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+          absl::StrCat(candidate.path, " is of another optimizer: it has no ", slice.key,
+                       "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
     }
     if (record->shape != slice.shape) {
       return absl::FailedPreconditionError(absl::StrCat(candidate.path, " does not fit this model: ", slice.key, " is ",

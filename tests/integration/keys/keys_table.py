@@ -110,6 +110,7 @@ SITUATIONS = {
     "a step that explodes on two ranks": {**EXPLODES, **TWO},
     "a step that explodes unseen": {**EXPLODES, **TWO, "metrics.log_freq": 100},
     "a step that explodes unseen, read late": {**EXPLODES, **TWO, "metrics.log_freq": 100, "training.read_step": "late"},
+    "Muon": {"optimizer.name": "Muon"},
     "decay": {"training.steps": 5, "lr_scheduler.decay_ratio": 0.9, "lr_scheduler.min_lr_factor": 0.1},
     "damaged data": {"training.dataset_path": "{damaged}"},
     "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
@@ -171,7 +172,7 @@ ROWS = [
                                "quantize.grouped_mm.mx"], "refused", "a job", "quantized training: not supported yet"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 
-    ("optimizer.name", "Adam", "loss"),
+    *each("optimizer.name", ["Adam", "Muon"], "loss"),
     *keys("optimizer", {"lr": 1e-3, "beta1": 0.5, "beta2": 0.5, "eps": 1e-2, "weight_decay": 0.9}, "loss"),
     ("optimizer.early_step_in_backward", True, "loss", "a tight clip"),
     *each("optimizer.implementation", ["foreach", "for-loop"], "facts"),
@@ -180,6 +181,11 @@ ROWS = [
     *each("optimizer.state_dtype", ["bfloat16", "8bit"], "bytes", "a dry run"),
     *each("optimizer.state_dtype", ["bfloat16", "8bit"], "events", "from another job's checkpoint"),
     ("optimizer.stochastic_rounding", True, "loss", "bfloat16 parameters"),
+    *keys("optimizer", {"momentum": 0.5, "nesterov": False, "ns_steps": 2, "adjust_lr": "original"}, "loss", "Muon"),
+    ("optimizer.momentum", 0.5, "warned", "a job", OFF),
+    ("optimizer.param_groups", '[{"pattern":"norm","weight_decay":0,"lr_factor":2}]', "loss"),
+    ("optimizer.param_groups", '[{"pattern":"\\\\.w[123]\\\\.weight","name":"Muon"}]', "loss"),
+    ("optimizer.param_groups", '[{"pattern":"atention"}]', "refused", "a job", "finds no parameter"),
 
     *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "decay"),

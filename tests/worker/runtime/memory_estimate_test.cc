@@ -177,6 +177,14 @@ std::vector<Case> meshes(unsigned seed) {
   draw.add("deepseek_v3_debug", {.ranks = 2, .ep = 2, .more = "--parallelism.expert_parallel_dispatcher allgather"});
   draw.add("deepseek_v3_16b", {.pp = 2, .ep = 4, .more = schedule + "DualPipeV"});
   draw.add("deepseek_v3_debug", {.pp = 2, .ep = 2, .more = schedule + "1F1B"});
+  for (const Ways& ways : std::vector<Ways>{{}, {.replicate = 2, .tp = 2}, {.ranks = 1}}) {
+    Ways muon = ways;
+    muon.more = "--optimizer.name Muon";
+    draw.add("llama3_8b", muon);
+  }
+  draw.add("llama3_8b", {.more = "--optimizer.name Muon --optimizer.state_dtype 8bit"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon --optimizer.state_dtype bfloat16"});
   return draw.take();
 }
 

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,6 +55,8 @@ struct TrainingPlan {
   int pipeline_microbatches = 2;
   std::optional<pipeline::Schedule> own_schedule;  // Instead of a generated one.
   bool overlap_pairs = false;
+  // Empty: AdamW on all parameters.
+  std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
 };
 
 // A rank's part of one tensor, and where it starts in the whole.
@@ -176,7 +179,8 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
   const comm::DeviceMesh& mesh = *self.mesh;
   RankModel model = build_rank(plan, self);
   model.sharded->init_weights(7);
-  auto optimizer = optim::make_optimizer({}, model.sharded->optimizer_slots());
+  auto optimizer = plan.make_optimizer ? plan.make_optimizer(*model.sharded, self)
+                                       : optim::make_optimizer({}, model.sharded->optimizer_slots());
   RankOutcome outcome;
   for (int step = 0; step < plan.steps; ++step) {
     const comm::LedgerCounts before = self.ledger.counts();

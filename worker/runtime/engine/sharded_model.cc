@@ -296,6 +296,17 @@ void ShardedModel::init_weights(uint64_t seed) {
   }
 }
 
+std::vector<models::Tensor> ShardedModel::whole_parameters() const {
+  std::vector<models::Tensor> all;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      all.push_back(
+          {parameter.fqn, parameter.global_shape, parameter.expert ? models::Role::kExpert : models::Role::kDense});
+    }
+  }
+  return all;
+}
+
 std::vector<ShardedParameter*> ShardedModel::parameters() {
   std::vector<ShardedParameter*> all;
   for (auto& unit : units_) {

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/models/sizes.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/split.h"
 #include "worker/checkpoint/slice.h"
@@ -67,6 +68,8 @@ class ShardedModel {
   // The blocks that live here, in model order.
   const std::vector<nn::Block*>& blocks() const { return local_blocks_; }
   std::vector<std::unique_ptr<parallel::ShardUnit>>& units() { return units_; }
+  // Every parameter of the whole model, in its order, whoever holds it.
+  std::vector<models::Tensor> whole_parameters() const;
   // All parameters in model order.
   std::vector<parallel::ShardedParameter*> parameters();
   // The gradient shards that count here for the norm: of several ranks with the same one, one has it in its list.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/mesh.h"
+#include "common/config/update_rules.h"
 #include "common/status/status.h"
 #include "worker/model/attention_masks.h"
 #include "worker/parallel/precision.h"
@@ -31,10 +32,11 @@ absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int
   return mesh::Mesh::create(config::degrees_of(parallelism), world);
 }
 
-std::set<Axis> axes_of(const mesh::Mesh& mesh) {
+std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer) {
   std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
                          Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
   if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
+  if (config::asks_for(optimizer, "Muon")) axes.insert(Axis::kHolders);
   return axes;
 }
 

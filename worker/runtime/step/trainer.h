@@ -16,6 +16,7 @@
 #include "worker/runtime/profiling/tracer.h"
 #include "worker/runtime/step/batch_plan.h"
 #include "worker/runtime/step/microbatches.h"
+#include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/rank_context.h"
 #include "worker/runtime/step/step_report.h"
 #include "worker/runtime/step/validator.h"
@@ -85,6 +86,7 @@ class Trainer {
   bool validating_ = false;
   at::Tensor early_squares_;  // Of the gradients that update_early() has used up.
   MicrobatchOptions microbatch_options_;
+  config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   std::vector<checkpoint::Slice> slices_;

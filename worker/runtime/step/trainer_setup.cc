@@ -23,7 +23,7 @@
 #include "worker/runtime/memory/device_memory.h"
 #include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/step/data_setup.h"
-#include "worker/runtime/step/optimizer_options.h"
+#include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/trainer.h"
 
@@ -170,7 +170,8 @@ void Trainer::build() {
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
-  optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
+  rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
+  optimizer_ = build_optimizer(config_, rules_, *model_, mesh, *context_.device);
   if (sharding.early_step) {
     if (context_.rank == 0) {
       context_.reporter->warning(
@@ -187,6 +188,7 @@ void Trainer::build() {
     for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
     log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),
                           " total parameters"));
+    for (const std::string& line : describe_rules(rules_)) log_line(line);
   }
   slices_ = model_->slices(optimizer_.get());
 }
