@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ struct Slice {
   std::vector<int64_t> offset;  // Same length as shape.
   at::Tensor local;     // Contiguous; live state: saving copies from it, loading copies into it. May have 0 elements.
   bool primary = true;  // Among ranks that hold the same piece, the one that writes it.
+  // Set: what is loaded goes here as it was read. Then `local` has the piece's shape alone, and cannot be saved.
+  std::function<void(const at::Tensor& piece)> store = nullptr;
 };
 
 }  // namespace titan::checkpoint
