@@ -35,6 +35,7 @@ struct Estimate {
 // kernels, fragmentation, NCCL's buffers and the CUDA context (2 to 4 GiB of a GPU); checkpoints, data, validation and
 // the optimizer's own temporaries. Routed tokens are taken to be dealt evenly, where experts do not have room for all
 // that can come, and attention to write no scores down.
+// Of adapters whose targets are few the inputs of other layers are counted as kept, which they are not.
 // Halves of a pair (DualPipeV) count one after the other, as in a dry run.
 // tests/worker/runtime/memory_estimate_test.cc holds it against dry runs and states the bound.
 //

@@ -18,6 +18,7 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
+  Kind kind = Kind::kTrained;
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -35,7 +36,7 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{tensor.shape, tensor.role == models::Role::kExpert};
+  Part part{.shape = tensor.shape, .expert = tensor.role == models::Role::kExpert};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -51,8 +52,20 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
   return part;
 }
 
+// The matrices of a layer's adapter, cut as its weight is.
+std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& mesh,
+                                const models::AdapterSpec& adapters) {
+  const Part part = cut(weight, mesh);
+  return {{.shape = {adapters.rank, part.shape[1]}}, {.shape = {part.shape[0], adapters.rank}}};
+}
+
+void freeze(Part& part, bool packs) {
+  part.kind = packs ? Kind::kPacked : Kind::kFrozen;
+  if (packs) part.shape[1] = models::nf4_row_bytes(part.shape[1]);
+}
+
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
-  Unit unit{.ranks = ranks};
+  Unit unit{.kind = parts.front().kind, .ranks = ranks};
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
   for (const Part& part : parts) {
@@ -64,14 +77,8 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   return unit;
 }
 
-// One parameter that outweighs all others together is a unit of its own; so are experts on a mesh of their own.
-std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
-  const auto first_expert = std::stable_partition(
-      parts.begin(), parts.end(), [&](const Part& part) { return !part.expert || mesh.size(Axis::kExpert) == 1; });
-  const std::vector<Part> experts(first_expert, parts.end());
-  parts.erase(first_expert, parts.end());
-  std::vector<Unit> units;
-  const int64_t ranks = mesh.size(Axis::kFsdp);
+// One parameter that outweighs all others of its kind together is a unit of its own.
+void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
   const auto heaviest =
       std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
   int64_t total = 0;
@@ -81,19 +88,55 @@ std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
     parts.erase(heaviest);
   }
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
-  if (!experts.empty()) units.push_back(unit_of(experts, mesh.size(Axis::kExpertFsdp)));
+}
+
+// Experts on a mesh of their own are units of their own, and so is each kind.
+std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
+  std::vector<Unit> units;
+  for (const bool expert_mesh : {false, true}) {
+    for (const Kind kind : {Kind::kFrozen, Kind::kPacked, Kind::kTrained}) {
+      std::vector<Part> alike;
+      for (const Part& part : parts) {
+        const bool apart = part.expert && mesh.size(Axis::kExpert) > 1;
+        if (apart == expert_mesh && part.kind == kind) alike.push_back(part);
+      }
+      if (alike.empty()) continue;
+      if (expert_mesh) {
+        units.push_back(unit_of(alike, mesh.size(Axis::kExpertFsdp)));
+      } else {
+        add_units(std::move(alike), mesh.size(Axis::kFsdp), units);
+      }
+    }
+  }
   return units;
 }
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
+std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
+                                                         const std::optional<models::AdapterSpec>& adapters) {
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec))
-    parts[models::block_of(tensor.fqn)].push_back(cut(tensor, mesh));
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
+    own.push_back(cut(tensor, mesh));
+    if (!adapters) continue;
+    const bool takes = models::takes_adapter(tensor);
+    freeze(own.back(), takes && adapters->base == models::BaseForm::kNf4);
+    if (!takes || !models::any_pattern_names(adapters->targets, models::layer_of(tensor.fqn))) continue;
+    for (Part& part : adapter_parts(tensor, mesh, *adapters)) own.push_back(std::move(part));
+  }
   std::map<std::string, std::vector<Unit>> units;
-  for (auto& [block, all] : parts) units[block] = units_of(std::move(all), mesh);
+  for (const auto& [block, all] : parts) units[block] = units_of(all, mesh);
   return units;
+}
+
+int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters) {
+  int64_t largest = 0;
+  if (adapters.base != models::BaseForm::kNf4) return largest;
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    if (models::takes_adapter(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
+  }
+  return largest;
 }
 
 }  // namespace titan::memory
