@@ -72,8 +72,8 @@ std::vector<Field> fields_of(Model& c) {
             "Hugging Face folder with tokenizer.json, and the weights when checkpoint.initial_load_in_hf is set")
           .is_path(),
       Field("converters", c.converters, "Conversions applied to the model before training")
-          .one_of(
-              {"quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8", "quantize.grouped_mm.mx"}),
+          .one_of({"lora", "quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
+                   "quantize.grouped_mm.mx"}),
       Field("print_after_conversion", c.print_after_conversion, "Print the model after its conversion"),
   };
 }

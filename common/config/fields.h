@@ -81,6 +81,7 @@ std::vector<Field> fields_of(Float8Linear& c);
 std::vector<Field> fields_of(MxLinear& c);
 std::vector<Field> fields_of(Float8GroupedMm& c);
 std::vector<Field> fields_of(MxGroupedMm& c);
+std::vector<Field> fields_of(Lora& c);
 std::vector<Field> fields_of(Comm& c);
 std::vector<Field> fields_of(MemoryEstimation& c);
 std::vector<Field> fields_of(FaultTolerance& c);

@@ -231,6 +231,14 @@ struct Quantize {
   QuantizeGroupedMm grouped_mm;
 };
 
+struct Lora {
+  std::int64_t rank = 8;
+  double alpha = 16;
+  double dropout = 0;
+  std::vector<std::string> targets = {"attention", "feed_forward", "shared_experts"};
+  std::string base = "compute";
+};
+
 struct Comm {
   int init_timeout_seconds = 300;
   int train_timeout_seconds = 100;
@@ -323,6 +331,7 @@ struct JobConfig {
   ActivationCheckpoint activation_checkpoint;
   Compile compile;
   Quantize quantize;
+  Lora lora;
   Comm comm;
   MemoryEstimation memory_estimation;
   FaultTolerance fault_tolerance;

@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/checker.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/support.h"
 #include "common/config/update_rules.h"
@@ -87,7 +88,8 @@ void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& 
   const Optimizer& optimizer = config.optimizer;
   if (optimizer.momentum == 1) check.fail("optimizer.momentum", optimizer.momentum, "must be below 1", "");
   const bool knows = spec.has_value() && config.experimental.custom_import.empty();
-  const auto problems = knows ? check_groups(optimizer, models::parameters(*spec)) : check_groups(optimizer);
+  const auto trained = knows ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::Tensor>();
+  const auto problems = trained.empty() ? check_groups(optimizer) : check_groups(optimizer, trained);
   for (const GroupProblem& problem : problems)
     check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
 }
@@ -250,6 +252,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_activation_checkpoint(checker, spec);
   check_states(checker);
   check_early_step(checker);
+  check_lora(checker, spec);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);

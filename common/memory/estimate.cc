@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/chosen_model.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/config/validate.h"
@@ -20,6 +21,12 @@ namespace {
 using mesh::Axis;
 using pipeline::Action;
 using pipeline::Work;
+
+// Of a weight that is not trained (runtime/step/parallel_setup.cc frozen_type()).
+int64_t frozen_bytes(const config::JobConfig& config, int64_t compute, int64_t master) {
+  if (master == 8 || config.lora.base == "compute" || config.lora.base == "nf4") return compute;
+  return config.lora.base == "float32" ? 4 : 2;
+}
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
@@ -41,7 +48,8 @@ struct ShardedUnit {
 struct Block {
   BlockMemory memory;
   std::vector<ShardedUnit*> units;
-  int64_t kept = 0;  // Between the passes, beside the input.
+  int64_t kept = 0;    // Between the passes, beside the input.
+  double trained = 1;  // Share of its weights' elements that have gradients.
   bool recomputed = false;
   bool reads_weights = true;  // In its backward pass.
 };
@@ -56,6 +64,7 @@ class Walk {
         place_(place),
         e_(activation_shape(config).element_bytes),
         master_(bytes_of(config.training.dtype)),
+        frozen_(frozen_bytes(config, e_, master_)),
         reduce_(master_ == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)),
         once_(plan.schedule.ranks > 1 && config.parallelism.fsdp_reshard_after_forward != "always") {
     build(spec, mesh);
@@ -82,6 +91,7 @@ class Walk {
 
   void build(const models::ModelSpec& spec, const mesh::Mesh& mesh);
   ShardedUnit* add_unit(const Unit& unit, Keep keep);
+  static double trained_share(const Block& block);
   Keep keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const;
 
   void run_schedule(bool last);
@@ -102,6 +112,12 @@ class Walk {
   void finish_reduction();
   void complete(ShardedUnit& one);
 
+  // Bytes of an element of a unit where it is gathered, and where it is kept.
+  int64_t gathered(const Unit& unit) const { return unit.kind == Kind::kPacked ? 1 : e_; }
+  int64_t kept(const Unit& unit) const {
+    return unit.kind == Kind::kTrained ? master_ : unit.kind == Kind::kFrozen ? frozen_ : 1;
+  }
+  static bool trained(const ShardedUnit& one) { return one.unit.kind == Kind::kTrained; }
   bool steps_early() const { return config_.optimizer.early_step_in_backward && !config_.training.enable_cpu_offload; }
   // Of one moment of Adam's or AdamW's in a unit's shard.
   int64_t state_bytes(const Unit& unit) const {
@@ -120,8 +136,9 @@ class Walk {
   const config::JobConfig& config_;
   const pipeline::Plan& plan_;
   const int place_;
-  const int64_t e_, master_, reduce_;  // Bytes of an element that is computed with, kept, and summed over ranks.
-  const bool once_;                    // Gradients are reduced once a step.
+  // Bytes of an element that is computed with, kept, kept of what is not trained, and summed over ranks.
+  const int64_t e_, master_, frozen_, reduce_;
+  const bool once_;  // Gradients are reduced once a step.
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::map<int, std::vector<Block>> stages_;
   ShardedUnit* shared_ = nullptr;  // The embedding whose tied head is on another rank of the pipeline, or that head's.
@@ -129,24 +146,26 @@ class Walk {
   bool reducing_last_ = false;
   int64_t host_ = 0;
   int64_t muon_round_ = 0;  // Elements.
+  int64_t unpacked_ = 0;    // Bytes of a packed matrix while it is multiplied by.
   Parts now_, peak_;
 };
 
 ShardedUnit* Walk::add_unit(const Unit& unit, Keep keep) {
   const bool offloaded = config_.training.enable_cpu_offload;
-  const bool aliased = unit.ranks == 1 && e_ == master_ && !offloaded;
-  const int64_t shard = unit.shard * master_;
+  const bool aliased = unit.ranks == 1 && gathered(unit) == kept(unit) && !offloaded;
+  const int64_t shard = unit.shard * kept(unit);
+  const bool trained = unit.kind == Kind::kTrained;
   // Adam's and AdamW's two moments, Muon's one.
-  const int64_t states = 2 * state_bytes(unit) + unit.muon * master_;
+  const int64_t states = trained ? 2 * state_bytes(unit) + unit.muon * master_ : 0;
   if (offloaded) {
-    host_ += 2 * shard + states;
+    host_ += (trained ? 2 : 1) * shard + states;
   } else {
     now_.weights += shard;
-    now_.gradients += shard;
+    if (trained) now_.gradients += shard;
     now_.optimizer += states;
   }
   // The first step, which begins with all gradients' shards, plans a budget and keeps nothing.
-  const bool freed = steps_early() && config_.activation_checkpoint.mode == "memory_budget";
+  const bool freed = trained && steps_early() && config_.activation_checkpoint.mode == "memory_budget";
   if (freed) now_.gradients -= shard;
   return units_
       .emplace_back(std::make_unique<ShardedUnit>(
@@ -165,9 +184,19 @@ Keep Walk::keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const
   return position + 2 >= blocks ? Keep::kUntilBackward : Keep::kNothing;
 }
 
+// Of the elements that the backward pass of a block brings gradients for, as block_memory() counts them.
+double Walk::trained_share(const Block& block) {
+  int64_t elements = 0, all = 1;
+  for (const ShardedUnit* one : block.units) elements += trained(*one) ? one->unit.whole : 0;
+  for (const Moment& moment : block.memory.backward) all = std::max(all, moment.weight_gradients);
+  return static_cast<double>(elements) / static_cast<double>(all);
+}
+
 void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
-  muon_round_ = muon_round(spec, mesh, config_.optimizer);
-  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh, config_.optimizer);
+  const std::optional<models::AdapterSpec> adapters = config::adapters_of(config_);
+  muon_round_ = muon_round(spec, mesh, config_.optimizer, adapters);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh, config_.optimizer, adapters);
+  if (adapters) unpacked_ = largest_packed(spec, mesh, *adapters) * e_;
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;
@@ -190,6 +219,7 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
                   .reads_weights = !first};
       for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(unit, keep));
       if (first) embedding = block.units.front();
+      if (adapters) block.trained = trained_share(block);
       if (last && spec.tied_embeddings) {
         if (embedding != nullptr) {
           ++embedding->users;
@@ -224,9 +254,9 @@ void Walk::begin_unshard(const Block& block) {
     if (one->there || one->coming) continue;
     one->coming = true;
     if (one->unit.direct) {
-      now_.weights += one->unit.padded() * e_;
+      now_.weights += one->unit.padded() * gathered(one->unit);
     } else if (one->unit.ranks > 1) {
-      now_.buffers += one->unit.padded() * e_;
+      now_.buffers += one->unit.padded() * gathered(one->unit);
     }
   }
   hold();
@@ -237,9 +267,9 @@ void Walk::unshard(const Block& block) {
     if (one->there) continue;
     begin_unshard(block);
     if (!one->unit.direct) {
-      now_.weights += one->unit.whole * e_;
+      now_.weights += one->unit.whole * gathered(one->unit);
       hold();
-      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * e_;
+      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * gathered(one->unit);
     }
     one->there = true;
     one->coming = false;
@@ -249,7 +279,7 @@ void Walk::unshard(const Block& block) {
 void Walk::free_gathered(ShardedUnit& one) {
   if (!one.there || one.aliased) return;
   one.there = false;
-  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * e_;
+  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * gathered(one.unit);
 }
 
 void Walk::reshard(const Block& block, bool after_forward) {
@@ -266,7 +296,7 @@ void Walk::forward(int stage) {
     const Block& block = blocks[i];
     unshard(block);
     if (i + 1 < blocks.size()) begin_unshard(blocks[i + 1]);
-    hold(block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward);
+    hold((block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + unpacked_);
     now_.activations += block.memory.input + block.kept;
     reshard(block, /*after_forward=*/true);
   }
@@ -275,10 +305,12 @@ void Walk::forward(int stage) {
 // The graph of one block, from the gradient of its output to that of its input.
 void Walk::run_back(const Block& block, bool split) {
   now_.activations -= block.kept;
-  if (block.recomputed) hold(block.memory.forward - block.memory.input);
+  if (block.recomputed) hold(block.memory.forward - block.memory.input + unpacked_);
   const bool deferred = split && block.memory.defers;
-  for (const Moment& moment : block.memory.backward)
-    hold(moment.activations, deferred ? 0 : moment.weight_gradients * e_);
+  for (const Moment& moment : block.memory.backward) {
+    const auto gradients = static_cast<int64_t>(block.trained * static_cast<double>(moment.weight_gradients));
+    hold(moment.activations + unpacked_, deferred ? 0 : gradients * e_);
+  }
   now_.activations -= block.memory.output;  // Its gradient; that of the input takes the input's place.
 }
 
@@ -318,10 +350,11 @@ void Walk::weight_gradient(int stage, bool last) {
 
 // A block's whole gradients are there, in the type that is computed with.
 void Walk::deliver(const Block& block, bool last) {
-  for (const ShardedUnit* one : block.units) now_.gradients += one->unit.whole * e_;
+  for (const ShardedUnit* one : block.units) now_.gradients += trained(*one) ? one->unit.whole * e_ : 0;
   hold();
   if (!once_) finish_reduction();
   for (ShardedUnit* one : block.units) {
+    if (!trained(*one)) continue;
     const bool sums = once_ || one->unit.ranks == 1 || one->users > 1;
     if (sums) add_gradients(*one);
     if (once_) continue;
@@ -375,6 +408,7 @@ void Walk::reduce(int stage) {
   for (size_t i = blocks.size(); i-- > 0;) {
     finish_reduction();
     for (ShardedUnit* one : blocks[i].units) {
+      if (!trained(*one)) continue;
       if (one->unit.ranks > 1) begin_reduce(*one, /*whole_sum=*/true);
       reducing_.push_back(one);
     }
@@ -422,10 +456,10 @@ void Walk::run_schedule(bool last) {
 void Walk::finish() {
   if (reduce_ != master_ && config_.parallelism.data_parallel_replicate_degree > 1) {
     int64_t copies = 0;
-    for (const auto& one : units_) copies += one->freed ? 0 : one->unit.shard * reduce_;
+    for (const auto& one : units_) copies += one->freed || !trained(*one) ? 0 : one->unit.shard * reduce_;
     hold(0, copies);
   }
-  if (shared_ == nullptr) return;
+  if (shared_ == nullptr || !trained(*shared_)) return;
   for (const auto& one : units_) free_gathered(*one);
   hold(0, 2 * shared_->unit.shard * master_);
 }

@@ -34,9 +34,10 @@ struct Estimate {
 // schedule's microbatches, recomputation, one reduction in flight. Left out, as in a dry run: workspaces inside
 // kernels, fragmentation, NCCL's buffers and the CUDA context (2 to 4 GiB of a GPU); checkpoints, data, validation and
 // the optimizer's own temporaries but for a round of Muon's matrices. Routed tokens are taken to be dealt evenly, where
-// experts do not have room for all that can come, and attention to write no scores down. Halves of a pair (DualPipeV)
-// count one after the other, as in a dry run. tests/worker/runtime/memory_estimate_test.cc holds it against dry runs
-// and states the bound.
+// experts do not have room for all that can come, and attention to write no scores down.
+// Of adapters whose targets are few the inputs of other layers are counted as kept, which they are not.
+// Halves of a pair (DualPipeV) count one after the other, as in a dry run.
+// tests/worker/runtime/memory_estimate_test.cc holds it against dry runs and states the bound.
 //
 // `config` is valid and resolved. Nothing when it cannot be told: a model of a library (experimental.custom_import) or
 // a schedule that stands in a file.

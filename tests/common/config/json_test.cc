@@ -144,6 +144,8 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                                        "recipe_name": null, "filter_fqns": [], "emulate": false},
                             "mx": {"mxfp8_dim1_cast_kernel_choice": "triton", "recipe_name": "mxfp8_cublas", "filter_fqns": ["output"]}},
                  "grouped_mm": {"float8": {"fqns": []}, "mx": {"recipe_name": "mxfp8", "fqns": []}}},
+    "lora": {"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["attention", "feed_forward", "shared_experts"],
+             "base": "compute"},
     "comm": {"init_timeout_seconds": 300, "train_timeout_seconds": 100, "trace_buf_size": 20000, "save_traces_folder": "comm_traces",
              "save_traces_file_prefix": "rank_", "shared_memory": true, "mode": "default"},
     "memory_estimation": {"enable": false, "disable_fake_mode": false},

@@ -56,6 +56,7 @@ VALIDATES = {"validation.enable": True, "validation.seq_len": 32, "validation.lo
              "validation.steps": 2}
 DRY = {"comm.mode": "fake_backend"}
 RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
+ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
@@ -115,6 +116,9 @@ SITUATIONS = {
     "damaged data": {"training.dataset_path": "{damaged}"},
     "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
     "determinism": {"debug.deterministic": True},
+    "adapters": ADAPTERS,
+    "a dry run of adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel"},
+    "a job of adapters": {"plain": True, **ADAPTERS},
     # The controller's side, with a built-in model.
     "a job": {"plain": True},
     "a job without recordings": {"plain": True, "comm.trace_buf_size": 0},
@@ -170,6 +174,7 @@ ROWS = [
     ("model.hf_assets_path", "/nowhere", "facts"),
     *each("model.converters", ["quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
                                "quantize.grouped_mm.mx"], "refused", "a job", "quantized training: not supported yet"),
+    ("model.converters", "lora", "loss"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 
     *each("optimizer.name", ["Adam", "Muon"], "loss"),
@@ -285,6 +290,11 @@ ROWS = [
     *keys("quantize.linear.mx", {"recipe_name": "other", "filter_fqns": "wq"}, "warned", "a job", OFF),
     ("quantize.grouped_mm.float8.fqns", "experts", "warned", "a job", OFF),
     ("quantize.grouped_mm.mx.fqns", "experts", "warned", "a job", OFF),
+
+    *keys("lora", {"rank": 4, "alpha": 100, "targets": "wq"}, "loss", "adapters"),
+    ("lora.dropout", 0.5, "refused", "a job of adapters", "not supported yet"),
+    *each("lora.base", ["float32", "nf4"], "bytes", "a dry run of adapters"),
+    ("lora.base", "bfloat16", "loss", "adapters"),
 
     *keys("comm", {"init_timeout_seconds": 77, "train_timeout_seconds": 77}, "record", "a job"),
     *each("comm.trace_buf_size", [3, 0], "recordings", "a step that explodes on two ranks"),

@@ -179,20 +179,22 @@ class DryRun {
   }
 
   ordered_json parameters() {
-    int64_t here = 0, shard = 0;
+    int64_t here = 0, shard = 0, trained = 0;
     for (const nn::Block* block : model_->blocks()) {
       for (const nn::Parameter& parameter : const_cast<nn::Block*>(block)->parameters()) {
         here += c10::multiply_integers(parameter.shape);
       }
     }
-    for (const auto* placed : model_->parameters()) shard += placed->value.numel();
-    return {{"model", models::parameter_count(spec_)}, {"here", here}, {"shard", shard}};
+    for (const auto* placed : model_->parameters()) shard += c10::multiply_integers(placed->shape());
+    for (const auto* placed : model_->trained()) trained += placed->value.numel();
+    return {{"model", models::parameter_count(spec_)}, {"here", here}, {"shard", shard}, {"trained", trained}};
   }
 
   ordered_json bytes(int64_t standing) {
     int64_t parameters = 0, gradients = 0, optimizer = 0, buffers = 0;
     for (const auto* placed : model_->parameters()) {
       parameters += bytes_of(placed->value);
+      if (placed->parameter->frozen) continue;
       if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
     }
     for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();

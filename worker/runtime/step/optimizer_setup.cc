@@ -53,7 +53,7 @@ std::unique_ptr<optim::Optimizer> build_optimizer(const config::JobConfig& confi
   if (rules.use("Muon")) {
     matrices.group = &mesh.group(mesh::Axis::kHolders);
     matrices.device = device.torch_device();
-    matrices.parameters = matrix_parameters(model.parameters(), mesh.mesh(), mesh.rank());
+    matrices.parameters = matrix_parameters(model.trained(), mesh.mesh(), mesh.rank());
   }
   return optim::make_grouped_optimizer(std::move(groups), std::move(slots), std::move(matrices));
 }

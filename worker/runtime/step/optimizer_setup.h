@@ -15,7 +15,7 @@
 
 namespace titan::runtime {
 
-// What the whole model's parameters go by, the same on every rank. Errors: InvalidArgument, about
+// What the whole model's trained parameters go by, the same on every rank. Errors: InvalidArgument, about
 // optimizer.param_groups.
 absl::StatusOr<config::UpdateRules> update_rules_of(const config::Optimizer& optimizer, const ShardedModel& model);
 

@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/models/adapters.h"
 #include "common/rank_protocol/launch.h"
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/data/loader.h"
@@ -42,7 +43,8 @@ class Trainer {
   void build();
   void open_outputs();
   void load();
-  void draw_weights();
+  void draw_weights(ShardedModel::Which which = ShardedModel::Which::kAll);
+  void settle_base(const checkpoint::LoadResult& loaded, const checkpoint::LoadResult& base);
   absl::Status takes_batch(int64_t rows) const;
   void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
@@ -90,6 +92,8 @@ class Trainer {
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   std::vector<checkpoint::Slice> slices_;
+  std::optional<models::AdapterSpec> adapters_;             // None: the model itself is trained.
+  nlohmann::json base_;                                     // describe_base() of the model beneath them.
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null when checkpoints are off.
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Validator> validator_;  // Null when validation is off.
