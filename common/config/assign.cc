@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "common/config/group_list.h"
 #include "common/text/nearest.h"
 #include "nlohmann/json.hpp"
 
@@ -191,6 +192,11 @@ Outcome set(const Field& field, const Raw& raw, StringLists& member) {
   return std::nullopt;
 }
 
+Outcome set(const Field& field, const Raw& raw, std::vector<ParamGroup>& member) {
+  if (raw.kind != Kind::kList && raw.kind != Kind::kWord && raw.kind != Kind::kString) return wrong_type(field, raw);
+  return read_group_list(raw, member);
+}
+
 template <typename T>
 Outcome set(const Field& field, const Raw& raw, std::optional<T>& member) {
   if (means_none(raw)) {
@@ -231,6 +237,7 @@ std::string type_text(const Field& field, const T*) {
   if constexpr (std::is_same_v<T, std::vector<std::string>>) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);
   }
+  if constexpr (std::is_same_v<T, std::vector<ParamGroup>>) return group_list_form();
   return "a list of lists of strings";
 }
 

@@ -72,15 +72,16 @@ std::vector<Field> fields_of(Model& c) {
             "Hugging Face folder with tokenizer.json, and the weights when checkpoint.initial_load_in_hf is set")
           .is_path(),
       Field("converters", c.converters, "Conversions applied to the model before training")
-          .one_of(
-              {"quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8", "quantize.grouped_mm.mx"}),
+          .one_of({"lora", "quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
+                   "quantize.grouped_mm.mx"}),
       Field("print_after_conversion", c.print_after_conversion, "Print the model after its conversion"),
   };
 }
 
 std::vector<Field> fields_of(Optimizer& c) {
   return {
-      Field("name", c.name, "Optimizer").one_of({"AdamW", "Adam"}),
+      Field("name", c.name, "Optimizer; Muon takes the layers' matrices but the router's, AdamW all else")
+          .one_of({"AdamW", "Adam", "Muon"}),
       Field("lr", c.lr, "Peak learning rate").above_zero(),
       Field("beta1", c.beta1, "Decay of the first moment").between(0, 1),
       Field("beta2", c.beta2, "Decay of the second moment").between(0, 1),
@@ -89,11 +90,42 @@ std::vector<Field> fields_of(Optimizer& c) {
       Field("implementation", c.implementation, "How the update is computed").one_of({"fused", "foreach", "for-loop"}),
       Field("early_step_in_backward", c.early_step_in_backward, "Update each parameter as soon as its gradient exists"),
       Field("state_dtype", c.state_dtype,
-            "Type of the optimizer's moments; auto: training.dtype; 8bit: a code for each number of a matrix and a "
-            "scale for each 256 of them, float32 for vectors and small matrices")
+            "Type of AdamW's and Adam's moments (Muon's are of training.dtype); auto: training.dtype; 8bit: a code for "
+            "each number of a matrix and a scale for each 256 of them, float32 for vectors and small matrices")
           .one_of({"auto", "float32", "bfloat16", "8bit"}),
       Field("stochastic_rounding", c.stochastic_rounding,
-            "Round updated bfloat16 parameters up or down by chance, so that small updates are not lost"),
+            "Round the bfloat16 parameters that AdamW and Adam update up or down by chance, so that small updates are "
+            "not lost; Muon's go to the nearest"),
+      Field("momentum", c.momentum, "Muon: decay of the gradients' average").between(0, 1),
+      Field("nesterov", c.nesterov, "Muon: look ahead by one gradient"),
+      Field("ns_steps", c.ns_steps, "Muon: Newton-Schulz iterations that make an update orthogonal")
+          .in("iterations")
+          .between(1, 99),
+      Field("adjust_lr", c.adjust_lr,
+            "Muon: an update is scaled by sqrt(max(1, rows / columns)), or by 0.2 sqrt(max(rows, columns)), with which "
+            "learning rates of AdamW fit")
+          .one_of({"match_rms_adamw", "original"}),
+      Field("param_groups", c.param_groups,
+            "Groups of parameters with options of their own; the first one whose pattern finds a parameter's name "
+            "takes it"),
+  };
+}
+
+// A group is told apart from another's by what it sets: values as in [optimizer].
+std::vector<Field> fields_of(ParamGroup& c) {
+  return {
+      Field("pattern", c.pattern, "Regular expression that is looked for in parameters' names"),
+      Field("name", c.name, "Optimizer").one_of({"AdamW", "Adam", "Muon"}),
+      Field("lr", c.lr, "Peak learning rate").at_least(0),
+      Field("lr_factor", c.lr_factor, "Peak learning rate, times optimizer.lr").at_least(0),
+      Field("weight_decay", c.weight_decay, "Weight decay").at_least(0),
+      Field("beta1", c.beta1, "Decay of the first moment").between(0, 1),
+      Field("beta2", c.beta2, "Decay of the second moment").between(0, 1),
+      Field("eps", c.eps, "Added to the denominator of the update").above_zero(),
+      Field("momentum", c.momentum, "Muon: decay of the gradients' average").between(0, 1),
+      Field("nesterov", c.nesterov, "Muon: look ahead by one gradient"),
+      Field("ns_steps", c.ns_steps, "Muon: Newton-Schulz iterations").in("iterations").between(1, 99),
+      Field("adjust_lr", c.adjust_lr, "Muon: scale of an update").one_of({"match_rms_adamw", "original"}),
   };
 }
 

@@ -19,9 +19,10 @@ namespace titan::config {
 using StringLists = std::vector<std::vector<std::string>>;
 
 // The member that a key sets.
-using Ref = std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
-                         std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
-                         std::optional<StringLists>*>;
+using Ref =
+    std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
+                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
+                 std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*, std::vector<ParamGroup>*>;
 
 struct Field {
   template <typename T>
@@ -68,6 +69,7 @@ std::vector<Field> fields_of(Profiling& c);
 std::vector<Field> fields_of(Metrics& c);
 std::vector<Field> fields_of(Model& c);
 std::vector<Field> fields_of(Optimizer& c);
+std::vector<Field> fields_of(ParamGroup& c);
 std::vector<Field> fields_of(LrScheduler& c);
 std::vector<Field> fields_of(Training& c);
 std::vector<Field> fields_of(DataLoader& c);
@@ -79,6 +81,7 @@ std::vector<Field> fields_of(Float8Linear& c);
 std::vector<Field> fields_of(MxLinear& c);
 std::vector<Field> fields_of(Float8GroupedMm& c);
 std::vector<Field> fields_of(MxGroupedMm& c);
+std::vector<Field> fields_of(Lora& c);
 std::vector<Field> fields_of(Comm& c);
 std::vector<Field> fields_of(MemoryEstimation& c);
 std::vector<Field> fields_of(FaultTolerance& c);

@@ -142,6 +142,22 @@ std::vector<Field> fields_of(MxGroupedMm& c) {
   };
 }
 
+std::vector<Field> fields_of(Lora& c) {
+  return {
+      Field("rank", c.rank, "Rank of an adapter: a layer of weights [out, in] gains A [rank, in] and B [out, rank]")
+          .between(1, 4096),
+      Field("alpha", c.alpha, "An adapter's part of a layer's output is scaled by alpha / rank").above_zero(),
+      Field("dropout", c.dropout, "Share of an adapter's inputs that are dropped").between(0, 1),
+      Field("targets", c.targets,
+            "Linear layers with adapters: parts of their names between dots, * for any one part (attention, wq, "
+            "layers.*.feed_forward.w1)"),
+      Field("base", c.base,
+            "How weights that are not trained are kept: in the type that layers compute in, another, or linear layers "
+            "in 4 bits with a scale for every 64 (QLoRA)")
+          .one_of({"compute", "float32", "bfloat16", "nf4"}),
+  };
+}
+
 std::vector<Field> fields_of(MemoryEstimation& c) {
   return {
       Field("enable", c.enable, "Estimate memory instead of training"),
@@ -200,6 +216,8 @@ std::vector<Section> sections(JobConfig& c) {
       {"quantize.linear.mx", "MXFP8 linear layers", fields_of(c.quantize.linear.mx)},
       {"quantize.grouped_mm.float8", "Float8 experts", fields_of(c.quantize.grouped_mm.float8)},
       {"quantize.grouped_mm.mx", "MXFP8 experts", fields_of(c.quantize.grouped_mm.mx)},
+      {"lora", "Low-rank adapters on a model that stays as it is; model.converters = [\"lora\"] turns them on",
+       fields_of(c.lora)},
       {"comm", "Timeouts and tracing of collectives", fields_of(c.comm)},
       {"memory_estimation", "Memory without training", fields_of(c.memory_estimation)},
       {"fault_tolerance", "Elastic replicas", fields_of(c.fault_tolerance)},

@@ -50,6 +50,25 @@ struct Model {
   bool print_after_conversion = false;
 };
 
+// One of [[optimizer.param_groups]]: the parameters whose names the pattern finds go by these. What is not set is
+// [optimizer]'s.
+struct ParamGroup {
+  std::string pattern;
+  std::optional<std::string> name;
+  std::optional<double> lr;
+  std::optional<double> lr_factor;
+  std::optional<double> weight_decay;
+  std::optional<double> beta1;
+  std::optional<double> beta2;
+  std::optional<double> eps;
+  std::optional<double> momentum;
+  std::optional<bool> nesterov;
+  std::optional<int> ns_steps;
+  std::optional<std::string> adjust_lr;
+
+  bool operator==(const ParamGroup&) const = default;
+};
+
 struct Optimizer {
   std::string name = "AdamW";
   double lr = 8e-4;
@@ -61,6 +80,11 @@ struct Optimizer {
   bool early_step_in_backward = false;
   std::string state_dtype = "auto";
   bool stochastic_rounding = false;
+  double momentum = 0.95;
+  bool nesterov = true;
+  int ns_steps = 5;
+  std::string adjust_lr = "match_rms_adamw";
+  std::vector<ParamGroup> param_groups;
 };
 
 struct LrScheduler {
@@ -207,6 +231,14 @@ struct Quantize {
   QuantizeGroupedMm grouped_mm;
 };
 
+struct Lora {
+  std::int64_t rank = 8;
+  double alpha = 16;
+  double dropout = 0;
+  std::vector<std::string> targets = {"attention", "feed_forward", "shared_experts"};
+  std::string base = "compute";
+};
+
 struct Comm {
   int init_timeout_seconds = 300;
   int train_timeout_seconds = 100;
@@ -299,6 +331,7 @@ struct JobConfig {
   ActivationCheckpoint activation_checkpoint;
   Compile compile;
   Quantize quantize;
+  Lora lora;
   Comm comm;
   MemoryEstimation memory_estimation;
   FaultTolerance fault_tolerance;

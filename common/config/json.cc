@@ -10,6 +10,7 @@
 #include "common/config/apply.h"
 #include "common/config/assign.h"
 #include "common/config/fields.h"
+#include "common/config/group_list.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -21,6 +22,8 @@ template <typename T>
 json as_json(const T& value) {
   return value;
 }
+
+json as_json(const std::vector<ParamGroup>& groups) { return group_list_json(groups); }
 
 template <typename T>
 json as_json(const std::optional<T>& value) {
@@ -107,11 +110,19 @@ bool read_plain(const json& value, JobConfig& config) {
 // TOML's basic strings escape like JSON's.
 std::string toml_value(const json& value) {
   if (value.is_null()) return "\"None\"";
+  if (value.is_object()) {
+    std::string table;
+    for (const auto& [key, member] : value.items())
+      absl::StrAppend(&table, table.empty() ? "{" : ", ", key, " = ", toml_value(member));
+    return table + "}";
+  }
   if (!value.is_array()) return absl::StrReplaceAll(value.dump(), {{"\x7f", "\\u007f"}});  // TOML wants it escaped.
   std::string text = "[";
   for (const json& item : value) absl::StrAppend(&text, text.size() > 1 ? ", " : "", toml_value(item));
   return text + "]";
 }
+
+json group_list_schema();
 
 template <typename T>
 json schema_of(const T*) {
@@ -121,6 +132,7 @@ json schema_of(const T*) {
   if constexpr (std::is_same_v<T, std::string>) return {{"type", "string"}};
   if constexpr (std::is_same_v<T, std::vector<std::string>>)
     return {{"type", "array"}, {"items", {{"type", "string"}}}};
+  if constexpr (std::is_same_v<T, std::vector<ParamGroup>>) return group_list_schema();
   if constexpr (std::is_same_v<T, StringLists>) {
     return {{"type", "array"}, {"items", {{"type", "array"}, {"items", {{"type", "string"}}}}}};
   }
@@ -160,6 +172,13 @@ json field_schema(const Field& field) {
   }
   if (field.number_as_text) schema["type"] = json::array({"string", "integer"});
   return schema;
+}
+
+json group_list_schema() {
+  ParamGroup defaults;
+  json item = {{"type", "object"}, {"additionalProperties", false}, {"required", {"pattern"}}};
+  for (const Field& field : fields_of(defaults)) item["properties"][std::string(field.key)] = field_schema(field);
+  return {{"type", "array"}, {"items", item}};
 }
 
 }  // namespace

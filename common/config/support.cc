@@ -103,6 +103,14 @@ const std::vector<Detail>& details() {
        "activation_checkpoint.selective_ac_option"},
       {"activation_checkpoint.memory_budget", "activation_checkpoint.mode"},
       {"activation_checkpoint.visualize_memory_budget_pareto", "activation_checkpoint.mode"},
+      {"optimizer.momentum", "optimizer.name"},
+      {"optimizer.momentum", "optimizer.param_groups"},
+      {"optimizer.nesterov", "optimizer.name"},
+      {"optimizer.nesterov", "optimizer.param_groups"},
+      {"optimizer.ns_steps", "optimizer.name"},
+      {"optimizer.ns_steps", "optimizer.param_groups"},
+      {"optimizer.adjust_lr", "optimizer.name"},
+      {"optimizer.adjust_lr", "optimizer.param_groups"},
       {"model.print_after_conversion", "model.converters"},
       {"checkpoint.export_dtype", "checkpoint.last_save_model_only", "false"},
       {"compile.enable", "resources.kernels", "reference"},
@@ -112,6 +120,7 @@ const std::vector<Detail>& details() {
       {"comm.save_traces_file_prefix", "comm.trace_buf_size", "0"},
       {"resources.kernels", "resources.device", "cuda", "reference"},
       {"quantize.", "model.converters"},
+      {"lora.", "model.converters"},
       {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
       {"debug.deterministic_warn_only", "debug.deterministic"},
@@ -127,7 +136,8 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
   for (const Unsupported& row : unsupported()) {
     const nlohmann::json& value = at(values, row.key);
     const nlohmann::json& standard = at(defaults, row.key);
-    if (value == standard) continue;
+    // Adapters are no quantization.
+    if (value == standard || (row.key == "model.converters" && value == nlohmann::json::array({"lora"}))) continue;
     problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
                         absl::StrCat(std::string(row.feature), ": not supported yet"),
                         absl::StrCat("set ", std::string(row.key), " = ", standard.dump())});

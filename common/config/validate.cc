@@ -7,8 +7,10 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/config/checker.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/support.h"
+#include "common/config/update_rules.h"
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
@@ -78,6 +80,18 @@ void check_schedules(Checker& check) {
     check.fail("restart.backoff_max_seconds", restart.backoff_max_seconds,
                absl::StrCat("is below restart.backoff_initial_seconds ", restart.backoff_initial_seconds), "");
   }
+}
+
+// Of a library's model only a rank knows the parameters: it asks again.
+void check_param_groups(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  const JobConfig& config = check.config();
+  const Optimizer& optimizer = config.optimizer;
+  if (optimizer.momentum == 1) check.fail("optimizer.momentum", optimizer.momentum, "must be below 1", "");
+  const bool knows = spec.has_value() && config.experimental.custom_import.empty();
+  const auto trained = knows ? models::trained_tensors(*spec, adapters_of(config)) : std::vector<models::Tensor>();
+  const auto problems = trained.empty() ? check_groups(optimizer) : check_groups(optimizer, trained);
+  for (const GroupProblem& problem : problems)
+    check.fail("optimizer.param_groups", problem.value, problem.message, problem.suggestion);
 }
 
 // Linear layers inside transformer blocks: "layers.0.attention.wq", ...
@@ -159,6 +173,10 @@ void check_early_step(Checker& check) {
   const auto refuse = [&](const std::string& why, const std::string& suggestion) {
     check.fail("optimizer.early_step_in_backward", true, why, suggestion);
   };
+  if (asks_for(config.optimizer, "Muon")) {
+    refuse("does not work with Muon, which needs a whole matrix's gradient of all ranks at once",
+           "leave it out, or use AdamW");
+  }
   if (config.parallelism.pipeline_parallel_degree > 1) {
     refuse("a pipeline's gradients are complete only after its last backward pass",
            "leave it out, or use parallelism.pipeline_parallel_degree = 1");
@@ -230,9 +248,11 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_pipeline(checker, spec ? spec->n_layers : 0);
   check_checkpoint(checker);
   check_schedules(checker);
+  check_param_groups(checker, spec);
   check_activation_checkpoint(checker, spec);
   check_states(checker);
   check_early_step(checker);
+  check_lora(checker, spec);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/config/chosen_model.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/config/validate.h"
@@ -20,6 +21,12 @@ namespace {
 using mesh::Axis;
 using pipeline::Action;
 using pipeline::Work;
+
+// Of a weight that is not trained (runtime/step/parallel_setup.cc frozen_type()).
+int64_t frozen_bytes(const config::JobConfig& config, int64_t compute, int64_t master) {
+  if (master == 8 || config.lora.base == "compute" || config.lora.base == "nf4") return compute;
+  return config.lora.base == "float32" ? 4 : 2;
+}
 
 int64_t bytes_of(const std::string& type) { return type == "float64" ? 8 : type == "float32" ? 4 : 2; }
 
@@ -42,7 +49,8 @@ struct ShardedUnit {
 struct Block {
   BlockMemory memory;
   std::vector<ShardedUnit*> units;
-  int64_t kept = 0;  // Between the passes, beside the input.
+  int64_t kept = 0;    // Between the passes, beside the input.
+  double trained = 1;  // Share of its weights' elements that have gradients.
   bool recomputed = false;
   bool reads_weights = true;  // In its backward pass.
 };
@@ -57,6 +65,7 @@ class Walk {
         place_(place),
         e_(activation_shape(config).element_bytes),
         master_(bytes_of(config.training.dtype)),
+        frozen_(frozen_bytes(config, e_, master_)),
         reduce_(master_ == 8 ? 8 : bytes_of(config.training.mixed_precision_reduce)),
         rounds_once_(reduce_ > master_),
         replicas_(config.parallelism.data_parallel_replicate_degree > 1),
@@ -69,14 +78,23 @@ class Walk {
     const int64_t runs = std::min<int64_t>(2, config::accumulation_steps(config_));
     for (int64_t i = 0; i < runs; ++i) run_schedule(/*last=*/i + 1 == runs);
     finish();
+    exchange_matrices();
     return peak_;
   }
 
   int64_t host() const { return host_ + most_host_sums_; }
 
  private:
+  // A round of Muon's matrices as the next one arrives: what came, the matrix, its turned copy, product and result.
+  void exchange_matrices() {
+    constexpr int64_t kTensors = 5;
+    now_.buffers += kTensors * muon_round_ * (master_ == 8 ? 8 : 2);
+    hold();
+  }
+
   void build(const models::ModelSpec& spec, const mesh::Mesh& mesh);
   ShardedUnit* add_unit(const Unit& unit, Keep keep);
+  static double trained_share(const Block& block);
   Keep keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const;
 
   void run_schedule(bool last);
@@ -99,12 +117,18 @@ class Walk {
   void finish_reduction();
   void complete(ShardedUnit& one);
 
+  // Bytes of an element of a unit where it is gathered, and where it is kept.
+  int64_t gathered(const Unit& unit) const { return unit.kind == Kind::kPacked ? 1 : e_; }
+  int64_t kept(const Unit& unit) const {
+    return unit.kind == Kind::kTrained ? master_ : unit.kind == Kind::kFrozen ? frozen_ : 1;
+  }
+  static bool trained(const ShardedUnit& one) { return one.unit.kind == Kind::kTrained; }
   bool steps_early() const { return config_.optimizer.early_step_in_backward && !config_.training.enable_cpu_offload; }
-  // Of one optimizer state of a unit's shard.
+  // Of one moment of Adam's or AdamW's in a unit's shard.
   int64_t state_bytes(const Unit& unit) const {
     const std::string& type = config_.optimizer.state_dtype;
     if (type == "8bit") return unit.coded;
-    return unit.shard * (type == "auto" ? master_ : bytes_of(type));
+    return (unit.shard - unit.muon) * (type == "auto" ? master_ : bytes_of(type));
   }
   // Notes a moment at which this lives beside what is counted already.
   void hold(int64_t activations = 0, int64_t gradients = 0) {
@@ -117,10 +141,11 @@ class Walk {
   const config::JobConfig& config_;
   const pipeline::Plan& plan_;
   const int place_;
-  const int64_t e_, master_, reduce_;  // Bytes of an element that is computed with, kept, and summed over ranks.
-  const bool rounds_once_;             // Gradients are summed in the wire's type, which holds more than the shard's.
-  const bool replicas_;                // Add to that sum.
-  const bool once_;                    // Gradients are reduced once a step.
+  // Bytes of an element that is computed with, kept, kept of what is not trained, and summed over ranks.
+  const int64_t e_, master_, frozen_, reduce_;
+  const bool rounds_once_;  // Gradients are summed in the wire's type, which holds more than the shard's.
+  const bool replicas_;     // Add to that sum.
+  const bool once_;         // Gradients are reduced once a step.
   std::vector<std::unique_ptr<ShardedUnit>> units_;
   std::map<int, std::vector<Block>> stages_;
   ShardedUnit* shared_ = nullptr;  // The embedding whose tied head is on another rank of the pipeline, or that head's.
@@ -128,24 +153,27 @@ class Walk {
   bool reducing_last_ = false;
   int64_t host_ = 0;
   int64_t host_sums_ = 0, most_host_sums_ = 0;  // Of offloaded shards, in the wire's type.
+  int64_t muon_round_ = 0;  // Elements.
+  int64_t unpacked_ = 0;    // Bytes of a packed matrix while it is multiplied by.
   Parts now_, peak_;
 };
 
 ShardedUnit* Walk::add_unit(const Unit& unit, Keep keep) {
   const bool offloaded = config_.training.enable_cpu_offload;
-  const bool aliased = unit.ranks == 1 && e_ == master_ && !offloaded;
-  const int64_t shard = unit.shard * master_;
-  // Adam's and AdamW's two moments: there is no other optimizer.
-  const int64_t states = 2 * state_bytes(unit);
+  const bool aliased = unit.ranks == 1 && gathered(unit) == kept(unit) && !offloaded;
+  const int64_t shard = unit.shard * kept(unit);
+  const bool trained = unit.kind == Kind::kTrained;
+  // Adam's and AdamW's two moments, Muon's one.
+  const int64_t states = trained ? 2 * state_bytes(unit) + unit.muon * master_ : 0;
   if (offloaded) {
-    host_ += 2 * shard + states;
+    host_ += (trained ? 2 : 1) * shard + states;
   } else {
     now_.weights += shard;
-    now_.gradients += shard;
+    if (trained) now_.gradients += shard;
     now_.optimizer += states;
   }
   // The first step, which begins with all gradients' shards, plans a budget and keeps nothing.
-  const bool freed = steps_early() && config_.activation_checkpoint.mode == "memory_budget";
+  const bool freed = trained && steps_early() && config_.activation_checkpoint.mode == "memory_budget";
   if (freed) now_.gradients -= shard;
   return units_
       .emplace_back(std::make_unique<ShardedUnit>(
@@ -164,8 +192,19 @@ Keep Walk::keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const
   return position + 2 >= blocks ? Keep::kUntilBackward : Keep::kNothing;
 }
 
+// Of the elements that the backward pass of a block brings gradients for, as block_memory() counts them.
+double Walk::trained_share(const Block& block) {
+  int64_t elements = 0, all = 1;
+  for (const ShardedUnit* one : block.units) elements += trained(*one) ? one->unit.whole : 0;
+  for (const Moment& moment : block.memory.backward) all = std::max(all, moment.weight_gradients);
+  return static_cast<double>(elements) / static_cast<double>(all);
+}
+
 void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
-  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh);
+  const std::optional<models::AdapterSpec> adapters = config::adapters_of(config_);
+  muon_round_ = muon_round(spec, mesh, config_.optimizer, adapters);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh, config_.optimizer, adapters);
+  if (adapters) unpacked_ = largest_packed(spec, mesh, *adapters) * e_;
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;
@@ -188,6 +227,7 @@ void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
                   .reads_weights = !first};
       for (const Unit& unit : units.at(name)) block.units.push_back(add_unit(unit, keep));
       if (first) embedding = block.units.front();
+      if (adapters) block.trained = trained_share(block);
       if (last && spec.tied_embeddings) {
         if (embedding != nullptr) {
           ++embedding->users;
@@ -222,9 +262,9 @@ void Walk::begin_unshard(const Block& block) {
     if (one->there || one->coming) continue;
     one->coming = true;
     if (one->unit.direct) {
-      now_.weights += one->unit.padded() * e_;
+      now_.weights += one->unit.padded() * gathered(one->unit);
     } else if (one->unit.ranks > 1) {
-      now_.buffers += one->unit.padded() * e_;
+      now_.buffers += one->unit.padded() * gathered(one->unit);
     }
   }
   hold();
@@ -235,9 +275,9 @@ void Walk::unshard(const Block& block) {
     if (one->there) continue;
     begin_unshard(block);
     if (!one->unit.direct) {
-      now_.weights += one->unit.whole * e_;
+      now_.weights += one->unit.whole * gathered(one->unit);
       hold();
-      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * e_;
+      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * gathered(one->unit);
     }
     one->there = true;
     one->coming = false;
@@ -247,7 +287,7 @@ void Walk::unshard(const Block& block) {
 void Walk::free_gathered(ShardedUnit& one) {
   if (!one.there || one.aliased) return;
   one.there = false;
-  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * e_;
+  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * gathered(one.unit);
 }
 
 void Walk::reshard(const Block& block, bool after_forward) {
@@ -264,7 +304,7 @@ void Walk::forward(int stage) {
     const Block& block = blocks[i];
     unshard(block);
     if (i + 1 < blocks.size()) begin_unshard(blocks[i + 1]);
-    hold(block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward);
+    hold((block.recomputed ? block.memory.first_pass + block.kept : block.memory.forward) + unpacked_);
     now_.activations += block.memory.input + block.kept;
     reshard(block, /*after_forward=*/true);
   }
@@ -273,10 +313,12 @@ void Walk::forward(int stage) {
 // The graph of one block, from the gradient of its output to that of its input.
 void Walk::run_back(const Block& block, bool split) {
   now_.activations -= block.kept;
-  if (block.recomputed) hold(block.memory.forward - block.memory.input);
+  if (block.recomputed) hold(block.memory.forward - block.memory.input + unpacked_);
   const bool deferred = split && block.memory.defers;
-  for (const Moment& moment : block.memory.backward)
-    hold(moment.activations, deferred ? 0 : moment.weight_gradients * e_);
+  for (const Moment& moment : block.memory.backward) {
+    const auto gradients = static_cast<int64_t>(block.trained * static_cast<double>(moment.weight_gradients));
+    hold(moment.activations + unpacked_, deferred ? 0 : gradients * e_);
+  }
   now_.activations -= block.memory.output;  // Its gradient; that of the input takes the input's place.
 }
 
@@ -316,10 +358,11 @@ void Walk::weight_gradient(int stage, bool last) {
 
 // A block's whole gradients are there, in the type that is computed with.
 void Walk::deliver(const Block& block, bool last) {
-  for (const ShardedUnit* one : block.units) now_.gradients += one->unit.whole * e_;
+  for (const ShardedUnit* one : block.units) now_.gradients += trained(*one) ? one->unit.whole * e_ : 0;
   hold();
   if (!once_) finish_reduction();
   for (ShardedUnit* one : block.units) {
+    if (!trained(*one)) continue;
     const bool sums = once_ || one->unit.ranks == 1 || one->users > 1;
     if (sums) add_gradients(*one, last && !once_);
     if (once_) continue;
@@ -405,6 +448,7 @@ void Walk::reduce(int stage) {
   for (size_t i = blocks.size(); i-- > 0;) {
     finish_reduction();
     for (ShardedUnit* one : blocks[i].units) {
+      if (!trained(*one)) continue;
       if (one->unit.ranks > 1) begin_reduce(*one, /*whole_sum=*/true);
       reducing_.push_back(one);
     }
@@ -453,11 +497,11 @@ void Walk::finish() {
   const bool in_place = rounds_once_ && !config_.training.enable_cpu_offload;  // They are there.
   if (reduce_ != master_ && replicas_ && !in_place) {
     int64_t copies = 0;
-    for (const auto& one : units_) copies += one->freed ? 0 : one->unit.shard * reduce_;
+    for (const auto& one : units_) copies += one->freed || !trained(*one) ? 0 : one->unit.shard * reduce_;
     hold(0, copies);
   }
   for (const auto& one : units_) round_sum(*one);
-  if (shared_ == nullptr) return;
+  if (shared_ == nullptr || !trained(*shared_)) return;
   for (const auto& one : units_) free_gathered(*one);
   hold(0, 2 * shared_->unit.shard * master_);
 }

@@ -33,8 +33,9 @@ struct Estimate {
 // Follows the engine's order of work (worker/runtime/engine): shards, blocks' weights that are gathered ahead, the
 // schedule's microbatches, recomputation, one reduction in flight. Left out, as in a dry run: workspaces inside
 // kernels, fragmentation, NCCL's buffers and the CUDA context (2 to 4 GiB of a GPU); checkpoints, data, validation and
-// the optimizer's own temporaries. Routed tokens are taken to be dealt evenly, where experts do not have room for all
-// that can come, and attention to write no scores down.
+// the optimizer's own temporaries but for a round of Muon's matrices. Routed tokens are taken to be dealt evenly, where
+// experts do not have room for all that can come, and attention to write no scores down.
+// Of adapters whose targets are few the inputs of other layers are counted as kept, which they are not.
 // Halves of a pair (DualPipeV) count one after the other, as in a dry run.
 // tests/worker/runtime/memory_estimate_test.cc holds it against dry runs and states the bound.
 //

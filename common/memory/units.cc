@@ -4,9 +4,11 @@
 #include <functional>
 #include <initializer_list>
 #include <numeric>
+#include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/config/update_rules.h"
 #include "common/memory/state_blocks.h"
 #include "common/models/sizes.h"
 
@@ -19,7 +21,9 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
-  bool coded = false;  // An optimizer's 8-bit states are codes.
+  Kind kind = Kind::kTrained;
+  bool coded = false;  // Adam's 8-bit states are codes.
+  bool muon = false;
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -37,7 +41,7 @@ bool splits_columns(const std::string& name) {
 bool splits_rows(const std::string& name) { return ends_with_any(name, {"wo.weight", ".w2.weight"}); }
 
 Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
-  Part part{tensor.shape, tensor.role == models::Role::kExpert, has_codes(tensor.shape)};
+  Part part{.shape = tensor.shape, .expert = tensor.role == models::Role::kExpert, .coded = has_codes(tensor.shape)};
   const int64_t expert = mesh.size(Axis::kExpert);
   const int64_t tensor_ranks = part.expert && expert > 1 ? mesh.size(Axis::kExpertTensor) : mesh.size(Axis::kTensor);
   const std::string& name = tensor.fqn;
@@ -53,6 +57,36 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
   return part;
 }
 
+// Names of the parameters that Muon takes.
+std::set<std::string> of_muon(const models::ModelSpec& spec, const config::Optimizer& optimizer,
+                              const std::optional<models::AdapterSpec>& adapters) {
+  const std::vector<models::Tensor> trained = models::trained_tensors(spec, adapters);
+  const config::UpdateRules rules = config::update_rules(optimizer, trained);
+  std::set<std::string> names;
+  for (size_t i = 0; i < trained.size(); ++i) {
+    if (rules.rules[rules.of[i]].name == "Muon") names.insert(trained[i].fqn);
+  }
+  return names;
+}
+
+// The matrices of a layer's adapter, cut as its weight is.
+std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& mesh,
+                                const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
+  const Part part = cut(weight, mesh);
+  const std::string layer = models::layer_of(weight.fqn);
+  return {{.shape = {adapters.rank, part.shape[1]},
+           .coded = has_codes({adapters.rank, weight.shape[1]}),
+           .muon = muon.contains(models::adapter_a(layer))},
+          {.shape = {part.shape[0], adapters.rank},
+           .coded = has_codes({weight.shape[0], adapters.rank}),
+           .muon = muon.contains(models::adapter_b(layer))}};
+}
+
+void freeze(Part& part, bool packs) {
+  part.kind = packs ? Kind::kPacked : Kind::kFrozen;
+  if (packs) part.shape[1] = models::nf4_row_bytes(part.shape[1]);
+}
+
 // Bytes of one 8-bit state of a rank's rows of a part.
 int64_t coded_bytes(const Part& part, int64_t shard) {
   if (!part.coded) return shard * 4;
@@ -61,7 +95,7 @@ int64_t coded_bytes(const Part& part, int64_t shard) {
 }
 
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
-  Unit unit{.ranks = ranks};
+  Unit unit{.kind = parts.front().kind, .ranks = ranks};
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
   for (const Part& part : parts) {
@@ -69,20 +103,18 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
     unit.whole += part.numel();
     const int64_t shard = (rows + ranks - 1) / ranks * (part.numel() / rows);
     unit.shard += shard;
-    unit.coded += coded_bytes(part, shard);
+    if (part.muon) {
+      unit.muon += shard;
+    } else if (part.kind == Kind::kTrained) {
+      unit.coded += coded_bytes(part, shard);
+    }
   }
   unit.direct = ranks > 1 && parts.size() == 1 && dim == 0;
   return unit;
 }
 
-// One parameter that outweighs all others together is a unit of its own; so are experts on a mesh of their own.
-std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
-  const auto first_expert = std::stable_partition(
-      parts.begin(), parts.end(), [&](const Part& part) { return !part.expert || mesh.size(Axis::kExpert) == 1; });
-  const std::vector<Part> experts(first_expert, parts.end());
-  parts.erase(first_expert, parts.end());
-  std::vector<Unit> units;
-  const int64_t ranks = mesh.size(Axis::kFsdp);
+// One parameter that outweighs all others of its kind together is a unit of its own.
+void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
   const auto heaviest =
       std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
   int64_t total = 0;
@@ -92,19 +124,73 @@ std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
     parts.erase(heaviest);
   }
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
-  if (!experts.empty()) units.push_back(unit_of(experts, mesh.size(Axis::kExpertFsdp)));
+}
+
+// Experts on a mesh of their own are units of their own, and so is each kind.
+std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
+  std::vector<Unit> units;
+  for (const bool expert_mesh : {false, true}) {
+    for (const Kind kind : {Kind::kFrozen, Kind::kPacked, Kind::kTrained}) {
+      std::vector<Part> alike;
+      for (const Part& part : parts) {
+        const bool apart = part.expert && mesh.size(Axis::kExpert) > 1;
+        if (apart == expert_mesh && part.kind == kind) alike.push_back(part);
+      }
+      if (alike.empty()) continue;
+      if (expert_mesh) {
+        units.push_back(unit_of(alike, mesh.size(Axis::kExpertFsdp)));
+      } else {
+        add_units(std::move(alike), mesh.size(Axis::kFsdp), units);
+      }
+    }
+  }
   return units;
 }
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
+std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
+                                                         const config::Optimizer& optimizer,
+                                                         const std::optional<models::AdapterSpec>& adapters) {
+  const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec))
-    parts[models::block_of(tensor.fqn)].push_back(cut(tensor, mesh));
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
+    own.push_back(cut(tensor, mesh));
+    own.back().muon = muon.contains(tensor.fqn);
+    if (!adapters) continue;
+    const bool takes = models::takes_adapter(tensor);
+    freeze(own.back(), takes && adapters->base == models::BaseForm::kNf4);
+    if (!takes || !models::any_pattern_names(adapters->targets, models::layer_of(tensor.fqn))) continue;
+    for (Part& part : adapter_parts(tensor, mesh, *adapters, muon)) own.push_back(std::move(part));
+  }
   std::map<std::string, std::vector<Unit>> units;
-  for (auto& [block, all] : parts) units[block] = units_of(std::move(all), mesh);
+  for (const auto& [block, all] : parts) units[block] = units_of(all, mesh);
   return units;
+}
+
+int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,
+                   const std::optional<models::AdapterSpec>& adapters) {
+  constexpr int64_t kRound = 1 << 24;  // optim::MatrixMesh::round_elements
+  const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
+  const int64_t ranks = mesh.size(Axis::kHolders);
+  int64_t largest = 0, total = 0;
+  for (const models::Tensor& tensor : models::trained_tensors(spec, adapters)) {
+    if (!muon.contains(tensor.fqn)) continue;
+    const int64_t matrices = tensor.shape.size() == 3 ? tensor.shape[0] : 1;
+    largest = std::max(largest, (matrices + ranks - 1) / ranks * (tensor.numel() / matrices));
+    total += tensor.numel();
+  }
+  return std::max(largest, std::min(kRound, total / mesh.size(Axis::kPipeline) / ranks));
+}
+
+int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, const models::AdapterSpec& adapters) {
+  int64_t largest = 0;
+  if (adapters.base != models::BaseForm::kNf4) return largest;
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    if (models::takes_adapter(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
+  }
+  return largest;
 }
 
 }  // namespace titan::memory

@@ -123,6 +123,8 @@ const char* name(Axis axis) {
       return "etp";
     case Axis::kWorld:
       return "world";
+    case Axis::kHolders:
+      return "holders";
   }
   return "unknown";
 }
@@ -156,6 +158,7 @@ Mesh::Mesh(const Degrees& degrees, int world_size) : degrees_(degrees), world_si
   set(Axis::kExpert, etp, degrees.ep);
   set(Axis::kExpertFsdp, etp * degrees.ep, tp * cp * shard / (etp * degrees.ep));
   set(Axis::kWorld, 1, world_size);
+  set(Axis::kHolders, 1, tp * cp * shard * replicate);
 }
 
 std::vector<int> Mesh::group(int rank, Axis axis) const {

@@ -38,15 +38,16 @@ enum class Axis {
   kExpert,        // Experts are dealt over it.
   kExpertTensor,  // Each expert's matrices are split over it.
   kWorld,
+  kHolders,  // kReplicate x kFsdp x kTensor: all ranks that hold parts of the same parameters.
 };
-inline constexpr std::array<Axis, 12> kAllAxes = {
-    Axis::kPipeline, Axis::kReplicate, Axis::kShard,      Axis::kContext, Axis::kTensor,       Axis::kBatch,
-    Axis::kLoss,     Axis::kFsdp,      Axis::kExpertFsdp, Axis::kExpert,  Axis::kExpertTensor, Axis::kWorld};
+inline constexpr std::array<Axis, 13> kAllAxes = {
+    Axis::kPipeline, Axis::kReplicate,  Axis::kShard,  Axis::kContext,      Axis::kTensor, Axis::kBatch,  Axis::kLoss,
+    Axis::kFsdp,     Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor, Axis::kWorld,  Axis::kHolders};
 inline constexpr std::array<Axis, 5> kWorldAxes = {Axis::kPipeline, Axis::kReplicate, Axis::kShard, Axis::kContext,
                                                    Axis::kTensor};
 
 // torchtitan's name: "pp", "dp_replicate", "dp_shard", "cp", "tp", "batch", "loss", "fsdp", "efsdp", "ep", "etp",
-// "world".
+// "world"; and "holders".
 const char* name(Axis axis);
 
 // A rank's place in the box.

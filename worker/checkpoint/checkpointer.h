@@ -103,6 +103,13 @@ struct Setup {
   absl::Duration peer_start = absl::Minutes(5);     // The same for a rank that never had one.
 };
 
+// What a load is about. A job that trains adapters on a model that stays as it is loads the two apart.
+enum class Part {
+  kAll,
+  kResumed,  // From full steps of this job's own folder alone; none there: fresh.
+  kInitial,  // Of a model that is not saved: from where a job begins, whatever the folder holds since.
+};
+
 class Checkpointer {
  public:
   // Errors: InvalidArgument naming the key (keep_latest_k = 1, unknown exclude_from_loading, ...), NotFound for a bad
@@ -118,7 +125,7 @@ class Checkpointer {
   // instead. Live tensors are written only after all ranks agreed, so a rejected step leaves nothing behind. Errors:
   // NotFound (named step or path), FailedPrecondition (does not fit this model, unless another reason; "MODEL_MISMATCH:
   // ..." when it says that it is another model's), DataLoss (named step is corrupt), Unavailable (a rank is gone).
-  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part = Part::kAll);
 
   // Collective; every rank calls it for the same steps. Waits for the save before. async_mode disabled: returns when
   // committed. Otherwise returns when the tensors are copied and a background thread does the rest; with

@@ -31,7 +31,7 @@ void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
 }
 
 // Rank 0's.
-std::vector<Candidate> Loader::plan() {
+std::vector<Candidate> Loader::plan(Part part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
     const absl::Status swept = session_.janitor.clean_leftovers();
@@ -41,7 +41,7 @@ std::vector<Candidate> Loader::plan() {
                     {{"message", absl::StrCat("leftovers of earlier attempts stay: ", std::string(swept.message()))}});
     }
   }
-  return plan_load(session_.files, setup, session_.folder);
+  return plan_load(session_.files, setup, session_.folder, part);
 }
 
 // Rank 0 looks for the next candidate that is worth everybody's time; the others hear of it.
@@ -105,12 +105,16 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
 }
 
 // Writes the live tensors: all ranks agreed.
-LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices) {
+LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part) {
   const at::NoGradGuard no_grad;
   for (size_t i = 0; i < slices.size(); ++i) {
     const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
     if (!read.defined() || slices[i].local.numel() == 0) continue;
-    slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
+    if (slices[i].store) {
+      slices[i].store(read);
+    } else {
+      slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
+    }
   }
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
@@ -122,16 +126,17 @@ LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vec
     result.per_rank = std::move(staged.per_rank);
     if (candidate.source == Source::kCheckpoint) session_.janitor.note_loaded(staged.step);
   }
-  const std::string warning =
-      session_.leader() ? lost_steps_warning(session_.setup, session_.folder, result) : std::string();
+  const std::string warning = session_.leader() && part != Part::kInitial
+                                  ? lost_steps_warning(session_.setup, session_.folder, result)
+                                  : std::string();
   if (!warning.empty()) session_.emit(event::kWarning, {{"message", warning}});
   return result;
 }
 
-absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices) {
+absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
   const Setup& setup = session_.setup;
   std::vector<Candidate> plan;
-  if (session_.leader()) plan = this->plan();
+  if (session_.leader()) plan = this->plan(part);
   size_t next = 0;
   while (true) {
     Candidate candidate;
@@ -140,7 +145,7 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices) {
     absl::StatusOr<StagedLoad> staged = caught(
         [&] { return stage_load(session_.files, candidate, slices, setup.config.exclude_from_loading, setup.hf); });
     const absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
-    if (verdict.ok()) return take(candidate, *staged, slices);
+    if (verdict.ok()) return take(candidate, *staged, slices, part);
     // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
     if (candidate.required || absl::IsFailedPrecondition(verdict) || lost_a_rank(verdict)) return verdict;
     if (session_.leader()) reject(candidate, verdict);

@@ -14,13 +14,13 @@ class Loader {
  public:
   explicit Loader(Session& session) : session_(session) {}
 
-  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices);  // See Checkpointer::load.
+  absl::StatusOr<LoadResult> load(std::vector<Slice>& slices, Part part);  // See Checkpointer::load.
 
  private:
-  std::vector<Candidate> plan();
+  std::vector<Candidate> plan(Part part);
   absl::Status propose(std::vector<Candidate>& plan, size_t& next, Candidate& candidate);
   absl::Status agree(const std::string& topic, const Candidate& candidate, const absl::StatusOr<StagedLoad>& staged);
-  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices);
+  LoadResult take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part);
   void reject(const Candidate& candidate, const absl::Status& why) const;
 
   Session& session_;

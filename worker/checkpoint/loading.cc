@@ -138,8 +138,13 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     if (contains(exclude, is_model(slice) ? "model" : "optimizer")) continue;
     const TensorRecord* record = manifest.find(slice.key);
     if (record == nullptr) {
+      if (is_model(slice)) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+      }
       return absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " does not fit this model: it has no ", slice.key));
+          absl::StrCat(candidate.path, " is of another optimizer: it has no ", slice.key,
+                       "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
     }
     if (record->shape != slice.shape) {
       return absl::FailedPreconditionError(absl::StrCat(candidate.path, " does not fit this model: ", slice.key, " is ",
@@ -216,11 +221,13 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
   }
 }
 
-std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder) {
+std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder, Part part) {
   std::vector<Candidate> plan;
   if (setup.config.enable) {
-    plan_own_steps(files, setup, folder, plan);
-    plan_initial(files, setup, plan);
+    if (part != Part::kInitial) plan_own_steps(files, setup, folder, plan);
+    if (part == Part::kResumed)
+      std::erase_if(plan, [](const Candidate& one) { return one.source == Source::kInitial; });
+    if (part != Part::kResumed) plan_initial(files, setup, plan);
   }
   plan.push_back({.from = From::kFresh, .source = Source::kFresh, .model_only = true});
   return plan;

@@ -34,7 +34,8 @@ nlohmann::json to_json(const Candidate& candidate);
 absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json);
 
 // In order of precedence, ending with kFresh or kError. Looks at names only.
-std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder);
+std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, const std::string& folder,
+                                 Part part = Part::kAll);
 
 // What a user must hear of a load that did not bring back the newest committed step; empty when it did.
 std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded);

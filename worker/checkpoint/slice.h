@@ -27,6 +27,8 @@ struct Slice {
   at::Tensor local;     // Contiguous; live state: saving copies from it, loading copies into it. May have 0 elements.
   bool primary = true;  // Among ranks that hold the same piece, the one that writes it.
   std::shared_ptr<const Form> form = nullptr;  // Null: `local` is the numbers. Else it is what they are kept as.
+  // Set: what is loaded goes here as it was read. Then `local` has the piece's shape alone, and cannot be saved.
+  std::function<void(const at::Tensor& piece)> store = nullptr;
 
   std::vector<int64_t> size() const { return form == nullptr ? local.sizes().vec() : form->shape; }  // Of the piece.
 };

@@ -6,6 +6,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,10 +22,10 @@ class FlashCalls;
 // How a parameter is drawn at the start; the numbers come from worker/nn/init, keyed by (seed, FQN, global element
 // index).
 struct Init {
-  enum class Kind { kOnes, kZeros, kNormal, kTruncatedNormal };
+  enum class Kind { kOnes, kZeros, kNormal, kTruncatedNormal, kUniform };
   Kind kind = Kind::kZeros;
   double std = 0;               // Mean is 0.
-  double lower = 0, upper = 0;  // Absolute bounds of kTruncatedNormal.
+  double lower = 0, upper = 0;  // Absolute bounds of kTruncatedNormal and kUniform, whose lower one is -upper.
 };
 
 // How the ranks of the tensor axis stand to one parameter.
@@ -32,6 +33,15 @@ enum class OnTensorAxis {
   kWhole,    // Each holds all of it and computes its whole gradient.
   kPartial,  // Each holds all of it and computes a part of its gradient: parts are summed over the axis.
   kSplit,    // Each holds another part.
+};
+
+struct Parameter;
+
+// What a linear layer of weights W adds to its product (LoRA, arXiv 2106.09685): scale * (x A^T) B^T.
+struct Adapter {
+  const Parameter* a = nullptr;  // [rank, in]
+  const Parameter* b = nullptr;  // [out, rank]
+  double scale = 1;
 };
 
 // A parameter as its layer sees it. The layer reads `weight`; the runtime decides where the values live.
@@ -49,6 +59,11 @@ struct Parameter {
   OnTensorAxis on_tensor_axis = OnTensorAxis::kWhole;
   bool expert =
       false;  // Of routed experts: dim 0 counts them, and under expert parallelism they have a mesh of theirs.
+  bool of_linear = false;  // The matrix of a Linear: products with it may have an adapter and be packed.
+  bool frozen = false;     // Not trained: no gradient, no optimizer state.
+  std::optional<Adapter> adapter;
+  bool adapts = false;     // Is itself a matrix of an adapter.
+  int64_t packed_row = 0;  // Bytes that a row of [out, in] is kept, gathered and read as (nf4.h); 0: numbers.
   // Where products with this weight leave the computation of its gradient (worker/nn/deferred_gradients.h). Null: it is
   // computed with the input's.
   DeferredGradients* deferred = nullptr;
@@ -107,6 +122,8 @@ class Block {
   const std::string& name() const { return name_; }  // "tok_embeddings", "layers.3", "output" (norm and head together)
   std::deque<Parameter>& parameters() { return parameters_; }  // Stable addresses, in declaration order.
   std::deque<Buffer>& buffers() { return buffers_; }
+  // One more parameter, after the layers' own: of an adapter.
+  Parameter& add_parameter(Parameter parameter) { return parameters_.emplace_back(std::move(parameter)); }
 
  protected:
   // For the constructors of the block's layers.

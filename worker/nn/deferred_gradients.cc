@@ -2,6 +2,7 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "worker/nn/kept_results.h"
@@ -19,7 +20,11 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
                                                 at::TensorList /*weights*/, const Parameters& parameters) {
     const ProductRecipe& recipe = recipe_of(*parameters[0]);
     const Operand x = recipe.of_input(input);
-    context->save_for_backward({x.values, x.scales});
+    // Gradients of weights that are not trained are nobody's: the input need not wait for them.
+    const bool trained =
+        std::any_of(parameters.begin(), parameters.end(), [](const auto* one) { return !one->frozen; });
+    context->save_for_backward(trained ? torch::autograd::variable_list{x.values, x.scales}
+                                       : torch::autograd::variable_list(2));
     context->set_materialize_grads(false);  // A result that nobody uses costs nothing.
     torch::autograd::variable_list results;
     std::vector<int64_t> addresses;
@@ -39,7 +44,7 @@ struct DeferredProducts : torch::autograd::Function<DeferredProducts> {
                                                  torch::autograd::variable_list gradients) {
     const torch::autograd::variable_list saved = context->get_saved_variables();
     const std::vector<int64_t> addresses = context->saved_data["parameters"].toIntVector();
-    const Operand x{saved[0].detach(), saved[1]};
+    const Operand x{saved[0].defined() ? saved[0].detach() : at::Tensor(), saved[1]};
     torch::autograd::variable_list results(gradients.size() + 2);
     for (size_t i = gradients.size(); i-- > 0;) {
       if (!gradients[i].defined()) continue;
@@ -61,6 +66,11 @@ bool is_plain(const at::Tensor& input, const Parameter& weight) {
          !own_products_take(input, weight.weight);
 }
 
+at::Tensor product_of_weight(const at::Tensor& input, const Parameter& weight) {
+  if (is_plain(input, weight)) return at::linear(input, weight.weight);
+  return DeferredProducts::apply(input, at::TensorList(&weight.weight, 1), Parameters{&weight})[0];
+}
+
 }  // namespace
 
 at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor()> compute) {
@@ -70,15 +80,23 @@ at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor
   return {};
 }
 
+at::Tensor adapted(const at::Tensor& product, const at::Tensor& input, const Parameter& weight) {
+  if (!weight.adapter) return product;
+  const Adapter& adapter = *weight.adapter;
+  return product.add(product_of_weight(product_of_weight(input, *adapter.a), *adapter.b), adapter.scale);
+}
+
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight) {
-  return is_plain(input, weight) ? at::linear(input, weight.weight) : matrix_products(input, {&weight})[0];
+  return adapted(product_of_weight(input, weight), input, weight);
 }
 
 std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vector<const Parameter*>& parameters) {
   std::vector<at::Tensor> weights;
   weights.reserve(parameters.size());
   for (const Parameter* parameter : parameters) weights.push_back(parameter->weight);
-  return DeferredProducts::apply(input, at::TensorList(weights), parameters);
+  std::vector<at::Tensor> results = DeferredProducts::apply(input, at::TensorList(weights), parameters);
+  for (size_t i = 0; i < results.size(); ++i) results[i] = adapted(results[i], input, *parameters[i]);
+  return results;
 }
 
 }  // namespace titan::nn

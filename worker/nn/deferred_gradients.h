@@ -37,10 +37,13 @@ class DeferredGradients {
 // for later. Autograd may return either.
 at::Tensor compute_or_defer(const Parameter& parameter, std::function<at::Tensor()> compute);
 
-// input [..., in] times the transposed weight [out, in]: [..., out].
+// input [..., in] times the transposed weight [out, in]: [..., out], and what the weight's adapter adds.
 at::Tensor matrix_product(const at::Tensor& input, const Parameter& weight);
 // One result for each weight, in order; weights of one recipe (product_recipe.h). The gradients of the input are summed
 // as they are computed, in Titan's kernels without a rounding between product and sum.
 std::vector<at::Tensor> matrix_products(const at::Tensor& input, const std::vector<const Parameter*>& parameters);
+
+// A product of `input` with this weight alone, and what its adapter adds; the product itself when it has none.
+at::Tensor adapted(const at::Tensor& product, const at::Tensor& input, const Parameter& weight);
 
 }  // namespace titan::nn

@@ -71,7 +71,8 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
       result[1] = compute_or_defer(*parameter,
                                    [&recipe, dy, x, groups] { return recipe.grouped_weight_gradient(dy, x, groups); });
     }
-    if (context->saved_data["biased"].toBool()) result[2] = bias_gradient(gradient, groups);
+    if (context->saved_data["biased"].toBool() && context->needs_input_grad(2))
+      result[2] = bias_gradient(gradient, groups);
     return result;
   }
 };

@@ -15,17 +15,18 @@ namespace {
 
 // Chunks that lie wholly inside go straight to `out`; a cut one is drawn aside, so that its bits cannot depend on the
 // cut.
-void draw(uint64_t key, const CutNormal& distribution, int64_t begin, int64_t end, float* out) {
+template <typename DrawChunk>
+void draw(const DrawChunk& draw_chunk, int64_t begin, int64_t end, float* out) {
   const int64_t first = begin / kChunk, last = (end + kChunk - 1) / kChunk;
   at::parallel_for(first, last, /*grain_size=*/512, [&](int64_t from, int64_t to) {
     float aside[kChunk];
     for (int64_t chunk = from; chunk < to; ++chunk) {
       const int64_t start = chunk * kChunk;
       if (start >= begin && start + kChunk <= end) {
-        draw_chunk(key, chunk, distribution, out + (start - begin));
+        draw_chunk(chunk, out + (start - begin));
         continue;
       }
-      draw_chunk(key, chunk, distribution, aside);
+      draw_chunk(chunk, aside);
       const int64_t low = std::max(begin, start), high = std::min(end, start + kChunk);
       std::copy(aside + (low - start), aside + (high - start), out + (low - begin));
     }
@@ -34,6 +35,19 @@ void draw(uint64_t key, const CutNormal& distribution, int64_t begin, int64_t en
 
 int64_t product_until(at::IntArrayRef sizes, int64_t dim) {
   return std::accumulate(sizes.begin(), sizes.begin() + dim, int64_t{1}, std::multiplies<int64_t>());
+}
+
+void draw_values(const Parameter& parameter, uint64_t key, int64_t begin, int64_t end, float* out) {
+  const Init& init = parameter.init;
+  if (init.kind == Init::Kind::kUniform) {
+    const auto bound = static_cast<float>(init.upper);
+    return draw([&](int64_t chunk, float* to) { draw_uniform_chunk(key, chunk, bound, to); }, begin, end, out);
+  }
+  TORCH_CHECK(init.std > 0, parameter.fqn, ": a normal distribution needs a positive deviation, got ", init.std);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const bool cut = init.kind == Init::Kind::kTruncatedNormal;
+  const CutNormal distribution(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
+  draw([&](int64_t chunk, float* to) { draw_chunk(key, chunk, distribution, to); }, begin, end, out);
 }
 
 }  // namespace
@@ -52,12 +66,8 @@ void fill(const Parameter& parameter, uint64_t seed, int64_t begin, int64_t end,
     out.fill_(init.kind == Init::Kind::kOnes ? 1 : 0);
     return;
   }
-  TORCH_CHECK(init.std > 0, parameter.fqn, ": a normal distribution needs a positive deviation, got ", init.std);
-  constexpr double kInfinity = std::numeric_limits<double>::infinity();
-  const bool cut = init.kind == Init::Kind::kTruncatedNormal;
-  const CutNormal distribution(init.std, cut ? init.lower : -kInfinity, cut ? init.upper : kInfinity);
   const at::Tensor values = out.scalar_type() == at::kFloat ? out : at::empty({end - begin}, at::kFloat);
-  draw(stream_key(seed, parameter.fqn), distribution, begin, end, values.data_ptr<float>());
+  draw_values(parameter, stream_key(seed, parameter.fqn), begin, end, values.data_ptr<float>());
   if (!values.is_same(out)) out.copy_(values.view(out.sizes()));
 }
 

@@ -14,6 +14,7 @@ at::ScalarType accumulate_type(at::ScalarType type) { return type == at::kDouble
 Linear::Linear(const Declare& declare, const std::string& fqn, int64_t in_features, int64_t out_features, Init init,
                const Init* bias_init)
     : weight_(&declare(fqn, {out_features, in_features}, init)) {
+  weight_->of_linear = true;
   if (bias_init != nullptr) bias_ = &declare(fqn.substr(0, fqn.rfind('.')) + ".bias", {out_features}, *bias_init);
 }
 

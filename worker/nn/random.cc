@@ -64,4 +64,17 @@ __attribute__((target_clones("avx2", "default"))) void draw_chunk(uint64_t key, 
   }
 }
 
+// 24 bits to the middle of one of as many equal steps: symmetric, and exact until it is scaled.
+__attribute__((target_clones("avx2", "default"))) void draw_uniform_chunk(uint64_t key, int64_t chunk, float bound,
+                                                                          float* out) {
+  PhiloxWords word;
+  philox_rounds(key, static_cast<uint64_t>(chunk) * kPhiloxBlocks, word);
+  for (int w = 0; w < 4; ++w) {
+    for (int i = 0; i < kPhiloxBlocks; ++i) {
+      const int32_t steps = static_cast<int32_t>(word[w][i] >> 8) - (1 << 23);
+      out[w * kPhiloxBlocks + i] = bound * ((static_cast<float>(steps) + 0.5f) * (1.0f / 8388608.0f));
+    }
+  }
+}
+
 }  // namespace titan::nn

@@ -29,5 +29,7 @@ void philox(uint64_t key, uint64_t first_counter, PhiloxWords& word);
 
 // Elements [chunk * kChunk, (chunk + 1) * kChunk) of the stream, in fp32.
 void draw_chunk(uint64_t key, int64_t chunk, const CutNormal& distribution, float* out);
+// The same, evenly between -bound and bound.
+void draw_uniform_chunk(uint64_t key, int64_t chunk, float bound, float* out);
 
 }  // namespace titan::nn

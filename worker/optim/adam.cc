@@ -1,3 +1,5 @@
+#include "worker/optim/adam.h"
+
 #include <ATen/ATen.h>
 #include <c10/util/Exception.h>
 
@@ -6,7 +8,6 @@
 #include <utility>
 
 #include "worker/optim/kept_state.h"
-#include "worker/optim/optimizer.h"
 
 namespace titan::optim {
 namespace {
@@ -77,6 +78,8 @@ class Adam : public Optimizer {
 
   // Not where a rank holds nothing of a parameter.
   static bool holds_elements(const Slot& slot) { return slot.value.numel() > 0; }
+  // A dry run's tensors have no numbers, and Adam's step sends none.
+  static bool is_stepped(const Slot& slot) { return holds_elements(slot) && !slot.value.is_meta(); }
   // Whether LibTorch's implementations, which keep moments as they keep values, cannot step it.
   bool is_small(size_t i) const {
     return forms_[i].type != slots_[i].value.scalar_type() || groups_[slots_[i].group].stochastic_rounding;
@@ -100,7 +103,7 @@ class Adam : public Optimizer {
   void update(size_t first, size_t count, double learning_rate, const Passage& passage) {
     std::vector<Work> works(groups_.size());
     for (size_t i = first; i < first + count; ++i) {
-      if (!holds_elements(slots_[i])) continue;
+      if (!is_stepped(slots_[i])) continue;
       if (is_small(i)) {
         step_small(i, learning_rate, passage);
         continue;
@@ -209,31 +212,7 @@ Implementation parse_implementation(const std::string& name) {
 
 }  // namespace
 
-at::Tensor& SlotState::operator[](std::string_view name) {
-  for (Named& one : tensors) {
-    if (one.name == name) return one.value;
-  }
-  TORCH_CHECK(false, "an optimizer's slot has no state \"", std::string(name), "\"");
-}
-
-int64_t SlotState::bytes() const {
-  int64_t sum = 0;
-  for (const Named& one : tensors) sum += static_cast<int64_t>(one.value.nbytes());
-  return sum;
-}
-
-std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots) {
-  return make_grouped_optimizer({options}, std::move(slots));
-}
-
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots) {
-  TORCH_CHECK(!groups.empty(), "an optimizer needs a group");
-  for (const Options& options : groups) {
-    TORCH_CHECK(options.name == "AdamW" || options.name == "Adam", "optimizer.name: \"", options.name,
-                "\" is none of AdamW, Adam");
-    TORCH_CHECK(options.implementation == groups.front().implementation,
-                "optimizer.implementation differs between groups");
-  }
+std::unique_ptr<Optimizer> make_adam(std::vector<Options> groups, std::vector<Slot> slots) {
   const Implementation implementation = parse_implementation(groups.front().implementation);
   return std::make_unique<Adam>(std::move(groups), implementation, std::move(slots));
 }

@@ -9,6 +9,9 @@
 #include <string_view>
 #include <vector>
 
+#include "worker/comm/group.h"
+#include "worker/optim/muon_plan.h"
+
 namespace titan::optim {
 
 // One tensor to update: this rank's shard. `value` and `grad` have the same shape and dtype; a shard may have 0
@@ -24,15 +27,21 @@ struct Slot {
 
 // Of one group of slots.
 struct Options {
-  std::string name = "AdamW";            // AdamW, Adam
+  std::string name = "AdamW";            // AdamW, Adam, Muon
   std::string implementation = "fused";  // fused, foreach, for-loop; the same for all groups.
   double beta1 = 0.9, beta2 = 0.95, eps = 1e-8, weight_decay = 0.1;
   double lr = 1;  // Times what step() is given.
   // How AdamW and Adam keep their moments: auto (the value's type), float32, bfloat16, 8bit. Another than the value's
   // goes with "fused" alone.
   std::string state_dtype = "auto";
-  bool stochastic_rounding = false;  // Of bf16 values, with "fused" alone; drawn from `seed`, the same for all groups.
+  // Of bf16 values that AdamW and Adam update, with "fused" alone; drawn from `seed`, the same for all groups.
+  bool stochastic_rounding = false;
   uint64_t seed = 0;
+  // Muon's (muon.h), as torch.optim.Muon names them.
+  double momentum = 0.95;
+  bool nesterov = true;
+  int ns_steps = 5;
+  std::string adjust_lr = "match_rms_adamw";
 };
 
 // How a state that is not numbers of its slot's shape becomes such, and back: float32, where the argument is.
@@ -50,7 +59,7 @@ struct SlotState {
     at::Tensor value;
     std::shared_ptr<const StateForm> form = nullptr;  // Null: `value` is the numbers.
   };
-  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq.
+  std::vector<Named> tensors;  // AdamW, Adam: exp_avg, exp_avg_sq; Muon: momentum_buffer.
 
   // The one of this name; throws where there is none.
   at::Tensor& operator[](std::string_view name);
@@ -68,7 +77,7 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   void step(double learning_rate) { step(learning_rate, Gate{}); }
-  // May leave the gradients divided.
+  // May leave something else in the gradients.
   virtual void step(double learning_rate, const Gate& gate) = 0;
   // The same in parts: begin_step(), then step_slots() for every slot once.
   virtual void begin_step() = 0;
@@ -79,7 +88,17 @@ class Optimizer {
 
 // Keeps the slots' tensors by reference (they are views into the engine's flat shards). All slots go by `options`.
 std::unique_ptr<Optimizer> make_optimizer(const Options& options, std::vector<Slot> slots);
+
+// Where whole matrices are worked on, of which this rank's slots are parts.
+struct MatrixMesh {
+  const comm::Group* group = nullptr;       // Null: slots are whole. It outlives the optimizer.
+  at::Device device = at::kCPU;             // That talks and works.
+  std::vector<MatrixParameter> parameters;  // By slot; not read for slots that are no matrices.
+  int64_t round_elements = 1 << 24;         // Of an owner's matrices on their way at once.
+};
+
 // The same with options for each group; one step counter serves them all.
-std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots);
+std::unique_ptr<Optimizer> make_grouped_optimizer(std::vector<Options> groups, std::vector<Slot> slots,
+                                                  MatrixMesh mesh = {});
 
 }  // namespace titan::optim

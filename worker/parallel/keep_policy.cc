@@ -32,6 +32,8 @@ class ByOperation final : public nn::KeepPolicy {
     return [this, products = 0](const OpCall& call) mutable {
       if (call.kind == OpCall::Kind::kGroupedProduct) return false;
       if (call.kind != OpCall::Kind::kProduct) return true;
+      if (call.weight->adapts)
+        return false;  // A few columns: which of the layers' own are kept does not depend on them.
       if (biased_.contains(call.weight) || recomputed_shapes_.contains(call.weight->global_shape)) return call.scatters;
       return ++products % 2 == 1 || call.scatters;
     };

@@ -17,11 +17,12 @@ int64_t product_before(const std::vector<int64_t>& shape, int64_t dim) {
 }
 
 ShardedParameter place_parameter(nn::Parameter& parameter, int64_t dim, int rank, int world, int64_t offset) {
+  const std::vector<int64_t> shape = stored_shape(parameter);
   ShardedParameter placed;
   placed.parameter = &parameter;
   placed.dim = dim;
-  placed.total_rows = parameter.shape.empty() ? 1 : parameter.shape[dim];
-  placed.row_numel = placed.total_rows == 0 ? 0 : product(parameter.shape, 0) / placed.total_rows;
+  placed.total_rows = shape.empty() ? 1 : shape[dim];
+  placed.row_numel = placed.total_rows == 0 ? 0 : product(shape, 0) / placed.total_rows;
   placed.chunk_rows = (placed.total_rows + world - 1) / world;
   placed.first_row = std::min(placed.chunk_rows * rank, placed.total_rows);
   placed.rows = std::min(placed.chunk_rows * (rank + 1), placed.total_rows) - placed.first_row;
@@ -31,7 +32,7 @@ ShardedParameter place_parameter(nn::Parameter& parameter, int64_t dim, int rank
 
 // The rows of `placed` as a view of a flat shard.
 at::Tensor rows_of(const at::Tensor& flat, const ShardedParameter& placed) {
-  std::vector<int64_t> shape = placed.parameter->shape;
+  std::vector<int64_t> shape = stored_shape(*placed.parameter);
   if (!shape.empty()) shape[placed.dim] = placed.rows;
   return flat.narrow(0, placed.offset, placed.rows * placed.row_numel).view(shape);
 }
@@ -39,7 +40,7 @@ at::Tensor rows_of(const at::Tensor& flat, const ShardedParameter& placed) {
 // Copies between a full parameter and its padded pieces [world, shard]; `to_pieces` tells the way.
 void copy_pieces(const at::Tensor& full, const at::Tensor& pieces, const ShardedParameter& placed, bool to_pieces) {
   const int64_t world = pieces.size(0);
-  const int64_t outer = placed.parameter->shape.empty() ? 1 : product_before(placed.parameter->shape, placed.dim);
+  const int64_t outer = placed.dim == 0 ? 1 : product_before(placed.parameter->shape, placed.dim);
   const int64_t inner = placed.row_numel / outer;
   const auto copy = [to_pieces](const at::Tensor& whole, const at::Tensor& piece) {
     if (to_pieces) {
@@ -73,16 +74,31 @@ std::vector<int64_t> ShardedParameter::global_offset() const {
   return start;
 }
 
+std::vector<int64_t> ShardedParameter::shape() const {
+  std::vector<int64_t> piece = parameter->shape;
+  if (!piece.empty()) piece[dim] = rows;
+  return piece;
+}
+
 at::Tensor ShardedParameter::piece_of(at::Tensor whole) const {
-  const std::vector<int64_t> start = global_offset();
-  for (size_t d = 0; d < start.size(); ++d) {
-    whole = whole.narrow(static_cast<int64_t>(d), start[d], value.size(static_cast<int64_t>(d)));
-  }
+  const std::vector<int64_t> start = global_offset(), sizes = shape();
+  for (size_t d = 0; d < start.size(); ++d) whole = whole.narrow(static_cast<int64_t>(d), start[d], sizes[d]);
   return whole;
+}
+
+std::vector<int64_t> stored_shape(const nn::Parameter& parameter) {
+  if (parameter.packed_row == 0) return parameter.shape;
+  return {parameter.shape.front(), parameter.packed_row};
 }
 
 ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, const ShardUnitOptions& options)
     : name_(std::move(name)), options_(options), world_(options.shard_group->size()) {
+  TORCH_CHECK(std::all_of(parameters.begin(), parameters.end(),
+                          [&](const nn::Parameter* one) {
+                            return one->frozen == parameters.front()->frozen &&
+                                   (one->packed_row > 0) == (parameters.front()->packed_row > 0);
+                          }),
+              name_, ": parameters that are trained, frozen and packed are in one unit");
   place(std::move(parameters));
   const auto on_device = at::TensorOptions().device(options.device->torch_device());
   const Precision& precision = options_.precision;
@@ -91,18 +107,18 @@ ShardUnit::ShardUnit(std::string name, std::vector<nn::Parameter*> parameters, c
   rounds_once_ = c10::elementSize(precision.reduce) > c10::elementSize(precision.master);
   for (ShardedParameter& placed : parameters_) {
     placed.value = rows_of(master_, placed);
-    placed.grad = rows_of(gradients_, placed);
+    if (!frozen()) placed.grad = rows_of(gradients_, placed);
     nn::Parameter& parameter = *placed.parameter;
     if (aliased_) {
-      parameter.weight = placed.value.variable_data().set_requires_grad(true);
+      parameter.weight = placed.value.variable_data().set_requires_grad(!frozen());
       continue;
     }
     const auto without_memory = [&](at::ScalarType type) {
-      at::Tensor tensor = at::empty(parameter.shape, on_device.dtype(type));
+      at::Tensor tensor = at::empty(stored_shape(parameter), on_device.dtype(type));
       options_.device->resize_storage(*tensor.storage().unsafeGetStorageImpl(), 0);
       return tensor;
     };
-    parameter.weight = without_memory(precision.param).set_requires_grad(true);
+    parameter.weight = without_memory(precision.param).set_requires_grad(!frozen());
     if (!gathers_numbers()) parameter.arrived.values = without_memory(travels_as());
   }
   unsharded_ = aliased_;
@@ -134,7 +150,7 @@ void ShardUnit::place(std::vector<nn::Parameter*> parameters) {
   // Page-locked memory is what an accelerator copies from and to without the host's help.
   if (options_.offload) options = options.device(at::kCPU).pinned_memory(on_device().is_cuda());
   master_ = at::zeros({shard_numel}, options);  // The padding stays zero.
-  gradients_ = at::zeros({shard_numel}, options);
+  if (!frozen()) gradients_ = at::zeros({shard_numel}, options);
 }
 
 size_t ShardUnit::index_of(const nn::Parameter& parameter) const {
@@ -235,8 +251,8 @@ void ShardUnit::reshard() {
 }
 
 void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
-  TORCH_CHECK(gradients.size() == parameters_.size(), name_, ": ", gradients.size(), " gradients for ",
-              parameters_.size(), " parameters");
+  TORCH_CHECK(!frozen() && gradients.size() == parameters_.size(), name_, ": ", gradients.size(), " gradients for ",
+              frozen() ? 0 : parameters_.size(), " parameters");
   at::NoGradGuard no_grad;
   if (world_ == 1) {
     accumulate_local(gradients);
@@ -256,6 +272,7 @@ void ShardUnit::add_gradients(std::vector<at::Tensor> gradients) {
 }
 
 void ShardUnit::begin_reduce(std::vector<at::Tensor> gradients, bool last) {
+  TORCH_CHECK(!frozen(), name_, ": frozen parameters have no gradients");
   TORCH_CHECK(!reduced_.defined(), name_, ": the previous reduction is still in flight");
   at::NoGradGuard no_grad;
   if (options_.users == 1) last_ = last;
@@ -415,6 +432,7 @@ int64_t ShardUnit::gather_bytes() const {
 }
 
 int64_t ShardUnit::reduce_bytes() const {
+  if (frozen()) return 0;
   return world_ * master_.numel() * static_cast<int64_t>(c10::elementSize(options_.precision.reduce));
 }
 

@@ -35,15 +35,20 @@ struct ShardedParameter {
   int64_t first_row = 0;   // This rank's rows are [first_row, first_row + rows) of parameter->shape.
   int64_t rows = 0;
   int64_t offset = 0;   // Start in the flat shard, in elements.
-  at::Tensor value;     // parameter->shape with `rows` in dim `dim`: view of the unit's master shard.
-  at::Tensor grad;      // The same of the unit's gradient shard.
+  at::Tensor value;     // stored_shape() with `rows` in dim `dim`: view of the unit's master shard.
+  at::Tensor grad;      // The same of the unit's gradient shard; undefined when the parameter is frozen.
   bool primary = true;  // Of the ranks that hold this same piece, the one that counts it and writes it.
 
   // Where the piece starts in the whole parameter, over all axes.
   std::vector<int64_t> global_offset() const;
+  // The piece's shape in numbers: that of `value` unless the parameter is packed.
+  std::vector<int64_t> shape() const;
   // The piece of a tensor of the whole parameter's shape.
   at::Tensor piece_of(at::Tensor whole) const;
 };
+
+// What is kept and gathered of a parameter: its shape, or rows of bytes of a packed one.
+std::vector<int64_t> stored_shape(const nn::Parameter& parameter);
 
 struct ShardUnitOptions {
   const comm::Group* shard_group = nullptr;      // FSDP axis: weights are gathered, gradients reduce-scattered over it.
@@ -59,6 +64,8 @@ struct ShardUnitOptions {
 };
 
 // Parameters that are gathered together by one flat all-gather and whose gradients are reduced by one reduce-scatter.
+// All of them are trained, or all are frozen: then they are only gathered, and there are no gradients. Packed ones
+// (nn::Parameter::packed_row) have a unit of bytes.
 // The layers' weights are persistent leaves; between uses their storage is empty, and it is refilled below autograd, so
 // that tensors saved by a graph stay valid. Where the shard's type holds less than the wire's, gradients are summed in
 // the wire's over microbatches, the shard, tensor and replica axes, and rounded once. All methods are called in the
@@ -71,6 +78,7 @@ class ShardUnit {
   std::vector<ShardedParameter>& parameters() { return parameters_; }
   const std::vector<ShardedParameter>& parameters() const { return parameters_; }
   const Precision& precision() const { return options_.precision; }
+  bool frozen() const { return parameters_.front().parameter->frozen; }
   Keep keep() const { return options_.keep; }
   int users() const { return options_.users; }
   // One more block reads these parameters and brings gradients; the weights stay as long as it says.
@@ -116,7 +124,7 @@ class ShardUnit {
 
   // Bytes of one all-gather and of one reduce-scatter of this unit, for closed forms.
   int64_t gather_bytes() const;
-  int64_t reduce_bytes() const;
+  int64_t reduce_bytes() const;  // None of a frozen one.
 
  private:
   at::Device on_device() const { return options_.device->torch_device(); }

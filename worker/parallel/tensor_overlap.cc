@@ -4,8 +4,10 @@
 
 #include <utility>
 
+#include "worker/comm/functional.h"
 #include "worker/nn/deferred_gradients.h"
 #include "worker/nn/kept_results.h"
+#include "worker/parallel/kept_scatter.h"
 
 namespace titan::parallel {
 namespace {
@@ -255,6 +257,15 @@ std::vector<at::Tensor> project(const at::Tensor& piece, const Parameters& param
   return GatherAndProject::apply(piece, at::TensorList(weights), parameters, &group);
 }
 
+// What an adapter adds to a product of the gathered input: a piece's few columns are gathered instead of the input.
+at::Tensor gathered_and_adapted(const at::Tensor& product, const at::Tensor& piece, const nn::Parameter& weight,
+                                const comm::Group& group) {
+  if (!weight.adapter) return product;
+  const nn::Adapter& adapter = *weight.adapter;
+  const at::Tensor narrow = comm::gather(nn::matrix_product(piece, *adapter.a), /*dim=*/1, group);
+  return product.add(nn::matrix_product(narrow, *adapter.b), adapter.scale);
+}
+
 }  // namespace
 
 nn::Projections gather_and_project(const comm::Group& group) {
@@ -267,6 +278,7 @@ nn::Projections gather_and_project(const comm::Group& group) {
     }
     std::vector<at::Tensor> results = project(piece, parameters, group);
     for (size_t i = 0; i < layers.size(); ++i) {
+      results[i] = gathered_and_adapted(results[i], piece, *parameters[i], group);
       if (layers[i]->bias() != nullptr) results[i] = results[i] + layers[i]->bias()->weight;
     }
     return results;
@@ -274,12 +286,18 @@ nn::Projections gather_and_project(const comm::Group& group) {
 }
 
 nn::Linear::Product gather_and_multiply(const comm::Group& group) {
-  return [&group](const at::Tensor& piece, const nn::Parameter& weight) { return project(piece, {&weight}, group)[0]; };
+  return [&group](const at::Tensor& piece, const nn::Parameter& weight) {
+    return gathered_and_adapted(project(piece, {&weight}, group)[0], piece, weight, group);
+  };
 }
 
 nn::Linear::Product product_and_scatter(const comm::Group& group) {
   return [&group](const at::Tensor& input, const nn::Parameter& weight) {
-    return ProductAndScatter::apply(input, weight.weight, &weight, &group);
+    const at::Tensor product = ProductAndScatter::apply(input, weight.weight, &weight, &group);
+    if (!weight.adapter) return product;
+    const nn::Adapter& adapter = *weight.adapter;
+    const at::Tensor narrow = scatter_sum(nn::matrix_product(input, *adapter.a), /*dim=*/1, group);
+    return product.add(nn::matrix_product(narrow, *adapter.b), adapter.scale);
   };
 }
 

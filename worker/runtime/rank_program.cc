@@ -148,7 +148,8 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
                                                          messages = messages_of(job.config.parallelism),
                                                          shared_memory = job.config.comm.shared_memory] {
     const absl::Duration began = context.clock->monotonic();
-    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh), *context.device, context.ledger,
+    auto joined = std::make_unique<comm::DeviceMesh>(mesh, axes_of(mesh, context.config.optimizer), *context.device,
+                                                     context.ledger,
                                                      comm::DeviceMeshOptions{.rank = context.rank,
                                                                              .host = context.host,
                                                                              .store = context.store,

@@ -20,6 +20,7 @@
 #include "worker/model/hf_mapper.h"
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
+#include "worker/tools/adapters.h"
 
 namespace titan::tools {
 namespace {
@@ -144,6 +145,101 @@ absl::Status make_whole(storage::Files& files, const std::string& path,
   return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
 }
 
+// A parameter or buffer of the model, whole; undefined where its source has no place for it.
+using ReadValue =
+    absl::FunctionRef<absl::StatusOr<at::Tensor>(const std::string& fqn, const std::vector<int64_t>& shape)>;
+
+// All of the model's values as files of the step `folder`, its manifest last; their number.
+absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const models::ModelSpec& spec,
+                                   const std::string& job_uid, const std::string& folder) {
+  TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {}));
+  TITAN_RETURN_IF_ERROR(files.make_folders(folder));
+  // One shard a block, so that a large model never stands in memory whole.
+  std::vector<ShardReport> reports;
+  int64_t parameters = 0;
+  for (const auto& block : model.blocks) {
+    std::vector<Staged> parts;
+    const auto add = [&](const std::string& fqn, const at::Tensor& value) {
+      parts.push_back(
+          {"model." + fqn, value.sizes().vec(), whole(value.sizes().vec()).offset, value.to(at::kFloat).contiguous()});
+    };
+    for (const nn::Parameter& parameter : block->parameters()) {
+      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(parameter.fqn, parameter.shape));
+      parameters += value.numel();
+      add(parameter.fqn, value);
+    }
+    block->init_buffers(at::kCPU, at::kFloat);
+    for (const nn::Buffer& buffer : block->buffers()) {
+      const std::vector<int64_t> shape = buffer.value.sizes().vec();
+      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape));
+      add(buffer.fqn, value.defined() ? value : buffer.value);  // Without a place there: as training starts.
+    }
+    TITAN_ASSIGN_OR_RETURN(ShardReport report,
+                           write_shard(files, folder, {1, static_cast<int>(reports.size())}, parts));
+    reports.push_back(std::move(report));
+  }
+  Manifest manifest{.step = 0, .full = false, .attempt = 1, .job_uid = job_uid, .world = 1};
+  manifest.titan_version = TITAN_VERSION;
+  manifest.model = models::to_json(spec);
+  TITAN_RETURN_IF_ERROR(merge(reports, manifest));
+  manifest.per_rank = {nullptr};
+  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kManifestName), to_text(manifest)));
+  return parameters;
+}
+
+// The model beneath a step's adapters.
+absl::StatusOr<std::string> base_of(const std::string& step, const Manifest& manifest, const std::string& choice) {
+  if (!choice.empty()) return choice;
+  const auto lora = manifest.train_state.find("lora");
+  const std::string path = lora == manifest.train_state.end() ? "" : lora->value("base_path", "");
+  if (!path.empty()) return path;
+  return absl::InvalidArgumentError(
+      absl::StrCat(step, ": holds adapters and does not say which model they belong to: name its weights with --base"));
+}
+
+// The adapters of `step` and the model `base` as one model-only step in `folder`.
+absl::Status write_merged(storage::Files& files, StepReader& step, const HfMapper& mapper,
+                          const models::ModelSpec& spec, const std::string& base, const std::string& folder) {
+  std::unique_ptr<StepReader> model;
+  std::unique_ptr<HfFolder> weights;
+  if (files.exists(storage::join_path(base, kManifestName))) {
+    TITAN_ASSIGN_OR_RETURN(model, StepReader::open(files, base));
+    TITAN_RETURN_IF_ERROR(
+        check_model(model->manifest(), spec, Use::kInitial, base, "name the model of the adapters with --base")
+            .status());
+    TITAN_RETURN_IF_ERROR(check_tensors(base, model->manifest(), spec));
+  } else {
+    TITAN_ASSIGN_OR_RETURN(weights, HfFolder::open(files, base));
+    TITAN_RETURN_IF_ERROR(check_hf_config(files, base, mapper).status());
+    TITAN_RETURN_IF_ERROR(check_keys(*weights, mapper));
+  }
+  const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape) -> absl::StatusOr<at::Tensor> {
+    at::Tensor value;
+    if (weights != nullptr) {
+      TITAN_ASSIGN_OR_RETURN(value, read_parameter(*weights, mapper, fqn, shape, whole(shape)));
+    } else if (const TensorRecord* record = model->manifest().find("model." + fqn)) {
+      value = at::empty(record->shape, at::TensorOptions().dtype(record->dtype));
+      TITAN_RETURN_IF_ERROR(model->read(*record, whole(record->shape), value));
+    }
+    return value.defined() ? with_adapter(step, fqn, value) : value;
+  };
+  return write_step(files, read, spec, "merge", folder).status();
+}
+
+// What the options ask of a step, against what it holds.
+absl::Status check_form(const std::string& step, bool adapters, const ExportOptions& options) {
+  const bool wants_adapters = options.format == "peft" || options.merge;
+  if (options.format == "peft" && options.merge)
+    return absl::InvalidArgumentError("--merge makes a whole model, which --format peft is not");
+  if (adapters && !wants_adapters) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        step, ": holds adapters without their model: --format peft writes them, --merge adds them to its weights"));
+  }
+  if (adapters || !wants_adapters) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(step, ": holds a whole model and no adapters: leave --format peft and --merge out"));
+}
+
 }  // namespace
 
 absl::Status inspect(storage::Files& files, const std::string& path, bool tensors, bool json, std::ostream& out) {
@@ -205,64 +301,35 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   TITAN_ASSIGN_OR_RETURN(const at::ScalarType dtype, export_type(options.dtype));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, step));
   const Manifest& manifest = reader->manifest();
+  const bool adapters = holds_adapters(manifest);
+  TITAN_RETURN_IF_ERROR(check_form(step, adapters, options));
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model_of(step, manifest, choice));
-  TITAN_RETURN_IF_ERROR(check_tensors(step, manifest, spec));
+  if (!adapters) TITAN_RETURN_IF_ERROR(check_tensors(step, manifest, spec));
   const nlohmann::json training =
       manifest.config.is_object() ? manifest.config.value("training", nlohmann::json()) : nlohmann::json();
   const int64_t seq_len = training.is_object() ? training.value("seq_len", int64_t{0}) : 0;
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec, seq_len));
   const HfExport plan{.dtype = dtype, .max_file_bytes = options.max_file_bytes, .tokenizer_folder = options.tokenizer};
-  TITAN_RETURN_IF_ERROR(make_whole(files, target, [&](const std::string& folder) {
-    return export_folder(files, *reader, *mapper, plan, folder,
-                         [&](const std::string& file) { out << "writing " << file << std::endl; });
+  const auto progress = [&](const std::string& file) { out << "writing " << file << std::endl; };
+  TITAN_RETURN_IF_ERROR(make_whole(files, target, [&](const std::string& folder) -> absl::Status {
+    if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
+    if (!adapters) return export_folder(files, *reader, *mapper, plan, folder, progress);
+    // Beside the folder: what it will hold is made from whole tensors, of which several may make one.
+    const std::string merged = folder + ".merged";
+    TITAN_ASSIGN_OR_RETURN(const std::string base, base_of(step, manifest, options.base));
+    absl::Status status = write_merged(files, *reader, *mapper, spec, base, merged);
+    if (status.ok()) {
+      absl::StatusOr<std::unique_ptr<StepReader>> whole_model = StepReader::open(files, merged);
+      status = whole_model.ok() ? export_folder(files, **whole_model, *mapper, plan, folder, progress)
+                                : whole_model.status();
+    }
+    files.remove_folder(merged).IgnoreError();
+    return status;
   }));
   out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor << " as " << options.dtype
       << "\n";
   return absl::OkStatus();
 }
-
-namespace {
-
-// All of the model's values as files of the step `folder`, its manifest last; their number.
-absl::StatusOr<int64_t> write_step(storage::Files& files, const HfFolder& weights, const HfMapper& mapper,
-                                   const models::ModelSpec& spec, const std::string& folder) {
-  TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {}));
-  TITAN_RETURN_IF_ERROR(files.make_folders(folder));
-  // One shard a block, so that a large model never stands in memory whole.
-  std::vector<ShardReport> reports;
-  int64_t parameters = 0;
-  for (const auto& block : model.blocks) {
-    std::vector<Staged> parts;
-    const auto add = [&](const std::string& fqn, const at::Tensor& value) {
-      parts.push_back(
-          {"model." + fqn, value.sizes().vec(), whole(value.sizes().vec()).offset, value.to(at::kFloat).contiguous()});
-    };
-    for (const nn::Parameter& parameter : block->parameters()) {
-      TITAN_ASSIGN_OR_RETURN(at::Tensor value,
-                             read_parameter(weights, mapper, parameter.fqn, parameter.shape, whole(parameter.shape)));
-      parameters += value.numel();
-      add(parameter.fqn, value);
-    }
-    block->init_buffers(at::kCPU, at::kFloat);
-    for (const nn::Buffer& buffer : block->buffers()) {
-      const std::vector<int64_t> shape = buffer.value.sizes().vec();
-      TITAN_ASSIGN_OR_RETURN(at::Tensor value, read_parameter(weights, mapper, buffer.fqn, shape, whole(shape)));
-      add(buffer.fqn, value.defined() ? value : buffer.value);  // Without a place there: as training starts.
-    }
-    TITAN_ASSIGN_OR_RETURN(ShardReport report,
-                           write_shard(files, folder, {1, static_cast<int>(reports.size())}, parts));
-    reports.push_back(std::move(report));
-  }
-  Manifest manifest{.step = 0, .full = false, .attempt = 1, .job_uid = "import", .world = 1};
-  manifest.titan_version = TITAN_VERSION;
-  manifest.model = models::to_json(spec);
-  TITAN_RETURN_IF_ERROR(merge(reports, manifest));
-  manifest.per_rank = {nullptr};
-  TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kManifestName), to_text(manifest)));
-  return parameters;
-}
-
-}  // namespace
 
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
                             const ModelChoice& choice, std::ostream& out) {
@@ -274,7 +341,10 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   TITAN_RETURN_IF_ERROR(check_keys(*weights, *mapper));
   int64_t parameters = 0;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
-    TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, *weights, *mapper, spec, folder));
+    const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape) {
+      return read_parameter(*weights, *mapper, fqn, shape, whole(shape));
+    };
+    TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder));
     return absl::OkStatus();
   }));
   out << step << ": " << parameters << " parameters of " << spec.name << " " << spec.flavor << " from " << source

@@ -33,6 +33,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint inspect outputs/checkpoint\n"
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
@@ -61,6 +62,15 @@ int main(int argc, char** argv) {
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
+  out->add_option(
+         "--format", options.format,
+         "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT library")
+      ->check(CLI::IsMember({"hf", "peft"}))
+      ->capture_default_str();
+  out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
+  out->add_option(
+      "--base", options.base,
+      "The model of the adapters: a step-N or Hugging Face folder; where its job had it from when not given");
   out->add_option("--tokenizer", options.tokenizer, "Folder of the model's tokenizer, whose ids config.json then names")
       ->check(CLI::ExistingDirectory);
   add_model_flags(*out, model, /*required=*/false);

@@ -40,6 +40,12 @@ void change(const Field& field) {
       v->push_back(field.allowed.empty() ? "layers.0" : std::string(field.allowed.back()));
     }
     void operator()(std::optional<StringLists>* v) const { *v = StringLists{{"tok_embeddings", "layers.0"}, {"norm"}}; }
+    void operator()(std::optional<bool>* v) const { *v = false; }
+    void operator()(std::optional<int>* v) const { *v = 7; }
+    void operator()(std::vector<ParamGroup>* v) const {
+      v->push_back({.pattern = R"(^layers\.\d+\.(attention|"x")\.w)", .name = "Muon", .lr = 0.02, .nesterov = false});
+      v->push_back({.pattern = "norm", .lr_factor = 0.5, .weight_decay = 0, .ns_steps = 3});
+    }
   };
   std::visit(Changer{field}, field.ref);
 }
@@ -104,8 +110,8 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
     "model": {"name": "llama3", "flavor": "debugmodel", "attn_mask_type": null, "hf_assets_path": "./tests/assets/tokenizer", "converters": [],
               "print_after_conversion": false},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
-                  "state_dtype": "auto", "stochastic_rounding": false,
-                  "implementation": "fused", "early_step_in_backward": false},
+                  "implementation": "fused", "early_step_in_backward": false, "state_dtype": "auto", "stochastic_rounding": false,
+                  "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "param_groups": []},
     "lr_scheduler": {"warmup_steps": 200, "total_steps": null, "decay_ratio": null, "decay_type": "linear", "min_lr_factor": 0.0},
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
                  "max_logits_mib": 64, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
@@ -138,6 +144,8 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                                        "recipe_name": null, "filter_fqns": [], "emulate": false},
                             "mx": {"mxfp8_dim1_cast_kernel_choice": "triton", "recipe_name": "mxfp8_cublas", "filter_fqns": ["output"]}},
                  "grouped_mm": {"float8": {"fqns": []}, "mx": {"recipe_name": "mxfp8", "fqns": []}}},
+    "lora": {"rank": 8, "alpha": 16.0, "dropout": 0.0, "targets": ["attention", "feed_forward", "shared_experts"],
+             "base": "compute"},
     "comm": {"init_timeout_seconds": 300, "train_timeout_seconds": 100, "trace_buf_size": 20000, "save_traces_folder": "comm_traces",
              "save_traces_file_prefix": "rank_", "shared_memory": true, "mode": "default"},
     "memory_estimation": {"enable": false, "disable_fake_mode": false},
@@ -177,7 +185,7 @@ TEST(SchemaTest, DescribesEveryKeyAndHelpNamesIt) {
     }
   }
   EXPECT_EQ(schema["properties"]["training"]["properties"]["steps"]["minimum"], 1);
-  EXPECT_EQ(schema["properties"]["optimizer"]["properties"]["name"]["enum"], nlohmann::json({"AdamW", "Adam"}));
+  EXPECT_EQ(schema["properties"]["optimizer"]["properties"]["name"]["enum"], nlohmann::json({"AdamW", "Adam", "Muon"}));
   EXPECT_THAT(help("training"), HasSubstr("[training.dataloader]"));
   EXPECT_THAT(help("training"), ::testing::Not(HasSubstr("[validation")));
 }

@@ -141,6 +141,8 @@ TEST(MeshPropertyTest, RandomMeshes) {
       ASSERT_EQ(mesh.group(rank, {Axis::kShard, Axis::kContext}), mesh.group(rank, Axis::kFsdp));
       ASSERT_EQ(mesh.group(rank, {Axis::kContext, Axis::kReplicate, Axis::kShard}), mesh.group(rank, Axis::kLoss));
       ASSERT_EQ(mesh.group(rank, {kWorldAxes.begin(), kWorldAxes.end()}), mesh.group(rank, Axis::kWorld));
+      ASSERT_EQ(mesh.group(rank, {Axis::kReplicate, Axis::kShard, Axis::kContext, Axis::kTensor}),
+                mesh.group(rank, Axis::kHolders));
       ASSERT_THAT(mesh.group(rank, std::vector<Axis>{}), ElementsAre(rank));
       // The expert axes cut the same box: dense and sparse shards of one stage and replica are the same ranks.
       ASSERT_EQ(mesh.size(Axis::kExpertFsdp) * mesh.size(Axis::kExpert) * mesh.size(Axis::kExpertTensor),

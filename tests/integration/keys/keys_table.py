@@ -56,6 +56,7 @@ VALIDATES = {"validation.enable": True, "validation.seq_len": 32, "validation.lo
              "validation.steps": 2}
 DRY = {"comm.mode": "fake_backend"}
 RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
+ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
@@ -110,10 +111,14 @@ SITUATIONS = {
     "a step that explodes on two ranks": {**EXPLODES, **TWO},
     "a step that explodes unseen": {**EXPLODES, **TWO, "metrics.log_freq": 100},
     "a step that explodes unseen, read late": {**EXPLODES, **TWO, "metrics.log_freq": 100, "training.read_step": "late"},
+    "Muon": {"optimizer.name": "Muon"},
     "decay": {"training.steps": 5, "lr_scheduler.decay_ratio": 0.9, "lr_scheduler.min_lr_factor": 0.1},
     "damaged data": {"training.dataset_path": "{damaged}"},
     "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
     "determinism": {"debug.deterministic": True},
+    "adapters": ADAPTERS,
+    "a dry run of adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel"},
+    "a job of adapters": {"plain": True, **ADAPTERS},
     # The controller's side, with a built-in model.
     "a job": {"plain": True},
     "a job without recordings": {"plain": True, "comm.trace_buf_size": 0},
@@ -169,9 +174,10 @@ ROWS = [
     ("model.hf_assets_path", "/nowhere", "facts"),
     *each("model.converters", ["quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
                                "quantize.grouped_mm.mx"], "refused", "a job", "quantized training: not supported yet"),
+    ("model.converters", "lora", "loss"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 
-    ("optimizer.name", "Adam", "loss"),
+    *each("optimizer.name", ["Adam", "Muon"], "loss"),
     *keys("optimizer", {"lr": 1e-3, "beta1": 0.5, "beta2": 0.5, "eps": 1e-2, "weight_decay": 0.9}, "loss"),
     ("optimizer.early_step_in_backward", True, "loss", "a tight clip"),
     *each("optimizer.implementation", ["foreach", "for-loop"], "facts"),
@@ -180,6 +186,11 @@ ROWS = [
     *each("optimizer.state_dtype", ["bfloat16", "8bit"], "bytes", "a dry run"),
     *each("optimizer.state_dtype", ["bfloat16", "8bit"], "events", "from another job's checkpoint"),
     ("optimizer.stochastic_rounding", True, "loss", "bfloat16 parameters"),
+    *keys("optimizer", {"momentum": 0.5, "nesterov": False, "ns_steps": 2, "adjust_lr": "original"}, "loss", "Muon"),
+    ("optimizer.momentum", 0.5, "warned", "a job", OFF),
+    ("optimizer.param_groups", '[{"pattern":"norm","weight_decay":0,"lr_factor":2}]', "loss"),
+    ("optimizer.param_groups", '[{"pattern":"\\\\.w[123]\\\\.weight","name":"Muon"}]', "loss"),
+    ("optimizer.param_groups", '[{"pattern":"atention"}]', "refused", "a job", "finds no parameter"),
 
     *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "decay"),
@@ -279,6 +290,11 @@ ROWS = [
     *keys("quantize.linear.mx", {"recipe_name": "other", "filter_fqns": "wq"}, "warned", "a job", OFF),
     ("quantize.grouped_mm.float8.fqns", "experts", "warned", "a job", OFF),
     ("quantize.grouped_mm.mx.fqns", "experts", "warned", "a job", OFF),
+
+    *keys("lora", {"rank": 4, "alpha": 100, "targets": "wq"}, "loss", "adapters"),
+    ("lora.dropout", 0.5, "refused", "a job of adapters", "not supported yet"),
+    *each("lora.base", ["float32", "nf4"], "bytes", "a dry run of adapters"),
+    ("lora.base", "bfloat16", "loss", "adapters"),
 
     *keys("comm", {"init_timeout_seconds": 77, "train_timeout_seconds": 77}, "record", "a job"),
     *each("comm.trace_buf_size", [3, 0], "recordings", "a step that explodes on two ranks"),

@@ -115,6 +115,21 @@ TEST(FillTest, TruncatedNormalHasItsDistributionAndBounds) {
   EXPECT_GE(skewed.min().item<double>(), 0.5);
 }
 
+// Evenly between the bounds, in any slices.
+TEST(FillTest, UniformHasItsDistributionAndBounds) {
+  const double bound = 0.125;
+  const Parameter p = parameter("layers.0.attention.wq.lora_A.weight", 100'003,
+                                {.kind = Init::Kind::kUniform, .lower = -bound, .upper = bound});
+  const at::Tensor values = draw(p, 11, 0, 100'003);
+  EXPECT_LT(values.abs().max().item<double>(), bound);
+  const at::Tensor shares = std::get<0>((values.to(at::kDouble) / (2 * bound) + 0.5).sort());
+  const at::Tensor exact = (at::arange(100'003, at::kDouble) + 0.5) / 100'003;
+  EXPECT_LT((shares - exact).abs().max().item<double>() * std::sqrt(100'003.0), 2);
+  for (const int64_t cut : {1, 63, 64, 65, 5000, 99'999}) {
+    EXPECT_TRUE(at::cat({draw(p, 11, 0, cut), draw(p, 11, cut, 100'003)}).equal(values)) << cut;
+  }
+}
+
 TEST(FillTest, SeedsAndNamesGiveIndependentStreams) {
   const int64_t n = 1 << 18;
   const Init init{Init::Kind::kNormal, 1.0};

@@ -187,6 +187,14 @@ std::vector<Case> meshes(unsigned seed) {
            {.replicate = 2, .pp = 2, .more = "--training.dtype bfloat16 " + schedule + "1F1B"},
        })
     draw.add("llama3_8b", ways);
+  for (const Ways& ways : std::vector<Ways>{{}, {.replicate = 2, .tp = 2}, {.ranks = 1}}) {
+    Ways muon = ways;
+    muon.more = "--optimizer.name Muon";
+    draw.add("llama3_8b", muon);
+  }
+  draw.add("llama3_8b", {.more = "--optimizer.name Muon --optimizer.state_dtype 8bit"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon"});
+  draw.add("deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = "--optimizer.name Muon --optimizer.state_dtype bfloat16"});
   return draw.take();
 }
 
@@ -199,6 +207,33 @@ TEST(MemoryEstimate, IsWhatDryRunsCount) {
   std::stable_partition(cases.begin(), cases.end(),
                         [](const Case& one) { return load(one).resources.device == "cpu"; });
   for (const Case& one : cases) compare(one);
+}
+
+// With adapters only they have gradients and optimizer states, and 4-bit weights are bytes that are unpacked one matrix
+// at a time.
+TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
+  const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
+  const std::string schedule = "--parallelism.pipeline_parallel_schedule ", rows = "--training.local_batch_size ";
+  const std::string full = "--activation_checkpoint.mode full ", op = "--activation_checkpoint.selective_ac_option op ";
+  for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{
+           {"llama3_8b", {.ranks = 1, .more = lora + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + op + rows + "2 --lora.rank 64"}},
+           {"llama3_8b", {.more = lora + rows + "2 --lora.base float32"}},
+           {"llama3_8b", {.more = lora + full + rows + "1 --optimizer.state_dtype 8bit"}},
+           {"llama3_8b", {.more = lora + full + rows + "1 --optimizer.name Muon"}},
+           {"llama3_8b", {.more = nf4 + full + rows + "1 --training.enable_cpu_offload"}},
+           {"llama3_8b", {.replicate = 2, .tp = 2, .more = nf4 + op + rows + "1"}},
+           {"llama3_8b", {.tp = 8, .more = lora + full + rows + "2"}},
+           {"llama3_8b", {.cp = 4, .more = nf4 + rows + "1"}},
+           {"llama3_8b", {.pp = 2, .more = lora + rows + "8 " + schedule + "1F1B"}},
+           {"llama3_8b", {.pp = 4, .more = nf4 + rows + "8 " + schedule + "ZBVZeroBubble"}},
+           {"llama3_70b", {.more = nf4 + full + rows + "1"}},
+           {"qwen3_0.6b", {.ranks = 2, .more = lora + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + rows + "2"}},
+       }) {
+    compare({recipe, words_of(ways)});
+  }
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -54,6 +55,9 @@ struct TrainingPlan {
   int pipeline_microbatches = 2;
   std::optional<pipeline::Schedule> own_schedule;  // Instead of a generated one.
   bool overlap_pairs = false;
+  // Empty: AdamW on all parameters.
+  std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
+  std::function<void(model::Model&)> convert;  // Of the model that has been split; may be empty.
 };
 
 // A rank's part of one tensor, and where it starts in the whole.
@@ -63,7 +67,7 @@ struct Piece {
 };
 
 // What one rank saw: its parts of everything, keyed by "gradient.<FQN>" (of the first step) and "value.<FQN>" (at the
-// end).
+// end), of what is trained.
 struct RankOutcome {
   std::vector<double> losses;
   std::vector<double> norms;
@@ -112,6 +116,7 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
     const absl::Status done = model.parallelize(model, parallel);
     if (!done.ok()) throw std::runtime_error(std::string(done.message()));
   }
+  if (plan.convert) plan.convert(model);
   runtime::ShardingOptions sharding = plan.sharding;
   if (built.schedule.ranks > 1) {
     const pipeline::Split split = pipeline::split_layers(built.schedule.stages, plan.spec.n_layers, 0, 0).value();
@@ -176,7 +181,8 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
   const comm::DeviceMesh& mesh = *self.mesh;
   RankModel model = build_rank(plan, self);
   model.sharded->init_weights(7);
-  auto optimizer = optim::make_optimizer({}, model.sharded->optimizer_slots());
+  auto optimizer = plan.make_optimizer ? plan.make_optimizer(*model.sharded, self)
+                                       : optim::make_optimizer({}, model.sharded->optimizer_slots());
   RankOutcome outcome;
   for (int step = 0; step < plan.steps; ++step) {
     const comm::LedgerCounts before = self.ledger.counts();
@@ -184,7 +190,7 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
     const at::Tensor loss = forward_backward(plan, mesh, model, step);
     outcome.step_traffic = comm::subtract(self.ledger.counts(), before);
     if (step == 0) {
-      for (auto* placed : model.sharded->parameters()) {
+      for (auto* placed : model.sharded->trained()) {
         outcome.pieces["gradient." + placed->parameter->fqn] = {placed->global_offset(), placed->grad.clone()};
       }
     }
@@ -196,7 +202,7 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
     optimizer->step(1e-2);
     outcome.evaluated.push_back(evaluate(plan, mesh, model));
   }
-  for (auto* placed : model.sharded->parameters()) {
+  for (auto* placed : model.sharded->trained()) {
     outcome.pieces["value." + placed->parameter->fqn] = {placed->global_offset(), placed->value.clone()};
   }
   return outcome;

@@ -13,14 +13,13 @@
 #include "worker/comm/local_store.h"
 #include "worker/model/registry.h"
 #include "worker/nn/meta_kernels.h"
-#include "worker/optim/optimizer.h"
 #include "worker/parallel/expert_balance.h"
 #include "worker/runtime/dry_run/meta_memory.h"
 #include "worker/runtime/dry_run/meta_norm.h"
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/step/batch_plan.h"
-#include "worker/runtime/step/optimizer_options.h"
+#include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/step_report.h"
 
@@ -86,7 +85,7 @@ class DryRun {
  public:
   explicit DryRun(const RankJob& job)
       : job_(job), config_(job.config), device_(comm::make_fake_device()), shape_(checked_mesh()) {
-    mesh_.emplace(shape_, axes_of(shape_), *device_, ledger_,
+    mesh_.emplace(shape_, axes_of(shape_, config_.optimizer), *device_, ledger_,
                   comm::DeviceMeshOptions{.rank = job.rank, .store = c10::make_intrusive<comm::LocalStore>()});
   }
 
@@ -130,7 +129,8 @@ class DryRun {
     model_ = value(ShardedModel::create(std::move(model), sharding_, *mesh_, *device_), kExitBadConfig, "MODEL");
     if (sharding_.early_step) model_->update_early([](const parallel::ShardUnit&, size_t, size_t) {});
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
-    optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
+    rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
+    optimizer_ = build_optimizer(config_, rules_, *model_, *mesh_, *device_);
   }
 
   // What Trainer::run_step does, without its numbers.
@@ -160,6 +160,7 @@ class DryRun {
     const auto report = on_device.dtype(at::kDouble);
     world.all_gather(at::empty({world.size(), kReportFields}, report), at::empty({kReportFields}, report)).wait();
     if (balance_) balance_->finish_step();
+    if (rules_.use("Muon")) optimizer_->step(1);  // It exchanges matrices; others' steps need nothing.
   }
 
   ordered_json describe_rank() const {
@@ -178,20 +179,22 @@ class DryRun {
   }
 
   ordered_json parameters() {
-    int64_t here = 0, shard = 0;
+    int64_t here = 0, shard = 0, trained = 0;
     for (const nn::Block* block : model_->blocks()) {
       for (const nn::Parameter& parameter : const_cast<nn::Block*>(block)->parameters()) {
         here += c10::multiply_integers(parameter.shape);
       }
     }
-    for (const auto* placed : model_->parameters()) shard += placed->value.numel();
-    return {{"model", models::parameter_count(spec_)}, {"here", here}, {"shard", shard}};
+    for (const auto* placed : model_->parameters()) shard += c10::multiply_integers(placed->shape());
+    for (const auto* placed : model_->trained()) trained += placed->value.numel();
+    return {{"model", models::parameter_count(spec_)}, {"here", here}, {"shard", shard}, {"trained", trained}};
   }
 
   ordered_json bytes(int64_t standing) {
     int64_t parameters = 0, gradients = 0, optimizer = 0, buffers = 0;
     for (const auto* placed : model_->parameters()) {
       parameters += bytes_of(placed->value);
+      if (placed->parameter->frozen) continue;
       if (placed->grad.storage().nbytes() > 0) gradients += bytes_of(placed->grad);  // Else used up already.
     }
     for (const optim::SlotState& state : optimizer_->states()) optimizer += state.bytes();
@@ -263,6 +266,7 @@ class DryRun {
   ShardingOptions sharding_;
   std::unique_ptr<ShardedModel> model_;
   std::optional<parallel::ExpertBalance> balance_;
+  config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   nn::MicrobatchContext first_;
 };

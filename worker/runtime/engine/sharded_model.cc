@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/nn/init.h"
+#include "worker/nn/nf4.h"
 #include "worker/parallel/activation_checkpoint.h"
 #include "worker/runtime/engine/device_draw.h"
 
@@ -121,6 +122,10 @@ const comm::Group* ShardedModel::group_if_any(mesh::Axis axis) const {
 
 ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan, Keep keep) {
   const mesh::Mesh& mesh = mesh_.mesh();
+  const nn::Parameter& first = *plan.parameters.front();
+  parallel::Precision precision = options_.precision;
+  if (first.frozen) precision.master = options_.frozen;
+  if (first.packed_row > 0) precision.master = precision.param = at::kByte;
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const bool few_experts =
       plan.expert_mesh && mesh.size(mesh::Axis::kExpertFsdp) > plan.parameters.front()->shape.front();
@@ -132,7 +137,7 @@ ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan
               .replicate_group = &mesh_.group(mesh::Axis::kReplicate),
               .tensor_group = group_if_any(mesh::Axis::kTensor),
               .device = &device_,
-              .precision = options_.precision,
+              .precision = precision,
               .keep = keep,
               .dim = few_experts ? 1 : 0,
               .users = plan.users,
@@ -145,6 +150,24 @@ bool ShardedModel::is_shared(const nn::Parameter& parameter) const {
     const std::vector<nn::Parameter*> shared = block->shared_parameters();
     return std::find(shared.begin(), shared.end(), &parameter) != shared.end();
   });
+}
+
+// Those that are frozen, those that are packed and those that are trained apart: they travel in types of their own, and
+// only the last have gradients.
+void ShardedModel::add_units(const std::string& name, const std::vector<nn::Parameter*>& parameters, bool expert_mesh,
+                             Keep keep, std::vector<ShardUnit*>& units) {
+  std::map<std::pair<bool, bool>, std::vector<nn::Parameter*>> kinds;
+  for (nn::Parameter* parameter : parameters) {
+    kinds[{!parameter->frozen, parameter->packed_row > 0}].push_back(parameter);
+  }
+  for (auto& [kind, alike] : kinds) {
+    if (expert_mesh) {
+      units.push_back(make_unit(name, {std::move(alike), expert_mesh}, keep));
+      continue;
+    }
+    for (std::vector<nn::Parameter*>& some : set_heaviest_apart(std::move(alike)))
+      units.push_back(make_unit(name, {std::move(some)}, keep));
+  }
 }
 
 // Experts are a unit of their own when they live on a mesh of their own, and so is every parameter that another block
@@ -160,12 +183,8 @@ std::vector<ShardUnit*> ShardedModel::make_units(nn::Block& block, Keep keep) {
       (expert_mesh && parameter.expert ? experts : dense).push_back(&parameter);
     }
   }
-  for (std::vector<nn::Parameter*>& parameters : set_heaviest_apart(std::move(dense))) {
-    if (!parameters.empty()) units.push_back(make_unit(block.name(), {std::move(parameters)}, keep));
-  }
-  if (!experts.empty()) {
-    units.push_back(make_unit(block.name() + ".experts", {std::move(experts), /*expert_mesh=*/true}, keep));
-  }
+  add_units(block.name(), dense, /*expert_mesh=*/false, keep, units);
+  add_units(block.name() + ".experts", experts, /*expert_mesh=*/true, keep, units);
   return units;
 }
 
@@ -189,7 +208,7 @@ void ShardedModel::add_tied_units(std::vector<std::vector<EngineBlock>>& stages,
         }
         ShardUnit* copy = make_unit(entry.block->name() + ".tied", {{shared}}, keep);
         copy->parameters().front().primary = false;
-        tied_units_.push_back(copy);
+        if (!copy->frozen()) tied_units_.push_back(copy);
         tied_peer_ = options_.pipeline->first_rank;
         entry.units.push_back(copy);
       }
@@ -199,7 +218,7 @@ void ShardedModel::add_tied_units(std::vector<std::vector<EngineBlock>>& stages,
   // The other end: the embedding is here, the head elsewhere reads it.
   for (const nn::Parameter* shared : model_.blocks.back()->shared_parameters()) {
     ShardUnit* owner = unit_of(shared);
-    if (owner == nullptr || owner->users() > 1) continue;
+    if (owner == nullptr || owner->users() > 1 || owner->frozen()) continue;
     tied_units_.push_back(owner);
     tied_peer_ = options_.pipeline->last_rank;
   }
@@ -281,10 +300,27 @@ static bool draw_on_device(const ShardedParameter& placed, uint64_t seed, comm::
   return true;
 }
 
-void ShardedModel::init_weights(uint64_t seed) {
+// A packed parameter is drawn as numbers first, some rows at a time.
+static void draw_and_pack(const ShardedParameter& placed, uint64_t seed) {
+  const std::vector<int64_t> offset = placed.global_offset();
+  const int64_t columns = placed.parameter->shape[1], step = std::max<int64_t>(1, (1 << 22) / columns);
+  for (int64_t first = 0; first < placed.rows; first += step) {
+    const int64_t rows = std::min(step, placed.rows - first);
+    const at::Tensor drawn = at::empty({rows, columns}, at::kFloat);
+    nn::fill_box(*placed.parameter, seed, {offset[0] + first, offset[1]}, drawn);
+    nn::nf4_pack(drawn, placed.value.narrow(0, first, rows));
+  }
+}
+
+void ShardedModel::init_weights(uint64_t seed, Which which) {
   at::NoGradGuard no_grad;
   for (ShardedParameter* placed : parameters()) {
     if (placed->value.numel() == 0) continue;
+    if (which != Which::kAll && placed->parameter->frozen != (which == Which::kFrozen)) continue;
+    if (placed->parameter->packed_row > 0) {
+      draw_and_pack(*placed, seed);
+      continue;
+    }
     at::Tensor target = placed->value;
     if (target.is_cpu()) {
       nn::fill_box(*placed->parameter, seed, placed->global_offset(), target);
@@ -296,6 +332,18 @@ void ShardedModel::init_weights(uint64_t seed) {
   }
 }
 
+std::vector<models::Tensor> ShardedModel::whole_parameters() const {
+  std::vector<models::Tensor> all;
+  for (const auto& block : model_.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      if (parameter.frozen) continue;
+      all.push_back(
+          {parameter.fqn, parameter.global_shape, parameter.expert ? models::Role::kExpert : models::Role::kDense});
+    }
+  }
+  return all;
+}
+
 std::vector<ShardedParameter*> ShardedModel::parameters() {
   std::vector<ShardedParameter*> all;
   for (auto& unit : units_) {
@@ -304,9 +352,15 @@ std::vector<ShardedParameter*> ShardedModel::parameters() {
   return all;
 }
 
+std::vector<ShardedParameter*> ShardedModel::trained() {
+  std::vector<ShardedParameter*> all = parameters();
+  std::erase_if(all, [](const ShardedParameter* placed) { return placed->parameter->frozen; });
+  return all;
+}
+
 std::vector<at::Tensor> ShardedModel::gradients() {
   std::vector<at::Tensor> all;
-  for (ShardedParameter* placed : parameters()) {
+  for (ShardedParameter* placed : trained()) {
     if (placed->primary) all.push_back(placed->grad);
   }
   return all;
@@ -334,7 +388,7 @@ void ShardedModel::update(ShardUnit& unit) {
   size_t first = 0;
   for (const auto& one : units_) {
     if (one.get() == &unit) break;
-    first += one->parameters().size();
+    if (!one->frozen()) first += one->parameters().size();
   }
   update_(unit, first, unit.parameters().size());
   unit.free_gradients();
@@ -438,7 +492,7 @@ void ShardedModel::forget_gradients() {
 
 std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   std::vector<optim::Slot> slots;
-  for (ShardedParameter* placed : parameters()) {
+  for (ShardedParameter* placed : trained()) {
     slots.push_back({.fqn = placed->parameter->fqn,
                      .value = placed->value,
                      .grad = placed->grad,
@@ -448,14 +502,13 @@ std::vector<optim::Slot> ShardedModel::optimizer_slots() {
   return slots;
 }
 
-std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer) {
+static checkpoint::Slice slice_of(const std::string& prefix, const ShardedParameter& placed, const at::Tensor& local) {
+  return {prefix + placed.parameter->fqn, placed.parameter->global_shape, placed.global_offset(), local,
+          placed.primary};
+}
+
+std::vector<checkpoint::Slice> ShardedModel::buffer_slices() {
   std::vector<checkpoint::Slice> all;
-  const auto add = [&](const std::string& prefix, const ShardedParameter& placed, const at::Tensor& local) {
-    all.push_back({prefix + placed.parameter->fqn, placed.parameter->global_shape, placed.global_offset(), local,
-                   placed.primary});
-  };
-  const std::vector<ShardedParameter*> placed = parameters();
-  for (const ShardedParameter* one : placed) add("model.", *one, one->value);
   const mesh::Coordinate place = mesh_.mesh().coordinate(mesh_.rank());
   const bool first_of_stage = place.dp_replicate == 0 && place.dp_shard == 0 && place.cp == 0 && place.tp == 0;
   for (nn::Block* block : local_blocks_) {
@@ -464,14 +517,46 @@ std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer)
                      buffer.value, first_of_stage});
     }
   }
+  return all;
+}
+
+std::vector<checkpoint::Slice> ShardedModel::slices(optim::Optimizer* optimizer) {
+  std::vector<checkpoint::Slice> all;
+  const std::vector<ShardedParameter*> placed = trained();
+  for (const ShardedParameter* one : placed) all.push_back(slice_of("model.", *one, one->value));
+  if (!has_base()) {
+    for (checkpoint::Slice& buffer : buffer_slices()) all.push_back(std::move(buffer));
+  }
   if (optimizer == nullptr) return all;
   for (size_t i = 0; i < placed.size(); ++i) {
     for (const optim::SlotState::Named& state : optimizer->states()[i].tensors) {
-      add(absl::StrCat("optim.", state.name, "."), *placed[i], state.value);
+      all.push_back(slice_of(absl::StrCat("optim.", state.name, "."), *placed[i], state.value));
       all.back().form = form_of(state);
     }
   }
   all.push_back({"optim.step", {}, {}, optimizer->step_count(), mesh_.rank() == 0});
+  return all;
+}
+
+bool ShardedModel::has_base() const {
+  return std::any_of(model_.blocks.begin(), model_.blocks.end(), [](const auto& block) {
+    return std::any_of(block->parameters().begin(), block->parameters().end(),
+                       [](const nn::Parameter& parameter) { return parameter.frozen; });
+  });
+}
+
+std::vector<checkpoint::Slice> ShardedModel::base_slices() {
+  if (!has_base()) return {};
+  std::vector<checkpoint::Slice> all = buffer_slices();
+  for (const ShardedParameter* placed : parameters()) {
+    if (!placed->parameter->frozen) continue;
+    checkpoint::Slice& slice = all.emplace_back(slice_of("model.", *placed, placed->value));
+    if (placed->parameter->packed_row == 0) continue;
+    slice.local = at::empty(placed->shape(), at::TensorOptions(at::kFloat).device(at::kMeta));
+    slice.store = [value = placed->value](const at::Tensor& numbers) {
+      nn::nf4_pack(numbers.to(value.device()), value);
+    };
+  }
   return all;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/models/sizes.h"
 #include "common/pipeline/schedule.h"
 #include "common/pipeline/split.h"
 #include "worker/checkpoint/slice.h"
@@ -42,6 +43,7 @@ struct GraphOptions {
 
 struct ShardingOptions {
   parallel::Precision precision;
+  at::ScalarType frozen = at::kFloat;             // Shards of parameters that are not trained.
   std::string reshard_after_forward = "default";  // always, never, default
   parallel::CheckpointOptions ac;
   bool cpu_offload = false;  // training.enable_cpu_offload
@@ -59,16 +61,22 @@ class ShardedModel {
   static absl::StatusOr<std::unique_ptr<ShardedModel>> create(model::Model model, const ShardingOptions& options,
                                                               const comm::DeviceMesh& mesh, comm::Device& device);
 
-  // Draws this rank's rows of every parameter; the same values on any mesh.
-  void init_weights(uint64_t seed);
+  // Draws this rank's rows of every parameter, or of those that are frozen or trained; the same values on any mesh.
+  enum class Which { kAll, kFrozen, kTrained };
+  void init_weights(uint64_t seed, Which which = Which::kAll);
 
   // This rank's stages by their index in the whole model, for an Executor.
   std::map<int, StageRunner*> stages();
+  at::Device device() const { return device_.torch_device(); }
   // The blocks that live here, in model order.
   const std::vector<nn::Block*>& blocks() const { return local_blocks_; }
   std::vector<std::unique_ptr<parallel::ShardUnit>>& units() { return units_; }
+  // Every parameter of the whole model that is trained, in its order, whoever holds it.
+  std::vector<models::Tensor> whole_parameters() const;
   // All parameters in model order.
   std::vector<parallel::ShardedParameter*> parameters();
+  // Those that are trained: the optimizer's slots.
+  std::vector<parallel::ShardedParameter*> trained();
   // The gradient shards that count here for the norm: of several ranks with the same one, one has it in its list.
   std::vector<at::Tensor> gradients();
   // Waits until every gradient shard is complete, and frees weights kept for the step.
@@ -83,8 +91,12 @@ class ShardedModel {
   void forget_gradients();
 
   std::vector<optim::Slot> optimizer_slots();
-  // Live state for checkpoints: the weights, and the optimizer's state when given.
+  // Live state for checkpoints: the weights, and the optimizer's state when given. Where some parameters are frozen:
+  // those that are trained alone.
   std::vector<checkpoint::Slice> slices(optim::Optimizer* optimizer);
+  // What a model that is not trained itself consists of: frozen parameters, and buffers. Empty: it is.
+  std::vector<checkpoint::Slice> base_slices();
+  bool has_base() const;  // The same on every rank, whichever parameters it holds.
 
  private:
   ShardedModel(model::Model model, const ShardingOptions& options, const comm::DeviceMesh& mesh, comm::Device& device)
@@ -93,6 +105,9 @@ class ShardedModel {
   struct UnitPlan;
   parallel::ShardUnit* make_unit(const std::string& name, const UnitPlan& plan, parallel::Keep keep);
   std::vector<parallel::ShardUnit*> make_units(nn::Block& block, parallel::Keep keep);
+  void add_units(const std::string& name, const std::vector<nn::Parameter*>& parameters, bool expert_mesh,
+                 parallel::Keep keep, std::vector<parallel::ShardUnit*>& units);
+  std::vector<checkpoint::Slice> buffer_slices();
   bool is_shared(const nn::Parameter& parameter) const;  // Another block reads it too.
   parallel::ShardUnit* unit_of(const nn::Parameter* parameter) const;
   absl::Status check_shared() const;

@@ -20,10 +20,11 @@ using parallel::ShardUnit;
 
 namespace {
 
-// Weights of a block in the order of its units.
+// Weights of a block that are trained, in the order of its units.
 std::vector<const nn::Parameter*> parameters_of(const EngineBlock& entry) {
   std::vector<const nn::Parameter*> all;
   for (ShardUnit* unit : entry.units) {
+    if (unit->frozen()) continue;
     for (auto& placed : unit->parameters()) all.push_back(placed.parameter);
   }
   return all;
@@ -60,6 +61,8 @@ class Deferring {
 Stage::Stage(std::vector<EngineBlock> blocks, StageOptions options)
     : blocks_(std::move(blocks)), options_(std::move(options)) {
   TORCH_CHECK(!blocks_.empty(), "a stage without blocks");
+  while (options_.first && first_trained_ < blocks_.size() && parameters_of(blocks_[first_trained_]).empty())
+    ++first_trained_;
   if (!options_.splits_backward) return;
   for (EngineBlock& entry : blocks_) {
     for (nn::Parameter& parameter : entry.block->parameters()) parameter.deferred = &deferred_;
@@ -82,19 +85,21 @@ void Stage::begin_unshard(size_t index) {
 
 // The next block whose backward pass needs weights.
 void Stage::begin_unshard_below(size_t index) {
-  if (index > 0 && blocks_[index - 1].backward_reads_weights) begin_unshard(index - 1);
+  if (index > first_trained_ && blocks_[index - 1].backward_reads_weights) begin_unshard(index - 1);
 }
 
 void Stage::expect_forward() { begin_unshard(0); }
 
 void Stage::expect_backward() {
   const EngineBlock& entry = blocks_.back();
+  if (!goes_back(blocks_.size() - 1)) return;
   if (entry.backward_reads_weights || entry.checkpoint.recompute) begin_unshard(blocks_.size() - 1);
 }
 
 void Stage::reshard_after_forward(size_t index) {
   for (ShardUnit* unit : blocks_[index].units) {
-    if (unit->keep() == Keep::kNothing) unit->reshard();
+    const bool no_more = !goes_back(index) && unit->users() == 1 && unit->keep() != Keep::kUntilStepEnd;
+    if (unit->keep() == Keep::kNothing || no_more) unit->reshard();
   }
 }
 
@@ -145,8 +150,12 @@ torch::autograd::Edge Stage::second_pass(size_t index, Saved& saved, nn::Microba
 
 at::Tensor Stage::forward_pass(size_t index, const at::Tensor& input, Saved& saved,
                                const nn::MicrobatchContext& context) {
+  if (!goes_back(index)) {
+    at::NoGradGuard no_grad;
+    return run(index, input, context);
+  }
   saved.input = input.detach();
-  if (at::isFloatingType(input.scalar_type())) saved.input.set_requires_grad(true);
+  if (at::isFloatingType(input.scalar_type()) && wants_input_gradient(index)) saved.input.set_requires_grad(true);
   if (blocks_[index].checkpoint.recompute) return first_pass(index, saved, context);
   const at::Tensor output = run(index, saved.input, context);
   saved.output = torch::autograd::impl::gradient_edge(output);
@@ -252,7 +261,7 @@ Stage::Microbatch& Stage::find(int microbatch) {
 }
 
 at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, bool split, bool last) {
-  for (size_t i = blocks_.size(); i-- > 0;) {
+  for (size_t i = blocks_.size(); i-- > first_trained_;) {
     const EngineBlock& entry = blocks_[i];
     Saved& saved = microbatch.blocks[i];
     if (entry.backward_reads_weights || entry.checkpoint.recompute) unshard(i);
@@ -266,6 +275,7 @@ at::Tensor Stage::backward_pass(Microbatch& microbatch, at::Tensor gradient, boo
     }
   }
   finish_reduction();
+  if (options_.first) return {};  // Nobody is before it.
   return to_keep(std::move(gradient));
 }
 
@@ -307,6 +317,7 @@ void Stage::deliver(size_t index, std::vector<at::Tensor> gradients, bool last) 
   if (!options_.reduce_once) finish_reduction();
   auto next = gradients.begin();
   for (ShardUnit* unit : entry.units) {
+    if (unit->frozen()) continue;
     const auto count = static_cast<int64_t>(unit->parameters().size());
     std::vector<at::Tensor> own(std::make_move_iterator(next), std::make_move_iterator(next + count));
     next += count;
@@ -337,6 +348,7 @@ void Stage::reduce() {
   for (size_t i = blocks_.size(); i-- > 0;) {
     finish_reduction();
     for (ShardUnit* unit : blocks_[i].units) {
+      if (unit->frozen()) continue;
       unit->begin_reduce(std::vector<at::Tensor>(unit->parameters().size()), /*last=*/true);
     }
     reducing_ = &blocks_[i];

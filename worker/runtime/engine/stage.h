@@ -92,7 +92,12 @@ class Stage : public StageRunner {
   at::Tensor run(size_t index, const at::Tensor& input, const nn::MicrobatchContext& context);
   void check_output(size_t index, const at::Tensor& input, const at::Tensor& output) const;
   int free_slot() const;
-  bool as_graph(size_t index) const { return options_.graphs != nullptr && blocks_[index].as_graph; }
+  // Whether anything that is trained is in this block, or its input's gradient is asked for.
+  bool goes_back(size_t index) const { return index >= first_trained_; }
+  bool wants_input_gradient(size_t index) const { return !options_.first || index > first_trained_; }
+  bool as_graph(size_t index) const {
+    return options_.graphs != nullptr && blocks_[index].as_graph && wants_input_gradient(index);
+  }
   at::Tensor to_keep(at::Tensor result) const;
   at::Tensor first_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context);
   torch::autograd::Edge second_pass(size_t index, Saved& saved, nn::MicrobatchContext context);
@@ -108,6 +113,9 @@ class Stage : public StageRunner {
 
   std::vector<EngineBlock> blocks_;
   const StageOptions options_;
+  // Of the model's first stage, the block at which backward passes end; of others the first, since what comes before
+  // waits for the gradient of this stage's input.
+  size_t first_trained_ = 0;
   nn::DeferredGradients deferred_;
   std::map<int, Microbatch> microbatches_;
   const EngineBlock* reducing_ = nullptr;  // Block whose gradients are being reduced.

@@ -5,8 +5,11 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
+#include "common/config/update_rules.h"
 #include "common/status/status.h"
+#include "worker/model/adapters.h"
 #include "worker/model/attention_masks.h"
 #include "worker/parallel/precision.h"
 
@@ -31,10 +34,11 @@ absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int
   return mesh::Mesh::create(config::degrees_of(parallelism), world);
 }
 
-std::set<Axis> axes_of(const mesh::Mesh& mesh) {
+std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer) {
   std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
                          Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
   if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
+  if (config::asks_for(optimizer, "Muon")) axes.insert(Axis::kHolders);
   return axes;
 }
 
@@ -68,6 +72,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
                                                  " has no tensor, context or expert parallelism; set their degrees "
                                                  "in [parallelism] to 1"));
   }
+  if (const auto adapters = config::adapters_of(config)) TITAN_RETURN_IF_ERROR(model::add_adapters(model, *adapters));
   return model;
 }
 
@@ -90,6 +95,13 @@ auto draw_choices_into(const std::string& dump_folder) {
       };
 }
 
+// Weights that nobody updates need no more digits than layers read of them: half the bytes of masters in float32.
+at::ScalarType frozen_type(const config::JobConfig& config, const parallel::Precision& precision) {
+  if (precision.master == at::kDouble || config.lora.base == "compute" || config.lora.base == "nf4")
+    return precision.param;
+  return config.lora.base == "float32" ? at::kFloat : at::kBFloat16;
+}
+
 }  // namespace
 
 absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config, const models::ModelSpec& spec,
@@ -98,6 +110,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   const config::Training& training = config.training;
   TITAN_ASSIGN_OR_RETURN(options.precision, parallel::make_precision(training.dtype, training.mixed_precision_param,
                                                                      training.mixed_precision_reduce));
+  options.frozen = frozen_type(config, options.precision);
   options.reshard_after_forward = config.parallelism.fsdp_reshard_after_forward;
   const config::ActivationCheckpoint& ac = config.activation_checkpoint;
   options.ac.mode = ac.mode;

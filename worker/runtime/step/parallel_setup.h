@@ -26,8 +26,8 @@ bool graphs_on_gpu(const config::JobConfig& config);
 // The degrees of the [parallelism] section, resolved for a world.
 absl::StatusOr<mesh::Mesh> make_mesh(const config::Parallelism& parallelism, int world);
 
-// The axes that ranks of such a mesh talk over.
-std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh);
+// The axes that ranks of such a mesh talk over, with this optimizer.
+std::set<mesh::Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimizer = {});
 // On which of them ranks send to each other, besides a pipeline's.
 std::map<mesh::Axis, comm::Messages> messages_of(const config::Parallelism& parallelism);
 

@@ -190,7 +190,7 @@ void Trainer::update_early(const parallel::ShardUnit& unit, size_t first_slot, s
     if (placed.primary) gradients.push_back(placed.grad);
   }
   early_squares_ += optim::sum_of_squares(gradients);
-  optimizer_->step_slots(first_slot, count, config_.optimizer.lr * schedule_->factor(schedule_step_));
+  optimizer_->step_slots(first_slot, count, schedule_->factor(schedule_step_));
 }
 
 void Trainer::add_commands(StepReport& report) {
@@ -204,7 +204,7 @@ void Trainer::update(const optim::Gate& gate) {
   if (checkpointer_) checkpointer_->before_update();
   if (balance_) balance_->finish_step(gate.skip);
   if (config_.optimizer.early_step_in_backward) return;  // Done, unit by unit.
-  optimizer_->step(config_.optimizer.lr * schedule_->factor(schedule_step_), gate);
+  optimizer_->step(schedule_->factor(schedule_step_), gate);
 }
 
 // Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
@@ -246,6 +246,7 @@ void Trainer::log_step(const StepSummary& summary) {
   figures.grad_norm = summary.grad_norm;
   figures.n_tokens_seen = tokens_seen_;
   figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
+  figures.extra = learning_rates(rules_, schedule_->factor(schedule_step_));
   if (balance_) add_expert_figures(figures);
   const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
@@ -258,7 +259,7 @@ void Trainer::log_step(const StepSummary& summary) {
 // How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.
 void Trainer::add_expert_figures(StepMetrics& figures) const {
   const std::vector<parallel::ExpertLoad> loads = balance_->loads(spec_.n_layers, spec_.moe->num_experts);
-  figures.extra = parallel::balance_figures(loads);
+  for (auto& figure : parallel::balance_figures(loads)) figures.extra.push_back(std::move(figure));
   for (const parallel::ExpertLoad& load : loads) {
     figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
   }

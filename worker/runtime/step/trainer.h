@@ -4,6 +4,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/models/adapters.h"
 #include "common/rank_protocol/launch.h"
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/data/loader.h"
@@ -16,6 +17,7 @@
 #include "worker/runtime/profiling/tracer.h"
 #include "worker/runtime/step/batch_plan.h"
 #include "worker/runtime/step/microbatches.h"
+#include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/rank_context.h"
 #include "worker/runtime/step/step_report.h"
 #include "worker/runtime/step/validator.h"
@@ -41,7 +43,8 @@ class Trainer {
   void build();
   void open_outputs();
   void load();
-  void draw_weights();
+  void draw_weights(ShardedModel::Which which = ShardedModel::Which::kAll);
+  void settle_base(const checkpoint::LoadResult& loaded, const checkpoint::LoadResult& base);
   absl::Status takes_batch(int64_t rows) const;
   void plan_work();
   void restore_state(const checkpoint::LoadResult& loaded);
@@ -85,9 +88,12 @@ class Trainer {
   bool validating_ = false;
   at::Tensor early_squares_;  // Of the gradients that update_early() has used up.
   MicrobatchOptions microbatch_options_;
+  config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
   std::optional<optim::LrSchedule> schedule_;
   std::vector<checkpoint::Slice> slices_;
+  std::optional<models::AdapterSpec> adapters_;             // None: the model itself is trained.
+  nlohmann::json base_;                                     // describe_base() of the model beneath them.
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null when checkpoints are off.
   std::unique_ptr<data::Loader> loader_;
   std::unique_ptr<Validator> validator_;  // Null when validation is off.

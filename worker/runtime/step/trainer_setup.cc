@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "common/config/chosen_model.h"
 #include "common/config/json.h"
+#include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
@@ -23,7 +24,8 @@
 #include "worker/runtime/memory/device_memory.h"
 #include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/step/data_setup.h"
-#include "worker/runtime/step/optimizer_options.h"
+#include "worker/runtime/step/frozen_base.h"
+#include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/trainer.h"
 
@@ -73,7 +75,10 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   const config::Parallelism& degrees = context.config.parallelism;
   setup.non_data_parallel_size =
       degrees.context_parallel_degree * degrees.tensor_parallel_degree * degrees.pipeline_parallel_degree;
-  setup.flops_per_token = static_cast<double>(models::flops_per_token(spec, context.config.training.seq_len));
+  const int64_t seq_len = context.config.training.seq_len;
+  const auto adapters = config::adapters_of(context.config);
+  setup.flops_per_token = static_cast<double>(adapters ? models::adapter_flops_per_token(spec, *adapters, seq_len)
+                                                       : models::flops_per_token(spec, seq_len));
   setup.clock = context.clock;
   setup.time_in_phase = [&context](rank_protocol::Phase phase) { return context.reporter->time_in(phase); };
   setup.memory = make_memory_monitor(*context.device);
@@ -165,12 +170,15 @@ void Trainer::build() {
     sharding.graphs.say = [this](const std::string& text) { context_.reporter->warning(text); };
   }
   model_ = value(ShardedModel::create(std::move(model), sharding, mesh, *context_.device), kExitBadConfig, "MODEL");
-  if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, mesh);
+  adapters_ = config::adapters_of(config_);
+  // What stays as it is includes the experts' biases.
+  if (spec_.moe) balance_.emplace(model_->blocks(), adapters_ ? 0 : spec_.moe->load_balance_coeff, mesh);
   executor_ = std::make_unique<Executor>(model_->stages(), &mesh.group(mesh::Axis::kPipeline),
                                          [this](const pipeline::Action& action) { begins(action); });
   if (overlaps_pairs(config_)) executor_->overlap_pairs();
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
-  optimizer_ = optim::make_optimizer(optimizer_options(config_), model_->optimizer_slots());
+  rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
+  optimizer_ = build_optimizer(config_, rules_, *model_, mesh, *context_.device);
   if (sharding.early_step) {
     if (context_.rank == 0) {
       context_.reporter->warning(
@@ -187,6 +195,12 @@ void Trainer::build() {
     for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
     log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),
                           " total parameters"));
+    for (const std::string& line : describe_rules(rules_)) log_line(line);
+    if (adapters_) {
+      int64_t trained = 0;
+      for (const models::Tensor& tensor : models::adapter_tensors(spec_, *adapters_)) trained += tensor.numel();
+      log_line(absl::StrCat("Adapters of rank ", adapters_->rank, ": ", trained, " parameters are trained"));
+    }
   }
   slices_ = model_->slices(optimizer_.get());
 }
@@ -240,17 +254,28 @@ void Trainer::load() {
   std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
       std::async(std::launch::async, open, batch_plan_.local_batch);
 
-  checkpoint::LoadResult loaded;
+  checkpoint::LoadResult loaded, base;
   absl::Status load_status;
-  if (checkpointer_) {
-    absl::StatusOr<checkpoint::LoadResult> result = checkpointer_->load(slices_);
+  const auto load_part = [&](std::vector<checkpoint::Slice>& slices, checkpoint::Part part,
+                             checkpoint::LoadResult& into) {
+    absl::StatusOr<checkpoint::LoadResult> result = checkpointer_->load(slices, part);
     load_status = result.status();
-    if (result.ok()) loaded = *std::move(result);
+    if (result.ok()) into = *std::move(result);
+  };
+  if (checkpointer_) {
+    load_part(slices_, adapters_ ? checkpoint::Part::kResumed : checkpoint::Part::kAll, loaded);
+    std::vector<checkpoint::Slice> beneath = model_->base_slices();
+    if (adapters_ && load_status.ok()) load_part(beneath, checkpoint::Part::kInitial, base);
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
   check(load_status, kExitUserError, checkpoint::are_gone(load_status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
-  if (!loaded.model_loaded) draw_weights();
-  restore_state(loaded);
+  if (adapters_) {
+    restore_state(loaded);
+    settle_base(loaded, base);
+  } else {
+    if (!loaded.model_loaded) draw_weights();
+    restore_state(loaded);
+  }
   const int64_t seq_len = loaded.train_state.value("seq_len", training.seq_len);
   if (seq_len != training.seq_len && context_.rank == 0) {
     context_.reporter->warning(absl::StrCat("the checkpoint was trained with rows of ", counted(seq_len, "token"),
@@ -288,12 +313,29 @@ void Trainer::load() {
         config_.validation.steps, microbatch_options_, pipeline_);
   }
   context_.reporter->finished_step(step_, absl::ZeroDuration());
+  const checkpoint::LoadResult& told = adapters_ && loaded.source == checkpoint::Source::kFresh ? base : loaded;
   context_.reporter->event(rank_protocol::event::kLoaded,
-                           {{"step", step_}, {"source", checkpoint::name(loaded.source)}, {"path", loaded.path}});
+                           {{"step", step_}, {"source", checkpoint::name(told.source)}, {"path", told.path}});
 }
 
-void Trainer::draw_weights() {
-  model_->init_weights(static_cast<uint64_t>(*seed_));
+// Draws what was not loaded, and makes sure that adapters go on with the model that they were trained on.
+void Trainer::settle_base(const checkpoint::LoadResult& loaded, const checkpoint::LoadResult& base) {
+  if (!loaded.model_loaded) draw_weights(ShardedModel::Which::kTrained);
+  if (!base.model_loaded) {
+    draw_weights(ShardedModel::Which::kFrozen);
+    if (context_.rank == 0) {
+      context_.reporter->warning(
+          "the model beneath the adapters has random weights: name some in checkpoint.initial_load_path, or set "
+          "checkpoint.initial_load_in_hf (both need checkpoint.enable)");
+    }
+  }
+  base_ = describe_base(digest_of_base(*model_, *context_.mesh), base.path, *adapters_);
+  const auto saved = loaded.train_state.find("lora");
+  if (saved != loaded.train_state.end()) check(check_base(*saved, base_), kExitUserError, "LORA_BASE");
+}
+
+void Trainer::draw_weights(ShardedModel::Which which) {
+  model_->init_weights(static_cast<uint64_t>(*seed_), which);
   if (context_.rank == 0) log_line(absl::StrCat("Initial weights are drawn with debug.seed = ", *seed_));
 }
 
@@ -380,6 +422,7 @@ checkpoint::TrainState Trainer::train_state() const {
                   {"lr_scheduler", {{"last_epoch", schedule_step_}}},
                   {"dataloader", std::move(dataloader)}};
   if (seed_) state.shared["seed"] = *seed_;
+  if (adapters_) state.shared["lora"] = base_;
   return state;
 }
 

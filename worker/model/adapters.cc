@@ -1,0 +1,90 @@
+#include "worker/model/adapters.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "worker/nn/nf4.h"
+
+namespace titan::model {
+namespace {
+
+using nn::OnTensorAxis;
+
+bool takes_adapter(const nn::Parameter& parameter) {
+  return parameter.of_linear && absl::StartsWith(parameter.fqn, "layers.") &&
+         !models::pattern_names("router", parameter.fqn);
+}
+
+// A matrix that takes `base`'s part along its own dim `dim`. Where that is all of it while ranks compute different
+// parts of the layer, each has a part of its gradient.
+nn::Parameter matrix_beside(const nn::Parameter& base, int64_t dim, std::string fqn, int64_t rank, nn::Init init) {
+  nn::Parameter matrix;
+  matrix.fqn = std::move(fqn);
+  matrix.init = init;
+  matrix.shape = matrix.global_shape = {rank, rank};
+  matrix.offset = {0, 0};
+  matrix.shape[dim] = base.shape[dim];
+  matrix.global_shape[dim] = base.global_shape[dim];
+  matrix.offset[dim] = base.offset[dim];
+  const bool cut = base.shape[dim] != base.global_shape[dim];
+  matrix.on_tensor_axis = cut                                           ? OnTensorAxis::kSplit
+                          : base.on_tensor_axis == OnTensorAxis::kWhole ? OnTensorAxis::kWhole
+                                                                        : OnTensorAxis::kPartial;
+  matrix.of_linear = matrix.adapts = true;
+  return matrix;
+}
+
+// As PEFT draws them: A evenly between -1 / sqrt(inputs) and that, B zero, so that training begins at the base.
+void add_adapter(nn::Block& block, nn::Parameter& base, const models::AdapterSpec& adapters) {
+  const std::string layer = models::layer_of(base.fqn);
+  const double bound = 1 / std::sqrt(static_cast<double>(base.global_shape[1]));
+  const nn::Init uniform{.kind = nn::Init::Kind::kUniform, .lower = -bound, .upper = bound};
+  const nn::Parameter& a =
+      block.add_parameter(matrix_beside(base, 1, models::adapter_a(layer), adapters.rank, uniform));
+  const nn::Parameter& b = block.add_parameter(matrix_beside(base, 0, models::adapter_b(layer), adapters.rank, {}));
+  base.adapter = nn::Adapter{.a = &a, .b = &b, .scale = adapters.scale()};
+}
+
+absl::Status pack(nn::Parameter& parameter) {
+  const int64_t columns = parameter.shape[1];
+  if (columns % models::kNf4Block != 0) {
+    return absl::InvalidArgumentError(absl::StrCat("lora.base: nf4 keeps blocks of ", models::kNf4Block,
+                                                   " weights, which do not divide the ", columns, " inputs of ",
+                                                   parameter.fqn, " on this rank"));
+  }
+  parameter.packed_row = models::nf4_row_bytes(columns);
+  parameter.products = &nn::nf4_products();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status add_adapters(Model& model, const models::AdapterSpec& adapters) {
+  std::vector<std::string> layers;
+  for (const auto& block : model.blocks) {
+    std::vector<nn::Parameter*> own;  // Adapters join them below.
+    for (nn::Parameter& parameter : block->parameters()) own.push_back(&parameter);
+    for (nn::Parameter* parameter : own) {
+      parameter->frozen = true;
+      if (!takes_adapter(*parameter)) continue;
+      if (adapters.base == models::BaseForm::kNf4) {
+        if (absl::Status bad = pack(*parameter); !bad.ok()) return bad;
+      }
+      layers.push_back(models::layer_of(parameter->fqn));
+      if (models::any_pattern_names(adapters.targets, layers.back())) add_adapter(*block, *parameter, adapters);
+    }
+  }
+  const bool any = std::any_of(layers.begin(), layers.end(), [&](const std::string& layer) {
+    return models::any_pattern_names(adapters.targets, layer);
+  });
+  if (any) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("lora.targets: ", absl::StrJoin(adapters.targets, ", "),
+                                                 " name no linear layer of this model",
+                                                 layers.empty() ? "" : absl::StrCat("; it has ", layers.front())));
+}
+
+}  // namespace titan::model
