@@ -88,6 +88,8 @@ class Walk {
   // A round of Muon's matrices as the next one arrives: what came, the matrix, its turned copy, product and result.
   void exchange_matrices() {
     constexpr int64_t kTensors = 5;
+    if (muon_round_ == 0) return;
+    for (const auto& one : units_) free_gathered(*one);
     now_.buffers += kTensors * muon_round_ * (master_ == 8 ? 8 : 2);
     hold();
   }
