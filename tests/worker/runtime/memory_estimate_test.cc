@@ -178,7 +178,7 @@ std::vector<Case> meshes(unsigned seed) {
            {.replicate = 2, .more = "--training.dtype bfloat16"},
            {.replicate = 2, .tp = 2, .more = "--training.dtype bfloat16 --training.enable_cpu_offload"},
            {.replicate = 2, .more = "--training.dtype bfloat16 --optimizer.early_step_in_backward"},
-           {.replicate = 2, .pp = 2, .more = "--training.dtype bfloat16 " + schedule + "1F1B"},
+           {.pp = 2, .replicate = 2, .more = "--training.dtype bfloat16 " + schedule + "1F1B"},
        })
     draw.add("llama3_8b", ways);
   return draw.take();
