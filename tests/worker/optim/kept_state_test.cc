@@ -449,17 +449,6 @@ TEST(KeptStatesTest, TakesTheBytesThatItShould) {
   EXPECT_EQ(bytes("8bit", {63, 65}), 2 * 4 * 63 * 65);
 }
 
-// On a device no step waits for a number: LibTorch's meta device has none to give.
-TEST(KeptStatesTest, AsksNoDeviceForANumber) {
-  const auto there = at::TensorOptions(at::kMeta);
-  const Gate gate{at::empty({}, there.dtype(at::kDouble)), at::empty({}, there.dtype(at::kFloat))};
-  for (const char* state_dtype : {"auto", "float32", "bfloat16", "8bit"}) {
-    const at::Tensor value = at::empty({3, 40, 300}, there.dtype(at::kBFloat16));
-    const Slot slot{"w", value, at::empty_like(value), 0, {6, 40, 300}, {3, 0, 0}};
-    make_optimizer(options_with(state_dtype, /*stochastic=*/true), {slot})->step(1e-3, gate);
-  }
-}
-
 TEST(KeptStatesTest, RefusesWhatDoesNotGoTogether) {
   const at::Tensor narrow = at::zeros({4}, at::kBFloat16), plain = at::zeros({4}), wide = at::zeros({4}, at::kDouble);
   const auto make = [](const Options& options, const at::Tensor& value) {
