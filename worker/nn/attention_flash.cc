@@ -12,8 +12,8 @@
 namespace titan::nn {
 namespace {
 
-constexpr int64_t kHeadMultiple = 8;
-constexpr int64_t kLargestHead = 256;
+constexpr int64_t kFlashHeadStep = 8;
+constexpr int64_t kMostHead = 256;
 
 // Where equally long chunks of rows end, when the last one of a row is shorter: FlashCall::cum_seq, made on the device,
 // so that a captured layer reads nothing of the host.
@@ -66,7 +66,7 @@ struct FlashPlan final : AttentionPlan {
   // It wants heads of queries, keys and values to be equally large.
   static int64_t head_size(const at::Tensor& q, const at::Tensor& v) {
     const int64_t largest = std::max(q.size(3), v.size(3));
-    return (largest + kHeadMultiple - 1) / kHeadMultiple * kHeadMultiple;
+    return (largest + kFlashHeadStep - 1) / kFlashHeadStep * kFlashHeadStep;
   }
   // Of [B, H, T, D], nearly always a view.
   at::Tensor packed(const at::Tensor& heads, int64_t size) const {
@@ -119,7 +119,7 @@ FlashArguments FlashCalls::find_or(const AttentionMask& mask, const std::functio
 
 bool flash_takes(const at::Tensor& q, int64_t v_size) {
   return q.is_cuda() && (q.scalar_type() == at::kBFloat16 || q.scalar_type() == at::kHalf) &&
-         std::max(q.size(3), v_size) <= kLargestHead;
+         std::max(q.size(3), v_size) <= kMostHead;
 }
 
 c10::intrusive_ptr<AttentionPlan> flash_plan(const AttentionInput& input, const MicrobatchContext& context) {
