@@ -155,8 +155,8 @@ class Walk {
   bool reducing_last_ = false;
   int64_t host_ = 0;
   int64_t host_sums_ = 0, most_host_sums_ = 0;  // Of offloaded shards, in the wire's type.
-  int64_t muon_round_ = 0;  // Elements.
-  int64_t unpacked_ = 0;    // Bytes of a packed matrix while it is multiplied by.
+  int64_t muon_round_ = 0;                      // Elements.
+  int64_t unpacked_ = 0;                        // Bytes of a packed matrix while it is multiplied by.
   Parts now_, peak_;
 };
 

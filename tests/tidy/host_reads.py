@@ -27,10 +27,13 @@ TO_DEVICE = re.compile(r"\.to\((" + NESTED + r"[dD]evice" + NESTED + r")\)|\.cud
 SIZED_BY_VALUES = re.compile(r"\b(nonzero\w*|argwhere|masked_select|unique_dim|unique_consecutive|_unique2?)\(|\.index\(\{")
 # As READ's: copies to a device that may block.
 BLOCKING = {
-    "parallel/expert_exchange.cc": (2, "where rows go that are exchanged in pieces of their own sizes, from the host's split sizes, twice a layer"),
     "parallel/shard_unit.cc": (6, "gradients of offloaded shards, to the host and back; elsewhere both are on one device"),
     "optim/adam.cc": (3, "the step's number, once after it was loaded, and its gate: on the device but for offloaded shards"),
-    "runtime/engine/sharded_model.cc": (2, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards"),
+    "nn/nf4.cc": (1, "bounds between codes, where a matrix is packed: at the start"),
+    "optim/block_codes.cc": (4, "the codes' tables, where a slot's state is made or read for a checkpoint"),
+    "optim/muon.cc": (2, "the gate and the updates of offloaded shards; elsewhere all is on one device"),
+    "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),
+    "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
 }
 
 
