@@ -26,7 +26,8 @@ constexpr double kLogitTolerance = 1e-5;
 constexpr double kGradTolerance = 1e-4;
 constexpr double kLossFloor = 1e-3;  // Of the loss, which is one number and may meet the truth by chance.
 constexpr double kSpread = 2;        // Over the square root of how many numbers a gradient has.
-constexpr double kClear = 5;         // So many times the tolerance need no second look at a disturbed model.
+constexpr int64_t kFew = 64;  // Numbers whose errors are luck rather than a mean: they count in the median alone.
+constexpr double kClear = 5;  // So many times the tolerance need no second look at a disturbed model.
 
 // A whole parameter from tensors by Hugging Face names; nothing when they hold it in no form.
 std::optional<at::Tensor> from_hf(const Tensors& tensors, const std::string& prefix,
@@ -236,7 +237,7 @@ Rounded GoldenCase::run_rounded() {
       const double error = relative_rms(grad.defined() ? grad : at::zeros(parameter.shape), exact_grad);
       const double ratio = error / relative_rms(grad_of(rounded_, theirs, parameter), exact_grad);
       all.push_back(ratio);
-      // So few errors are not their mean.
+      if (exact_grad.numel() < kFew) continue;
       const double sharp = ratio / (1 + kSpread / std::sqrt(static_cast<double>(exact_grad.numel())));
       if (sharp <= ratios.grad) continue;
       ratios.grad = sharp;

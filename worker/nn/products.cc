@@ -40,6 +40,9 @@ kernels::Dtype type_of(const at::Tensor& c) {
   return c.scalar_type() == at::kFloat ? kernels::Dtype::kF32 : kernels::Dtype::kBf16;
 }
 
+// Nearly always `x` itself: then it is not asked of LibTorch's dispatcher.
+at::Tensor in_type(const at::Tensor& x, at::ScalarType type) { return x.scalar_type() == type ? x : x.to(type); }
+
 at::DataPtr scratch_of(int64_t bytes) { return c10::GetCPUAllocator()->allocate(bytes); }
 
 std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
@@ -146,7 +149,7 @@ using Product = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
 at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep, ResultType wanted, Product otherwise) {
   const at::ScalarType result = wanted.value_or(x.scalar_type());
   if (own_products_take(x, weight)) return own_product(x, weight, {x.numel() / x.size(-1)}, deep, result);
-  return otherwise(x.to(result), weight.to(result));
+  return otherwise(in_type(x, result), in_type(weight, result));
 }
 
 }  // namespace
@@ -177,7 +180,7 @@ void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) 
 
 at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType wanted) {
   const at::ScalarType result = wanted.value_or(x.scalar_type());
-  if (!own_products_take(x, dy)) return at::mm(as_matrix(dy).to(result).t(), as_matrix(x).to(result));
+  if (!own_products_take(x, dy)) return at::mm(in_type(as_matrix(dy), result).t(), in_type(as_matrix(x), result));
   at::Tensor gradient = uninitialized({dy.size(-1), x.size(-1)}, x.options().dtype(result));
   own_weight_gradients(dy, x, {x.numel() / x.size(-1)}, gradient);
   return gradient;
@@ -188,7 +191,7 @@ at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weigh
   const at::ScalarType result = wanted.value_or(x.scalar_type());
   at::Tensor y = own_products_take(x, weights)
                      ? own_product(x, weights, rows_on_host(groups), /*deep=*/false, result)
-                     : of_all_groups(x.to(result), weights.to(result), /*transposed=*/true, groups);
+                     : of_all_groups(in_type(x, result), in_type(weights, result), /*transposed=*/true, groups);
   clear_rows_of_no_group(y, groups);
   return y;
 }
@@ -197,7 +200,7 @@ at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const 
   const at::ScalarType result = wanted.value_or(dy.scalar_type());
   at::Tensor dx = own_products_take(dy, weights)
                       ? own_product(dy, weights, rows_on_host(groups), /*deep=*/true, result)
-                      : of_all_groups(dy.to(result), weights.to(result), /*transposed=*/false, groups);
+                      : of_all_groups(in_type(dy, result), in_type(weights, result), /*transposed=*/false, groups);
   clear_rows_of_no_group(dx, groups);
   return dx;
 }
@@ -212,7 +215,7 @@ at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& 
     own_weight_gradients(dy_rows, x_rows, rows_on_host(groups), own);
     return own;
   }
-  const at::Tensor dy = dy_rows.to(result), x = x_rows.to(result);
+  const at::Tensor dy = in_type(dy_rows, result), x = in_type(x_rows, result);
   // The kernel writes zeros for a group without rows, if what it sums over is the outer dimension of both.
   if (fits_one_call(groups, dy, x, x.size(1))) return at::_grouped_mm(dy.t(), x, groups.ends);
   at::Tensor gradient = at::empty(shape, options);

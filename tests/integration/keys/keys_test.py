@@ -107,8 +107,14 @@ class Runs:
             if "safetensors" in path.name:
                 shutil.copy(path, self.places["assets"])
 
+    # Not by str.format(): braces may be JSON's.
+    def placed(self, text):
+        for name, place in self.places.items():
+            text = text.replace("{%s}" % name, str(place))
+        return text
+
     def fill(self, flags):
-        return {key: value.format(**self.places) if isinstance(value, str) and "{" in value else value for key, value in flags.items()}
+        return {key: self.placed(value) if isinstance(value, str) else value for key, value in flags.items()}
 
     def training(self, folder, flags):
         folder.mkdir()

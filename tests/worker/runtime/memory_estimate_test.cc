@@ -230,7 +230,7 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
            {"llama3_8b", {.pp = 4, .more = nf4 + rows + "8 " + schedule + "ZBVZeroBubble"}},
            {"llama3_70b", {.more = nf4 + full + rows + "1"}},
            {"qwen3_0.6b", {.ranks = 2, .more = lora + rows + "2"}},
-           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + full + rows + "2"}},
        }) {
     compare({recipe, words_of(ways)});
   }
