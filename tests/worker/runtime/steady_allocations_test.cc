@@ -146,7 +146,7 @@ TEST(SteadyAllocations, OnAnyMesh) {
       " --resources.ranks 2" + degree + "tensor_parallel_degree 2",
       " --resources.ranks 2" + degree + "context_parallel_degree 2",
       " --resources.ranks 2" + degree + "context_parallel_degree 2" + degree + "context_parallel_load_balancer ptrr",
-      " --resources.ranks 4" + degree + "data_parallel_replicate_degree 2",
+      " --resources.ranks 4 --training.local_batch_size 2" + degree + "data_parallel_replicate_degree 2",
       " --resources.ranks 2" + degree + "pipeline_parallel_degree 2",
       " --resources.ranks 2" + degree + "pipeline_parallel_degree 2" + degree +
           "pipeline_parallel_schedule ZBVZeroBubble",
@@ -162,9 +162,11 @@ TEST(SteadyAllocations, OnAnyMesh) {
 }
 
 // In bf16 a job on a CPU takes Titan's kernels unless it is told otherwise; they keep and allocate other tensors.
+// LibTorch's products of all experts allocate by their rows on a CPU, which the load decides.
 TEST(SteadyAllocations, WithAndWithoutTitansKernels) {
   for (const char* by : {"auto", "reference"}) {
     for (const std::string& family : testing::small_families()) {
+      if (by == std::string("reference") && testing::small_spec(family).moe.has_value()) continue;
       for (const char* ranks : {"1", "2"}) {
         expect_steady(absl::StrCat("--model.name small_", family, " --resources.ranks ", ranks,
                                    " --training.mixed_precision_param bfloat16 --resources.kernels ", by));
