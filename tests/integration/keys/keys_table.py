@@ -117,7 +117,8 @@ SITUATIONS = {
     "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
     "determinism": {"debug.deterministic": True},
     "adapters": ADAPTERS,
-    "a dry run of adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel"},
+    "a dry run of bfloat16 adapters": {**ADAPTERS, **DRY, "model.name": "llama3", "model.flavor": "debugmodel",
+                                       "training.mixed_precision_param": "bfloat16"},
     "a job of adapters": {"plain": True, **ADAPTERS},
     # The controller's side, with a built-in model.
     "a job": {"plain": True},
@@ -293,7 +294,7 @@ ROWS = [
 
     *keys("lora", {"rank": 4, "alpha": 100, "targets": "wq"}, "loss", "adapters"),
     ("lora.dropout", 0.5, "refused", "a job of adapters", "not supported yet"),
-    *each("lora.base", ["float32", "nf4"], "bytes", "a dry run of adapters"),
+    *each("lora.base", ["float32", "nf4"], "bytes", "a dry run of bfloat16 adapters"),
     ("lora.base", "bfloat16", "loss", "adapters"),
 
     *keys("comm", {"init_timeout_seconds": 77, "train_timeout_seconds": 77}, "record", "a job"),
