@@ -60,9 +60,9 @@ void disturb(GoldenCase& golden, Reporter& reporter) {
 // All levels are in a machine up to its best; LibTorch's own operations are as good as the kernels must be. Weights are
 // bfloat16 afterwards.
 void compare_rounded(GoldenCase& golden, Reporter& reporter) {
-  golden.build(golden.spec());
+  golden.build(golden.rounded_spec());
   golden.cast(at::kBFloat16);
-  for (const char* by : {"reference", "avx2", "avx512", "amx"}) {
+  for (const char* by : {"reference", "avx2", "avx512", "avx512bf16", "amx"}) {
     if (kernels::choose(by)) reporter.rounded(by, golden.run_rounded());
   }
   kernels::choose("reference");

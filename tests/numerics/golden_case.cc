@@ -113,6 +113,12 @@ void GoldenCase::build(const models::ModelSpec& spec, bool permute) {
   watch_routers();
 }
 
+models::ModelSpec GoldenCase::rounded_spec() const {
+  models::ModelSpec spec = spec_;
+  change_spec(spec, about_.at("bfloat16_spec"));
+  return spec;
+}
+
 void GoldenCase::watch_routers() {
   for (const auto& block : model_.blocks) {
     auto* layer = dynamic_cast<model::DecoderLayer*>(block.get());

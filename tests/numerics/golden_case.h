@@ -41,6 +41,7 @@ class GoldenCase {
 
   const nlohmann::json& about() const { return about_; }
   const models::ModelSpec& spec() const { return spec_; }
+  models::ModelSpec rounded_spec() const;  // Of what the oracle computed in bfloat16.
   const Tensors& peer() const { return peer_; }
   const at::Tensor& tokens() const { return peer_.at("tokens"); }
   const at::Tensor& labels() const { return peer_.at("labels"); }

@@ -4,8 +4,9 @@
 
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
 bfloat16.safetensors (logits, loss, gradients and routing of the same weights rounded to bfloat16, computed in fp32, and with
-"bfloat16." before their names computed in bfloat16 with the same experts for each token), case.json (family, flavor, other numbers of the spec, seed, versions, transformers' configuration), calls.json (how often it calls an
-operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
+"bfloat16." before their names computed in bfloat16 with the same experts for each token and with clamps that are out of reach), case.json
+(family, flavor, other numbers of the spec and of bfloat16's, seed, versions, transformers' configuration), calls.json (how often it calls
+an operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
 what follows.
 """
 
@@ -18,7 +19,7 @@ import os
 import dispatcher_calls
 import torch
 from oracle_models import CASES, IGNORED, ROWS, SEQ_LEN, VOCABULARY
-from routing import PinnedChoices, RoutingRecorder
+from routing import NO_LIMIT, PinnedChoices, RoutingRecorder
 from safetensors.torch import save_file
 from weights import disturb, draw
 
@@ -52,7 +53,14 @@ def step(oracle, tokens, labels, decided=lambda: True):
 
 
 def rounded(oracle, recorder, tensors):
-    """The same step from weights rounded to bfloat16: computed in fp32, and in bfloat16 by the oracle with the same experts."""
+    """The same step from weights rounded to bfloat16: computed in fp32, and in bfloat16 by the oracle with the same experts.
+
+    What a clamp cuts is as much a decision as the choice of an expert, and in bfloat16 it is rounding's: whoever has the luck to decide
+    as fp32 did has half the error in the gradients. So clamps cut nothing in either.
+    """
+    for module in oracle.module.modules():
+        if type(module).__name__ == "GptOssExperts":
+            module.limit = NO_LIMIT
     tokens, labels = tensors["tokens"], tensors["labels"]
     for parameter in oracle.module.parameters():
         parameter.data = parameter.data.bfloat16().float()
@@ -93,7 +101,8 @@ def write_case(folder, name, oracle, seed, margins):
     versions = {package: importlib.metadata.version(package) for package in ("torch", oracle.library)}
     with open(os.path.join(folder, "case.json"), "w") as file:
         json.dump({"case": name, "library": oracle.library, "versions": versions, "family": oracle.family, "flavor": oracle.flavor,
-                   "spec": oracle.spec, "seed": seed, "weights_sha256": digest, "config": oracle.config}, file, indent=1)
+                   "spec": oracle.spec, "bfloat16_spec": {key: NO_LIMIT for key in oracle.spec if key == "swiglu_limit"}, "seed": seed,
+                   "weights_sha256": digest, "config": oracle.config}, file, indent=1)
     print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{margins}", flush=True)
 
 

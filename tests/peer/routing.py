@@ -7,6 +7,7 @@ as close as that: another expert is another result, and the gradient jumps where
 import torch
 
 MARGIN = 1e-4  # A router's scores.
+NO_LIMIT = 1e4  # Of a clamp that leaves every activation as it is.
 CLAMP_MARGIN = 2e-6  # Some 100,000 activations each draw, of which one is often within 1e-5 of its limit.
 
 
