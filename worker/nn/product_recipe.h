@@ -12,6 +12,9 @@ struct RowGroups;
 struct Operand {
   at::Tensor values;
   at::Tensor scales;  // Undefined: the values are the numbers. Else as the recipe that made them says.
+  // Of the numbers before they were quantised: a product's results have it. A layer's input and an output's gradient
+  // say it as their recipe returns them; what was kept between the passes, or arrived, need not.
+  at::ScalarType type = at::kBFloat16;
 
   bool quantised() const { return scales.defined(); }
 };

@@ -31,6 +31,15 @@ at::Tensor dense_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.co
 
 const uint16_t* bits(const at::Tensor& x) { return reinterpret_cast<const uint16_t*>(x.const_data_ptr()); }
 
+// The element `count` after the first of a result.
+void* elements_after(const at::Tensor& c, int64_t count) {
+  return static_cast<char*>(c.mutable_data_ptr()) + count * static_cast<int64_t>(c.element_size());
+}
+
+kernels::Dtype type_of(const at::Tensor& c) {
+  return c.scalar_type() == at::kFloat ? kernels::Dtype::kF32 : kernels::Dtype::kBf16;
+}
+
 at::DataPtr scratch_of(int64_t bytes) { return c10::GetCPUAllocator()->allocate(bytes); }
 
 std::vector<int64_t> shape_with(const at::Tensor& x, int64_t last) {
@@ -60,8 +69,8 @@ void own_product(const at::Tensor& input, const at::Tensor& weights, const std::
                                                   .b_stride = b.stride(-2),
                                                   .b_group = b.dim() == 3 ? b.stride(0) : 0,
                                                   .b_is_deep = deep,
-                                                  .c = reinterpret_cast<uint16_t*>(c.mutable_data_ptr()) + first,
-                                                  .c_type = kernels::Dtype::kBf16,
+                                                  .c = elements_after(c, first),
+                                                  .c_type = type_of(c),
                                                   .c_stride = columns,
                                                   .add = add,
                                                   .scratch = scratch.get(),
@@ -69,9 +78,9 @@ void own_product(const at::Tensor& input, const at::Tensor& weights, const std::
   }
 }
 
-at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows,
-                       bool deep) {
-  at::Tensor c = uninitialized(shape_with(input, weights.size(deep ? -1 : -2)), input.options());
+at::Tensor own_product(const at::Tensor& input, const at::Tensor& weights, const std::vector<int64_t>& rows, bool deep,
+                       at::ScalarType result) {
+  at::Tensor c = uninitialized(shape_with(input, weights.size(deep ? -1 : -2)), input.options().dtype(result));
   own_product(input, weights, rows, deep, c, /*add=*/false);
   return c;
 }
@@ -86,22 +95,21 @@ void own_weight_gradients(const at::Tensor& dy_rows, const at::Tensor& x_rows, c
   const int threads = at::get_num_threads();
   const at::DataPtr scratch = scratch_of(kernels::gemm_scratch(std::min(step, inputs), x.size(0), threads));
   for (int64_t first = 0; first < inputs; first += step) {
-    took(kernels::weight_gradient(*kernels::chosen_level(),
-                                  {.rows = x.size(0),
-                                   .outputs = outputs,
-                                   .inputs = std::min(step, inputs - first),
-                                   .groups = static_cast<int64_t>(rows.size()),
-                                   .group_rows = rows.data(),
-                                   .dy = bits(dy),
-                                   .dy_stride = dy.stride(0),
-                                   .x = bits(x) + first,
-                                   .x_stride = x.stride(0),
-                                   .c = reinterpret_cast<uint16_t*>(gradients.mutable_data_ptr()) + first,
-                                   .c_type = kernels::Dtype::kBf16,
-                                   .c_stride = inputs,
-                                   .c_group = outputs * inputs,
-                                   .scratch = scratch.get(),
-                                   .threads = threads}));
+    took(kernels::weight_gradient(*kernels::chosen_level(), {.rows = x.size(0),
+                                                             .outputs = outputs,
+                                                             .inputs = std::min(step, inputs - first),
+                                                             .groups = static_cast<int64_t>(rows.size()),
+                                                             .group_rows = rows.data(),
+                                                             .dy = bits(dy),
+                                                             .dy_stride = dy.stride(0),
+                                                             .x = bits(x) + first,
+                                                             .x_stride = x.stride(0),
+                                                             .c = elements_after(gradients, first),
+                                                             .c_type = type_of(gradients),
+                                                             .c_stride = inputs,
+                                                             .c_group = outputs * inputs,
+                                                             .scratch = scratch.get(),
+                                                             .threads = threads}));
   }
 }
 
@@ -126,17 +134,19 @@ bool fits_one_call(const RowGroups& groups, const at::Tensor& x, const at::Tenso
   return groups.ends.defined() && x.size(0) > 0 && width % 8 == 0 && rows_are_aligned(x) && rows_are_aligned(y);
 }
 
-// x times matrices[group], each [in, out], a weight or its transposed view; `weights` is as it lies in memory.
-at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, const at::Tensor& matrices,
-                         const RowGroups& groups) {
+// x times weights[group], or their transposed views.
+at::Tensor of_all_groups(const at::Tensor& x, const at::Tensor& weights, bool transposed, const RowGroups& groups) {
+  const at::Tensor matrices = transposed ? weights.transpose(1, 2) : weights;
   if (fits_one_call(groups, x, weights, matrices.size(2))) return at::_grouped_mm(x, matrices, groups.ends);
   return one_by_one(x, matrices, groups);
 }
 
-at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep,
-                  at::Tensor (*otherwise)(const at::Tensor&, const at::Tensor&)) {
-  if (!own_products_take(x, weight)) return otherwise(x, weight);
-  return own_product(x, weight, {x.numel() / x.size(-1)}, deep);
+using Product = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
+
+at::Tensor own_or(const at::Tensor& x, const at::Tensor& weight, bool deep, ResultType wanted, Product otherwise) {
+  const at::ScalarType result = wanted.value_or(x.scalar_type());
+  if (own_products_take(x, weight)) return own_product(x, weight, {x.numel() / x.size(-1)}, deep, result);
+  return otherwise(x.to(result), weight.to(result));
 }
 
 }  // namespace
@@ -145,12 +155,14 @@ bool own_products_take(const at::Tensor& x, const at::Tensor& y) {
   return own_kernels_take(x) && y.scalar_type() == x.scalar_type();
 }
 
-at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight) {
-  return own_or(x, weight, /*deep=*/false, [](const at::Tensor& a, const at::Tensor& b) { return at::linear(a, b); });
+at::Tensor times_transposed(const at::Tensor& x, const at::Tensor& weight, ResultType result) {
+  return own_or(x, weight, /*deep=*/false, result,
+                [](const at::Tensor& a, const at::Tensor& b) { return at::linear(a, b); });
 }
 
-at::Tensor times(const at::Tensor& dy, const at::Tensor& weight) {
-  return own_or(dy, weight, /*deep=*/true, [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
+at::Tensor times(const at::Tensor& dy, const at::Tensor& weight, ResultType result) {
+  return own_or(dy, weight, /*deep=*/true, result,
+                [](const at::Tensor& a, const at::Tensor& b) { return at::matmul(a, b); });
 }
 
 void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) {
@@ -163,37 +175,47 @@ void add_times(at::Tensor& sum, const at::Tensor& dy, const at::Tensor& weight) 
   }
 }
 
-at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x) {
-  if (!own_products_take(x, dy)) return at::mm(as_matrix(dy).t(), as_matrix(x));
-  at::Tensor gradient = uninitialized({dy.size(-1), x.size(-1)}, x.options());
+at::Tensor weight_gradient(const at::Tensor& dy, const at::Tensor& x, ResultType wanted) {
+  const at::ScalarType result = wanted.value_or(x.scalar_type());
+  if (!own_products_take(x, dy)) return at::mm(as_matrix(dy).to(result).t(), as_matrix(x).to(result));
+  at::Tensor gradient = uninitialized({dy.size(-1), x.size(-1)}, x.options().dtype(result));
   own_weight_gradients(dy, x, {x.numel() / x.size(-1)}, gradient);
   return gradient;
 }
 
-at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups) {
-  at::Tensor y = own_products_take(x, weights) ? own_product(x, weights, rows_on_host(groups), /*deep=*/false)
-                                               : of_all_groups(x, weights, weights.transpose(1, 2), groups);
+at::Tensor grouped_times_transposed(const at::Tensor& x, const at::Tensor& weights, const RowGroups& groups,
+                                    ResultType wanted) {
+  const at::ScalarType result = wanted.value_or(x.scalar_type());
+  at::Tensor y = own_products_take(x, weights)
+                     ? own_product(x, weights, rows_on_host(groups), /*deep=*/false, result)
+                     : of_all_groups(x.to(result), weights.to(result), /*transposed=*/true, groups);
   clear_rows_of_no_group(y, groups);
   return y;
 }
 
-at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups) {
-  at::Tensor dx = own_products_take(dy, weights) ? own_product(dy, weights, rows_on_host(groups), /*deep=*/true)
-                                                 : of_all_groups(dy, weights, weights, groups);
+at::Tensor grouped_times(const at::Tensor& dy, const at::Tensor& weights, const RowGroups& groups, ResultType wanted) {
+  const at::ScalarType result = wanted.value_or(dy.scalar_type());
+  at::Tensor dx = own_products_take(dy, weights)
+                      ? own_product(dy, weights, rows_on_host(groups), /*deep=*/true, result)
+                      : of_all_groups(dy.to(result), weights.to(result), /*transposed=*/false, groups);
   clear_rows_of_no_group(dx, groups);
   return dx;
 }
 
-at::Tensor grouped_weight_gradient(const at::Tensor& dy, const at::Tensor& x, const RowGroups& groups) {
-  const std::vector<int64_t> shape = {groups.count(), dy.size(1), x.size(1)};
-  if (own_products_take(x, dy)) {
-    at::Tensor own = uninitialized(shape, x.options());
-    own_weight_gradients(dy, x, rows_on_host(groups), own);
+at::Tensor grouped_weight_gradient(const at::Tensor& dy_rows, const at::Tensor& x_rows, const RowGroups& groups,
+                                   ResultType wanted) {
+  const at::ScalarType result = wanted.value_or(x_rows.scalar_type());
+  const std::vector<int64_t> shape = {groups.count(), dy_rows.size(1), x_rows.size(1)};
+  const at::TensorOptions options = x_rows.options().dtype(result);
+  if (own_products_take(x_rows, dy_rows)) {
+    at::Tensor own = uninitialized(shape, options);
+    own_weight_gradients(dy_rows, x_rows, rows_on_host(groups), own);
     return own;
   }
+  const at::Tensor dy = dy_rows.to(result), x = x_rows.to(result);
   // The kernel writes zeros for a group without rows, if what it sums over is the outer dimension of both.
   if (fits_one_call(groups, dy, x, x.size(1))) return at::_grouped_mm(dy.t(), x, groups.ends);
-  at::Tensor gradient = at::empty(shape, x.options());
+  at::Tensor gradient = at::empty(shape, options);
   for_each_group(rows_on_host(groups), [&](int64_t group, int64_t first, int64_t count) {
     at::Tensor part = gradient.select(0, group);
     if (count == 0) {

@@ -1,0 +1,17 @@
+#pragma once
+
+#include <memory>
+
+#include "worker/nn/low_precision/recipes.h"
+
+// What make_low_precision_products() chooses from; a file each.
+namespace titan::nn {
+
+std::unique_ptr<ProductRecipe> make_float8_tensorwise(const LowPrecisionOptions& options);
+std::unique_ptr<ProductRecipe> make_float8_rowwise(const LowPrecisionOptions& options);
+std::unique_ptr<ProductRecipe> make_mxfp8(const LowPrecisionOptions& options);
+
+// Whether `device` multiplies experts' rows with a scale a row (SM90, SM100).
+bool has_scaled_grouped_products(at::Device device);
+
+}  // namespace titan::nn
