@@ -46,5 +46,6 @@ class Checker {
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // mesh.cc
 void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
 void check_checkpoint(Checker& check);
+void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision_check.cc
 
 }  // namespace titan::config

@@ -206,6 +206,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_schedules(checker);
   check_activation_checkpoint(checker, spec);
   check_early_step(checker);
+  check_low_precision(checker, spec);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);
