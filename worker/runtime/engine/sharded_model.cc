@@ -114,6 +114,7 @@ const comm::Group* ShardedModel::group_if_any(mesh::Axis axis) const {
 
 ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan, Keep keep) {
   const mesh::Mesh& mesh = mesh_.mesh();
+  const bool float8 = travels_as_float8(*plan.parameters.front());
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const bool few_experts =
       plan.expert_mesh && mesh.size(mesh::Axis::kExpertFsdp) > plan.parameters.front()->shape.front();
@@ -126,6 +127,7 @@ ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan
               .tensor_group = group_if_any(mesh::Axis::kTensor),
               .device = &device_,
               .precision = options_.precision,
+              .gather = float8 ? options_.float8_gather.get() : nullptr,
               .keep = keep,
               .dim = few_experts ? 1 : 0,
               .users = plan.users,
@@ -140,21 +142,30 @@ bool ShardedModel::is_shared(const nn::Parameter& parameter) const {
   });
 }
 
+// Where another rank has a part of it; what another block reads too is read as numbers there.
+bool ShardedModel::travels_as_float8(const nn::Parameter& parameter) const {
+  return options_.float8_gather != nullptr && mesh_.mesh().size(mesh::Axis::kFsdp) > 1 && !is_shared(parameter) &&
+         options_.as_float8(parameter);
+}
+
 // Experts are a unit of their own when they live on a mesh of their own, and so is every parameter that another block
-// reads too.
+// reads too. What travels in another type has units of its own.
 std::vector<ShardUnit*> ShardedModel::make_units(nn::Block& block, Keep keep) {
   const bool expert_mesh = mesh_.mesh().size(mesh::Axis::kExpert) > 1;
-  std::vector<nn::Parameter*> dense, experts;
+  std::vector<nn::Parameter*> dense, float8, experts;
   std::vector<ShardUnit*> units;
   for (nn::Parameter& parameter : block.parameters()) {
     if (is_shared(parameter)) {
       units.push_back(make_unit(block.name(), {{&parameter}}, keep));
     } else {
-      (expert_mesh && parameter.expert ? experts : dense).push_back(&parameter);
+      const bool narrow = travels_as_float8(parameter);
+      (expert_mesh && parameter.expert ? experts : narrow ? float8 : dense).push_back(&parameter);
     }
   }
-  for (std::vector<nn::Parameter*>& parameters : set_heaviest_apart(std::move(dense))) {
-    if (!parameters.empty()) units.push_back(make_unit(block.name(), {std::move(parameters)}, keep));
+  for (std::vector<nn::Parameter*>* alike : {&dense, &float8}) {
+    for (std::vector<nn::Parameter*>& parameters : set_heaviest_apart(std::move(*alike))) {
+      if (!parameters.empty()) units.push_back(make_unit(block.name(), {std::move(parameters)}, keep));
+    }
   }
   if (!experts.empty()) {
     units.push_back(make_unit(block.name() + ".experts", {std::move(experts), /*expert_mesh=*/true}, keep));
@@ -289,6 +300,15 @@ void ShardedModel::init_weights(uint64_t seed) {
   }
 }
 
+void ShardedModel::prepare_gathers() {
+  if (options_.float8_gather == nullptr || !options_.float8_gather->precomputes()) return;
+  std::vector<const ShardedParameter*> all;
+  for (const ShardedParameter* placed : parameters()) {
+    if (travels_as_float8(*placed->parameter)) all.push_back(placed);
+  }
+  options_.float8_gather->precompute(all, device_.torch_device());
+}
+
 std::vector<ShardedParameter*> ShardedModel::parameters() {
   std::vector<ShardedParameter*> all;
   for (auto& unit : units_) {
@@ -377,6 +397,9 @@ bool ShardedModel::takes_graphs() const {
   };
   for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
     if (mesh_.mesh().size(axis) > 1) return declined("blocks exchange with other ranks");
+  }
+  if (!model_.recipes.empty() && mesh_.mesh().size(mesh::Axis::kWorld) > 1) {
+    return declined("blocks' scales are found with other ranks");
   }
   if (options_.pipeline && options_.pipeline->splits_backward) return declined("the schedule splits backward passes");
   return true;

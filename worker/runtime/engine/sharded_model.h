@@ -15,6 +15,7 @@
 #include "worker/model/model.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/activation_checkpoint.h"
+#include "worker/parallel/float8_gather.h"
 #include "worker/runtime/engine/stage.h"
 
 namespace titan::runtime {
@@ -47,6 +48,9 @@ struct ShardingOptions {
   bool cpu_offload = false;  // training.enable_cpu_offload
   bool early_step = false;   // optimizer.early_step_in_backward: update_early() will be called.
   GraphOptions graphs;
+  // How the weights that `as_float8` names are gathered, in units apart from others; null: as all are.
+  std::shared_ptr<const parallel::Float8Gather> float8_gather;
+  std::function<bool(const nn::Parameter&)> as_float8;
   std::optional<PipelineShare> pipeline;  // None: this rank has all blocks, as one stage.
 };
 
@@ -62,6 +66,8 @@ class ShardedModel {
   // Draws this rank's rows of every parameter; the same values on any mesh.
   void init_weights(uint64_t seed);
 
+  // Before the first gather after weights have changed: what gathers need to know of all of them. Collective.
+  void prepare_gathers();
   // This rank's stages by their index in the whole model, for an Executor.
   std::map<int, StageRunner*> stages();
   // The blocks that live here, in model order.
@@ -94,6 +100,7 @@ class ShardedModel {
   parallel::ShardUnit* make_unit(const std::string& name, const UnitPlan& plan, parallel::Keep keep);
   std::vector<parallel::ShardUnit*> make_units(nn::Block& block, parallel::Keep keep);
   bool is_shared(const nn::Parameter& parameter) const;  // Another block reads it too.
+  bool travels_as_float8(const nn::Parameter& parameter) const;
   parallel::ShardUnit* unit_of(const nn::Parameter* parameter) const;
   absl::Status check_shared() const;
   void add_tied_units(std::vector<std::vector<EngineBlock>>& stages, parallel::Keep keep);
