@@ -95,6 +95,8 @@ class Walk {
   void complete(ShardedUnit& one);
 
   bool steps_early() const { return config_.optimizer.early_step_in_backward && !config_.training.enable_cpu_offload; }
+  // Bytes of an element of a gathered weight.
+  int64_t gathered(const ShardedUnit& one) const { return one.unit.float8 ? 1 : e_; }
   // Notes a moment at which this lives beside what is counted already.
   void hold(int64_t activations = 0, int64_t gradients = 0) {
     Parts now = now_;
@@ -150,7 +152,7 @@ Keep Walk::keep_of(size_t position, size_t blocks, const mesh::Mesh& mesh) const
 }
 
 void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
-  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(config_, spec, mesh);
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));
   const config::ActivationCheckpoint& ac = config_.activation_checkpoint;
@@ -207,9 +209,9 @@ void Walk::begin_unshard(const Block& block) {
     if (one->there || one->coming) continue;
     one->coming = true;
     if (one->unit.direct) {
-      now_.weights += one->unit.padded() * e_;
+      now_.weights += one->unit.padded() * gathered(*one);
     } else if (one->unit.ranks > 1) {
-      now_.buffers += one->unit.padded() * e_;
+      now_.buffers += one->unit.padded() * gathered(*one);
     }
   }
   hold();
@@ -220,9 +222,9 @@ void Walk::unshard(const Block& block) {
     if (one->there) continue;
     begin_unshard(block);
     if (!one->unit.direct) {
-      now_.weights += one->unit.whole * e_;
+      now_.weights += one->unit.whole * gathered(*one);
       hold();
-      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * e_;
+      if (one->unit.ranks > 1) now_.buffers -= one->unit.padded() * gathered(*one);
     }
     one->there = true;
     one->coming = false;
@@ -232,7 +234,7 @@ void Walk::unshard(const Block& block) {
 void Walk::free_gathered(ShardedUnit& one) {
   if (!one.there || one.aliased) return;
   one.there = false;
-  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * e_;
+  now_.weights -= (one.unit.direct ? one.unit.padded() : one.unit.whole) * gathered(one);
 }
 
 void Walk::reshard(const Block& block, bool after_forward) {

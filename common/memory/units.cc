@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/config/low_precision.h"
 #include "common/models/sizes.h"
 
 namespace titan::memory {
@@ -18,6 +19,7 @@ using mesh::Axis;
 struct Part {
   std::vector<int64_t> shape;
   bool expert = false;
+  bool float8 = false;  // Gathered as that.
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -52,7 +54,7 @@ Part cut(const models::Tensor& tensor, const mesh::Mesh& mesh) {
 }
 
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
-  Unit unit{.ranks = ranks};
+  Unit unit{.ranks = ranks, .float8 = parts.front().float8};
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
   for (const Part& part : parts) {
@@ -64,14 +66,8 @@ Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
   return unit;
 }
 
-// One parameter that outweighs all others together is a unit of its own; so are experts on a mesh of their own.
-std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
-  const auto first_expert = std::stable_partition(
-      parts.begin(), parts.end(), [&](const Part& part) { return !part.expert || mesh.size(Axis::kExpert) == 1; });
-  const std::vector<Part> experts(first_expert, parts.end());
-  parts.erase(first_expert, parts.end());
-  std::vector<Unit> units;
-  const int64_t ranks = mesh.size(Axis::kFsdp);
+// One parameter that outweighs all others together is a unit of its own.
+void add_dense_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units) {
   const auto heaviest =
       std::max_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) { return a.numel() < b.numel(); });
   int64_t total = 0;
@@ -81,16 +77,34 @@ std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
     parts.erase(heaviest);
   }
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
+}
+
+// Experts on a mesh of their own have a unit of their own, and what is gathered as float8 has others than numbers.
+std::vector<Unit> units_of(std::vector<Part> parts, const mesh::Mesh& mesh) {
+  const auto first_expert = std::stable_partition(
+      parts.begin(), parts.end(), [&](const Part& part) { return !part.expert || mesh.size(Axis::kExpert) == 1; });
+  const std::vector<Part> experts(first_expert, parts.end());
+  parts.erase(first_expert, parts.end());
+  std::vector<Unit> units;
+  const int64_t ranks = mesh.size(Axis::kFsdp);
+  const auto first_float8 =
+      std::stable_partition(parts.begin(), parts.end(), [](const Part& part) { return !part.float8; });
+  add_dense_units({parts.begin(), first_float8}, ranks, units);
+  add_dense_units({first_float8, parts.end()}, ranks, units);
   if (!experts.empty()) units.push_back(unit_of(experts, mesh.size(Axis::kExpertFsdp)));
   return units;
 }
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
+std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                         const mesh::Mesh& mesh) {
   std::map<std::string, std::vector<Part>> parts;
-  for (const models::Tensor& tensor : models::parameters(spec))
-    parts[models::block_of(tensor.fqn)].push_back(cut(tensor, mesh));
+  for (const models::Tensor& tensor : models::parameters(spec)) {
+    Part part = cut(tensor, mesh);
+    part.float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
+    parts[models::block_of(tensor.fqn)].push_back(std::move(part));
+  }
   std::map<std::string, std::vector<Unit>> units;
   for (auto& [block, all] : parts) units[block] = units_of(std::move(all), mesh);
   return units;
