@@ -53,7 +53,7 @@ at::Tensor rounded_blocks(const at::Tensor& x, int64_t dim, MxRounding rounding)
 
 at::Tensor mx_exponents(const at::Tensor& amax, MxRounding rounding) {
   const at::Tensor biased = unbiased(amax, rounding).clamp_(-kBias, kBias + 1).add_(kBias);
-  return biased.masked_fill_(amax.isnan(), kNan).to(at::kByte);
+  return at::maximum(biased, amax.ne(amax).to(at::kInt).mul_(kNan)).to(at::kByte);
 }
 
 Operand to_mx(const at::Tensor& x, MxRounding rounding) {

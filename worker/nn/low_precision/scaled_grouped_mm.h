@@ -20,4 +20,12 @@ at::Tensor scaled_grouped_mm(const Operand& a, const Operand& b, const RowGroups
 at::Tensor scaled_grouped_weight_gradient(const Operand& dy, const Operand& x, const RowGroups& groups,
                                           at::ScalarType type);
 
+// Where rows lie when each group begins at a multiple of 16.
+struct GroupsApart {
+  at::Tensor places;  // int64 [n]; rows of no group come last.
+  at::Tensor ends;    // int32 [groups]: with the rows that fill it up.
+  int64_t rows = 0;   // Enough for any sizes of the groups.
+};
+GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows);
+
 }  // namespace titan::nn

@@ -32,15 +32,6 @@ at::Tensor product_of(const at::Tensor& a, const at::Tensor& b, const at::Tensor
   return at::_scaled_mm(a, b.t(), a_scales, b_scales, /*bias=*/{}, /*scale_result=*/{}, type, fast);
 }
 
-// The layout of exponents that cuBLAS reads: tiles of 128 rows by 4 blocks, in each the rows 0, 32, 64, 96, 1, 33, ...
-at::Tensor tiled(const at::Tensor& exponents) {
-  const at::Tensor bytes = exponents.view(at::kByte);
-  const at::Tensor whole =
-      at::constant_pad_nd(bytes, {0, missing_to(bytes.size(1), 4), 0, missing_to(bytes.size(0), 128)});
-  const at::Tensor tiles = whole.view({whole.size(0) / 128, 4, 32, whole.size(1) / 4, 4}).permute({0, 3, 2, 1, 4});
-  return tiles.contiguous().flatten().view(at::kFloat8_e8m0fnu);
-}
-
 }  // namespace
 
 at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarType type) {
@@ -59,12 +50,20 @@ at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarTy
   return product.narrow(1, 0, n).narrow(0, 0, m).to(type);
 }
 
+at::Tensor mx_tiles(const at::Tensor& exponents) {
+  const at::Tensor bytes = exponents.view(at::kByte);
+  const at::Tensor whole =
+      at::constant_pad_nd(bytes, {0, missing_to(bytes.size(1), 4), 0, missing_to(bytes.size(0), 128)});
+  const at::Tensor tiles = whole.view({whole.size(0) / 128, 4, 32, whole.size(1) / 4, 4}).permute({0, 3, 2, 1, 4});
+  return tiles.contiguous().flatten().view(at::kFloat8_e8m0fnu);
+}
+
 at::Tensor mx_scaled_mm(const Operand& a, const Operand& b, at::ScalarType type) {
   const int64_t n = b.values.size(0);
   const at::Tensor right = filled_up(b.values, kAlignment, 1);
   const at::Tensor b_scales = at::constant_pad_nd(b.scales.view(at::kByte), {0, 0, 0, right.size(0) - n});
   const at::Tensor product =
-      product_of(a.values.contiguous(), right, tiled(a.scales), tiled(b_scales), /*fast=*/false, at::kBFloat16);
+      product_of(a.values.contiguous(), right, mx_tiles(a.scales), mx_tiles(b_scales), /*fast=*/false, at::kBFloat16);
   return product.narrow(1, 0, n).to(type);
 }
 

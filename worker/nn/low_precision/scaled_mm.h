@@ -17,4 +17,9 @@ at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarTy
 // The same of blocks of 32 with an exponent each (worker/nn/low_precision/mx.h), k filled up to whole blocks.
 at::Tensor mx_scaled_mm(const Operand& a, const Operand& b, at::ScalarType type);
 
+// Exponents [rows, blocks] e8m0 as the device reads them, flat: tiles of 128 rows by 4 blocks, in each of which the
+// rows 0, 32, 64 and 96 lie side by side, then 1, 33, 65 and 97, and so on (cuBLAS, 1D block scaling). What tiles have
+// beyond the edges is zero.
+at::Tensor mx_tiles(const at::Tensor& exponents);
+
 }  // namespace titan::nn
