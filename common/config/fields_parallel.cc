@@ -114,31 +114,45 @@ std::vector<Field> fields_of(Compile& c) {
 
 std::vector<Field> fields_of(Float8Linear& c) {
   return {
-      Field("enable_fsdp_float8_all_gather", c.enable_fsdp_float8_all_gather, "Gather parameters as float8"),
+      Field("enable_fsdp_float8_all_gather", c.enable_fsdp_float8_all_gather,
+            "Gather parameters as float8, a byte an element; with the tensorwise recipe"),
       Field("precompute_float8_dynamic_scale_for_fsdp", c.precompute_float8_dynamic_scale_for_fsdp,
-            "One reduction for all scales after a step"),
+            "One reduction for the scales of all gathered parameters after a step, instead of one a gather"),
       Field("recipe_name", c.recipe_name, "Scaling recipe; tensorwise when not set")
           .one_of({"tensorwise", "rowwise", "rowwise_with_gw_hp"}),
-      Field("filter_fqns", c.filter_fqns, "Linear layers that stay in high precision"),
-      Field("emulate", c.emulate, "Compute in high precision on devices without float8"),
+      Field("filter_fqns", c.filter_fqns,
+            "Parts of the names of linear layers that stay in high precision; auto_filter_small_kn stands for layers "
+            "too small to gain"),
+      Field("emulate", c.emulate,
+            "Compute with float8's numbers in high precision, as devices without float8 do anyway"),
+      Field("scales_over", c.scales_over,
+            "Whose numbers a tensorwise scale covers: a microbatch's on all ranks, the same on every mesh, or only "
+            "those of the ranks that split its layers, as torchao's")
+          .one_of({"all_ranks", "tensor_ranks"}),
   };
 }
 
 std::vector<Field> fields_of(MxLinear& c) {
   return {
       Field("mxfp8_dim1_cast_kernel_choice", c.mxfp8_dim1_cast_kernel_choice, "Kernel of the second quantization")
-          .one_of({"triton", "cuda", "torch"}),
-      Field("recipe_name", c.recipe_name, "Scaling recipe"),
-      Field("filter_fqns", c.filter_fqns, "Linear layers that stay in high precision"),
+          .one_of({"triton", "cuda", "torch"})
+          .without_effect("there is one kernel"),
+      Field("recipe_name", c.recipe_name,
+            "Scaling recipe: scales rounded down (mxfp8_cublas) or up (mxfp8_cublas_rceil), or as the first in high "
+            "precision (mxfp8_emulated)")
+          .one_of({"mxfp8_cublas", "mxfp8_cublas_rceil", "mxfp8_emulated"}),
+      Field("filter_fqns", c.filter_fqns, "Parts of the names of linear layers that stay in high precision"),
   };
 }
 
-std::vector<Field> fields_of(Float8GroupedMm& c) { return {Field("fqns", c.fqns, "Expert layers that are quantized")}; }
+std::vector<Field> fields_of(Float8GroupedMm& c) {
+  return {Field("fqns", c.fqns, "Parts of the names of experts whose products are float8, rowwise")};
+}
 
 std::vector<Field> fields_of(MxGroupedMm& c) {
   return {
       Field("recipe_name", c.recipe_name, "Scaling recipe").one_of({"mxfp8"}),
-      Field("fqns", c.fqns, "Expert layers that are quantized"),
+      Field("fqns", c.fqns, "Parts of the names of experts whose products are MXFP8"),
   };
 }
 

@@ -199,6 +199,7 @@ struct Float8Linear {
   std::optional<std::string> recipe_name;
   std::vector<std::string> filter_fqns;
   bool emulate = false;
+  std::string scales_over = "all_ranks";
 };
 
 struct MxLinear {

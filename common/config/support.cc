@@ -4,6 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
+#include "common/config/low_precision.h"
+#include "common/config/mesh.h"
+#include "common/mesh/mesh.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -39,6 +42,23 @@ std::string idle_detail(const std::string& key, const nlohmann::json& values, co
   return why;
 }
 
+// Of a converter that is off while another is on.
+std::string idle_converter(const std::string& key, const JobConfig& config) {
+  constexpr std::string_view kSection = "quantize.";
+  if (key.rfind(kSection, 0) != 0 || config.model.converters.empty()) return "";
+  const std::string converter = key.substr(0, key.rfind('.'));
+  if (converts(config, converter)) return "";
+  return absl::StrCat(key, " has no effect while model.converters lacks ", converter);
+}
+
+// One rank has all of a weight: FSDP gathers none.
+std::string idle_gather(const std::string& key, const JobConfig& config) {
+  if (key != "quantize.linear.float8.enable_fsdp_float8_all_gather") return "";
+  const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
+  if (!mesh.ok() || mesh->size(mesh::Axis::kFsdp) > 1) return "";
+  return absl::StrCat(key, " has no effect: no two ranks share a weight to gather");
+}
+
 std::string harmless_absence(const std::string& key, const nlohmann::json& values) {
   for (const Harmless& row : harmless()) {
     const std::string value = text_of(at(values, key));
@@ -59,7 +79,6 @@ const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules"},
       {"metrics.enable_wandb", "Weights & Biases"},
-      {"model.converters", "quantized training"},
       {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
       {"memory_estimation.enable", "memory estimation (a dry run, --comm.mode fake_backend, tells a rank's bytes)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
@@ -136,8 +155,7 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
   for (const Unsupported& row : unsupported()) {
     const nlohmann::json& value = at(values, row.key);
     const nlohmann::json& standard = at(defaults, row.key);
-    // Adapters are no quantization.
-    if (value == standard || (row.key == "model.converters" && value == nlohmann::json::array({"lora"}))) continue;
+    if (value == standard) continue;
     problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
                         absl::StrCat(std::string(row.feature), ": not supported yet"),
                         absl::StrCat("set ", std::string(row.key), " = ", standard.dump())});
@@ -152,6 +170,8 @@ std::vector<std::string> support_warnings(const JobConfig& config, const std::ma
   for (const auto& [key, origin] : origins) {
     if (at(values, key) == at(defaults, key)) continue;
     std::string why = idle_detail(key, values, defaults);
+    if (why.empty()) why = idle_converter(key, config);
+    if (why.empty()) why = idle_gather(key, config);
     if (why.empty()) why = harmless_absence(key, values);
     if (why.empty()) continue;
     warnings.push_back(absl::StrCat(origin.file, origin.line > 0 ? absl::StrCat(":", origin.line) : "", ": ", why));

@@ -253,6 +253,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_states(checker);
   check_early_step(checker);
   check_lora(checker, spec);
+  check_low_precision(checker, spec);
   check_data(checker);
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);

@@ -120,7 +120,7 @@ class Walk {
   void complete(ShardedUnit& one);
 
   // Bytes of an element of a unit where it is gathered, and where it is kept.
-  int64_t gathered(const Unit& unit) const { return unit.kind == Kind::kPacked ? 1 : e_; }
+  int64_t gathered(const Unit& unit) const { return unit.kind == Kind::kPacked || unit.float8 ? 1 : e_; }
   int64_t kept(const Unit& unit) const {
     return unit.kind == Kind::kTrained ? master_ : unit.kind == Kind::kFrozen ? frozen_ : 1;
   }
@@ -205,7 +205,7 @@ double Walk::trained_share(const Block& block) {
 void Walk::build(const models::ModelSpec& spec, const mesh::Mesh& mesh) {
   const std::optional<models::AdapterSpec> adapters = config::adapters_of(config_);
   muon_round_ = muon_round(spec, mesh, config_.optimizer, adapters);
-  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(spec, mesh, config_.optimizer, adapters);
+  const std::map<std::string, std::vector<Unit>> units = units_of_blocks(config_, spec, mesh);
   if (adapters) unpacked_ = largest_packed(spec, mesh, *adapters) * e_;
   const std::vector<BlockMemory> memory = block_memory(config_, spec, mesh);
   const std::vector<models::BlockActivations> kept = models::block_activations(spec, activation_shape(config_));

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "common/config/lora.h"
+#include "common/config/low_precision.h"
 #include "common/config/update_rules.h"
 #include "common/memory/state_blocks.h"
 #include "common/models/sizes.h"
@@ -24,6 +26,7 @@ struct Part {
   Kind kind = Kind::kTrained;
   bool coded = false;  // Adam's 8-bit states are codes.
   bool muon = false;
+  bool float8 = false;  // Gathered as that.
 
   int64_t numel() const { return std::accumulate(shape.begin(), shape.end(), int64_t{1}, std::multiplies<>()); }
 };
@@ -95,7 +98,7 @@ int64_t coded_bytes(const Part& part, int64_t shard) {
 }
 
 Unit unit_of(const std::vector<Part>& parts, int64_t ranks) {
-  Unit unit{.kind = parts.front().kind, .ranks = ranks};
+  Unit unit{.kind = parts.front().kind, .ranks = ranks, .float8 = parts.front().float8};
   // More ranks than experts: every expert's matrices are cut along their own rows instead.
   const size_t dim = parts.front().expert && ranks > parts.front().shape[0] ? 1 : 0;
   for (const Part& part : parts) {
@@ -126,15 +129,17 @@ void add_units(std::vector<Part> parts, int64_t ranks, std::vector<Unit>& units)
   if (!parts.empty()) units.push_back(unit_of(parts, ranks));
 }
 
-// Experts on a mesh of their own are units of their own, and so is each kind.
+// Experts on a mesh of their own are units of their own, and so is each kind, and what is gathered as float8.
 std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mesh) {
+  constexpr std::pair<Kind, bool> kKinds[] = {
+      {Kind::kFrozen, false}, {Kind::kPacked, false}, {Kind::kTrained, false}, {Kind::kTrained, true}};
   std::vector<Unit> units;
   for (const bool expert_mesh : {false, true}) {
-    for (const Kind kind : {Kind::kFrozen, Kind::kPacked, Kind::kTrained}) {
+    for (const auto& [kind, float8] : kKinds) {
       std::vector<Part> alike;
       for (const Part& part : parts) {
         const bool apart = part.expert && mesh.size(Axis::kExpert) > 1;
-        if (apart == expert_mesh && part.kind == kind) alike.push_back(part);
+        if (apart == expert_mesh && part.kind == kind && part.float8 == float8) alike.push_back(part);
       }
       if (alike.empty()) continue;
       if (expert_mesh) {
@@ -149,15 +154,16 @@ std::vector<Unit> units_of(const std::vector<Part>& parts, const mesh::Mesh& mes
 
 }  // namespace
 
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
-                                                         const config::Optimizer& optimizer,
-                                                         const std::optional<models::AdapterSpec>& adapters) {
-  const std::set<std::string> muon = of_muon(spec, optimizer, adapters);
+std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                         const mesh::Mesh& mesh) {
+  const std::optional<models::AdapterSpec> adapters = config::adapters_of(config);
+  const std::set<std::string> muon = of_muon(spec, config.optimizer, adapters);
   std::map<std::string, std::vector<Part>> parts;
   for (const models::Tensor& tensor : models::parameters(spec)) {
     std::vector<Part>& own = parts[models::block_of(tensor.fqn)];
     own.push_back(cut(tensor, mesh));
     own.back().muon = muon.contains(tensor.fqn);
+    own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
     if (!adapters) continue;
     const bool takes = models::takes_adapter(tensor);
     freeze(own.back(), takes && adapters->base == models::BaseForm::kNf4);

@@ -27,6 +27,7 @@ struct Unit {
   int64_t muon = 0;     // Of the shard: Muon's, which remembers one number for each, where Adam remembers two.
   bool direct = false;  // Gathered in place: no copy out of a gather buffer.
   int64_t coded = 0;    // Bytes of one of Adam's states of the shard in 8-bit codes.
+  bool float8 = false;  // Gathered a byte an element.
 
   int64_t padded() const { return shard * ranks; }
 };
@@ -34,9 +35,8 @@ struct Unit {
 // The units of each of the engine's blocks, by its name. A head that is tied to the embedding has its norm alone; the
 // matrix is the embedding's.
 // With adapters those are trained alone.
-std::map<std::string, std::vector<Unit>> units_of_blocks(const models::ModelSpec& spec, const mesh::Mesh& mesh,
-                                                         const config::Optimizer& optimizer,
-                                                         const std::optional<models::AdapterSpec>& adapters);
+std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig& config, const models::ModelSpec& spec,
+                                                         const mesh::Mesh& mesh);
 
 // Elements of the matrices that Muon gathers to one rank at once (worker/optim/muon_plan.h); 0 without it.
 int64_t muon_round(const models::ModelSpec& spec, const mesh::Mesh& mesh, const config::Optimizer& optimizer,

@@ -70,6 +70,9 @@ class Device {
   // Whether at::_grouped_mm has a kernel here. Else it asks the device where each group ends and calls them one by one.
   virtual bool has_grouped_kernel() const { return true; }
 
+  // 10 * major + minor of a CUDA device's compute capability (SM90: 90); 0: it has none.
+  virtual int cuda_capability() const { return 0; }
+
   virtual std::string name() const { return "cpu"; }  // The model: "NVIDIA H200".
   virtual DeviceMemory memory() const { return {}; }
   virtual void reset_peak_memory() {}

@@ -32,6 +32,8 @@ struct Model {
   // Cuts the parameters and sets the layers' seams for a mesh; called once, before anything holds values. Empty: the
   // model cannot be split. Errors: InvalidArgument (what does not divide), Unimplemented.
   std::function<absl::Status(Model&, const ParallelOptions&)> parallelize;
+  // Of the products that parameters name (nn::Parameter::products); none: numbers as they are.
+  std::vector<std::shared_ptr<const nn::ProductRecipe>> recipes;
 };
 
 struct BuildOptions {

@@ -21,6 +21,8 @@ const char* name(OpCall::Kind kind) {
       return "reduce-scatter";
     case OpCall::Kind::kExchange:
       return "all-to-all";
+    case OpCall::Kind::kGreatest:
+      return "greatest magnitude";
   }
   return "?";
 }

@@ -24,6 +24,7 @@ struct OpCall {
     kAttention,       // Its output and the logarithms of its denominators.
     kScatter,         // The sum over ranks of partial results, scattered (reduce-scatter).
     kExchange,        // Rows that went to their experts' ranks, or came back (all-to-all).
+    kGreatest,        // The greatest magnitude of all ranks' numbers, for their scale (all-reduce).
   };
   Kind kind = Kind::kProduct;
   const Parameter* weight = nullptr;  // Of products.

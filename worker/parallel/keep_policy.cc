@@ -60,6 +60,7 @@ class ByBudget final : public nn::KeepPolicy {
     for (size_t i = 0; i < calls.size(); ++i) {
       if (calls[i].feeds >= 0) continue;  // Counted with what it feeds.
       if (calls[i].kind == OpCall::Kind::kGroupedProduct || calls[i].kind == OpCall::Kind::kExchange) continue;
+      if (calls[i].kind == OpCall::Kind::kGreatest) continue;
       KeepItem item{calls[i].bytes, calls[i].flops};
       for (const OpCall& other : calls) {
         if (other.feeds == static_cast<int>(i)) item.flops += other.flops;
@@ -71,6 +72,7 @@ class ByBudget final : public nn::KeepPolicy {
     const std::vector<KeepChoice> choices = pareto_choices(items);
     const KeepChoice& chosen = best_within(choices, static_cast<int64_t>(budget_ * static_cast<double>(all)));
     keep_.assign(calls.size(), false);
+    for (size_t i = 0; i < calls.size(); ++i) keep_[i] = budget_ > 0 && calls[i].kind == OpCall::Kind::kGreatest;
     for (size_t i = 0; i < items.size(); ++i) keep_[place[i]] = chosen.taken[i];
     if (planned_) planned_(choices, chosen);
   }

@@ -2,6 +2,8 @@
 
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <functional>
 #include <utility>
 
 #include "worker/comm/functional.h"
@@ -33,15 +35,18 @@ std::vector<int> partners(const comm::Group& group) {
   return order;
 }
 
+// Eight bits travel as bytes, which every backend knows.
+at::Tensor as_sent(const at::Tensor& x) { return x.element_size() == 1 ? x.view(at::kByte) : x; }
+
 // One tensor to a partner and one of the same shape from it, both in flight.
 class Swap {
  public:
   // The lower rank sends first: where both directions share one queue (NCCL), each operation finds its counterpart.
   Swap(const comm::Group& group, int partner, const at::Tensor& outgoing, at::Tensor incoming)
       : incoming_(std::move(incoming)) {
-    if (group.rank() < partner) send_ = group.send(outgoing, partner);
-    recv_ = group.recv(incoming_, partner);
-    if (group.rank() > partner) send_ = group.send(outgoing, partner);
+    if (group.rank() < partner) send_ = group.send(as_sent(outgoing), partner);
+    recv_ = group.recv(as_sent(incoming_), partner);
+    if (group.rank() > partner) send_ = group.send(as_sent(outgoing), partner);
   }
 
   const at::Tensor& receive() {
@@ -66,26 +71,66 @@ void multiply_into(const at::Tensor& out, const at::Tensor& x, const at::Tensor&
   }
 }
 
-struct Gathered {
-  at::Tensor whole;                  // [B, T, D]
-  std::vector<at::Tensor> products;  // [B, T, columns] of each matrix
+// A matrix [D, columns] that pieces of the sequence are multiplied by.
+struct Factor {
+  int64_t columns = 0;
+  at::ScalarType type = at::kBFloat16;  // Of products.
+  std::function<void(const at::Tensor& out, const at::Tensor& piece)> multiply_into;
 };
 
-// Gathers the ranks' pieces [B, t, D] and multiplies them by matrices [D, columns].
-Gathered gather_and_multiply_all(const at::Tensor& piece, const std::vector<at::Tensor>& matrices,
+Factor factor_of(const at::Tensor& matrix) {
+  return {matrix.size(1), matrix.scalar_type(),
+          [matrix](const at::Tensor& out, const at::Tensor& piece) { multiply_into(out, piece, matrix); }};
+}
+
+// One scale holds for every piece of an operand.
+void check_pieces(const nn::Operand& operand, const nn::Parameter& weight) {
+  TORCH_CHECK(!operand.quantised() || operand.scales.numel() == 1, weight.fqn,
+              ": a recipe of products with several scales an operand cannot be cut into pieces");
+}
+
+// The transposed weight, of products by its recipe with pieces of `x`.
+Factor forward_factor(const nn::Parameter& weight, const nn::Operand& x) {
+  check_pieces(x, weight);
+  return {weight.shape[0], x.type,
+          [&recipe = nn::recipe_of(weight), matrix = nn::operand_of(weight), scales = x.scales, type = x.type](
+              const at::Tensor& out, const at::Tensor& piece) {
+            out.copy_(recipe.times_transposed({piece.contiguous(), scales, type}, matrix));
+          }};
+}
+
+// The weight, of products by its recipe with pieces of the gradient `dy`.
+Factor backward_factor(const nn::Parameter& weight, const nn::Operand& dy) {
+  check_pieces(dy, weight);
+  return {weight.shape[1], dy.type,
+          [&recipe = nn::recipe_of(weight), matrix = nn::operand_of(weight), scales = dy.scales, type = dy.type](
+              const at::Tensor& out, const at::Tensor& piece) {
+            at::Tensor product;
+            recipe.add_times(product, {piece.contiguous(), scales, type}, matrix);
+            out.copy_(product);
+          }};
+}
+
+struct Gathered {
+  at::Tensor whole;                  // [B, T, D]
+  std::vector<at::Tensor> products;  // [B, T, columns] of each factor
+};
+
+// Gathers the ranks' pieces [B, t, D], numbers or what stands for them, and multiplies them.
+Gathered gather_and_multiply_all(const at::Tensor& piece, const std::vector<Factor>& factors,
                                  const comm::Group& group) {
   const int n = group.size();
   const at::Tensor own = piece.contiguous();
   const int64_t batch = own.size(0), length = own.size(1);
   Gathered result{at::empty({batch, n * length, own.size(2)}, own.options()), {}};
-  for (const at::Tensor& matrix : matrices) {
-    result.products.push_back(at::empty({batch, n * length, matrix.size(1)}, own.options()));
+  for (const Factor& factor : factors) {
+    result.products.push_back(at::empty({batch, n * length, factor.columns}, own.options().dtype(factor.type)));
   }
   const auto place = [&](int rank, const at::Tensor& arrived) {
     const at::Tensor target = sequence_piece(result.whole, rank, n);
     if (!target.is_alias_of(arrived)) target.copy_(arrived);
-    for (size_t i = 0; i < matrices.size(); ++i) {
-      multiply_into(sequence_piece(result.products[i], rank, n), arrived, matrices[i]);
+    for (size_t i = 0; i < factors.size(); ++i) {
+      factors[i].multiply_into(sequence_piece(result.products[i], rank, n), arrived);
     }
   };
   const auto swap_with = [&](int partner) {
@@ -109,15 +154,15 @@ Gathered gather_and_multiply_all(const at::Tensor& piece, const std::vector<at::
 // This rank's piece of a sum over ranks while the others' terms are on their way.
 class SumInFlight {
  public:
-  // The terms are pieces of the sum over i of inputs[i] [B, T, rows_i] times matrices[i] [rows_i, D].
-  SumInFlight(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& matrices, const comm::Group& group)
+  // The terms are pieces of the sum over i of inputs[i] [B, T, rows_i] times factors[i] [rows_i, D].
+  SumInFlight(const std::vector<at::Tensor>& inputs, const std::vector<Factor>& factors, const comm::Group& group)
       : terms_(group.size()) {
     const int n = group.size();
     TORCH_CHECK(inputs[0].size(1) % n == 0, group.name(), ": a sequence of ", inputs[0].size(1),
                 " tokens does not divide by ", n, " ranks");
     const auto term = [&](int rank) {
-      at::Tensor sum = multiply(inputs.back(), matrices.back(), rank, n);
-      for (size_t i = inputs.size() - 1; i-- > 0;) sum.add_(multiply(inputs[i], matrices[i], rank, n));
+      at::Tensor sum = multiply(inputs.back(), factors.back(), rank, n);
+      for (size_t i = inputs.size() - 1; i-- > 0;) sum.add_(multiply(inputs[i], factors[i], rank, n));
       return sum;
     };
     for (const int partner : partners(group)) {
@@ -137,10 +182,10 @@ class SumInFlight {
   }
 
  private:
-  static at::Tensor multiply(const at::Tensor& input, const at::Tensor& matrix, int rank, int n) {
+  static at::Tensor multiply(const at::Tensor& input, const Factor& factor, int rank, int n) {
     const at::Tensor x = sequence_piece(input, rank, n);
-    at::Tensor product = at::empty({x.size(0), x.size(1), matrix.size(1)}, x.options());
-    multiply_into(product, x, matrix);
+    at::Tensor product = at::empty({x.size(0), x.size(1), factor.columns}, x.options().dtype(factor.type));
+    factor.multiply_into(product, x);
     return product;
   }
 
@@ -148,9 +193,13 @@ class SumInFlight {
   std::vector<Swap> swaps_;
 };
 
-at::Tensor weight_gradient(const nn::Parameter& parameter, const at::Tensor& output_gradient, const at::Tensor& input) {
-  return nn::compute_or_defer(parameter, [dy = output_gradient.detach(), x = input.detach()] {
-    return at::mm(as_matrix(dy).t(), as_matrix(x));
+nn::Operand detached(const nn::Operand& operand) { return {operand.values.detach(), operand.scales, operand.type}; }
+
+at::Tensor weight_gradient(const nn::Parameter& parameter, const nn::Operand& output_gradient,
+                           const nn::Operand& input) {
+  return nn::compute_or_defer(parameter, [&parameter, dy = detached(output_gradient), x = detached(input)] {
+    if (parameter.products != nullptr) return parameter.products->weight_gradient(dy, x);
+    return at::mm(as_matrix(dy.values).t(), as_matrix(x.values));
   });
 }
 
@@ -160,29 +209,32 @@ double product_flops(const at::Tensor& input, const at::Tensor& weight) {
   return 2.0 * static_cast<double>(input.numel()) * static_cast<double>(weight.size(0));
 }
 
-std::vector<at::Tensor> transposed(at::TensorList weights) {
-  std::vector<at::Tensor> result;
-  for (const at::Tensor& weight : weights) result.push_back(weight.t());
-  return result;
+Factor forward_factor_of(const nn::Parameter& weight, const nn::Operand& x) {
+  return weight.products == nullptr ? factor_of(weight.weight.t()) : forward_factor(weight, x);
 }
 
-// Gathers the input, which is returned, and computes the products; those kept from a block's first pass are taken.
-at::Tensor gather_for(const at::Tensor& piece, at::TensorList weights, const Parameters& parameters,
+Factor backward_factor_of(const nn::Parameter& weight, const nn::Operand& dy) {
+  return weight.products == nullptr ? factor_of(weight.weight) : backward_factor(weight, dy);
+}
+
+// Gathers what products read of the input, which is returned, and computes the products; those kept from a block's
+// first pass are taken.
+at::Tensor gather_for(const nn::Operand& piece, at::TensorList weights, const Parameters& parameters,
                       const comm::Group& group, variable_list& products) {
   const nn::KeptResults* kept = nn::KeptResults::current();
   const auto take_or = [&](size_t i, const at::Tensor& computed) {
     const nn::OpCall call{.kind = nn::OpCall::Kind::kProduct,
                           .weight = parameters[i],
-                          .flops = product_flops(piece, weights[i]) * group.size()};
+                          .flops = product_flops(piece.values, weights[i]) * group.size()};
     return nn::kept_or(call, [&] { return computed; });
   };
   products.resize(weights.size());
-  std::vector<at::Tensor> needed;
+  std::vector<Factor> needed;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (kept != nullptr && kept->repeats()) products[i] = take_or(i, {});
-    if (!products[i].defined()) needed.push_back(weights[i]);
+    if (!products[i].defined()) needed.push_back(forward_factor_of(*parameters[i], piece));
   }
-  Gathered gathered = gather_and_multiply_all(piece, transposed(needed), group);
+  Gathered gathered = gather_and_multiply_all(piece.values, needed, group);
   size_t next = 0;
   for (size_t i = 0; i < weights.size(); ++i) {
     if (!products[i].defined()) products[i] = std::move(gathered.products[next++]);
@@ -191,15 +243,13 @@ at::Tensor gather_for(const at::Tensor& piece, at::TensorList weights, const Par
   return std::move(gathered.whole);
 }
 
-// Saves the leaves themselves: their storage may be freed and refilled between the passes.
+// Both passes read a weight where its parameter has it: its storage may be freed and refilled between them.
 struct GatherAndProject : torch::autograd::Function<GatherAndProject> {
   static variable_list forward(AutogradContext* context, const at::Tensor& piece, at::TensorList weights,
                                const Parameters& parameters, const comm::Group* group) {
     variable_list products;
-    at::Tensor whole = gather_for(piece, weights, parameters, *group, products);
-    variable_list saved{std::move(whole)};
-    saved.insert(saved.end(), weights.begin(), weights.end());
-    context->save_for_backward(std::move(saved));
+    const nn::Operand own = nn::recipe_of(*parameters[0]).of_input(piece);
+    context->save_for_backward({gather_for(own, weights, parameters, *group, products), own.scales});
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     std::vector<int64_t> addresses;
     for (const nn::Parameter* parameter : parameters) addresses.push_back(reinterpret_cast<int64_t>(parameter));
@@ -210,15 +260,23 @@ struct GatherAndProject : torch::autograd::Function<GatherAndProject> {
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const auto& group = *reinterpret_cast<const comm::Group*>(context->saved_data["group"].toInt());
     const std::vector<int64_t> addresses = context->saved_data["parameters"].toIntVector();
-    variable_list saved = context->get_saved_variables();
-    const at::Tensor input = saved[0];
-    saved.erase(saved.begin());
+    const variable_list saved = context->get_saved_variables();
+    const nn::Operand input{saved[0], saved[1], gradients[0].scalar_type()};
+    Parameters parameters;
+    std::vector<nn::Operand> dy;
+    std::vector<at::Tensor> values;
+    std::vector<Factor> factors;
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      parameters.push_back(reinterpret_cast<const nn::Parameter*>(addresses[i]));
+      dy.push_back(nn::recipe_of(*parameters[i]).of_gradient(gradients[i]));
+      values.push_back(dy[i].values);
+      if (context->needs_input_grad(0)) factors.push_back(backward_factor_of(*parameters[i], dy[i]));
+    }
     std::optional<SumInFlight> sum;
-    if (context->needs_input_grad(0)) sum.emplace(gradients, saved, group);
+    if (context->needs_input_grad(0)) sum.emplace(values, factors, group);
     variable_list results(1);
     for (size_t i = 0; i < gradients.size(); ++i) {
-      const auto& parameter = *reinterpret_cast<const nn::Parameter*>(addresses[i]);
-      results.push_back(context->needs_input_grad(i + 1) ? weight_gradient(parameter, gradients[i], input)
+      results.push_back(context->needs_input_grad(i + 1) ? weight_gradient(*parameters[i], dy[i], input)
                                                          : at::Tensor());
     }
     if (sum) results[0] = sum->finish();
@@ -230,31 +288,49 @@ struct GatherAndProject : torch::autograd::Function<GatherAndProject> {
 struct ProductAndScatter : torch::autograd::Function<ProductAndScatter> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& weight,
                             const nn::Parameter* parameter, const comm::Group* group) {
-    context->save_for_backward({input, weight});
+    const nn::Operand x = nn::recipe_of(*parameter).of_input(input);
+    context->save_for_backward({x.values, x.scales});
     context->saved_data["group"] = reinterpret_cast<int64_t>(group);
     context->saved_data["parameter"] = reinterpret_cast<int64_t>(parameter);
     const nn::OpCall call{.kind = nn::OpCall::Kind::kProduct,
                           .weight = parameter,
                           .scatters = true,
                           .flops = product_flops(input, weight)};
-    return nn::kept_or(call, [&] { return SumInFlight({input}, {weight.t()}, *group).finish(); });
+    return nn::kept_or(call,
+                       [&] { return SumInFlight({x.values}, {forward_factor_of(*parameter, x)}, *group).finish(); });
   }
 
   static variable_list backward(AutogradContext* context, variable_list& gradients) {
     const auto& group = *reinterpret_cast<const comm::Group*>(context->saved_data["group"].toInt());
     const auto& parameter = *reinterpret_cast<const nn::Parameter*>(context->saved_data["parameter"].toInt());
     const variable_list saved = context->get_saved_variables();
-    Gathered gathered = gather_and_multiply_all(gradients[0], {saved[1]}, group);
+    const nn::Operand dy = nn::recipe_of(parameter).of_gradient(gradients[0]);
+    Gathered gathered = gather_and_multiply_all(dy.values, {backward_factor_of(parameter, dy)}, group);
     at::Tensor own;
-    if (context->needs_input_grad(1)) own = weight_gradient(parameter, gathered.whole, saved[0]);
+    if (context->needs_input_grad(1)) {
+      own = weight_gradient(parameter, {gathered.whole, dy.scales, dy.type}, {saved[0], saved[1], dy.type});
+    }
     return {std::move(gathered.products[0]), std::move(own), {}, {}};
   }
 };
 
-std::vector<at::Tensor> project(const at::Tensor& piece, const Parameters& parameters, const comm::Group& group) {
+std::vector<at::Tensor> project_alike(const at::Tensor& piece, const Parameters& parameters, const comm::Group& group) {
   std::vector<at::Tensor> weights;
   for (const nn::Parameter* parameter : parameters) weights.push_back(parameter->weight);
   return GatherAndProject::apply(piece, at::TensorList(weights), parameters, &group);
+}
+
+// Neighbours of one recipe share what is gathered.
+std::vector<at::Tensor> project(const at::Tensor& piece, const Parameters& parameters, const comm::Group& group) {
+  std::vector<at::Tensor> results;
+  for (auto first = parameters.begin(); first != parameters.end();) {
+    const auto last = std::find_if(first, parameters.end(),
+                                   [&](const nn::Parameter* one) { return one->products != (*first)->products; });
+    for (at::Tensor& result : project_alike(piece, Parameters(first, last), group))
+      results.push_back(std::move(result));
+    first = last;
+  }
+  return results;
 }
 
 // What an adapter adds to a product of the gathered input: a piece's few columns are gathered instead of the input.

@@ -12,6 +12,10 @@
 // [B, T / n, D] instead of one collective. Weight gradients are one product over all tokens, as without overlap; in a
 // split backward pass they wait in the queue (nn::compute_or_defer).
 //
+// Products follow their weights' recipes: what travels of an input, or of the gradient of a layer's output, is what
+// products read of it, eight bits where one scale holds for all ranks' pieces. Weights of another recipe than their
+// neighbours' are gathered for apart.
+//
 // All of it needs [B, T / n, D] activations between sub-blocks (sequence parallelism). The group must outlive the
 // graph.
 namespace titan::parallel {

@@ -58,6 +58,7 @@ DRY = {"comm.mode": "fake_backend"}
 RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
 ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
+FLOAT8 = {"model.converters": "quantize.linear.float8"}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
 # Situations: what a key needs around it to matter. "after": the folder of that preparation is where the run begins; {full} and {hf}
@@ -79,6 +80,14 @@ SITUATIONS = {
     "expert ranks": EXPERT_PARALLEL,
     "expert and tensor ranks": EXPERT_TENSOR,
     "bfloat16": {"training.mixed_precision_param": "bfloat16"},
+    "float8 layers": FLOAT8,
+    "float8 layers on two ranks": {**FLOAT8, **TWO},
+    "float8 gathers": {**FLOAT8, **TWO, "quantize.linear.float8.enable_fsdp_float8_all_gather": True},
+    "a job of float8 layers": {"plain": True, **FLOAT8},
+    "MX layers": {"model.converters": "quantize.linear.mx"},
+    "experts with names for float8": {**EXPERTS, "quantize.grouped_mm.float8.fqns": "experts"},
+    "float8 experts by another name": {**EXPERTS, "model.converters": "quantize.grouped_mm.float8",
+                                       "quantize.grouped_mm.float8.fqns": "others"},
     "LibTorch's operations": {"resources.kernels": "reference"},
     "kernels for AVX2": {"resources.kernels": "avx2"},
     "bfloat16 by kernels for AVX2": {"training.mixed_precision_param": "bfloat16", "resources.kernels": "avx2"},
@@ -173,9 +182,11 @@ ROWS = [
     ("model.attn_mask_type", "block_causal", "loss", "short documents"),
     ("model.attn_mask_type", "causal", "loss", "attention inside short documents"),
     ("model.hf_assets_path", "/nowhere", "facts"),
-    *each("model.converters", ["quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",
-                               "quantize.grouped_mm.mx"], "refused", "a job", "quantized training: not supported yet"),
+    *each("model.converters", ["quantize.linear.float8", "quantize.linear.mx"], "loss"),
+    ("model.converters", "quantize.grouped_mm.float8", "loss", "experts with names for float8"),
+    ("model.converters", "quantize.grouped_mm.mx", "refused", "a job", "names no experts"),
     ("model.converters", "lora", "loss"),
+    ("model.print_after_conversion", True, "log", "float8 layers"),
     ("model.print_after_conversion", True, "warned", "a job", OFF),
 
     *each("optimizer.name", ["Adam", "Muon"], "loss"),
@@ -284,12 +295,20 @@ ROWS = [
     ("compile.graphs", "off", "facts", "kernels on GPUs"),
     ("compile.graphs", "off", "warned", "a job", OFF),
     ("compile.backend", "eager", "warned", "a job", "has no effect"),
-    *keys("quantize.linear.float8", {"enable_fsdp_float8_all_gather": True, "precompute_float8_dynamic_scale_for_fsdp": True,
-                                     "filter_fqns": "output", "emulate": True}, "warned", "a job", OFF),
-    *each("quantize.linear.float8.recipe_name", ["tensorwise", "rowwise", "rowwise_with_gw_hp"], "warned", "a job", OFF),
-    *each("quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", ["cuda", "torch"], "warned", "a job", OFF),
-    *keys("quantize.linear.mx", {"recipe_name": "other", "filter_fqns": "wq"}, "warned", "a job", OFF),
-    ("quantize.grouped_mm.float8.fqns", "experts", "warned", "a job", OFF),
+    ("quantize.linear.float8.enable_fsdp_float8_all_gather", True, "traffic", "float8 layers on two ranks"),
+    ("quantize.linear.float8.enable_fsdp_float8_all_gather", True, "warned", "a job of float8 layers", "no two ranks share a weight"),
+    ("quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp", True, "traffic", "float8 gathers"),
+    ("quantize.linear.float8.filter_fqns", "wq", "loss", "float8 layers"),
+    ("quantize.linear.float8.emulate", True, "log", "float8 layers"),
+    ("quantize.linear.float8.scales_over", "tensor_ranks", "traffic", "float8 layers on two ranks"),
+    ("quantize.linear.float8.recipe_name", "tensorwise", "warned", "a job", OFF),
+    *each("quantize.linear.float8.recipe_name", ["rowwise", "rowwise_with_gw_hp"], "loss", "float8 layers"),
+    *each("quantize.linear.mx.mxfp8_dim1_cast_kernel_choice", ["cuda", "torch"], "warned", "a job", "has no effect"),
+    ("quantize.linear.mx.recipe_name", "mxfp8_cublas_rceil", "loss", "MX layers"),
+    ("quantize.linear.mx.recipe_name", "mxfp8_emulated", "log", "MX layers"),
+    ("quantize.linear.mx.filter_fqns", "wq", "loss", "MX layers"),
+    ("quantize.linear.mx.filter_fqns", "wq", "warned", "a job of float8 layers", "model.converters lacks quantize.linear.mx"),
+    ("quantize.grouped_mm.float8.fqns", "experts", "loss", "float8 experts by another name"),
     ("quantize.grouped_mm.mx.fqns", "experts", "warned", "a job", OFF),
 
     *keys("lora", {"rank": 4, "alpha": 100, "targets": "wq"}, "loss", "adapters"),

@@ -50,11 +50,11 @@ RECIPES = {
     "llama3/debug_model": (8, {**SMALL, **model("llama3", "debugmodel"), SCHEDULE: "Interleaved1F1B"}, [], [*WARNS, SCHEDULE]),
     "llama3/llama3_8b": (8, {**MEASURED, **model("llama3", "8B"), PROFILER: True, OPTION: "op"}, [], [FILTER]),
     "llama3/llama3_70b": (8, {**MEASURED, **model("llama3", "70B"), PROFILER: True, MODE: "full", TENSOR: 8}, [], [FILTER]),
-    "llama3/llama3_405b": (8, {**MEASURED, **model("llama3", "405B"), PROFILER: True, MODE: "full", TENSOR: 8,
+    "llama3/llama3_405b": (16, {**MEASURED, **model("llama3", "405B"), PROFILER: True, MODE: "full", TENSOR: 8,
                                "parallelism.enable_async_tensor_parallel": True, "compile.enable": True, "model.converters": "float8",
                                "quantize.linear.float8.enable_fsdp_float8_all_gather": True,
                                "quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp": True},
-                           ["model.converters"], []),
+                           [], []),
     "llama3_ft/debug_model": (8, {**SMALL, **model("llama3", "debugmodel"), PROFILER: True, MODULE: "torchtitan.components.ft.config",
                                   "fault_tolerance.enable": True, "fault_tolerance.semi_sync_method": "diloco"},
                               [MODULE, "fault_tolerance.enable"], []),
@@ -128,7 +128,8 @@ def page():
         keys = ", ".join(f"`{key}`" for key in refused or warned)
         if name.startswith("flux"):
             keys = "the model flux: its datasets and the keys of its encoders"
-        lines.append(f"| {name} | {'refused for' if refused else 'accepted, warns of'} | {keys} |")
+        verdict = "refused for" if refused else "accepted, warns of" if warned else "accepted"
+        lines.append(f"| {name} | {verdict} | {keys} |")
     return "\n".join(lines) + "\n"
 
 

@@ -119,6 +119,7 @@ class RankJob {
     const AllocationMeter::Scope metered(meter_);
     at_rest_ = meter_.begin();
     model_->forget_gradients();
+    model_->prepare_gathers();
     loss_ = at::zeros({}, at::kDouble);
     first_microbatch_ = 0;
     for (const Microbatches& microbatches : runs) {

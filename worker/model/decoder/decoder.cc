@@ -79,7 +79,9 @@ at::Tensor Head::forward(const at::Tensor& input, const nn::MicrobatchContext&) 
 at::Tensor Head::loss(const at::Tensor& input, const nn::MicrobatchContext& context, const nn::Loss& loss) {
   const int64_t columns = output.weight().shape[0];
   const int64_t some = models::logit_columns(context.labels.numel(), columns, input.element_size(), most_logit_bytes);
-  if (some >= columns || !loss.by_parts) return loss(forward(input, context), context.labels);
+  // Parts of the vocabulary are products of numbers.
+  const bool quantised = output.weight().products != nullptr;
+  if (some >= columns || !loss.by_parts || quantised) return loss(forward(input, context), context.labels);
   return loss.by_parts(norm.forward(input), output.weight(), context.labels, some);
 }
 

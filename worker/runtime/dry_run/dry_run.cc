@@ -150,6 +150,7 @@ class DryRun {
     mesh_->group(mesh::Axis::kLoss).all_reduce(at::empty({1}, on_device.dtype(at::kLong))).wait();
     const auto tokens = [&] { return at::empty({}, on_device.dtype(at::kLong)); };
     model_->forget_gradients();
+    model_->prepare_gathers();
     for (int64_t i = 0; i < batches_.microbatches; ++i) {
       const auto microbatches = make_microbatches({rows, rows}, options).contexts;
       first_ = microbatches.front();

@@ -138,6 +138,7 @@ ShardUnit* ShardedModel::make_unit(const std::string& name, const UnitPlan& plan
               .tensor_group = group_if_any(mesh::Axis::kTensor),
               .device = &device_,
               .precision = precision,
+              .gather = travels_as_float8(first) ? options_.float8_gather.get() : nullptr,
               .keep = keep,
               .dim = few_experts ? 1 : 0,
               .users = plan.users,
@@ -152,13 +153,19 @@ bool ShardedModel::is_shared(const nn::Parameter& parameter) const {
   });
 }
 
-// Those that are frozen, those that are packed and those that are trained apart: they travel in types of their own, and
-// only the last have gradients.
+// Where another rank has a part of it; what another block reads too is read as numbers there.
+bool ShardedModel::travels_as_float8(const nn::Parameter& parameter) const {
+  return options_.float8_gather != nullptr && mesh_.mesh().size(mesh::Axis::kFsdp) > 1 && !is_shared(parameter) &&
+         options_.as_float8(parameter);
+}
+
+// Those that are frozen, packed, trained, and trained but gathered as float8 apart: they travel in types of their own,
+// and only what is trained has gradients.
 void ShardedModel::add_units(const std::string& name, const std::vector<nn::Parameter*>& parameters, bool expert_mesh,
                              Keep keep, std::vector<ShardUnit*>& units) {
-  std::map<std::pair<bool, bool>, std::vector<nn::Parameter*>> kinds;
+  std::map<std::tuple<bool, bool, bool>, std::vector<nn::Parameter*>> kinds;
   for (nn::Parameter* parameter : parameters) {
-    kinds[{!parameter->frozen, parameter->packed_row > 0}].push_back(parameter);
+    kinds[{!parameter->frozen, parameter->packed_row > 0, travels_as_float8(*parameter)}].push_back(parameter);
   }
   for (auto& [kind, alike] : kinds) {
     if (expert_mesh) {
@@ -171,7 +178,7 @@ void ShardedModel::add_units(const std::string& name, const std::vector<nn::Para
 }
 
 // Experts are a unit of their own when they live on a mesh of their own, and so is every parameter that another block
-// reads too.
+// reads too. What travels in another type has units of its own.
 std::vector<ShardUnit*> ShardedModel::make_units(nn::Block& block, Keep keep) {
   const bool expert_mesh = mesh_.mesh().size(mesh::Axis::kExpert) > 1;
   std::vector<nn::Parameter*> dense, experts;
@@ -344,6 +351,15 @@ std::vector<models::Tensor> ShardedModel::whole_parameters() const {
   return all;
 }
 
+void ShardedModel::prepare_gathers() {
+  if (options_.float8_gather == nullptr || !options_.float8_gather->precomputes()) return;
+  std::vector<const ShardedParameter*> all;
+  for (const ShardedParameter* placed : parameters()) {
+    if (travels_as_float8(*placed->parameter)) all.push_back(placed);
+  }
+  options_.float8_gather->precompute(all, device_.torch_device());
+}
+
 std::vector<ShardedParameter*> ShardedModel::parameters() {
   std::vector<ShardedParameter*> all;
   for (auto& unit : units_) {
@@ -438,6 +454,9 @@ bool ShardedModel::takes_graphs() const {
   };
   for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
     if (mesh_.mesh().size(axis) > 1) return declined("blocks exchange with other ranks");
+  }
+  if (!model_.recipes.empty() && mesh_.mesh().size(mesh::Axis::kWorld) > 1) {
+    return declined("blocks' scales are found with other ranks");
   }
   if (options_.pipeline && options_.pipeline->splits_backward) return declined("the schedule splits backward passes");
   return true;

@@ -16,6 +16,7 @@
 #include "worker/model/model.h"
 #include "worker/optim/optimizer.h"
 #include "worker/parallel/activation_checkpoint.h"
+#include "worker/parallel/float8_gather.h"
 #include "worker/runtime/engine/stage.h"
 
 namespace titan::runtime {
@@ -49,6 +50,9 @@ struct ShardingOptions {
   bool cpu_offload = false;  // training.enable_cpu_offload
   bool early_step = false;   // optimizer.early_step_in_backward: update_early() will be called.
   GraphOptions graphs;
+  // How the weights that `as_float8` names are gathered, in units apart from others; null: as all are.
+  std::shared_ptr<const parallel::Float8Gather> float8_gather;
+  std::function<bool(const nn::Parameter&)> as_float8;
   std::optional<PipelineShare> pipeline;  // None: this rank has all blocks, as one stage.
 };
 
@@ -65,6 +69,8 @@ class ShardedModel {
   enum class Which { kAll, kFrozen, kTrained };
   void init_weights(uint64_t seed, Which which = Which::kAll);
 
+  // Before the first gather after weights have changed: what gathers need to know of all of them. Collective.
+  void prepare_gathers();
   // This rank's stages by their index in the whole model, for an Executor.
   std::map<int, StageRunner*> stages();
   at::Device device() const { return device_.torch_device(); }
@@ -109,6 +115,7 @@ class ShardedModel {
                  parallel::Keep keep, std::vector<parallel::ShardUnit*>& units);
   std::vector<checkpoint::Slice> buffer_slices();
   bool is_shared(const nn::Parameter& parameter) const;  // Another block reads it too.
+  bool travels_as_float8(const nn::Parameter& parameter) const;
   parallel::ShardUnit* unit_of(const nn::Parameter* parameter) const;
   absl::Status check_shared() const;
   void add_tied_units(std::vector<std::vector<EngineBlock>>& stages, parallel::Keep keep);

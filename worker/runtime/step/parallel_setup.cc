@@ -12,6 +12,7 @@
 #include "worker/model/adapters.h"
 #include "worker/model/attention_masks.h"
 #include "worker/parallel/precision.h"
+#include "worker/runtime/step/low_precision_setup.h"
 
 namespace titan::runtime {
 
@@ -72,6 +73,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
                                                  " has no tensor, context or expert parallelism; set their degrees "
                                                  "in [parallelism] to 1"));
   }
+  TITAN_RETURN_IF_ERROR(name_recipes(config, mesh, model));
   if (const auto adapters = config::adapters_of(config)) TITAN_RETURN_IF_ERROR(model::add_adapters(model, *adapters));
   return model;
 }
@@ -121,6 +123,7 @@ absl::StatusOr<ShardingOptions> sharding_options(const config::JobConfig& config
   options.cpu_offload = training.enable_cpu_offload;
   options.early_step = config.optimizer.early_step_in_backward;
   options.graphs.wanted = graphs_on_gpu(config);
+  gather_in_float8(config, mesh, options);
   if (plan.schedule.ranks == 1) return options;
   options.pipeline = share_of(plan.schedule, plan.split, mesh.group(Axis::kPipeline).rank());
   options.pipeline->dim = spec.dim;

@@ -100,6 +100,7 @@ void Trainer::validate() {
   const TraceScope trace([] { return "validation"; });
   context_.reporter->enter(Phase::kValidate);
   validating_ = true;
+  model_->prepare_gathers();
   const ValidationResult result = validator_->run(*executor_, *context_.mesh);
   validating_ = false;
   model_->release();
@@ -155,6 +156,7 @@ StepReport Trainer::forward_backward(const std::vector<data::Batch>& batches) {
   // In a pipeline each batch is a run of its own: the schedule holds no more activations than the batch size allows, as
   // `titanctl schedule show` draws it. Weights stay gathered and gradients are summed over all runs of the step.
   model_->forget_gradients();
+  model_->prepare_gathers();
   const at::TensorOptions wide = at::TensorOptions(at::kDouble).device(device);
   if (config_.optimizer.early_step_in_backward) {
     early_squares_ = at::zeros({}, wide);

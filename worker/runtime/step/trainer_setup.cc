@@ -25,6 +25,7 @@
 #include "worker/runtime/metrics_out/device_peak.h"
 #include "worker/runtime/step/data_setup.h"
 #include "worker/runtime/step/frozen_base.h"
+#include "worker/runtime/step/low_precision_setup.h"
 #include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/trainer.h"
@@ -165,6 +166,9 @@ void Trainer::build() {
   reads_late_ = config_.training.read_step == "late" ||
                 (config_.training.read_step == "auto" && context_.device->torch_device().is_cuda());
   model::Model model = value(build_model(config_, spec_, seq_len, mesh), kExitBadConfig, "MODEL");
+  if (context_.rank == 0) {
+    for (const std::string& line : conversion_lines(config_, model, context_.device->torch_device())) log_line(line);
+  }
   ShardingOptions sharding = value(sharding_options(config_, spec_, plan, mesh), kExitBadConfig, "SHARDING");
   if (context_.rank == 0) {
     sharding.graphs.say = [this](const std::string& text) { context_.reporter->warning(text); };
