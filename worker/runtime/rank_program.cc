@@ -22,6 +22,7 @@
 #include "worker/comm/store.h"
 #include "worker/comm/watchdog.h"
 #include "worker/model/registry.h"
+#include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/row_groups.h"
 #include "worker/runtime/failure/failure_watch.h"
 #include "worker/runtime/failure/flight_file.h"
@@ -290,6 +291,7 @@ ExitCode train(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, d
                                rank_protocol::kExitBadConfig, "DEVICE");
   if (context.device->torch_device().is_cuda()) choose_gpu_kernels(job);
   nn::multiply_groups_at_once(context.device->has_grouped_kernel());
+  nn::set_cuda_capability(context.device->cuda_capability());
   context.ledger.mirror_sequence(context.reporter->collective_sequence());
   context.reporter->enter_start_phase(Phase::kRendezvous, before_main);
   recordings = start_recorder(context);

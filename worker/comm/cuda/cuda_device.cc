@@ -52,6 +52,7 @@ class CudaDevice final : public Device, public DeviceGraphs {
     C10_CUDA_CHECK(cudaGetDeviceProperties(&properties, device_.index()));
     total_memory_ = static_cast<int64_t>(properties.totalGlobalMem);
     name_ = properties.name;
+    capability_ = 10 * properties.major + properties.minor;
     // LibTorch 2.11 builds CUTLASS's grouped kernel for Hopper and data-centre Blackwell.
     has_grouped_kernel_ = properties.major == 9 || properties.major == 10;
   }
@@ -72,6 +73,7 @@ class CudaDevice final : public Device, public DeviceGraphs {
   }
 
   bool has_grouped_kernel() const override { return has_grouped_kernel_; }
+  int cuda_capability() const override { return capability_; }
 
   void resize_storage(c10::StorageImpl& storage, int64_t bytes) override {
     c10::cuda::CUDAGuard guard(device_);
@@ -147,6 +149,7 @@ class CudaDevice final : public Device, public DeviceGraphs {
   int64_t total_memory_ = 0;
   std::string name_;
   bool has_grouped_kernel_ = false;
+  int capability_ = 0;
 };
 
 std::vector<std::string> addresses() {
