@@ -69,8 +69,7 @@ class Device {
 
   // Whether at::_grouped_mm has a kernel here. Else it asks the device where each group ends and calls them one by one.
   virtual bool has_grouped_kernel() const { return true; }
-
-  // 10 * major + minor of a CUDA device's compute capability (SM90: 90); 0: it has none.
+  // Of a CUDA device 10 * major + minor (SM90: 90): which instructions it has. 0: it is none.
   virtual int cuda_capability() const { return 0; }
 
   virtual std::string name() const { return "cpu"; }  // The model: "NVIDIA H200".

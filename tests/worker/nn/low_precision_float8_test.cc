@@ -4,8 +4,10 @@
 #include <limits>
 
 #include "tests/worker/nn/plain_float8.h"
+#include "worker/kernels/choice.h"
 #include "worker/nn/low_precision/float8.h"
 #include "worker/nn/low_precision/group_columns.h"
+#include "worker/nn/low_precision/mx.h"
 
 // Eight-bit floats with scales that follow the numbers, against their definitions in fp64.
 namespace titan::nn {
@@ -112,6 +114,53 @@ TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   EXPECT_TRUE(rounded_group_columns(x, by_device).to(at::kDouble).equal(expected));
   EXPECT_TRUE(group_of_rows(by_host, 11, x).equal(group_of_rows(by_device, 11, x)));
   EXPECT_EQ(quantised_group_columns(x, by_device).scales.sizes(), at::IntArrayRef({4, 6}));
+}
+
+// One pass over a CPU's numbers, or LibTorch's seven.
+TEST(Float8Test, OwnLoopsHaveTheSameBits) {
+  at::manual_seed(5);
+  const auto computed = [](const at::Tensor& x) {
+    std::vector<at::Tensor> all;
+    for (const int64_t dim : {-1, -2}) {
+      all.push_back(rounded_along(x, dim));
+      for (const MxRounding rounding : {MxRounding::kFloor, MxRounding::kRceil, MxRounding::kCeil, MxRounding::kEven}) {
+        all.push_back(mx_rounded(x, dim, rounding));
+      }
+    }
+    for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
+      // From what saturates to what underflows.
+      for (const float scale : {1.0F, 3.7e3F, 1e-3F, 7.0F}) {
+        const Operand operand{to_float8(x, at::full({}, scale), type), at::ones({})};
+        all.push_back(operand.values.view(at::kByte));
+        all.push_back(values_in(operand, at::kBFloat16));
+      }
+    }
+    return all;
+  };
+  for (const auto& shape :
+       std::vector<std::vector<int64_t>>{{5, 70}, {64, 33}, {3, 40, 7}, {2, 96, 65}, {1, 1}, {0, 8}}) {
+    at::Tensor x = at::randn(shape) * at::exp2(at::randint(-24, 16, shape).to(at::kFloat));
+    if (x.numel() > 100) x.flatten()[50] = 0;
+    x = x.to(at::kBFloat16);
+    kernels::choose("reference");
+    const std::vector<at::Tensor> theirs = computed(x);
+    kernels::choose("auto");
+    const std::vector<at::Tensor> ours = computed(x);
+    for (size_t i = 0; i < ours.size(); ++i) EXPECT_TRUE(ours[i].equal(theirs[i])) << i << " of " << x.sizes();
+    for (const double bad : {kNan, kInfinity}) {
+      if (x.numel() == 0) continue;
+      at::Tensor with = x.clone();
+      with.flatten()[0] = bad;
+      for (const int64_t dim : {-1, -2}) {
+        kernels::choose("reference");
+        const at::Tensor expected = rounded_along(with, dim), blocks = mx_rounded(with, dim, MxRounding::kRceil);
+        kernels::choose("auto");
+        EXPECT_TRUE(rounded_along(with, dim).allclose(expected, 0, 0, /*equal_nan=*/true)) << bad;
+        EXPECT_TRUE(mx_rounded(with, dim, MxRounding::kRceil).allclose(blocks, 0, 0, /*equal_nan=*/true)) << bad;
+      }
+    }
+  }
+  kernels::choose("reference");
 }
 
 TEST(Float8Test, OtherTypesAreRefused) { EXPECT_THROW(largest_of(at::kBFloat16), c10::Error); }

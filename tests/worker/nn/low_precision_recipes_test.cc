@@ -10,6 +10,7 @@
 #include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/low_precision/scaled_grouped_mm.h"
 #include "worker/nn/low_precision/scaled_mm.h"
+#include "worker/nn/meta_kernels.h"
 
 // Layers whose products read eight bits: what comes out, in every type and by every kernel, against fp64 products of
 // the numbers that eight bits hold, which are written out from their definitions (plain_float8.h).
@@ -271,6 +272,37 @@ TEST(LowPrecisionTest, TensorwiseReadsAWeightAsItArrived) {
   const Operand operand = products->of_weight(at::ones({16, 32}, at::kBFloat16));
   const std::unique_ptr<ProductRecipe> rowwise = make(LowPrecision::kFloat8Rowwise);
   EXPECT_THROW(rowwise->times_transposed(rowwise->of_input(layer.x), operand), c10::Error);
+}
+
+// A dry run's tensors, emulated and as a device that has the products takes them.
+TEST(LowPrecisionTest, ShapesComeWithoutMemory) {
+  use_meta_kernels();
+  for (const int capability : {0, 100}) {
+    set_cuda_capability(capability);
+    for (const LowPrecision recipe : kRecipes) {
+      EXPECT_EQ(has_low_precision_products(recipe, at::kMeta), capability == 100);
+      const std::unique_ptr<ProductRecipe> products = make(recipe);
+      const auto meta = at::TensorOptions(at::kMeta).dtype(at::kBFloat16);
+      const Operand x = products->of_input(at::empty({2, 24, 40}, meta));
+      const Operand w = products->of_weight(at::empty({16, 40}, meta));
+      const Operand dy = products->of_gradient(at::empty({2, 24, 16}, meta));
+      EXPECT_EQ(products->times_transposed(x, w).sizes(), at::IntArrayRef({2, 24, 16}));
+      at::Tensor sum;
+      products->add_times(sum, dy, w);
+      products->add_times(sum, dy, w);
+      EXPECT_EQ(sum.sizes(), at::IntArrayRef({2, 24, 40}));
+      EXPECT_EQ(sum.scalar_type(), at::kBFloat16);
+      EXPECT_EQ(products->weight_gradient(dy, x).sizes(), at::IntArrayRef({16, 40}));
+      const Operand rows = products->of_input(at::empty({20, 48}, meta));
+      const Operand experts = products->of_weight(at::empty({2, 16, 48}, meta));
+      const Operand gradient = products->of_gradient(at::empty({20, 16}, meta));
+      const RowGroups groups{.rows = {8, 12}};
+      EXPECT_EQ(products->grouped_times_transposed(rows, experts, groups).sizes(), at::IntArrayRef({20, 16}));
+      EXPECT_EQ(products->grouped_times(gradient, experts, groups).sizes(), at::IntArrayRef({20, 48}));
+      EXPECT_EQ(products->grouped_weight_gradient(gradient, rows, groups).sizes(), at::IntArrayRef({2, 16, 48}));
+    }
+  }
+  set_cuda_capability(0);
 }
 
 TEST(LowPrecisionTest, DevicesHaveProductsFromTheirCapabilityOn) {

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "worker/nn/layers.h"
+#include "worker/nn/low_precision/cpu_loops.h"
 
 namespace titan::nn {
 namespace {
@@ -47,6 +48,7 @@ at::Tensor scale_from(const at::Tensor& amax, at::ScalarType float8, bool power_
 
 at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarType float8) {
   const double most = largest_of(float8);
+  if (scale.dim() == 0 && cpu_loops_take(x)) return encoded(x, scale, float8);
   // The cast itself makes NaN of what does not fit.
   return x.to(accumulate_type(x.scalar_type())).mul(scale).clamp_(-most, most).to(float8);
 }
@@ -60,7 +62,16 @@ at::Tensor dequantised(const Operand& operand, at::ScalarType type) {
   return operand.values.to(type).mul_(operand.scales.to(type));
 }
 
+at::Tensor values_in(const Operand& operand, at::ScalarType type) {
+  return type == at::kBFloat16 && table_takes(operand.values) ? decoded(operand.values) : operand.values.to(type);
+}
+
 at::Tensor rounded_along(const at::Tensor& x, int64_t dim) {
+  if (cpu_loops_take(x)) {
+    const int64_t all = x.size(dim);
+    const at::Tensor scale = scale_from(amax_of_blocks(x, dim, all), at::kFloat8_e4m3fn, /*power_of_two=*/true);
+    return rounded_by_blocks(x, dim, all, scale, scale.reciprocal());
+  }
   const Operand operand = quantised(x, amax_along(x, dim), at::kFloat8_e4m3fn, /*power_of_two=*/true);
   return dequantised(operand, x.scalar_type());
 }

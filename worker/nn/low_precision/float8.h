@@ -30,6 +30,9 @@ at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarTyp
 // by to be numbers again, fp32.
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 
+// The values alone in `type`, exactly.
+at::Tensor values_in(const Operand& operand, at::ScalarType type);
+
 // values * scales in `type`; exact in bf16 where the scales are powers of two and the exponents fit.
 at::Tensor dequantised(const Operand& operand, at::ScalarType type);
 

@@ -87,7 +87,7 @@ class Float8Tensorwise final : public ProductRecipe {
   }
 
   static std::pair<at::Tensor, at::Tensor> exact(const Operand& a, const Operand& b, at::ScalarType type) {
-    return {a.values.to(type), b.values.to(type)};
+    return {values_in(a, type), values_in(b, type)};
   }
 
   // x's shape with the weight's size `dim` in place of its last.

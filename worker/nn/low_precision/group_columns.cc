@@ -22,6 +22,7 @@ at::Tensor of_rows(const at::Tensor& scales, const at::Tensor& group_of) {
 
 at::Tensor group_of_rows(const RowGroups& groups, int64_t n, const at::Tensor& like) {
   const auto options = like.options().dtype(at::kLong);
+  if (like.is_meta()) return at::empty({n}, options);
   at::Tensor ends = groups.ends;
   if (!ends.defined()) ends = at::tensor(groups.rows, at::kLong).cumsum(0).to(like.device(), /*non_blocking=*/true);
   return at::bucketize(at::arange(n, options), ends, /*out_int32=*/false, /*right=*/true);

@@ -2,6 +2,7 @@
 
 #include <c10/util/Exception.h>
 
+#include "worker/nn/low_precision/cpu_loops.h"
 #include "worker/nn/low_precision/float8.h"
 
 namespace titan::nn {
@@ -67,6 +68,11 @@ Operand to_mx(const at::Tensor& x, MxRounding rounding) {
 }
 
 at::Tensor mx_rounded(const at::Tensor& x, int64_t dim, MxRounding rounding) {
+  if (cpu_loops_take(x)) {
+    const at::Tensor exponents = mx_exponents(amax_of_blocks(x, dim, kMxBlock), rounding);
+    return rounded_by_blocks(x, dim, kMxBlock, divisor_of(exponents).reciprocal_(),
+                             as_scales(exponents).to(at::kFloat));
+  }
   const int64_t at = at::maybe_wrap_dim(dim, x.dim()), size = x.size(at), whole = size / kMxBlock * kMxBlock;
   if (size < kMxBlock) return rounded_blocks(x, at, rounding);
   const auto blocks = [&](const at::Tensor& t) { return t.narrow(at, 0, whole).unflatten(at, {-1, kMxBlock}); };
