@@ -49,6 +49,11 @@ at::Tensor roll(const at::Tensor& self, at::IntArrayRef /*shifts*/, at::IntArray
   return at::empty(self.sizes(), self.options());
 }
 
+at::Tensor& abs_out(const at::Tensor& self, at::Tensor& out) {
+  if (out.sizes() != self.sizes()) out.resize_(self.sizes());
+  return out;
+}
+
 }  // namespace
 
 void use_meta_kernels() {
@@ -65,6 +70,7 @@ void use_meta_kernels() {
     library.impl("histc", histc);
     library.impl("flip", flip);
     library.impl("roll", roll);
+    library.impl("abs.out", abs_out);
     return true;
   }();
   (void)once;

@@ -29,6 +29,8 @@ const char* name(OpCall::Kind kind) {
       return "scatter";
     case OpCall::Kind::kExchange:
       return "exchange";
+    case OpCall::Kind::kGreatest:
+      return "greatest";
   }
   return "?";
 }
