@@ -60,7 +60,7 @@ void check_experts(Checker& check, const std::string& type, const std::vector<st
   const std::string key = absl::StrCat(kGrouped, type, ".fqns");
   const std::string use = absl::StrCat("use ", key, " = [\"experts\"]");
   if (fqns.empty()) {
-    check.fail(key, "[]", absl::StrCat("names no experts for the converter ", kGrouped, type), use);
+    check.fail(key, "[]", absl::StrCat("names no experts, though model.converters has ", kGrouped, type), use);
     return;
   }
   if (spec == nullptr) return;
