@@ -5,6 +5,7 @@
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/runtime/training_world.h"
 #include "worker/nn/nf4.h"
+#include "worker/runtime/step/optimizer_setup.h"
 
 namespace titan::runtime {
 namespace {
@@ -82,6 +83,42 @@ TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   for (const auto& [key, piece] : reference.pieces) EXPECT_GT(piece.value.abs().max().item<double>(), 0) << key;
   EXPECT_LT(reference.losses.back(), reference.losses.front());
   testing::expect_same_training(reference, train_world(plan, one.degrees, one.world), testing::kExact);
+}
+
+// Muon over the adapters' matrices, whose momentum is one number each: the same on every mesh, and not what AdamW does.
+TEST(AdapterOptimizer, MuonTrainsThemAsOnOneRank) {
+  TrainingPlan plan = plan_of(testing::small_spec("llama3"));
+  plan.spec.n_layers = 4;
+  plan.steps = 5;
+  const RankOutcome by_adamw = train_world(plan, {}, 1)[0];
+  plan.make_optimizer = [](ShardedModel& model, testing::ThreadRank& self) {
+    config::JobConfig config;
+    config.optimizer.name = "Muon";
+    config.optimizer.lr = 1;
+    const config::UpdateRules rules = update_rules_of(config.optimizer, model).value();
+    auto optimizer = build_optimizer(config, rules, model, *self.mesh, *self.device);
+    EXPECT_EQ(optimizer->states().size(), model.trained().size());
+    for (const optim::SlotState& state : optimizer->states()) {
+      EXPECT_EQ(state.tensors.size(), 1U);
+      EXPECT_EQ(state.tensors[0].name, "momentum_buffer");
+    }
+    return optimizer;
+  };
+  const RankOutcome reference = train_world(plan, {}, 1)[0];
+  EXPECT_LT(reference.losses.back(), reference.losses.front());
+  EXPECT_NE(reference.losses.back(), by_adamw.losses.back());
+  EXPECT_EQ(reference.pieces.size(), 2 * models::adapter_tensors(plan.spec, kAdapters).size());
+  for (const auto& [degrees, world] :
+       std::vector<std::pair<mesh::Degrees, int>>{{{.dp_shard = 2}, 2},
+                                                  {{.dp_shard = 4}, 4},
+                                                  {{.dp_replicate = 2, .dp_shard = 1}, 2},
+                                                  {{.tp = 2}, 2},
+                                                  {{.cp = 2, .tp = 2}, 4},
+                                                  {{.pp = 2, .dp_shard = 2}, 4}}) {
+    SCOPED_TRACE(::testing::Message() << "pp " << degrees.pp << " rep " << degrees.dp_replicate << " shard "
+                                      << degrees.dp_shard << " cp " << degrees.cp << " tp " << degrees.tp);
+    testing::expect_same_training(reference, train_world(plan, degrees, world), testing::kExact);
+  }
 }
 
 std::function<void(TrainingPlan&)> scheduled(const char* name, int stages = 0) {
