@@ -37,7 +37,7 @@ def main():
             run_peer(folder / f"peer-{name}", folder / "weights", options.seed, 1, flags, words=["--muon"] if name == "Muon" else [])
             theirs = [row["loss"] for _, row in sorted(Peer(folder / f"peer-{name}").steps.items())]
             run = run_titan(folder / name, folder / "weights", "1 rank",
-                            {**flags, "optimizer.name": name, "checkpoint.enable_first_step_checkpoint": False})
+                            {**flags, "optimizer.name": name, "checkpoint.enable_first_step_checkpoint": False}, timeout=60 + 6 * STEPS)
             ours = [row[LOSS] for _, row in sorted(run.metrics().items())]
             if len(ours) != STEPS or len(theirs) != STEPS:
                 sys.exit(f"{name}: {len(ours)} steps beside {len(theirs)}")

@@ -63,12 +63,12 @@ class Peer:
         return {fqn: numpy.float64(value) - self.initial[fqn] for fqn, value in self.final.items()}
 
 
-def run_titan(folder, weights, mesh, extra, how=RankRun):
+def run_titan(folder, weights, mesh, extra, how=RankRun, **waiting):
     flags, world = mesh_flags(mesh, ROWS)
     run = how(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
                            "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
                            "checkpoint.interval": STEPS + 1, **extra}, world)
-    return run.wait()
+    return run.wait(**waiting)
 
 
 def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT, steps=STEPS):
