@@ -246,8 +246,6 @@ def compare_experts(report, folder):
     flags = {**flags_of(base, ["moe.experts", "shared_experts"], "compute"), **model, "training.steps": 3, "lr_scheduler.total_steps": 3,
              "training.local_batch_size": 2, "training.global_batch_size": 4, "parallelism.expert_parallel_degree": 2}
     run = LocalRun(folder / "run", flags, 2).wait()
-    losses = [row[LOSS] for _, row in sorted(run.metrics().items())]
-    report.below("experts: last loss over first", losses[-1] / losses[0], 1)
     step = run.dump / "checkpoint/step-3"
     tool("export", step, folder / "adapter", "--format", "peft", "--base", base)
     tool("export", step, folder / "merged", "--merge")
