@@ -11,7 +11,12 @@
 namespace titan::parallel {
 namespace {
 
-constexpr double kNothing = -std::numeric_limits<double>::infinity();
+constexpr double kInfinity = std::numeric_limits<double>::infinity(), kNothing = -kInfinity;
+
+// Not where a logit is infinite or no number: such a step's loss is none either.
+at::Tensor exceeds(const at::Tensor& largest, double tau) {
+  return largest.gt(tau).bitwise_and_(largest.lt(kInfinity));
+}
 
 }  // namespace
 
@@ -77,8 +82,8 @@ void QkClip::finish_step(const at::Tensor& skip) {
   mesh_.group(mesh::Axis::kHolders).all_reduce(table_, c10d::ReduceOp::MAX).wait();
   largest_ = table_.clone();
   table_.fill_(kNothing);
-  at::Tensor above = largest_.gt(tau_).logical_and_(largest_.isfinite());
-  if (skip.defined()) above.logical_and_(skip.to(above.device()).eq(0));
+  at::Tensor above = exceeds(largest_, tau_);
+  if (skip.defined()) above.bitwise_and_(skip.to(above.device()).eq(0));
   const at::Tensor factors = at::where(above, tau_ / largest_, at::ones_like(largest_));
   for (const Target& target : targets_) scale(target, factors[target.layer]);
 }
@@ -105,7 +110,7 @@ QkClip::Figures QkClip::figures() const {
   at::Tensor largest = at::full({1}, kNothing, options), clipped = at::zeros({1}, options);
   if (largest_.defined() && largest_.numel() > 0) {
     largest = largest_.max().view(1);
-    clipped = largest_.gt(tau_).logical_and_(largest_.isfinite()).sum().view(1).to(at::kDouble);
+    clipped = exceeds(largest_, tau_).sum().view(1).to(at::kDouble);
   }
   if (mesh_.mesh().size(mesh::Axis::kPipeline) > 1) {
     mesh_.group(mesh::Axis::kPipeline).all_reduce(largest, c10d::ReduceOp::MAX).wait();
