@@ -105,6 +105,10 @@ std::vector<Field> fields_of(Optimizer& c) {
             "Muon: an update is scaled by sqrt(max(1, rows / columns)), or by 0.2 sqrt(max(rows, columns)), with which "
             "learning rates of AdamW fit")
           .one_of({"match_rms_adamw", "original"}),
+      Field("qk_clip", c.qk_clip,
+            "After each update, weights of queries and keys shrink where a head's largest logit in the step was above "
+            "this; 0: off (MuonClip has 100)")
+          .at_least(0),
       Field("param_groups", c.param_groups,
             "Groups of parameters with options of their own; the first one whose pattern finds a parameter's name "
             "takes it"),

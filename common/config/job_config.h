@@ -84,6 +84,7 @@ struct Optimizer {
   bool nesterov = true;
   int ns_steps = 5;
   std::string adjust_lr = "match_rms_adamw";
+  double qk_clip = 0;
   std::vector<ParamGroup> param_groups;
 };
 

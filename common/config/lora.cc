@@ -56,7 +56,7 @@ void check_targets(Checker& check, const models::ModelSpec& spec) {
       check.fail("lora.targets", pattern,
                  absl::StrCat("names ", *other,
                               ": adapters are for linear layers only, not "
-                              "for routed experts, routers, embeddings and heads"),
+                              "for fused experts, routers, embeddings and heads"),
                  absl::StrCat("name layers such as ", inner_name(layers.front())));
     } else if (std::none_of(layers.begin(), layers.end(), named) && !has(standard, pattern)) {
       check.fail("lora.targets", pattern, absl::StrCat("names no linear layer of ", spec.name, " ", spec.flavor),
@@ -82,7 +82,7 @@ void check_nf4(Checker& check, const models::ModelSpec& spec) {
                "leave it out, or use lora.base = \"compute\"");
   }
   for (const models::Tensor& tensor : models::parameters(spec)) {
-    if (!models::takes_adapter(tensor)) continue;
+    if (!models::may_be_packed(tensor)) continue;
     const bool rows = absl::EndsWith(tensor.fqn, "wo.weight") || absl::EndsWith(tensor.fqn, ".w2.weight");
     const std::int64_t columns = rows ? tensor.shape[1] / ranks : tensor.shape[1];
     if (columns % models::kNf4Block == 0) continue;

@@ -166,6 +166,30 @@ void check_states(Checker& check) {
   needs_fused("optimizer.stochastic_rounding", true);
 }
 
+// Why the weights of a model's queries and keys say nothing of its logits; empty: they do.
+std::string normed_logits(const models::ModelSpec& spec) {
+  if (spec.qk_norm) return "norms every query and key head";
+  return spec.rotated_qk_norm ? "norms rotated query and key heads" : "";
+}
+
+// Of a library's model only a rank knows the layers: it asks again.
+void check_qk_clip(Checker& check, const std::optional<models::ModelSpec>& spec) {
+  const JobConfig& config = check.config();
+  const double clip = config.optimizer.qk_clip;
+  if (clip == 0) return;
+  if (adapters_of(config)) {
+    check.fail("optimizer.qk_clip", clip, "scales weights of queries and keys, which stay as they are beneath adapters",
+               "leave it out, or train without lora");
+  }
+  if (!spec.has_value() || !config.experimental.custom_import.empty()) return;
+  if (const std::string norms = normed_logits(*spec); !norms.empty()) {
+    check.fail("optimizer.qk_clip", clip,
+               absl::StrCat("has no effect on ", spec->name, " ", spec->flavor, ", which ", norms,
+                            ": the size of their weights does not reach the logits"),
+               "leave it out");
+  }
+}
+
 // Weights that are updated in the middle of the backward pass cannot wait for what all ranks and microbatches find.
 void check_early_step(Checker& check) {
   const JobConfig& config = check.config();
@@ -252,6 +276,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_activation_checkpoint(checker, spec);
   check_states(checker);
   check_early_step(checker);
+  check_qk_clip(checker, spec);
   check_lora(checker, spec);
   check_low_precision(checker, spec);
   check_data(checker);

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/numbers.h"
+#include "common/config/lora.h"
 
 namespace titan::memory {
 namespace {
@@ -260,7 +261,8 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .keys = config.training.seq_len,
           .element_bytes = element,
           .most_logit_bytes = config.training.max_logits_mib << 20,
-          .fused_norms = config.resources.device == "cuda"};
+          .fused_norms = config.resources.device == "cuda",
+          .adapters = config::adapters_of(config)};
 }
 
 int whole_layers_again(const config::ActivationCheckpoint& ac) {

@@ -77,12 +77,18 @@ std::vector<Part> adapter_parts(const models::Tensor& weight, const mesh::Mesh& 
                                 const models::AdapterSpec& adapters, const std::set<std::string>& muon) {
   const Part part = cut(weight, mesh);
   const std::string layer = models::layer_of(weight.fqn);
-  return {{.shape = {adapters.rank, part.shape[1]},
-           .coded = has_codes({adapters.rank, weight.shape[1]}),
-           .muon = muon.contains(models::adapter_a(layer))},
-          {.shape = {part.shape[0], adapters.rank},
-           .coded = has_codes({weight.shape[0], adapters.rank}),
-           .muon = muon.contains(models::adapter_b(layer))}};
+  std::vector<Part> both;
+  for (const bool is_b : {false, true}) {
+    const auto narrow = [&](std::vector<int64_t> shape) {
+      shape[shape.size() - (is_b ? 1 : 2)] = adapters.rank;
+      return shape;
+    };
+    both.push_back({.shape = narrow(part.shape),
+                    .expert = part.expert,
+                    .coded = has_codes(narrow(weight.shape)),
+                    .muon = muon.contains(is_b ? models::adapter_b(layer) : models::adapter_a(layer))});
+  }
+  return both;
 }
 
 void freeze(Part& part, bool packs) {
@@ -166,7 +172,7 @@ std::map<std::string, std::vector<Unit>> units_of_blocks(const config::JobConfig
     own.back().float8 = mesh.size(Axis::kFsdp) > 1 && config::gathered_as_float8(config, tensor.fqn, tensor.shape);
     if (!adapters) continue;
     const bool takes = models::takes_adapter(tensor);
-    freeze(own.back(), takes && adapters->base == models::BaseForm::kNf4);
+    freeze(own.back(), models::may_be_packed(tensor) && adapters->base == models::BaseForm::kNf4);
     if (!takes || !models::any_pattern_names(adapters->targets, models::layer_of(tensor.fqn))) continue;
     for (Part& part : adapter_parts(tensor, mesh, *adapters, muon)) own.push_back(std::move(part));
   }
@@ -194,7 +200,7 @@ int64_t largest_packed(const models::ModelSpec& spec, const mesh::Mesh& mesh, co
   int64_t largest = 0;
   if (adapters.base != models::BaseForm::kNf4) return largest;
   for (const models::Tensor& tensor : models::parameters(spec)) {
-    if (models::takes_adapter(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
+    if (models::may_be_packed(tensor)) largest = std::max(largest, cut(tensor, mesh).numel());
   }
   return largest;
 }

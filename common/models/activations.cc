@@ -1,7 +1,9 @@
 #include "common/models/activations.h"
 
 #include <algorithm>
+#include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/models/logits.h"
 
 namespace titan::models {
@@ -26,18 +28,19 @@ class Tally {
         scatters_(shape.sequence_parallel && ranks_ > 1),
         fused_norms_(shape.fused_norms) {}
 
-  BlockActivations layer(bool experts) {
+  BlockActivations layer(int64_t index) {
+    name_ = absl::StrCat("layers.", index, ".");
     result_.input = own_ * spec_.dim * e_;
     norm(own_, spec_.dim, /*keeps_input=*/false);
     keep(n_ * spec_.dim * e_);  // What the first projections read.
     spec_.attention == Attention::kLatent ? latent_attention() : grouped_attention();
     norm(own_, spec_.dim, /*keeps_input=*/true);  // Its input lies between the halves of the layer.
     keep(n_ * spec_.dim * e_);
-    if (experts) {
+    if (spec_.layer_has_experts(index)) {
       mixture_of_experts();
     } else {
-      swiglu(n_, spec_.ffn_hidden / ranks_);
-      last_product(n_, spec_.ffn_hidden / ranks_, spec_.dim);
+      swiglu("feed_forward", n_, spec_.ffn_hidden / ranks_);
+      last_product("feed_forward.w2", n_, spec_.ffn_hidden / ranks_, spec_.dim);
     }
     return result_;
   }
@@ -69,15 +72,34 @@ class Tally {
     if (keeps_input && (fused_norms_ || e_ == wide_)) keep(rows * size * e_);
   }
 
-  // A matrix product that recomputation can keep: by operation every second one of a block, those with biases left out.
-  void product(int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+  bool adapted(const std::string& layer) const {
+    return shape_.adapters && any_pattern_names(shape_.adapters->targets, name_ + layer);
+  }
+  void may_keep(int64_t rows, int64_t depth, int64_t columns) {
     result_.costly.push_back({rows * columns * e_, 2.0 * static_cast<double>(rows * depth * columns)});
+  }
+
+  // A matrix product that recomputation can keep, and its adapter's two: by operation every second one of a block,
+  // those with biases left out, and none of adapters.
+  void product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    may_keep(rows, depth, columns);
+    if (adapted(layer)) {
+      may_keep(rows, depth, shape_.adapters->rank);
+      may_keep(rows, shape_.adapters->rank, columns);
+    }
     if (!biased && ++products_ % 2 == 1) result_.by_operation += rows * columns * e_;
   }
 
-  // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead.
-  void last_product(int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
-    if (!scatters_) return product(rows, depth, columns, biased);
+  // One whose partial results are summed over ranks: where that scatters them, the sum is kept instead. What an adapter
+  // adds comes between the two, so a budget chooses from both.
+  void last_product(const std::string& layer, int64_t rows, int64_t depth, int64_t columns, bool biased = false) {
+    if (!scatters_) return product(layer, rows, depth, columns, biased);
+    if (adapted(layer)) {
+      const int64_t by_operation = result_.by_operation;
+      product(layer, rows, depth, columns, biased);
+      result_.by_operation = by_operation;
+      return scatter();
+    }
     if (!biased) ++products_;
     scatter(2.0 * static_cast<double>(rows * depth * columns));
   }
@@ -87,14 +109,14 @@ class Tally {
     keep(bytes);
     result_.costly.push_back({bytes, 2.0 * static_cast<double>(n_ * heads * spec_.head_dim * shape_.keys)});
     result_.by_operation += bytes;
-    last_product(n_, heads * value_size, spec_.dim, spec_.attention_bias);
+    last_product("attention.wo", n_, heads * value_size, spec_.dim, spec_.attention_bias);
   }
 
   void grouped_attention() {
     const int64_t heads = spec_.n_heads / ranks_, kv = spec_.n_kv_heads / ranks_;
-    product(n_, spec_.dim, heads * spec_.head_dim, spec_.attention_bias);
-    product(n_, spec_.dim, kv * spec_.head_dim, spec_.attention_bias);
-    product(n_, spec_.dim, kv * spec_.v_head_dim, spec_.attention_bias);
+    product("attention.wq", n_, spec_.dim, heads * spec_.head_dim, spec_.attention_bias);
+    product("attention.wk", n_, spec_.dim, kv * spec_.head_dim, spec_.attention_bias);
+    product("attention.wv", n_, spec_.dim, kv * spec_.v_head_dim, spec_.attention_bias);
     if (spec_.qk_norm) {
       norm(n_ * heads, spec_.head_dim, /*keeps_input=*/true);
       norm(n_ * kv, spec_.head_dim, /*keeps_input=*/true);
@@ -106,29 +128,29 @@ class Tally {
   void latent_attention() {
     const int64_t heads = spec_.n_heads / ranks_, latent = spec_.kv_lora_rank + spec_.qk_rope_head_dim;
     if (spec_.q_lora_rank == 0) {
-      product(n_, spec_.dim, heads * spec_.head_dim);
+      product("attention.wq", n_, spec_.dim, heads * spec_.head_dim);
     } else {
-      product(n_, spec_.dim, spec_.q_lora_rank);
+      product("attention.wq_a", n_, spec_.dim, spec_.q_lora_rank);
       norm(n_, spec_.q_lora_rank, /*keeps_input=*/true);
       keep(n_ * spec_.q_lora_rank * e_);
-      product(n_, spec_.q_lora_rank, heads * spec_.head_dim);
+      product("attention.wq_b", n_, spec_.q_lora_rank, heads * spec_.head_dim);
     }
-    product(n_, spec_.dim, latent);
+    product("attention.wkv_a", n_, spec_.dim, latent);
     norm(n_, spec_.kv_lora_rank, /*keeps_input=*/false);
     if (fused_norms_ || e_ == wide_) keep(n_ * latent * e_);  // Its input, with the shared key beside it.
     keep(n_ * spec_.kv_lora_rank * e_);
     const int64_t grown = heads * (spec_.qk_nope_head_dim + spec_.v_head_dim);
-    product(n_, spec_.kv_lora_rank, grown);
+    product("attention.wkv_b", n_, spec_.kv_lora_rank, grown);
     keep(n_ * grown * e_);                       // The values are a part of it.
     keep(2 * n_ * heads * spec_.head_dim * e_);  // Queries and keys.
     attention(heads, spec_.v_head_dim);
   }
 
   // Gate, its activation, the other half, and their product.
-  void swiglu(int64_t rows, int64_t hidden) {
+  void swiglu(const std::string& layer, int64_t rows, int64_t hidden) {
     keep(4 * rows * hidden * e_);
-    product(rows, spec_.dim, hidden);
-    product(rows, spec_.dim, hidden);
+    product(layer + ".w1", rows, spec_.dim, hidden);
+    product(layer + ".w3", rows, spec_.dim, hidden);
   }
 
   // The sum over tensor ranks of what several layers made together, or, with its work, of one product.
@@ -163,8 +185,9 @@ class Tally {
     const bool one_sum = expert_ranks_ == ranks_;  // Of routed and shared experts.
     if (moe.num_shared_experts > 0) {
       const int64_t shared = moe.hidden * moe.num_shared_experts / ranks_;
-      swiglu(n_, shared);
-      one_sum ? product(n_, shared, spec_.dim) : last_product(n_, shared, spec_.dim);
+      swiglu("moe.shared_experts", n_, shared);
+      constexpr char kLast[] = "moe.shared_experts.w2";
+      one_sum ? product(kLast, n_, shared, spec_.dim) : last_product(kLast, n_, shared, spec_.dim);
     }
     if (one_sum) scatter();
   }
@@ -175,6 +198,7 @@ class Tally {
   const int64_t ranks_, expert_ranks_;
   const int64_t n_, own_;  // Tokens inside a layer and between layers.
   const bool exchanges_, cut_logits_, scatters_, fused_norms_;
+  std::string name_;  // Of the layer.
   int64_t products_ = 0;
   BlockActivations result_;
 };
@@ -198,8 +222,7 @@ int64_t columns_at_once(const ModelSpec& spec, const ActivationShape& shape) {
 
 std::vector<BlockActivations> block_activations(const ModelSpec& spec, const ActivationShape& shape) {
   std::vector<BlockActivations> blocks(1);  // An embedding keeps its tokens, which everybody has.
-  for (int64_t layer = 0; layer < spec.n_layers; ++layer)
-    blocks.push_back(Tally(spec, shape).layer(spec.layer_has_experts(layer)));
+  for (int64_t layer = 0; layer < spec.n_layers; ++layer) blocks.push_back(Tally(spec, shape).layer(layer));
   blocks.push_back(Tally(spec, shape).head());
   return blocks;
 }

@@ -1,8 +1,10 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
+#include "common/models/adapters.h"
 #include "common/models/model_spec.h"
 #include "common/models/pareto.h"
 
@@ -21,6 +23,7 @@ struct ActivationShape {
   int64_t element_bytes = 2;        // Of what layers compute in.
   int64_t most_logit_bytes = 0;     // Logits beyond are never all there; 0: they are.
   bool fused_norms = true;  // A norm keeps one number a token (CUDA), not its values as well (LibTorch on CPUs).
+  std::optional<AdapterSpec> adapters;  // Whose products a memory budget chooses from too.
 };
 
 // Bytes of one block that wait for the backward pass.

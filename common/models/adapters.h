@@ -30,7 +30,8 @@ struct AdapterSpec {
   double scale() const { return alpha / static_cast<double>(rank); }
 };
 
-// "layers.0.attention.wq" of "layers.0.attention.wq.weight".
+// "layers.0.attention.wq" of "layers.0.attention.wq.weight"; experts' matrices ("layers.1.moe.experts.w1") are layers
+// by themselves.
 std::string layer_of(const std::string& fqn);
 
 // Whether a pattern is, component by component, somewhere in a name: "wq", "attention", "layers.0.attention.wq",
@@ -38,11 +39,16 @@ std::string layer_of(const std::string& fqn);
 bool pattern_names(const std::string& pattern, const std::string& layer);
 bool any_pattern_names(const std::vector<std::string>& patterns, const std::string& layer);
 
-// Whether a parameter is the matrix of a linear layer that may have an adapter, and may be kept in 4 bits: those inside
-// the layers, without routers and routed experts.
+// Whether a parameter is the matrix of a linear layer that may be kept in 4 bits: those inside the layers, without
+// routers and routed experts.
+bool may_be_packed(const Tensor& tensor);
+// Whether it may have an adapter: these, and routed experts' w1, w2 and w3, of which each expert has one of its own.
 bool takes_adapter(const Tensor& tensor);
+// The same of a name that belongs to routed experts.
+bool adapts_experts(const std::string& fqn);
 
-// The names of a layer's two matrices: A [rank, in] and B [out, rank].
+// The names of a layer's two matrices: A [rank, in] and B [out, rank]; experts' [experts, rank, in] and
+// [experts, out, rank].
 std::string adapter_a(const std::string& layer);
 std::string adapter_b(const std::string& layer);
 

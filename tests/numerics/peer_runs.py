@@ -20,11 +20,11 @@ COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_
 LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
 
 
-def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel"):
+def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel", words=()):
     flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // nproc, "model.hf_assets_path": ASSETS / "tokenizer",
              "training.dataset_path": ASSETS / "c4_test"}
     command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
-               "--gain", 5, "--nproc", nproc, "--name", name, "--flavor", flavor, "--"]
+               "--gain", 5, "--nproc", nproc, "--name", name, "--flavor", flavor, *words, "--"]
     for key, value in flags.items():
         command += ["--" + key, value]
     out.mkdir(parents=True)
@@ -63,12 +63,12 @@ class Peer:
         return {fqn: numpy.float64(value) - self.initial[fqn] for fqn, value in self.final.items()}
 
 
-def run_titan(folder, weights, mesh, extra, how=RankRun):
+def run_titan(folder, weights, mesh, extra, how=RankRun, **waiting):
     flags, world = mesh_flags(mesh, ROWS)
     run = how(folder, {**COMMON, **flags, "checkpoint.enable": True, "checkpoint.initial_load_path": str(weights),
                            "checkpoint.initial_load_in_hf": True, "checkpoint.enable_first_step_checkpoint": True,
                            "checkpoint.interval": STEPS + 1, **extra}, world)
-    return run.wait()
+    return run.wait(**waiting)
 
 
 def compare_steps(report, name, run, peer, loss_limit=LOSS_LIMIT, norm_limit=NORM_LIMIT, steps=STEPS):

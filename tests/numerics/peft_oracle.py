@@ -237,6 +237,31 @@ def refused(run, folder, more, text):
     raise AssertionError(f"{more} was not refused")
 
 
+def compare_experts(report, folder):
+    """Every expert has an adapter of its own: PEFT's modules of DeepSeek V3's experts, merged by PEFT and by Titan."""
+    model = {"model.name": "deepseek_v3", "model.flavor": "debugmodel", "debug.seed": 4}
+    seed = LocalRun(folder / "seed", {**model, "checkpoint.enable": True, "checkpoint.create_seed_checkpoint": True}, 1).wait()
+    base = folder / "base"
+    tool("export", seed.dump / "checkpoint/step-0", base)
+    flags = {**flags_of(base, ["moe.experts", "shared_experts"], "compute"), **model, "training.steps": 3, "lr_scheduler.total_steps": 3,
+             "training.local_batch_size": 2, "training.global_batch_size": 4, "parallelism.expert_parallel_degree": 2}
+    run = LocalRun(folder / "run", flags, 2).wait()
+    step = run.dump / "checkpoint/step-3"
+    tool("export", step, folder / "adapter", "--format", "peft", "--base", base)
+    tool("export", step, folder / "merged", "--merge")
+    named = json.loads((folder / "adapter/adapter_config.json").read_text())["target_modules"]
+    assert "gate_proj" not in named and "model.layers.1.mlp.experts.3.gate_proj" in named, named[:9]  # The first layer's is no expert's.
+    whole = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    before = {key: value.clone() for key, value in whole.state_dict().items()}
+    by_peft = PeftModel.from_pretrained(whole, folder / "adapter").merge_and_unload().state_dict()
+    ours = AutoModelForCausalLM.from_pretrained(folder / "merged", dtype=torch.float32).state_dict()
+    assert set(by_peft) == set(ours) == set(before)
+    report.below("experts: merged weights beside PEFT's", max(relative_rms(ours[key].numpy(), by_peft[key].numpy()) for key in ours), 1e-7)
+    moved = {key for key in ours if not torch.equal(ours[key], before[key])}
+    adapted = {key for key in ours if "experts" in key and "proj" in key}
+    assert moved <= adapted and len(moved) > len(adapted) / 2, sorted(moved ^ adapted)[:9]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--keep", type=Path, help="folder for everything that the runs leave behind")
@@ -255,6 +280,8 @@ def main():
         report.below("bytes of a step beside the adapters' own three numbers", size / (12 * adapters), 1.15)
         compare_exports(report, root, base, run, peft)
         compare_resumption(report, root / "on", run, "compute")
+
+        compare_experts(report, root / "experts")
 
         packed, _ = compare_training(report, root / "packed", base, ["wq", "wv"], "nf4")
         packed.flags = flags_of(base, ["wq", "wv"], "nf4")

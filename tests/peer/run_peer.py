@@ -1,8 +1,9 @@
 """Runs torchtitan 0.2.2's own Trainer on CPU and records what it computes (see README.md).
 
-  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] -- torchtitan flags...
+  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] -- torchtitan flags...
 
 With --weights training starts from that Hugging Face folder, which is made first (from seed and gain) when it is missing.
+With --muon, and one rank, torch.optim.Muon takes the layers' matrices and torchtitan's AdamW the rest, both at the flags' learning rate.
 """
 
 import argparse
@@ -28,6 +29,7 @@ def parse(arguments):
     parser.add_argument("--gain", type=float, default=5)
     parser.add_argument("--name", default="llama3")
     parser.add_argument("--flavor", default="debugmodel")
+    parser.add_argument("--muon", action="store_true")
     parser.add_argument("flags", nargs="*", help="after --: torchtitan's own flags")
     return parser.parse_args(arguments)
 
@@ -128,6 +130,22 @@ class Recorder:
             save_file({key: value.contiguous() for key, value in tensors.items()}, os.path.join(self.out, name))
 
 
+def take_muon(trainer):
+    """Another optimizer under torchtitan's own schedule, which knows AdamW and Adam only."""
+    container, schedule = trainer.optimizers, trainer.lr_schedulers
+    (adamw,) = container.optimizers
+    group = adamw.param_groups[0]
+    kept = {key: group[key] for key in ("betas", "eps", "weight_decay")}
+    lr, (factor,) = group["initial_lr"], schedule.schedulers[0].lr_lambdas
+    matrices, others = [], []
+    for name, parameter in trainer.model_parts[0].named_parameters():
+        (matrices if name.startswith("layers.") and parameter.dim() == 2 else others).append(parameter)
+    container.optimizers = [
+        torch.optim.Muon(matrices, lr=lr, weight_decay=kept["weight_decay"], momentum=0.95, nesterov=True, adjust_lr_fn="match_rms_adamw"),
+        torch.optim.AdamW(others, lr=lr, **kept)]
+    schedule.schedulers = [torch.optim.lr_scheduler.LambdaLR(one, factor) for one in container.optimizers]
+
+
 def sha256(path):
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -156,6 +174,8 @@ def run_rank(options):
     config = ConfigManager().parse_args(["--model.name", options.name, "--model.flavor", options.flavor, "--metrics.log_freq", "1",
                                          "--job.dump_folder", os.path.join(options.out, "dump"), *flags])
     trainer = train.Trainer(config)
+    if options.muon:
+        take_muon(trainer)
     recorder = Recorder(options.out)
     recorder.attach(trainer)
     trainer.checkpointer.save = lambda *_args, **_named: None  # Only the initial load is wanted.

@@ -14,6 +14,7 @@ ALLOWED = {
     "nn/row_groups.cc": (1, "rows an expert, once a layer, where no kernel takes all experts in one call"),
     "parallel/expert_exchange.cc": (1, "split sizes of the all-to-all between expert ranks, once a layer"),
     "parallel/expert_balance.cc": (1, "tokens an expert, in steps that are logged"),
+    "parallel/qk_clip.cc": (1, "the largest logit and how many heads were clipped, in steps that are logged"),
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),
     "runtime/step/frozen_base.cc": (3, "the digest of a model that is not trained, once before the first step"),
@@ -32,6 +33,7 @@ BLOCKING = {
     "nn/nf4.cc": (1, "bounds between codes, where a matrix is packed: at the start"),
     "optim/block_codes.cc": (4, "the codes' tables, where a slot's state is made or read for a checkpoint"),
     "optim/muon.cc": (2, "the gate and the updates of offloaded shards; elsewhere all is on one device"),
+    "parallel/qk_clip.cc": (2, "the gate, and the factors of offloaded shards; elsewhere all is on one device"),
     "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),
     "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
 }

@@ -50,6 +50,22 @@ GroupedAttention::GroupedAttention(const Declare& declare, const std::string& fq
       options_(options),
       rope_(std::move(rope)) {}
 
+// A key head that several query heads share would take the factor of one of them to the others: there the queries have
+// all of it.
+std::vector<LogitRows> GroupedAttention::logit_rows() const {
+  if (q_norm || options_.rotated_norm_eps) return {};
+  const int64_t rows = options_.head_dim;
+  const bool shared = options_.kv_heads != options_.heads;
+  std::vector<LogitRows> all;
+  for (const Linear* projection : {&wq, &wk}) {
+    if (shared && projection == &wk) continue;
+    for (Parameter* parameter : {&projection->weight(), projection->bias()}) {
+      if (parameter != nullptr) all.push_back({parameter, rows, 0, rows, shared ? 1.0 : 0.5});
+    }
+  }
+  return all;
+}
+
 at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const at::Tensor x = through(seams.input, input);
   const std::vector<const Linear*> layers = {&wq, &wk, &wv};
@@ -73,7 +89,8 @@ at::Tensor GroupedAttention::forward(const at::Tensor& input, const MicrobatchCo
                                  .v = v.transpose(1, 2),
                                  .scale = 1.0 / std::sqrt(static_cast<double>(options_.head_dim)),
                                  .mask = mask,
-                                 .sinks = sinks == nullptr ? at::Tensor() : sinks->weight},
+                                 .sinks = sinks == nullptr ? at::Tensor() : sinks->weight,
+                                 .largest = notes(context)},
                                 context);  // [B, H, T, D]
   const at::Tensor joined = mixed.transpose(1, 2).contiguous().view({q.size(0), q.size(1), -1});
   return through(seams.output, wo.forward(joined));

@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "worker/nn/attention_core.h"
 #include "worker/nn/layers.h"
@@ -13,15 +14,41 @@
 
 namespace titan::nn {
 
+// Rows of a projection that a factor on one head's logits goes to: of every `head_rows` rows (the head's own) those in
+// [begin, begin + count), times the factor to the power of `power`.
+struct LogitRows {
+  Parameter* parameter = nullptr;  // Weight or bias; dim 0 counts the rows of all heads.
+  int64_t head_rows = 0;
+  int64_t begin = 0, count = 0;
+  double power = 1;
+};
+
 // A self-attention sub-block, whatever its projections are.
 class SelfAttention {
  public:
   virtual ~SelfAttention() = default;
   virtual at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const = 0;  // [B, T, dim], same
 
+  virtual int64_t heads() const = 0;  // Of queries, in the whole layer.
+  // How each query head's logits shrink by a factor of its own, whatever the other heads' factors are. Empty: queries
+  // and keys are normed after their projections, whose size reaches no logit.
+  virtual std::vector<LogitRows> logit_rows() const = 0;
+
   Seams seams;                  // Around the whole sub-block.
   Projections project;          // All first projections of the input together, while it is gathered. Empty: one by one.
   AttentionCore core = attend;  // `parallel` replaces it for context parallelism.
+  // Where counted passes note the largest logit of each head that this rank has (AttentionInput::largest).
+  at::Tensor largest_logits;
+
+ protected:
+  at::Tensor notes(const MicrobatchContext& context) const { return context.counting ? largest_logits : at::Tensor(); }
+};
+
+// A block with self-attention; the runtime finds those whose logits it limits.
+class HasAttention {
+ public:
+  virtual ~HasAttention() = default;
+  virtual SelfAttention& self_attention() = 0;
 };
 
 // Queries of far tokens grow, so that attention over a long past stays sharp (arXiv 2501.19399):
@@ -53,6 +80,8 @@ class GroupedAttention : public SelfAttention {
   GroupedAttention(const Declare& declare, const std::string& fqn, const AttentionOptions& options,
                    std::shared_ptr<const Rope> rope);
   at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const override;
+  int64_t heads() const override { return options_.heads; }
+  std::vector<LogitRows> logit_rows() const override;
 
   // Declared in this order: sinks, q_norm, k_norm, wq, wk, wv, wo (common/models lists them so).
   Parameter* sinks = nullptr;  // [heads]; null: none.
@@ -85,6 +114,8 @@ class LatentAttention : public SelfAttention {
   LatentAttention(const Declare& declare, const std::string& fqn, const LatentAttentionOptions& options,
                   std::shared_ptr<const Rope> rope);
   at::Tensor forward(const at::Tensor& input, const MicrobatchContext& context) const override;
+  int64_t heads() const override { return options_.heads; }
+  std::vector<LogitRows> logit_rows() const override;
 
   std::optional<Linear> wq;                                           // Without q-LoRA.
   std::optional<Linear> wq_a;                                         // [q_lora, dim]

@@ -9,6 +9,7 @@
 #include "worker/nn/attention_plan.h"
 #include "worker/nn/attention_ranges.h"
 #include "worker/nn/kept_results.h"
+#include "worker/nn/largest_logits.h"
 
 namespace titan::nn {
 namespace {
@@ -74,6 +75,11 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
               input.k.size(2), " keys and ", input.v.size(2), " values of the same tokens");
   TORCH_CHECK(input.k.size(1) == input.v.size(1) && input.q.size(1) % input.k.size(1) == 0,
               "attention: ", input.q.size(1), " query heads cannot share ", input.k.size(1), " key heads");
+  if (input.largest.defined()) {
+    const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
+    note_largest_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
+                        input.scale, input.largest);
+  }
   if (flash_takes(input.q, input.v.size(3)) && (may_hide(input.mask, tokens, context) || !fused_by_torch(input))) {
     return attend_by(flash_plan(input, context), input);
   }

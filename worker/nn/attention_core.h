@@ -25,10 +25,11 @@ struct AttentionInput {
   at::Tensor v;  // [B, Hkv, T, Dv]
   double scale = 0;
   AttentionMask mask;
-  at::Tensor sinks;  // [H], in compute dtype: the logit of a key without value; undefined: none.
+  at::Tensor sinks;    // [H], in compute dtype: the logit of a key without value; undefined: none.
+  at::Tensor largest;  // [H], float64: grows to each head's largest logit (largest_logits.h); undefined: nobody asks.
 };
 
-// Causal softmax attention: [B, H, T, Dv].
+// Causal softmax attention: [B, H, T, Dv]. A core that ignores `largest` leaves it as it was.
 using AttentionCore = std::function<at::Tensor(const AttentionInput&, const MicrobatchContext&)>;
 at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context);
 

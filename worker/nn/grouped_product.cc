@@ -77,12 +77,20 @@ struct GroupedProduct : torch::autograd::Function<GroupedProduct> {
   }
 };
 
+at::Tensor product_of_groups(const at::Tensor& x, const Parameter& weight, const RowGroups& groups) {
+  return GroupedProduct::apply(x, weight.weight, std::optional<at::Tensor>(), &weight, 1, groups);
+}
+
 }  // namespace
 
 at::Tensor grouped_product(const at::Tensor& x, const Parameter& weight, const Parameter* bias, double bias_factor,
                            const RowGroups& groups) {
   const std::optional<at::Tensor> bias_value = bias == nullptr ? std::nullopt : std::make_optional(bias->weight);
-  return GroupedProduct::apply(x.contiguous(), weight.weight, bias_value, &weight, bias_factor, groups);
+  const at::Tensor input = x.contiguous();
+  const at::Tensor product = GroupedProduct::apply(input, weight.weight, bias_value, &weight, bias_factor, groups);
+  if (!weight.adapter) return product;
+  const at::Tensor narrow = product_of_groups(input, *weight.adapter->a, groups);
+  return product.add(product_of_groups(narrow, *weight.adapter->b, groups), weight.adapter->scale);
 }
 
 }  // namespace titan::nn

@@ -22,6 +22,17 @@ LatentAttention::LatentAttention(const Declare& declare, const std::string& fqn,
   wo.emplace(declare, fqn + ".wo.weight", o.heads * o.v_dim, o.dim, o.out_init);
 }
 
+// Queries and keys share the factor where both are the head's own. The rotated key is all heads': the queries that meet
+// it have all of the factor (arXiv 2507.20534, 2.1).
+std::vector<LogitRows> LatentAttention::logit_rows() const {
+  const LatentAttentionOptions& o = options_;
+  Parameter* queries = &(wq ? *wq : *wq_b).weight();
+  const int64_t query_rows = o.nope_dim + o.rope_dim;
+  return {{queries, query_rows, 0, o.nope_dim, 0.5},
+          {queries, query_rows, o.nope_dim, o.rope_dim, 1},
+          {&wkv_b->weight(), o.nope_dim + o.v_dim, 0, o.nope_dim, 0.5}};
+}
+
 at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchContext& context) const {
   const LatentAttentionOptions& o = options_;
   const at::Tensor x = through(seams.input, input);
@@ -55,7 +66,8 @@ at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchCon
                                  .k = k.transpose(1, 2),
                                  .v = v.transpose(1, 2),
                                  .scale = o.softmax_scale,
-                                 .mask = o.mask},
+                                 .mask = o.mask,
+                                 .largest = notes(context)},
                                 context);  // [B, H, T, v]
   const at::Tensor joined = mixed.transpose(1, 2).contiguous().view({batch, length, -1});
   return through(seams.output, wo->forward(joined));

@@ -5,6 +5,7 @@
 
 #include "worker/nn/attention_blocks.h"
 #include "worker/nn/attention_plan.h"
+#include "worker/nn/largest_logits.h"
 #include "worker/nn/layers.h"
 #include "worker/parallel/context.h"
 #include "worker/parallel/context_exchange.h"
@@ -27,6 +28,7 @@ struct ContextPlan final : nn::AttentionPlan {
   std::vector<std::vector<nn::BlockPair>> pairs;  // By the keys' owner.
   std::shared_ptr<const ContextExchange> exchange;
   double scale = 0;
+  at::Tensor largest;  // AttentionInput::largest
 
   int64_t keys(const at::Tensor& k) const override { return k.size(2) * static_cast<int64_t>(pairs.size()); }
 
@@ -36,6 +38,7 @@ struct ContextPlan final : nn::AttentionPlan {
     exchange->visit(pack(k, v), [&](int owner, const at::Tensor& packed) {
       const KeysAndValues block(packed, k.size(3));
       attention.add(block.k, block.v, pairs[owner]);
+      if (largest.defined()) nn::note_largest_logits(q, block.k, pairs[owner], scale, largest);
     });
     return attention.finish(sinks);
   }
@@ -82,6 +85,7 @@ nn::AttentionCore context_parallel_attention(const ContextParallel& context) {
     }
     plan->exchange = exchange;
     plan->scale = input.scale;
+    plan->largest = input.largest;
     return nn::attend_by(std::move(plan), input);
   };
 }

@@ -52,8 +52,9 @@ absl::StatusOr<Scaling> scaling_of(const StepReader& step) {
 }
 
 absl::StatusOr<HfLayout> layout_of(const HfMapper& mapper, const std::string& layer) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(layer + ".weight"));
-  if (layouts.empty() || layouts[0].stacked || layouts[0].transposed || layouts[0].parts > 1) {
+  const bool experts = models::adapts_experts(layer);
+  TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(experts ? layer : layer + ".weight"));
+  if (layouts.empty() || layouts[0].stacked != experts || layouts[0].transposed || layouts[0].parts > 1) {
     return absl::UnimplementedError(
         absl::StrCat(layer, ": Hugging Face weights have no matrix of this layer alone, which an adapter could name"));
   }
@@ -78,7 +79,8 @@ std::vector<std::string> target_modules(const std::vector<std::string>& adapted,
 absl::StatusOr<std::set<std::string>> all_modules(const HfMapper& mapper, const models::ModelSpec& spec) {
   std::set<std::string> modules;
   for (const models::Tensor& tensor : models::parameters(spec)) {
-    if (tensor.shape.size() < 2 || !absl::EndsWith(tensor.fqn, ".weight")) continue;
+    const bool matrix = absl::EndsWith(tensor.fqn, ".weight") || models::adapts_experts(tensor.fqn);
+    if (tensor.shape.size() < 2 || !matrix) continue;
     TITAN_ASSIGN_OR_RETURN(const std::vector<HfLayout> layouts, mapper.layouts(tensor.fqn));
     for (const HfLayout& layout : layouts) {
       for (const std::string& key : layout.keys) modules.insert(models::layer_of(key));
@@ -121,9 +123,12 @@ absl::Status write_peft(storage::Files& files, StepReader& step, const HfMapper&
     TITAN_ASSIGN_OR_RETURN(const HfLayout layout, layout_of(mapper, layer));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_whole(step, kModel + models::adapter_a(layer)));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_whole(step, kModel + models::adapter_b(layer)));
-    modules.push_back(models::layer_of(layout.keys.at(0)));
-    add(models::adapter_a(modules.back()), a);
-    add(models::adapter_b(modules.back()), to_hf(layout, b).at(0));  // Its rows are those of the weight.
+    const std::vector<at::Tensor> outputs = to_hf(layout, b);  // Its rows are those of the weight.
+    for (size_t i = 0; i < layout.keys.size(); ++i) {          // Of each expert, where these are modules of their own.
+      modules.push_back(models::layer_of(layout.keys[i]));
+      add(models::adapter_a(modules.back()), layout.stacked ? a[static_cast<int64_t>(i)] : a);
+      add(models::adapter_b(modules.back()), outputs.at(i));
+    }
   }
   TITAN_ASSIGN_OR_RETURN(const std::set<std::string> all, all_modules(mapper, spec));
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
@@ -134,17 +139,19 @@ absl::Status write_peft(storage::Files& files, StepReader& step, const HfMapper&
 
 absl::StatusOr<at::Tensor> with_adapter(StepReader& step, const std::string& fqn, const at::Tensor& weight) {
   const std::string layer = models::layer_of(fqn);
-  if (!absl::EndsWith(fqn, ".weight") || step.manifest().find(kModel + models::adapter_a(layer)) == nullptr) {
+  const bool matrix = absl::EndsWith(fqn, ".weight") || models::adapts_experts(fqn);
+  if (!matrix || step.manifest().find(kModel + models::adapter_a(layer)) == nullptr) {
     return weight;
   }
   TITAN_ASSIGN_OR_RETURN(const Scaling scaling, scaling_of(step));
   TITAN_ASSIGN_OR_RETURN(const at::Tensor a, read_whole(step, kModel + models::adapter_a(layer)));
   TITAN_ASSIGN_OR_RETURN(const at::Tensor b, read_whole(step, kModel + models::adapter_b(layer)));
-  if (b.size(0) != weight.size(0) || a.size(1) != weight.size(1)) {
-    return absl::FailedPreconditionError(absl::StrCat(step.folder(), ": the adapter of ", layer, " is for [", b.size(0),
-                                                      ", ", a.size(1), "], the weight is ", c10::str(weight.sizes())));
+  if (a.dim() != weight.dim() || b.size(-2) != weight.size(-2) || a.size(-1) != weight.size(-1)) {
+    return absl::FailedPreconditionError(absl::StrCat(step.folder(), ": the adapter of ", layer, " is for [",
+                                                      b.size(-2), ", ", a.size(-1), "], the weight is ",
+                                                      c10::str(weight.sizes())));
   }
-  const at::Tensor delta = at::mm(b.to(at::kFloat), a.to(at::kFloat));
+  const at::Tensor delta = at::matmul(b.to(at::kFloat), a.to(at::kFloat));
   return weight.to(at::kFloat).add(delta, scaling.alpha / static_cast<double>(scaling.rank));
 }
 

@@ -111,7 +111,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
               "print_after_conversion": false},
     "optimizer": {"name": "AdamW", "lr": 8e-4, "beta1": 0.9, "beta2": 0.95, "eps": 1e-8, "weight_decay": 0.1,
                   "implementation": "fused", "early_step_in_backward": false, "state_dtype": "auto", "stochastic_rounding": false,
-                  "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "param_groups": []},
+                  "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "qk_clip": 0.0, "param_groups": []},
     "lr_scheduler": {"warmup_steps": 200, "total_steps": null, "decay_ratio": null, "decay_type": "linear", "min_lr_factor": 0.0},
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
                  "max_logits_mib": 64, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",

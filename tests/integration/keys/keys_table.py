@@ -201,6 +201,8 @@ ROWS = [
     ("optimizer.stochastic_rounding", True, "loss", "bfloat16 parameters"),
     *keys("optimizer", {"momentum": 0.5, "nesterov": False, "ns_steps": 2, "adjust_lr": "original"}, "loss", "Muon"),
     ("optimizer.momentum", 0.5, "warned", "a job", OFF),
+    ("optimizer.qk_clip", 1e-3, "loss"),
+    ("optimizer.qk_clip", 100, "refused", "a job of adapters", "stay as they are beneath adapters"),
     ("optimizer.param_groups", '[{"pattern":"norm","weight_decay":0,"lr_factor":2}]', "loss"),
     ("optimizer.param_groups", '[{"pattern":"\\\\.w[123]\\\\.weight","name":"Muon"}]', "loss"),
     ("optimizer.param_groups", '[{"pattern":"atention"}]', "refused", "a job", "finds no parameter"),

@@ -4,7 +4,9 @@
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/testing/flop_counter.h"
 #include "tests/worker/runtime/training_world.h"
+#include "worker/nn/grouped_product.h"
 #include "worker/nn/nf4.h"
+#include "worker/runtime/step/optimizer_setup.h"
 
 namespace titan::runtime {
 namespace {
@@ -84,6 +86,42 @@ TEST_P(AdapterMeshTest, TrainsAsOneRank) {
   testing::expect_same_training(reference, train_world(plan, one.degrees, one.world), testing::kExact);
 }
 
+// Muon over the adapters' matrices, whose momentum is one number each: the same on every mesh, and not what AdamW does.
+TEST(AdapterOptimizer, MuonTrainsThemAsOnOneRank) {
+  TrainingPlan plan = plan_of(testing::small_spec("llama3"));
+  plan.spec.n_layers = 4;
+  plan.steps = 5;
+  const RankOutcome by_adamw = train_world(plan, {}, 1)[0];
+  plan.make_optimizer = [](ShardedModel& model, testing::ThreadRank& self) {
+    config::JobConfig config;
+    config.optimizer.name = "Muon";
+    config.optimizer.lr = 1;
+    const config::UpdateRules rules = update_rules_of(config.optimizer, model).value();
+    auto optimizer = build_optimizer(config, rules, model, *self.mesh, *self.device);
+    EXPECT_EQ(optimizer->states().size(), model.trained().size());
+    for (const optim::SlotState& state : optimizer->states()) {
+      EXPECT_EQ(state.tensors.size(), 1U);
+      EXPECT_EQ(state.tensors[0].name, "momentum_buffer");
+    }
+    return optimizer;
+  };
+  const RankOutcome reference = train_world(plan, {}, 1)[0];
+  EXPECT_LT(reference.losses.back(), reference.losses.front());
+  EXPECT_NE(reference.losses.back(), by_adamw.losses.back());
+  EXPECT_EQ(reference.pieces.size(), 2 * models::adapter_tensors(plan.spec, kAdapters).size());
+  for (const auto& [degrees, world] :
+       std::vector<std::pair<mesh::Degrees, int>>{{{.dp_shard = 2}, 2},
+                                                  {{.dp_shard = 4}, 4},
+                                                  {{.dp_replicate = 2, .dp_shard = 1}, 2},
+                                                  {{.tp = 2}, 2},
+                                                  {{.cp = 2, .tp = 2}, 4},
+                                                  {{.pp = 2, .dp_shard = 2}, 4}}) {
+    SCOPED_TRACE(::testing::Message() << "pp " << degrees.pp << " rep " << degrees.dp_replicate << " shard "
+                                      << degrees.dp_shard << " cp " << degrees.cp << " tp " << degrees.tp);
+    testing::expect_same_training(reference, train_world(plan, degrees, world), testing::kExact);
+  }
+}
+
 std::function<void(TrainingPlan&)> scheduled(const char* name, int stages = 0) {
   return [=](TrainingPlan& plan) {
     plan.schedule = name;
@@ -100,6 +138,7 @@ std::function<void(TrainingPlan&)> recomputed(parallel::CheckpointOptions ac, co
   };
 }
 
+const std::vector<std::string> kWithExperts = {"attention", "moe.experts"};
 const parallel::CheckpointOptions kByOperation{.mode = "selective", .selective_ac_option = "op"};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -145,6 +184,38 @@ INSTANTIATE_TEST_SUITE_P(
         AdapterCase{"ep4_tp2_apart", "deepseek_v3", {.dp_shard = 2, .tp = 2, .ep = 4, .etp = 1}, 4},
         AdapterCase{
             "ep2_etp2", "llama4", {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2}, 4, {}, recomputed({.mode = "full"})},
+        // Each expert has an adapter of its own.
+        AdapterCase{"experts_fsdp2", "qwen3_moe", {.dp_shard = 2}, 2, {}, recomputed(kByOperation), kWithExperts},
+        AdapterCase{"experts_tp2", "deepseek_v3", {.tp = 2}, 2, {}, {}, kWithExperts},
+        AdapterCase{"experts_ep2_fsdp4", "deepseek_v3", {.dp_shard = 4, .ep = 2}, 4, {}, {}, kWithExperts},
+        AdapterCase{"experts_ep4_tp2_apart",
+                    "deepseek_v3",
+                    {.dp_shard = 2, .tp = 2, .ep = 4, .etp = 1},
+                    4,
+                    {},
+                    {},
+                    kWithExperts},
+        AdapterCase{"experts_ep2_etp2",
+                    "llama4",
+                    {.dp_shard = 2, .tp = 2, .ep = 2, .etp = 2},
+                    4,
+                    {},
+                    recomputed({.mode = "full"}),
+                    kWithExperts},
+        AdapterCase{"experts_ep2_gathered",
+                    "qwen3_moe",
+                    {.dp_shard = 2, .ep = 2},
+                    2,
+                    {},
+                    [](TrainingPlan& plan) { plan.parallel.expert_dispatcher = "allgather"; },
+                    kWithExperts},
+        AdapterCase{"experts_ep2_pp2",
+                    "deepseek_v3",
+                    {.pp = 2, .dp_shard = 2, .ep = 2},
+                    4,
+                    {},
+                    scheduled("ZBVZeroBubble"),
+                    {"experts.w2"}},
         AdapterCase{"ep2_pp2", "gpt_oss", {.pp = 2, .dp_shard = 2, .ep = 2}, 4, {}, scheduled("1F1B")},
         AdapterCase{"packed_fsdp2", "", {.dp_shard = 2}, 2, BaseForm::kNf4},
         AdapterCase{
@@ -265,6 +336,46 @@ TEST(AdapterCost, TrainingBeginsAtTheBase) {
   const double adapted = train_world(plan, {}, 1)[0].losses[0];
   plan.convert = nullptr;
   EXPECT_EQ(adapted, train_world(plan, {}, 1)[0].losses[0]);
+}
+
+// What an expert's adapter adds is its own, whoever else it sits beside: rows of each expert against plain products.
+TEST(AdapterExperts, EachExpertHasItsOwn) {
+  models::ModelSpec spec = testing::small_spec("deepseek_v3");
+  const AdapterSpec adapters{.rank = 3, .alpha = 6, .targets = {"experts.w2"}};
+  std::vector<models::Tensor> tensors = models::adapter_tensors(spec, adapters);
+  model::Model model = model::build(spec, {.seq_len = 16}).value();
+  ASSERT_TRUE(model::add_adapters(model, adapters).ok());
+  at::manual_seed(3);
+  int64_t seen = 0;
+  for (const auto& block : model.blocks) {
+    for (nn::Parameter& parameter : block->parameters()) {
+      if (!parameter.adapter) continue;
+      const nn::Adapter& adapter = *parameter.adapter;
+      EXPECT_EQ(adapter.a->fqn, tensors.at(2 * seen).fqn);
+      EXPECT_EQ(adapter.a->global_shape, tensors.at(2 * seen).shape);
+      EXPECT_EQ(adapter.b->global_shape, tensors.at(2 * seen + 1).shape);
+      EXPECT_TRUE(adapter.a->expert && adapter.b->expert && parameter.frozen);
+      ++seen;
+      const std::vector<int64_t> shape = parameter.shape;
+      for (nn::Parameter* one :
+           {&parameter, const_cast<nn::Parameter*>(adapter.a), const_cast<nn::Parameter*>(adapter.b)})
+        one->weight = at::randn(one->shape, at::kDouble);
+      std::vector<int64_t> rows(shape[0]);
+      for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<int64_t>(i % 3) * 2;  // Some have none.
+      const int64_t all = std::accumulate(rows.begin(), rows.end(), int64_t{0});
+      const at::Tensor x = at::randn({all, shape[2]}, at::kDouble);
+      const at::Tensor y = nn::grouped_product(x, parameter, nullptr, 1, nn::RowGroups{.rows = rows});
+      int64_t first = 0;
+      for (int64_t expert = 0; expert < shape[0]; ++expert) {
+        const at::Tensor both = at::mm(adapter.b->weight[expert], adapter.a->weight[expert]);
+        const at::Tensor expected = at::mm(x.narrow(0, first, rows[expert]), (parameter.weight[expert] + 2 * both).t());
+        EXPECT_TRUE(y.narrow(0, first, rows[expert]).allclose(expected, 1e-12, 1e-12))
+            << parameter.fqn << " of expert " << expert;
+        first += rows[expert];
+      }
+    }
+  }
+  EXPECT_EQ(2 * seen, static_cast<int64_t>(tensors.size()));
 }
 
 TEST(AdapterTargets, NoLayerIsAnError) {

@@ -297,6 +297,24 @@ TEST(BlockGraphsTest, ReplaysCountTokens) {
   }
 }
 
+// Replays raise each head's largest logit where it is kept, and what runs again for its backward pass does not.
+TEST(BlockGraphsTest, ReplaysNoteLogits) {
+  for (const auto& ac : {kNone, kFull, kByOperation}) {
+    SCOPED_TRACE(absl::StrCat(ac.mode, " ", ac.selective_ac_option));
+    TrainingPlan plan = five_steps(ac);
+    plan.qk_clip = 0.01;
+    plan.microbatches = 2;
+    const RankOutcome plain = testing::train_world(plan, {}, 1)[0];
+    const Recorded recorded = expect_graphs_change_nothing(plan, {}, 1);
+    EXPECT_GT(recorded.counts->replays, 0);
+    for (size_t step = 0; step < plain.logits.size(); ++step) {
+      EXPECT_EQ(recorded.ranks[0].logits[step].largest, plain.logits[step].largest) << step;
+      EXPECT_GE(plain.logits[step].clipped, 1) << step;
+      EXPECT_EQ(recorded.ranks[0].logits[step].clipped, plain.logits[step].clipped) << step;
+    }
+  }
+}
+
 // What the recording device itself promises, without which the tests above would show little.
 class RecordingDeviceTest : public ::testing::Test {
  protected:

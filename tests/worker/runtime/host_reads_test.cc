@@ -144,6 +144,7 @@ TEST(HostReads, NoneInAnyModeOfRecomputation) {
 TEST(HostReads, NoneForTheOptimizer) {
   for (const char* way : {"--optimizer.early_step_in_backward --training.max_norm 1e9", "--training.max_norm 1e-3",
                           "--optimizer.name Adam", "--optimizer.name Muon",
+                          "--optimizer.name Muon --optimizer.qk_clip 1e-3 --parallelism.context_parallel_degree 2",
                           "--optimizer.name Muon --parallelism.tensor_parallel_degree 2"}) {
     const std::string words = absl::StrCat("--model.name small_llama3 --resources.ranks 2 ", way);
     EXPECT_EQ(reads_of(words), 0) << words;

@@ -1,5 +1,6 @@
 """Trainings whose optimizer states are kept in bf16 or 8-bit codes: resumed bit for bit, on other meshes, as other types, and as good as
-float32's. TITAN_LONG=1 compares 200 steps of Llama 3's debug model (minutes), else 25 of a small one."""
+float32's. TITAN_LONG=1 compares 200 steps of Llama 3's debug model (minutes), else 25 of a small one.
+TITAN_CURVES names a file for these curves, as tests/bench/plot_curves.py reads them."""
 
 import hashlib
 import json
@@ -131,6 +132,11 @@ class KeptStates(unittest.TestCase):
         if LONG:
             nearest = losses(self.train("bfloat16 parameters, to the nearest", more, {"training.dtype": "bfloat16"}))
             print("bfloat16 parameters, to the nearest: last %.4f" % nearest[-1])
+            curves["bfloat16 parameters, to the nearest, bfloat16"] = nearest
+        if os.environ.get("TITAN_CURVES"):
+            with open(os.environ["TITAN_CURVES"], "w") as file:
+                json.dump(curves, file)
+        curves.pop("bfloat16 parameters, to the nearest, bfloat16", None)  # What chance is for.
         last = steps // 10
         for name, curve in curves.items():
             ratio = sum(curve[-last:]) / sum(curves["float32"][-last:])

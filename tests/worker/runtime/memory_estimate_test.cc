@@ -215,6 +215,8 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
   const std::string lora = "--model.converters lora --resources.device cuda ", nf4 = lora + "--lora.base nf4 ";
   const std::string schedule = "--parallelism.pipeline_parallel_schedule ", rows = "--training.local_batch_size ";
   const std::string full = "--activation_checkpoint.mode full ", op = "--activation_checkpoint.selective_ac_option op ";
+  const std::string experts = lora + "--lora.targets attention,moe.experts ";
+  const std::string budget = "--activation_checkpoint.mode memory_budget --activation_checkpoint.memory_budget ";
   for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{
            {"llama3_8b", {.ranks = 1, .more = lora + full + rows + "1"}},
            {"llama3_8b", {.ranks = 1, .more = nf4 + full + rows + "1"}},
@@ -231,6 +233,34 @@ TEST(MemoryEstimate, CountsAdaptersAndWhatStaysAsItIs) {
            {"llama3_70b", {.more = nf4 + full + rows + "1"}},
            {"qwen3_0.6b", {.ranks = 2, .more = lora + rows + "2"}},
            {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + full + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = experts + full + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = experts + rows + "2 --lora.rank 64"}},
+           {"qwen3_30b_a3b", {.ranks = 16, .ep = 8, .more = experts + full + rows + "1"}},
+           {"llama3_8b", {.ranks = 1, .more = lora + budget + "0.5 " + rows + "2"}},
+           {"llama3_8b", {.ranks = 1, .more = nf4 + budget + "0.2 " + rows + "4"}},
+           {"llama3_8b", {.more = lora + budget + "0.8 " + rows + "2 --lora.rank 64 --lora.targets attention"}},
+           {"llama3_8b", {.tp = 8, .more = lora + budget + "0.5 " + rows + "4"}},
+           {"llama3_8b",
+            {.tp = 4, .more = nf4 + budget + "0.3 " + rows + "2 --parallelism.no_enable_sequence_parallel"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
+           {"deepseek_v3_16b", {.ranks = 16, .tp = 2, .ep = 8, .more = lora + budget + "0.5 " + rows + "2"}},
+       }) {
+    compare({recipe, words_of(ways)});
+  }
+}
+
+// The tiles of logits that QK-clip looks through (nn/largest_logits.h) are there beside one layer's forward pass, which
+// is no peak: the estimate leaves them out.
+TEST(MemoryEstimate, LogitsThatAreClippedHaveRoom) {
+  const std::string clip = "--optimizer.name Muon --optimizer.qk_clip 100 --resources.device cuda ";
+  const std::string none = "--activation_checkpoint.mode none ", full = "--activation_checkpoint.mode full ";
+  for (const auto& [recipe, ways] : std::vector<std::pair<std::string, Ways>>{
+           {"llama3_debug", {.ranks = 1, .more = clip + full}},
+           {"llama3_debug", {.ranks = 2, .more = clip + none}},
+           {"llama3_8b", {.more = clip + full + "--training.local_batch_size 1"}},
+           {"llama3_8b", {.tp = 4, .cp = 2, .more = clip + none + "--training.local_batch_size 2"}},
+           {"llama3_8b", {.pp = 2, .more = clip + full + "--parallelism.pipeline_parallel_schedule 1F1B"}},
+           {"deepseek_v3_16b", {.ranks = 16, .ep = 8, .more = clip + full + "--training.local_batch_size 2"}},
        }) {
     compare({recipe, words_of(ways)});
   }

@@ -18,6 +18,8 @@ SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_s
 # Attention's matrices and the norms apart, all else as Muon takes it.
 GROUPS = {"optimizer.param_groups": json.dumps([{"pattern": "attention\\.w", "name": "Muon", "lr": 0.01, "momentum": 0.9},
                                                 {"pattern": "norm", "lr_factor": 0.5, "weight_decay": 0}])}
+# Low enough for a small model's logits.
+CLIP = {"optimizer.qk_clip": 0.02}
 
 
 def axes(**degrees):
@@ -46,7 +48,7 @@ class Muon(unittest.TestCase):
 
     def test_meshes_and_resumption(self):
         """What two sharded ranks save, tensor ranks and one rank go on with, as one rank would have that never stopped."""
-        for name, how in [("plain", MUON), ("groups", {**MUON, **GROUPS})]:
+        for name, how in [("plain", MUON), ("groups", {**MUON, **GROUPS}), ("clipped", {**MUON, **CLIP})]:
             whole = self.run_job(name + "-whole", how)
             saved = self.run_job(name + "-saved", {**how, **SAVES, "training.steps": 3, "lr_scheduler.total_steps": 6,
                                                    "training.local_batch_size": 2}, 2)
@@ -69,6 +71,22 @@ class Muon(unittest.TestCase):
         self.assertIn('put "optimizer" into checkpoint.exclude_from_loading', self.output(refused))
         again = self.run_job("again", {**MUON, **start, "checkpoint.exclude_from_loading": ["optimizer"]})
         self.assertEqual(len(again.metrics()), 3)
+
+    def test_clipped_logits(self):
+        """The largest logit and the clipped heads are told; what norms its heads is refused where only a rank knows the model."""
+        whole = {step: (row["qk_clip/largest_logit"], row["qk_clip/clipped_heads"]) for step, row in self.run_job("one", {**MUON, **CLIP}).metrics().items()}
+        self.assertTrue(all(largest > 0.02 and clipped >= 1 and clipped == int(clipped) for largest, clipped in whole.values()), whole)
+        pipeline = self.run_job("pp", {**MUON, **CLIP, **axes(pipeline_parallel=2)}, 2).metrics()
+        for step, (largest, clipped) in whole.items():
+            self.assertAlmostEqual(pipeline[step]["qk_clip/largest_logit"], largest, delta=1e-10)
+            self.assertEqual(pipeline[step]["qk_clip/clipped_heads"], clipped)
+        free = self.run_job("free", MUON).metrics()
+        self.assertNotIn("qk_clip/largest_logit", free[1])
+        self.assertEqual(free[1][LOSS], self.run_job("high", {**MUON, "optimizer.qk_clip": 1e9}).metrics()[1][LOSS])
+        refused = self.start_job("refused", {**rank_runs.small_model("qwen3"), **CLIP})
+        with self.assertRaises(RuntimeError):
+            refused.wait()
+        self.assertIn("layers.0 norms its queries and keys", self.output(refused))
 
     def test_learning_rates(self):
         """Each group has a learning rate of its own under one schedule, and a line in the log."""

@@ -19,6 +19,7 @@
 #include "worker/nn/loss.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/parallel/context.h"
+#include "worker/parallel/qk_clip.h"
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/engine/sharded_model.h"
 
@@ -58,6 +59,7 @@ struct TrainingPlan {
   // Empty: AdamW on all parameters.
   std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
   std::function<void(model::Model&)> convert;  // Of the model that has been split; may be empty.
+  double qk_clip = 0;                          // optimizer.qk_clip
 };
 
 // A rank's part of one tensor, and where it starts in the whole.
@@ -73,7 +75,8 @@ struct RankOutcome {
   std::vector<double> norms;
   std::vector<double> evaluated;  // Loss of the first batch after each step, from forward passes alone.
   std::map<std::string, Piece> pieces;
-  comm::LedgerCounts step_traffic;  // Of the last step.
+  comm::LedgerCounts step_traffic;                // Of the last step.
+  std::vector<parallel::QkClip::Figures> logits;  // After each step, with plan.qk_clip.
 };
 
 // Rows [begin, end) of the global batch of one step; the same on every mesh. Some labels are ignored.
@@ -183,6 +186,12 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
   model.sharded->init_weights(7);
   auto optimizer = plan.make_optimizer ? plan.make_optimizer(*model.sharded, self)
                                        : optim::make_optimizer({}, model.sharded->optimizer_slots());
+  std::unique_ptr<parallel::QkClip> clip;
+  if (plan.qk_clip > 0) {
+    clip = parallel::QkClip::create(model.sharded->blocks(), model.sharded->parameters(), plan.qk_clip, mesh,
+                                    model.sharded->device())
+               .value();
+  }
   RankOutcome outcome;
   for (int step = 0; step < plan.steps; ++step) {
     const comm::LedgerCounts before = self.ledger.counts();
@@ -200,6 +209,10 @@ inline RankOutcome train_rank(const TrainingPlan& plan, ThreadRank& self) {
     outcome.losses.push_back(report[0].item<double>() / static_cast<double>(tokens));
     outcome.norms.push_back(std::sqrt(report[1].item<double>()));
     optimizer->step(1e-2);
+    if (clip) {
+      clip->finish_step();
+      outcome.logits.push_back(clip->figures());
+    }
     outcome.evaluated.push_back(evaluate(plan, mesh, model));
   }
   for (auto* placed : model.sharded->trained()) {

@@ -40,7 +40,7 @@ class TokenEmbedding : public nn::Block {
 };
 
 // Pre-norm residual block: h = x + attention(norm(x)); h + (feed_forward or moe)(norm(h)).
-class DecoderLayer : public nn::Block, public nn::HasExperts {
+class DecoderLayer : public nn::Block, public nn::HasAttention, public nn::HasExperts {
  public:
   // Mask, rotation, latent or grouped attention and experts follow from the spec and the layer's index. A null rope: no
   // positions in this layer.
@@ -48,6 +48,7 @@ class DecoderLayer : public nn::Block, public nn::HasExperts {
                std::shared_ptr<nn::Rope> rope);
   at::Tensor forward(const at::Tensor& input, const nn::MicrobatchContext& context) override;
   void init_buffers(at::Device device, at::ScalarType dtype) override;
+  nn::SelfAttention& self_attention() override { return *attention; }
   nn::MixtureOfExperts* mixture() override { return moe.get(); }
 
   // In the order of their declaration: attention, then one of feed_forward and moe, then the norms.

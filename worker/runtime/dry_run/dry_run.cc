@@ -14,6 +14,7 @@
 #include "worker/model/registry.h"
 #include "worker/nn/meta_kernels.h"
 #include "worker/parallel/expert_balance.h"
+#include "worker/parallel/qk_clip.h"
 #include "worker/runtime/dry_run/meta_memory.h"
 #include "worker/runtime/dry_run/meta_norm.h"
 #include "worker/runtime/engine/executor.h"
@@ -131,6 +132,11 @@ class DryRun {
     if (spec_.moe) balance_.emplace(model_->blocks(), spec_.moe->load_balance_coeff, *mesh_);
     rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
     optimizer_ = build_optimizer(config_, rules_, *model_, *mesh_, *device_);
+    if (config_.optimizer.qk_clip > 0) {
+      qk_clip_ = value(parallel::QkClip::create(model_->blocks(), model_->parameters(), config_.optimizer.qk_clip,
+                                                *mesh_, device_->torch_device()),
+                       kExitBadConfig, "QK_CLIP");
+    }
   }
 
   // What Trainer::run_step does, without its numbers.
@@ -162,6 +168,7 @@ class DryRun {
     world.all_gather(at::empty({world.size(), kReportFields}, report), at::empty({kReportFields}, report)).wait();
     if (balance_) balance_->finish_step();
     if (rules_.use("Muon")) optimizer_->step(1);  // It exchanges matrices; others' steps need nothing.
+    if (qk_clip_) qk_clip_->finish_step();
   }
 
   ordered_json describe_rank() const {
@@ -269,6 +276,7 @@ class DryRun {
   std::optional<parallel::ExpertBalance> balance_;
   config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<parallel::QkClip> qk_clip_;
   nn::MicrobatchContext first_;
 };
 

@@ -39,7 +39,7 @@ std::set<Axis> axes_of(const mesh::Mesh& mesh, const config::Optimizer& optimize
   std::set<Axis> axes = {Axis::kPipeline, Axis::kReplicate, Axis::kContext, Axis::kTensor,
                          Axis::kBatch,    Axis::kLoss,      Axis::kFsdp,    Axis::kWorld};
   if (mesh.size(Axis::kExpert) > 1) axes.insert({Axis::kExpertFsdp, Axis::kExpert, Axis::kExpertTensor});
-  if (config::asks_for(optimizer, "Muon")) axes.insert(Axis::kHolders);
+  if (config::asks_for(optimizer, "Muon") || optimizer.qk_clip > 0) axes.insert(Axis::kHolders);
   return axes;
 }
 

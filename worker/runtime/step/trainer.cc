@@ -205,8 +205,9 @@ void Trainer::add_commands(StepReport& report) {
 void Trainer::update(const optim::Gate& gate) {
   if (checkpointer_) checkpointer_->before_update();
   if (balance_) balance_->finish_step(gate.skip);
-  if (config_.optimizer.early_step_in_backward) return;  // Done, unit by unit.
-  optimizer_->step(schedule_->factor(schedule_step_), gate);
+  // Else it is done, unit by unit.
+  if (!config_.optimizer.early_step_in_backward) optimizer_->step(schedule_->factor(schedule_step_), gate);
+  if (qk_clip_) qk_clip_->finish_step(gate.skip);
 }
 
 // Whether the host needs the step's figures before it goes on. Else they come to it while the device has the next step
@@ -250,6 +251,7 @@ void Trainer::log_step(const StepSummary& summary) {
   figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
   figures.extra = learning_rates(rules_, schedule_->factor(schedule_step_));
   if (balance_) add_expert_figures(figures);
+  if (qk_clip_) add_logit_figures(figures);
   const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank != 0) return;
@@ -265,6 +267,12 @@ void Trainer::add_expert_figures(StepMetrics& figures) const {
   for (const parallel::ExpertLoad& load : loads) {
     figures.lists.emplace_back(absl::StrCat("moe/", load.layer, "/tokens_per_expert"), load.tokens);
   }
+}
+
+void Trainer::add_logit_figures(StepMetrics& figures) const {
+  const parallel::QkClip::Figures logits = qk_clip_->figures();
+  figures.extra.emplace_back("qk_clip/largest_logit", logits.largest);
+  figures.extra.emplace_back("qk_clip/clipped_heads", static_cast<double>(logits.clipped));
 }
 
 void Trainer::save_if_due() {

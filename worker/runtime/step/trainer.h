@@ -10,6 +10,7 @@
 #include "worker/data/loader.h"
 #include "worker/optim/lr_schedule.h"
 #include "worker/parallel/expert_balance.h"
+#include "worker/parallel/qk_clip.h"
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/engine/sharded_model.h"
 #include "worker/runtime/metrics_out/metrics_logger.h"
@@ -67,6 +68,7 @@ class Trainer {
   bool must_settle() const;
   std::optional<StepSummary> settle();
   void add_expert_figures(StepMetrics& figures) const;
+  void add_logit_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);
   void save_if_due();
   absl::Duration time_after_stop() const;
@@ -90,6 +92,7 @@ class Trainer {
   MicrobatchOptions microbatch_options_;
   config::UpdateRules rules_;
   std::unique_ptr<optim::Optimizer> optimizer_;
+  std::unique_ptr<parallel::QkClip> qk_clip_;  // Null: optimizer.qk_clip is off.
   std::optional<optim::LrSchedule> schedule_;
   std::vector<checkpoint::Slice> slices_;
   std::optional<models::AdapterSpec> adapters_;             // None: the model itself is trained.

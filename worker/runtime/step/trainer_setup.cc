@@ -183,6 +183,11 @@ void Trainer::build() {
   microbatch_options_ = microbatch_options(config_, spec_, mesh, context_.device->torch_device());
   rules_ = value(update_rules_of(config_.optimizer, *model_), kExitBadConfig, "PARAM_GROUPS");
   optimizer_ = build_optimizer(config_, rules_, *model_, mesh, *context_.device);
+  if (config_.optimizer.qk_clip > 0) {
+    qk_clip_ = value(parallel::QkClip::create(model_->blocks(), model_->parameters(), config_.optimizer.qk_clip, mesh,
+                                              context_.device->torch_device()),
+                     kExitBadConfig, "QK_CLIP");
+  }
   if (sharding.early_step) {
     if (context_.rank == 0) {
       context_.reporter->warning(
