@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include <cstring>
+#include <map>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -16,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/sync/sync.h"
 #include "tests/testing/call_counter.h"
 
 namespace titan::testing {
@@ -134,7 +136,7 @@ class Recording {
   }
 
   std::vector<RecordedCall> calls;
-  std::vector<DeviceBlock> own() const { return own_; }
+  const std::vector<DeviceBlock>& own() const { return own_; }
 
  private:
   bool is_own(const at::Tensor& tensor) const {
@@ -192,29 +194,39 @@ class Recording {
 // else comes to lie there, also where it is freed.
 class GraphAllocator final : public c10::Allocator {
  public:
-  explicit GraphAllocator(c10::Allocator& cpu) : cpu_(cpu) {}
-
   c10::DataPtr allocate(size_t bytes) override {
-    c10::DataPtr memory = cpu_.allocate(bytes);
+    c10::DataPtr memory = cpu().allocate(bytes);
     Recording* const recording = Recording::current();
     if (recording == nullptr || bytes == 0) return memory;
     void* const address = memory.get();
-    auto shared = std::make_shared<c10::DataPtr>(std::move(memory));
+    const auto shared = std::make_shared<c10::DataPtr>(std::move(memory));
     recording->keep({shared, bytes});
-    return {address, new std::shared_ptr<c10::DataPtr>(std::move(shared)), &let_go, at::kCPU};
+    const sync::Lock lock(mutex_);
+    lent_[address] = shared;
+    return {address, address, let_go, at::kCPU};
   }
+  c10::DeleterFnPtr raw_deleter() const override { return let_go; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
 
  private:
-  static void let_go(void* shared) { delete static_cast<std::shared_ptr<c10::DataPtr>*>(shared); }
+  static c10::Allocator& cpu() { return *c10::GetDefaultCPUAllocator(); }
 
-  c10::Allocator& cpu_;
+  // A pointer that LibTorch frees by itself is all that a deleter gets.
+  static void let_go(void* address) {
+    {
+      const sync::Lock lock(mutex_);
+      if (lent_.erase(address) > 0) return;
+    }
+    cpu().raw_deallocate(address);
+  }
+
+  static inline sync::Mutex mutex_;
+  static inline auto& lent_ TITAN_GUARDED_BY(mutex_) = *new std::map<void*, std::shared_ptr<c10::DataPtr>>;
 };
 
 // Before any rank's thread asks for it.
 const bool allocator_is_set = [] {
-  static GraphAllocator& allocator = *new GraphAllocator(*c10::GetCPUAllocator());
-  c10::SetCPUAllocator(&allocator);
+  c10::SetCPUAllocator(new GraphAllocator);
   return true;
 }();
 

@@ -24,7 +24,7 @@ void repeat_on_replay(std::function<void()> operation);
 // Whether this thread captures.
 bool is_captured();
 
-// Memory that was allocated while work was captured; it stays as long as the graph, whoever frees it.
+// Memory that was allocated while work was captured; it stays as long as the graph and whoever was given it.
 struct DeviceBlock {
   std::shared_ptr<c10::DataPtr> memory;
   size_t bytes = 0;
