@@ -5,6 +5,7 @@
 #include "common/pipeline/generators.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/model/model.h"
+#include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
 #include "worker/runtime/engine/executor.h"
 #include "worker/runtime/engine/sharded_model.h"
@@ -40,7 +41,8 @@ Tensors engine_step(const models::ModelSpec& spec, const Tensors& weights, const
         if (const auto value = buffers.find(buffer.fqn); value != buffers.end()) buffer.value.copy_(value->second);
       }
     }
-    const nn::MicrobatchContext context{tokens.slice(0, first, first + rows), labels.slice(0, first, first + rows)};
+    nn::MicrobatchContext context{tokens.slice(0, first, first + rows), labels.slice(0, first, first + rows)};
+    if (spec.mask == models::Mask::kBlockCausal) context.documents = nn::number_documents(context.tokens, spec.eos_id);
     runtime::Executor executor(sharded->stages(), nullptr);
     executor.run(pipeline::generate("1F1B", 1, 1, 1).value(), {context},
                  [valid] { return at::scalar_tensor(valid, at::kLong); });

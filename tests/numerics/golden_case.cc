@@ -17,6 +17,7 @@
 #include "worker/checkpoint/hf_layout.h"
 #include "worker/model/decoder/decoder.h"
 #include "worker/model/hf_mapper.h"
+#include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
 
 namespace titan::testing {
@@ -83,6 +84,9 @@ GoldenCase::GoldenCase(const std::string& folder)
   const std::string rounded = folder + "/bfloat16.safetensors";
   if (std::filesystem::exists(rounded)) rounded_ = read_safetensors(rounded);
   change_spec(spec_, about_.at("spec"));
+  const nlohmann::json& document_end = about_.at("document_end");
+  spec_.mask = document_end.is_null() ? models::Mask::kCausal : models::Mask::kBlockCausal;
+  if (!document_end.is_null()) spec_.eos_id = document_end;
   build(spec_);
 }
 
@@ -167,8 +171,10 @@ Errors GoldenCase::errors_of(const Tensors& step) const {
 }
 
 at::Tensor GoldenCase::forward(const at::Tensor& tokens) {
+  nn::MicrobatchContext context{.tokens = tokens};
+  if (spec_.mask == models::Mask::kBlockCausal) context.documents = nn::number_documents(tokens, spec_.eos_id);
   at::Tensor x = tokens;
-  for (const auto& block : model_.blocks) x = block->forward(x, {.tokens = tokens});
+  for (const auto& block : model_.blocks) x = block->forward(x, context);
   return x;
 }
 

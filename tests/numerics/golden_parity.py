@@ -72,7 +72,7 @@ def one_step(report, weights, peer):
     """The first step of the peer's run as a case of compare_with_peer."""
     (peer / "model.safetensors").symlink_to(weights / "model.safetensors")
     (peer / "case.json").write_text(json.dumps({"case": "llama3 debugmodel", "family": "llama3", "flavor": "debugmodel", "spec": {},
-                                                "config": None}))
+                                                "document_end": None, "config": None}))
     for command in (["compare_with_peer", peer, "--noise"], ["engine_with_peer", peer]):
         check = subprocess.run([TESTS / command[0], *command[1:]], stdout=subprocess.PIPE)
         rows = [json.loads(line) for line in check.stdout.splitlines()]

@@ -71,6 +71,8 @@ std::vector<Mistake> mistakes(const ModelSpec& spec, int64_t seq_len) {
   if (spec.rope_scaling) add("no RoPE scaling", [](ModelSpec& s) { s.rope_scaling.reset(); });
   if (spec.yarn && (!spec.yarn->only_beyond_original || seq_len > spec.yarn->original_seq_len))
     add("no YaRN", [](ModelSpec& s) { s.yarn.reset(); });
+  if (spec.mask == models::Mask::kBlockCausal)
+    add("attention across documents", [](ModelSpec& s) { s.mask = models::Mask::kCausal; });
   if (spec.sliding_window > 0) add("window one longer", [](ModelSpec& s) { ++s.sliding_window; });
   if (spec.attention_chunk > 0) add("no chunks", [](ModelSpec& s) { s.attention_chunk = 0; });
   if (spec.nope_layer_step > 0) add("positions in all layers", [](ModelSpec& s) { s.nope_layer_step = 0; });

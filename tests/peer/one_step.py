@@ -5,8 +5,8 @@
 Writes OUT/CASE/{model.safetensors (Hugging Face names), step1.safetensors (tokens, labels, logits, loss, gradients, routing),
 bfloat16.safetensors (logits, loss, gradients and routing of the same weights rounded to bfloat16, computed in fp32, and with
 "bfloat16." before their names computed in bfloat16 with the same experts for each token and with clamps that are out of reach), case.json
-(family, flavor, other numbers of the spec and of bfloat16's, seed, versions, transformers' configuration), calls.json (how often it calls
-an operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
+(family, flavor, other numbers of the spec and of bfloat16's, the token that ends documents, seed, versions, transformers' configuration),
+calls.json (how often it calls an operation of PyTorch's)}. A seed with which a router or a clamp was nearly undecided is passed over: there rounding alone may change
 what follows.
 """
 
@@ -18,7 +18,7 @@ import os
 
 import dispatcher_calls
 import torch
-from oracle_models import CASES, IGNORED, ROWS, SEQ_LEN, VOCABULARY
+from oracle_models import CASES, DOCUMENTS, IGNORED, ROWS, SEQ_LEN, VOCABULARY
 from routing import NO_LIMIT, PinnedChoices, RoutingRecorder
 from safetensors.torch import save_file
 from weights import disturb, draw
@@ -34,6 +34,9 @@ def run(oracle, recorder, seed, gain):
     else:
         draw(oracle.module, gain)
     tokens = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
+    if oracle.document_end is not None:
+        for row in tokens:  # The last one ends with the row.
+            row[torch.randperm(SEQ_LEN - 1)[:DOCUMENTS - 1]] = oracle.document_end
     labels = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     labels[torch.rand(labels.shape) < 0.1] = IGNORED
     recorder.clear()
@@ -102,7 +105,7 @@ def write_case(folder, name, oracle, seed, margins):
     with open(os.path.join(folder, "case.json"), "w") as file:
         json.dump({"case": name, "library": oracle.library, "versions": versions, "family": oracle.family, "flavor": oracle.flavor,
                    "spec": oracle.spec, "bfloat16_spec": {key: NO_LIMIT for key in oracle.spec if key == "swiglu_limit"}, "seed": seed,
-                   "weights_sha256": digest, "config": oracle.config}, file, indent=1)
+                   "document_end": oracle.document_end, "weights_sha256": digest, "config": oracle.config}, file, indent=1)
     print(f"{name}: {oracle.library} {versions[oracle.library]}, seed {seed}{margins}", flush=True)
 
 

@@ -13,6 +13,7 @@ import torch
 
 VOCABULARY, ROWS, SEQ_LEN = 2048, 4, 40  # The vocabulary of the test tokenizer.
 IGNORED = -100  # The label of a token that does not count.
+DOCUMENT_END, DOCUMENTS = 2, 4  # The token that ends a document, the end included; how many documents a row of such a case holds.
 GROUPED = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=2, head_dim=16, v_head_dim=16, vocab_size=VOCABULARY)
 LATENT = dict(dim=64, n_layers=3, n_heads=4, n_kv_heads=4, vocab_size=VOCABULARY, ffn_hidden=96, kv_lora_rank=24,
               qk_nope_head_dim=16, qk_rope_head_dim=8, head_dim=24, v_head_dim=12)
@@ -35,10 +36,23 @@ class Oracle:
     arguments: object = None  # torchtitan's.
     adapter: object = None  # torchtitan's names; None: the module's own are Hugging Face's.
     config: dict = None  # transformers' configuration, which Titan's exports must agree with.
+    document_end: int = None  # The token behind which a document of a row ends; None: a row is one document.
+    _masks: tuple = (None, None, None)  # The last tokens, their type and masks: a batch brings its masks, and no step makes them.
 
     def logits(self, tokens):
-        result = self.module(tokens) if self.library == "torchtitan" else self.module(input_ids=tokens, use_cache=False)
-        return result if isinstance(result, torch.Tensor) else result.logits
+        if self.library == "torchtitan":
+            return self.module(tokens)
+        return self.module(input_ids=tokens, use_cache=False, attention_mask=self.masks(tokens)).logits
+
+    def masks(self, tokens):
+        """What transformers' eager attention adds to its scores, [rows, 1, queries, keys]: a mask of four dims is taken as it is. Positions
+        go on through the row, as torchtitan's do."""
+        if self.document_end is None:
+            return None
+        dtype = next(self.module.parameters()).dtype
+        if self._masks[0] is not tokens or self._masks[1] != dtype:
+            self._masks = (tokens, dtype, document_masks(tokens, self.document_end, self.module.config, dtype))
+        return self._masks[2]
 
     def hf_weights(self):
         state = self.module.state_dict()
@@ -59,6 +73,25 @@ class Oracle:
     def buffers(self):
         """The biases that balance experts, by Titan's names: not all families' weights have a place for them."""
         return {"buffer." + name: value for name, value in self.module.named_buffers() if name.endswith("moe.expert_bias")}
+
+
+def document_masks(tokens, end, config, dtype):
+    """Causal inside each document; by kind of layer where the model has several."""
+    ends = (tokens == end).long()
+    document = ends.cumsum(-1) - ends
+    place = torch.arange(tokens.shape[1])
+    query, key = place[:, None], place[None, :]
+    seen = (document[:, :, None] == document[:, None, :]) & (key <= query)
+
+    def additive(allowed):
+        return torch.zeros(allowed.shape, dtype=dtype).masked_fill(~allowed, torch.finfo(dtype).min).unsqueeze(1)
+
+    if config.model_type == "gpt_oss":
+        return {"full_attention": additive(seen), "sliding_attention": additive(seen & (query - key < config.sliding_window))}
+    if config.model_type == "llama4_text":
+        chunk = place // config.attention_chunk_size  # Of the row, wherever documents begin.
+        return {"full_attention": additive(seen), "chunked_attention": additive(seen & (chunk[:, None] == chunk[None, :]))}
+    return additive(seen)
 
 
 # --- torchtitan
@@ -218,8 +251,33 @@ def llama4_released_transformers():
                          attn_scale=0.1)
 
 
+# --- rows of several documents
+
+def _of_documents(oracle):
+    return dataclasses.replace(oracle, document_end=DOCUMENT_END)
+
+
+def qwen3_documents():
+    return _of_documents(qwen3_transformers())
+
+
+def deepseek_v3_documents():
+    return _of_documents(deepseek_v3_transformers())
+
+
+def llama4_documents():
+    """Chunks and documents."""
+    return _of_documents(llama4_released_transformers())
+
+
+def gpt_oss_documents():
+    """Windows, sinks and documents."""
+    return _of_documents(gpt_oss_transformers())
+
+
 CASES = {build.__name__: build for build in
          (llama3_torchtitan, llama4_torchtitan, llama4_irope_transformers, llama4_released_transformers, deepseek_v2_torchtitan,
           deepseek_v3_torchtitan, deepseek_v3_transformers, qwen3_torchtitan, qwen3_transformers, qwen3_moe_torchtitan,
-          qwen3_moe_transformers, gpt_oss_transformers)}
+          qwen3_moe_transformers, gpt_oss_transformers, qwen3_documents, deepseek_v3_documents, llama4_documents,
+          gpt_oss_documents)}
 DEBUG_CASES = {build.__name__: build for build in (llama4_debug, deepseek_v3_debug, qwen3_debug)}

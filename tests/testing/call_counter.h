@@ -16,6 +16,17 @@ class CallCounter : OperationWatch<CallCounter> {
   CallCounter() { count_ = 0; }
   static int64_t count() { return count_; }
 
+  // What this thread does in this scope is one call: a graph of a device, that a test plays.
+  class OneCall {
+   public:
+    OneCall() {
+      if (depth_++ == 0) ++count_;
+    }
+    ~OneCall() { --depth_; }
+    OneCall(const OneCall&) = delete;
+    OneCall& operator=(const OneCall&) = delete;
+  };
+
  private:
   friend OperationWatch<CallCounter>;
   static bool counts(const char* name) { return std::strncmp(name, "aten::", 6) == 0; }

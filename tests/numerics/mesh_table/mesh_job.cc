@@ -59,6 +59,9 @@ class RankJob {
         runtime::ShardedModel::create(require(runtime::build_model(config, job.spec, config.training.seq_len, mesh_)),
                                       sharding, mesh_, *self.device));
     model_->init_weights(7);
+    if (job.start_from) {
+      for (parallel::ShardedParameter* one : model_->parameters()) job.start_from(one->value);
+    }
     executor_.emplace(model_->stages(), &mesh_.group(Axis::kPipeline),
                       [this](const pipeline::Action& action) { begins(action); });
     if (runtime::overlaps_pairs(config)) executor_->overlap_pairs();
@@ -247,8 +250,13 @@ at::Tensor tokens_of_step(const MeshJob& job, int step) {
 std::vector<RankRecord> run_mesh_job(const MeshJob& job) {
   const mesh::Mesh mesh = require(runtime::make_mesh(job.config.parallelism, job.world));
   std::vector<RankRecord> records(job.world);
-  run_ranks(mesh.degrees(), job.world, runtime::axes_of(mesh),
-            [&](ThreadRank& self) { records[self.rank] = RankJob(job, self).run(); });
+  ThreadWorld world{.degrees = mesh.degrees(), .size = job.world, .axes = runtime::axes_of(mesh), .store = {}};
+  if (job.device) {
+    world.make_device = [&](int rank, const std::shared_ptr<comm::LocalHub>& hub) {
+      return job.device(rank, comm::make_local_device(hub));
+    };
+  }
+  rethrow_cause(run_world(world, [&](ThreadRank& self) { records[self.rank] = RankJob(job, self).run(); }));
   return records;
 }
 

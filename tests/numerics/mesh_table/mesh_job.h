@@ -1,11 +1,14 @@
 #pragma once
 
+#include <functional>
 #include <map>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "common/config/job_config.h"
 #include "common/models/model_spec.h"
+#include "worker/comm/device.h"
 #include "worker/comm/ledger.h"
 
 // A few training steps of a small model on any mesh, ranks as threads of this process, through the same code as
@@ -19,6 +22,10 @@ struct MeshJob {
   int world = 1;
   int64_t global_batch = 8;
   int steps = 5;
+  // Changes initial values, each element by itself, so that a rank's piece becomes what the whole would; may be empty.
+  std::function<void(at::Tensor&)> start_from;
+  // Gives a rank another device, around the one that it has; may be empty.
+  std::function<std::unique_ptr<comm::Device>(int rank, std::unique_ptr<comm::Device>)> device;
 };
 
 // This rank's piece of a parameter, or of its gradient.

@@ -10,7 +10,9 @@
 #include "tests/numerics/small_models/small_specs.h"
 #include "tests/worker/runtime/layer_passes.h"
 #include "tests/worker/runtime/recorded_graphs.h"
+#include "tests/worker/runtime/recorded_kernels.h"
 #include "tests/worker/runtime/training_world.h"
+#include "worker/kernels/choice.h"
 #include "worker/nn/moe.h"
 #include "worker/parallel/weight_slot.h"
 
@@ -165,6 +167,25 @@ TEST(BlockGraphsTest, ExpertsInOneCall) {
       EXPECT_THAT(recorded.said, IsEmpty());
     }
   }
+}
+
+// The kernels of rows that compile.enable brings are in the graphs as LibTorch's operations are.
+TEST(BlockGraphsTest, RowsByTitansKernels) {
+  const testing::RecordedKernels kernels;
+  kernels::choose_on_device(&kernels, {.model = true, .loss = true});
+  for (const char* family : {"llama3", "qwen3_moe", "gpt_oss"}) {
+    for (const auto& ac : {kNone, kFull}) {
+      SCOPED_TRACE(absl::StrCat(family, " ", ac.mode));
+      TrainingPlan plan = five_steps(ac);
+      plan.spec = testing::small_spec(family);
+      plan.spec.n_layers = 3;
+      plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+      const int64_t before = kernels.launches();
+      EXPECT_EQ(expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2).counts->captures, 2 * 6);
+      EXPECT_GT(kernels.launches(), before);
+    }
+  }
+  kernels::choose_on_device(nullptr, {});
 }
 
 // Experts one by one: what the host decides by numbers is not captured, and said once a layer.

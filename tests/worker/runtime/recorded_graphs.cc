@@ -4,14 +4,21 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include <cstring>
+#include <map>
+#include <optional>
 #include <set>
 #include <stdexcept>
 #include <string>
+#include <utility>
 #include <vector>
+
+#include "common/sync/sync.h"
+#include "tests/testing/call_counter.h"
 
 namespace titan::testing {
 namespace {
@@ -27,9 +34,7 @@ const std::set<std::string>& waiting_operations() {
   return all;
 }
 
-void fill_with_garbage(const c10::Storage& storage) {
-  if (storage.nbytes() > 0) std::memset(storage.mutable_data(), kGarbage, storage.nbytes());
-}
+void fill_with_garbage(const DeviceBlock& block) { std::memset(block.memory->get(), kGarbage, block.bytes); }
 
 // A tensor as an operation saw it, without autograd's part in it.
 class Seen {
@@ -100,7 +105,8 @@ void for_each_tensor(const c10::IValue& value, const std::function<void(const at
 }
 
 struct RecordedCall {
-  c10::OperatorHandle operation;
+  std::function<void()> own;  // One of repeat_on_replay(); else:
+  std::optional<c10::OperatorHandle> operation;
   std::vector<c10::IValue> arguments;  // With stand-ins for their tensors.
   std::vector<Seen> inputs;            // These, in order.
   std::vector<Seen> results;
@@ -113,7 +119,13 @@ class Recording {
   ~Recording() {
     current_ = outer_;
     for (const auto& [storage, bytes] : before_) std::memcpy(storage.mutable_data(), bytes.data(), bytes.size());
-    for (const c10::Storage& storage : own_) fill_with_garbage(storage);
+    for (const DeviceBlock& block : own_) fill_with_garbage(block);
+  }
+
+  static Recording* current() { return current_; }
+  void keep(DeviceBlock block) {
+    own_addresses_.insert(block.memory->get());
+    own_.push_back(std::move(block));
   }
 
   static void see(const c10::OperatorHandle& operation, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
@@ -124,11 +136,12 @@ class Recording {
   }
 
   std::vector<RecordedCall> calls;
-  std::vector<c10::Storage> own() const { return own_; }
+  const std::vector<DeviceBlock>& own() const { return own_; }
 
  private:
   bool is_own(const at::Tensor& tensor) const {
-    return own_addresses_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
+    return own_addresses_.count(tensor.storage().data()) > 0 ||
+           own_storages_.count(tensor.storage().unsafeGetStorageImpl()) > 0;
   }
 
   void remember(const at::Tensor& written) {
@@ -143,7 +156,7 @@ class Recording {
     if (fails_ && calls.size() == 3) throw std::runtime_error("this capture is to fail");
     const auto& schema = operation.schema();
     const size_t count = schema.arguments().size();
-    RecordedCall call{operation, {}, {}, {}};
+    RecordedCall call{{}, operation, {}, {}, {}};
     std::set<const c10::StorageImpl*> given;
     const at::Tensor stand_in = at::detail::empty_cpu({0}, at::TensorOptions());
     for (size_t i = 0; i < count; ++i) {
@@ -160,7 +173,7 @@ class Recording {
     for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
       for_each_tensor((*stack)[i], [&](const at::Tensor& result) {
         auto* storage = result.storage().unsafeGetStorageImpl();
-        if (given.count(storage) == 0 && own_addresses_.insert(storage).second) own_.push_back(result.storage());
+        if (given.count(storage) == 0) own_storages_.insert(storage);  // Of those without memory too.
         call.results.emplace_back(result, is_own(result));
       });
     }
@@ -170,29 +183,75 @@ class Recording {
   static inline thread_local Recording* current_ = nullptr;
   const bool fails_;
   Recording* const outer_;
-  std::set<const c10::StorageImpl*> own_addresses_;
-  std::vector<c10::Storage> own_;
+  std::set<const void*> own_addresses_;
+  std::vector<DeviceBlock> own_;
+  std::set<const c10::StorageImpl*> own_storages_;
   std::set<const c10::StorageImpl*> seen_before_;
   std::vector<std::pair<c10::Storage, std::vector<char>>> before_;
 };
 
+// The CPU's memory. What is allocated while work is captured belongs to the graph, as a pool of a GPU's graph: nothing
+// else comes to lie there, also where it is freed.
+class GraphAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    c10::DataPtr memory = cpu().allocate(bytes);
+    Recording* const recording = Recording::current();
+    if (recording == nullptr || bytes == 0) return memory;
+    void* const address = memory.get();
+    const auto shared = std::make_shared<c10::DataPtr>(std::move(memory));
+    recording->keep({shared, bytes});
+    const sync::Lock lock(mutex_);
+    lent_[address] = shared;
+    return {address, address, let_go, at::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return let_go; }
+  void copy_data(void* to, const void* from, std::size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static c10::Allocator& cpu() { return *c10::GetDefaultCPUAllocator(); }
+
+  // A pointer that LibTorch frees by itself is all that a deleter gets.
+  static void let_go(void* address) {
+    {
+      const sync::Lock lock(mutex_);
+      if (lent_.erase(address) > 0) return;
+    }
+    cpu().raw_deallocate(address);
+  }
+
+  static inline sync::Mutex mutex_;
+  static inline auto& lent_ TITAN_GUARDED_BY(mutex_) = *new std::map<void*, std::shared_ptr<c10::DataPtr>>;
+};
+
+// Before any rank's thread asks for it.
+const bool allocator_is_set = [] {
+  c10::SetCPUAllocator(new GraphAllocator);
+  return true;
+}();
+
 class RecordedGraph final : public comm::DeviceGraph {
  public:
-  RecordedGraph(std::vector<RecordedCall> calls, std::vector<c10::Storage> own,
-                std::shared_ptr<std::vector<c10::Storage>> shared, std::shared_ptr<GraphCounts> counts)
+  RecordedGraph(std::vector<RecordedCall> calls, std::vector<DeviceBlock> own,
+                std::shared_ptr<std::vector<DeviceBlock>> shared, std::shared_ptr<GraphCounts> counts)
       : calls_(std::move(calls)), own_(std::move(own)), shared_(std::move(shared)), counts_(std::move(counts)) {}
 
   void replay() override {
     ++counts_->replays;
-    for (const c10::Storage& storage : *shared_) fill_with_garbage(storage);
+    const CallCounter::OneCall launch;
+    for (const DeviceBlock& block : *shared_) fill_with_garbage(block);
     const at::AutoDispatchBelowADInplaceOrView below;
     for (const RecordedCall& call : calls_) {
+      if (call.own) {
+        call.own();
+        continue;
+      }
       torch::jit::Stack stack;
       auto input = call.inputs.begin();
       for (const c10::IValue& argument : call.arguments) {
         stack.push_back(with_tensors(argument, [&](const at::Tensor&) { return (input++)->again(); }));
       }
-      call.operation.callBoxed(&stack);
+      call.operation->callBoxed(&stack);
       auto result = call.results.begin();
       for (const c10::IValue& value : stack) {
         for_each_tensor(value, [&](const at::Tensor& made) {
@@ -205,14 +264,22 @@ class RecordedGraph final : public comm::DeviceGraph {
 
  private:
   const std::vector<RecordedCall> calls_;
-  const std::vector<c10::Storage> own_;
-  const std::shared_ptr<std::vector<c10::Storage>> shared_;
+  const std::vector<DeviceBlock> own_;
+  const std::shared_ptr<std::vector<DeviceBlock>> shared_;
   const std::shared_ptr<GraphCounts> counts_;
 };
 
 }  // namespace
 
 TORCH_LIBRARY_IMPL(_, Fake, library) { library.fallback(torch::CppFunction::makeFromBoxedFunction<&Recording::see>()); }
+
+void repeat_on_replay(std::function<void()> operation) {
+  if (Recording* const recording = Recording::current()) {
+    recording->calls.push_back({std::move(operation), std::nullopt, {}, {}, {}});
+  }
+}
+
+bool is_captured() { return Recording::current() != nullptr; }
 
 RecordingDevice::RecordingDevice(std::unique_ptr<comm::Device> cpu, std::shared_ptr<GraphCounts> counts)
     : cpu_(std::move(cpu)), counts_(std::move(counts)) {}
@@ -224,7 +291,7 @@ std::unique_ptr<comm::DeviceGraph> RecordingDevice::capture(const std::function<
   const bool fails = fail_from_ >= 0 && captures_ >= fail_from_;
   ++captures_;
   std::vector<RecordedCall> calls;
-  std::vector<c10::Storage> own;
+  std::vector<DeviceBlock> own;
   try {
     Recording recording(fails);
     const c10::impl::IncludeDispatchKeyGuard including(kKey);
@@ -236,6 +303,7 @@ std::unique_ptr<comm::DeviceGraph> RecordingDevice::capture(const std::function<
     throw;
   }
   ++counts_->captures;
+  counts_->recorded += static_cast<int>(calls.size());
   if (memory == comm::GraphMemory::kShared) shared_->insert(shared_->end(), own.begin(), own.end());
   return std::make_unique<RecordedGraph>(std::move(calls), std::move(own), shared_, counts_);
 }

@@ -14,6 +14,20 @@ namespace titan::testing {
 // What the devices of a world did.
 struct GraphCounts {
   std::atomic<int> captures{0}, replays{0}, failures{0};
+  std::atomic<int> recorded{0};  // Operations in all graphs, those of repeat_on_replay() too.
+};
+
+// What this thread has just done outside LibTorch's dispatcher, as Titan's own kernels do: each replay of the graph
+// that it captures does it again. It reads and writes memory that is the graph's, or that stays where it is, of which
+// what it writes is not put back.
+void repeat_on_replay(std::function<void()> operation);
+// Whether this thread captures.
+bool is_captured();
+
+// Memory that was allocated while work was captured; it stays as long as the graph and whoever was given it.
+struct DeviceBlock {
+  std::shared_ptr<c10::DataPtr> memory;
+  size_t bytes = 0;
 };
 
 // The CPU as a device with graphs: the same contract as a GPU's, held with rigour. Capturing records each operation
@@ -23,7 +37,7 @@ struct GraphCounts {
 //  - memory that the work did not allocate belongs to others: a replay throws where it is gone or has moved;
 //  - shared memory holds garbage when the next replay begins;
 //  - what the host would have to wait for cannot be captured.
-// Operations that do not go through LibTorch's dispatcher (Titan's own kernels) are not seen.
+// A replay counts as one call (tests/testing/call_counter.h), whatever is in it.
 class RecordingDevice final : public comm::Device, public comm::DeviceGraphs {
  public:
   RecordingDevice(std::unique_ptr<comm::Device> cpu, std::shared_ptr<GraphCounts> counts);
@@ -49,7 +63,7 @@ class RecordingDevice final : public comm::Device, public comm::DeviceGraphs {
   const std::unique_ptr<comm::Device> cpu_;
   const std::shared_ptr<GraphCounts> counts_;
   // Of the graphs with shared memory: what each allocates.
-  const std::shared_ptr<std::vector<c10::Storage>> shared_ = std::make_shared<std::vector<c10::Storage>>();
+  const std::shared_ptr<std::vector<DeviceBlock>> shared_ = std::make_shared<std::vector<DeviceBlock>>();
   int captures_ = 0;
   int fail_from_ = -1;
 };
