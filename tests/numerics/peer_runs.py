@@ -21,12 +21,13 @@ LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1
 
 
 def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel", words=()):
-    flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // nproc, "model.hf_assets_path": ASSETS / "tokenizer",
+    batch_ranks = nproc // dict(extra).get("parallelism.tensor_parallel_degree", 1)
+    flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // batch_ranks, "model.hf_assets_path": ASSETS / "tokenizer",
              "training.dataset_path": ASSETS / "c4_test"}
     command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
                "--gain", 5, "--nproc", nproc, "--name", name, "--flavor", flavor, *words, "--"]
     for key, value in flags.items():
-        command += ["--" + key, value]
+        command += ["--" + key] if value is True else ["--" + key, value]
     out.mkdir(parents=True)
     log = out / "log"
     with open(log, "wb") as file:

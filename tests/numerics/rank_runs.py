@@ -30,13 +30,15 @@ def small_model(family, flavor="small"):
 
 # name -> (data_parallel_replicate_degree, data_parallel_shard_degree)
 MESHES = {"1 rank": (1, 1), "FSDP 2": (1, 2), "DDP 2": (2, 1), "HSDP 2x2": (2, 2)}
+TENSOR_MESHES = {"TP 2": (1, 1, 2)}  # And tensor_parallel_degree.
 
 
 def mesh_flags(mesh, rows):
-    """Flags for one of MESHES over a global batch of `rows`, and its world size."""
-    replicate, shard = MESHES[mesh]
+    """Flags for one of MESHES or TENSOR_MESHES over a global batch of `rows`, and its world size."""
+    replicate, shard, tensor = [*{**MESHES, **TENSOR_MESHES}[mesh], 1][:3]
     return {"parallelism.data_parallel_replicate_degree": replicate, "parallelism.data_parallel_shard_degree": shard,
-            "training.local_batch_size": rows // (replicate * shard)}, replicate * shard
+            "parallelism.tensor_parallel_degree": tensor,
+            "training.local_batch_size": rows // (replicate * shard)}, replicate * shard * tensor
 
 
 def to_toml(flags):
