@@ -1,7 +1,8 @@
 """Loss curves of Llama 3's debug model under AdamW and Muon, beside torchtitan 0.2.2's Trainer with torch.optim's own.
 
 Both begin with the same Hugging Face weights and read the same text, in fp32 on one rank; both iterate Newton-Schulz in bf16, where
-they round in other places. Ten steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep FILE writes the curves for tests/bench/plot_curves.py.
+they round in other places. Ten steps of Muon (golden_parity has AdamW's); TITAN_LONG=1: two hundred of both. --keep FILE writes the
+curves for tests/bench/plot_curves.py.
 """
 
 import argparse
