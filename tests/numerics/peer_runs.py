@@ -20,12 +20,12 @@ COMMON = {"training.seq_len": SEQ_LEN, "training.steps": STEPS, "training.mixed_
 LOSS_LIMIT, NORM_LIMIT, OWN_NORM_LIMIT, GRAD_LIMIT, UPDATE_LIMIT = 1e-5, 2e-4, 1e-6, 1e-4, 0.1
 
 
-def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel", words=()):
+def run_peer(out, weights, seed, nproc, extra=(), name="llama3", flavor="debugmodel", words=(), gain=5):
     batch_ranks = nproc // dict(extra).get("parallelism.tensor_parallel_degree", 1)
     flags = {**COMMON, **dict(extra), "training.local_batch_size": ROWS // batch_ranks, "model.hf_assets_path": ASSETS / "tokenizer",
              "training.dataset_path": ASSETS / "c4_test"}
     command = [sys.executable, SOURCE / "tests/peer/run_peer.py", "--out", out, "--weights", weights, "--seed", seed,
-               "--gain", 5, "--nproc", nproc, "--name", name, "--flavor", flavor, *words, "--"]
+               "--gain", gain, "--nproc", nproc, "--name", name, "--flavor", flavor, *words, "--"]
     for key, value in flags.items():
         command += ["--" + key] if value is True else ["--" + key, value]
     out.mkdir(parents=True)

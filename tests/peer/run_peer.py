@@ -155,6 +155,8 @@ def run_rank(options):
     torch.set_num_threads(options.threads)
     if options.name != "llama3":
         torchtitan_cpu.install_models()
+    if "--quantize.linear.float8.emulate" in options.flags:
+        torchtitan_cpu.emulate_named_recipes()
     from torchtitan import train
     from torchtitan.config import ConfigManager
     from torchtitan.tools.logging import init_logger

@@ -4,9 +4,9 @@ torchtitan looks for an accelerator when it is imported and calls a few function
 FSDP2 asks for a reduction (PREMUL_SUM) that Gloo does not have, although torchtitan sets the factor to 1; its mixture of experts
 counts tokens with a histogram of integers and sorts them with a Triton kernel, which CPUs lack as well (install_models).
 
-Three of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
-its adapter, so that a load leaves them at random; Qwen3's training never updates the bias that balances the experts; and DeepSeek's
-last norm forgets the model's epsilon.
+Four of its defects are mended, because they would make it no oracle: the names of Llama 4's dense feed-forward are missing from
+its adapter, so that a load leaves them at random; Qwen3's training never updates the bias that balances the experts; DeepSeek's
+last norm forgets the model's epsilon; and a float8 recipe that is named forgets that it should be emulated (emulate_named_recipes).
 """
 
 import functools
@@ -89,6 +89,16 @@ def install_models():
 
     DeepSeekV3Model.__init__ = build_with_epsilon
     qwen3.build_optimizers = build_optimizers_with_moe_load_balancing
+
+
+def emulate_named_recipes():
+    """For float8's recipes by name; imports torchao."""
+    import dataclasses
+
+    from torchao.float8 import Float8LinearConfig
+
+    from_recipe_name = Float8LinearConfig.from_recipe_name
+    Float8LinearConfig.from_recipe_name = staticmethod(lambda name: dataclasses.replace(from_recipe_name(name), emulate=True))
 
 
 _install()
