@@ -1,6 +1,6 @@
 """torchtitan 0.2.2's own recipes: each is accepted with just the listed warnings, or refused for just the listed keys.
 
-What a recipe sets beyond defaults, learning rates and lengths stands in RECIPES. `--files FOLDER` checks the same of the files of a
+Those that quantize, or could by the filters that they name, are dry-run so. What a recipe sets beyond defaults, learning rates and lengths stands in RECIPES. `--files FOLDER` checks the same of the files of a
 torchtitan checkout (FOLDER/llama3/train_configs/debug_model.toml, ...); `--write` writes docs/torchtitan-recipes.md anew.
 """
 
@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 BIN = Path(os.environ["TITAN_BIN"])
@@ -119,6 +120,23 @@ def ask_titanctl(folder):
         yield name, [line for line in lines if not line.startswith("warning: ")] if done.returncode else [], warnings
 
 
+def dry_run(name):
+    """What is wrong with a dry run of an accepted recipe that quantizes, or with its converters on of one that only names filters."""
+    ranks, flags, refused, _ = RECIPES[name]
+    if refused or FILTER not in flags and "model.converters" not in flags:
+        return None
+    words = ["--resources.ranks", str(ranks), *ASSET_WORDS, "--comm.mode", "fake_backend"]
+    if "model.converters" not in flags:
+        grouped = ",quantize.grouped_mm.float8" if FLOAT8 in flags else ""
+        words += ["--model.converters", "quantize.linear.float8" + grouped]
+    with tempfile.TemporaryDirectory() as folder:
+        config = Path(folder) / "empty.toml"
+        config.touch()
+        words = [BIN / "titan-rank", "--config", config, "--job.dump_folder", folder, *words_of(flags), *words]
+        done = subprocess.run(words, text=True, capture_output=True, timeout=300)
+    return f"{name}: its dry run ends with {done.returncode}: {(done.stdout + done.stderr)[-500:]}" if done.returncode else None
+
+
 def page():
     lines = ["# torchtitan 0.2.2's recipes here", "",
              "Made by `tests/integration/keys/torchtitan_recipes_test.py --write`; the test asks the programs. A recipe needs `--nproc`, a tokenizer",
@@ -149,6 +167,7 @@ def main():
         for line in problems:
             if not any(word in line for word in ("; set ", "allowed values", "belongs to the model flux")):
                 wrong.append(f"{name}: no remedy in: {line}")
+    wrong += filter(None, map(dry_run, RECIPES))
     print(*wrong, sep="\n", end="\n" if wrong else "")
     print(f"{len(RECIPES)} recipes, {sum(not refused for _, _, refused, _ in RECIPES.values())} of them accepted; {len(wrong)} wrong")
     return 1 if wrong else 0
