@@ -6,7 +6,7 @@ import unittest
 from pathlib import Path
 
 SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
-STEP = ["nn", "parallel", "optim", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/ that a training step goes through.
+STEP = ["nn", "nn/low_precision", "parallel", "optim", "comm", "runtime/engine", "runtime/step"]  # Rooms of worker/ that a training step goes through.
 READ = re.compile(r"\.item(<[\w:]+>)?\(\)|\.cpu\(\)|\bto\(at::kCPU|\.item\b|comm::LateRead\b")
 
 # File under worker/ -> how many, and why.

@@ -20,6 +20,7 @@ struct ParallelOptions {
   bool sequence_parallel = true;               // parallelism.enable_sequence_parallel
   bool loss_parallel = true;                   // not parallelism.disable_loss_parallel
   bool async_tensor_parallel = false;          // parallelism.enable_async_tensor_parallel
+  bool gather_operands = false;                // Tensor ranks gather what products read (parallel/tensor_operands.h).
   std::string rotate_method = "allgather";     // parallelism.context_parallel_rotate_method
   std::string expert_dispatcher = "alltoall";  // parallelism.expert_parallel_dispatcher
   bool force_load_balance = false;             // debug.moe_force_load_balance

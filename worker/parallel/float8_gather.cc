@@ -6,11 +6,12 @@
 namespace titan::parallel {
 
 void Float8Gather::find_greatest(const std::vector<const ShardedParameter*>& parameters,
-                                 const std::vector<at::Tensor>& shards) const {
+                                 const std::vector<at::Tensor>& shards, at::Device device) const {
   if (parameters.empty()) return;
   std::vector<at::Tensor> own;
-  for (const at::Tensor& shard : shards) own.push_back(nn::amax_of(shard));
-  const at::Tensor all = at::stack(own);  // [parameters], fp32
+  for (const at::Tensor& shard : shards)
+    own.push_back(nn::amax_of(shard));  // Where it lives: offloaded ones stay there.
+  const at::Tensor all = at::stack(own).to(device, /*non_blocking=*/true);  // [parameters], fp32
   shard_.all_reduce(all, c10d::ReduceOp::MAX).wait();
   if (tensor_ != nullptr && tensor_->size() > 1) tensor_->all_reduce(all, c10d::ReduceOp::MAX).wait();
   // Rounding keeps the order of numbers: this is the greatest of the rounded weight.
@@ -22,8 +23,8 @@ void Float8Gather::precompute(const std::vector<const ShardedParameter*>& parame
   at::NoGradGuard no_grad;
   std::vector<at::Tensor> shards;
   shards.reserve(parameters.size());
-  for (const ShardedParameter* placed : parameters) shards.push_back(placed->value.to(device));
-  find_greatest(parameters, shards);
+  for (const ShardedParameter* placed : parameters) shards.push_back(placed->value);
+  find_greatest(parameters, shards, device);
 }
 
 void Float8Gather::pack(const at::Tensor& master, const std::vector<ShardedParameter>& parameters,
@@ -34,7 +35,7 @@ void Float8Gather::pack(const at::Tensor& master, const std::vector<ShardedParam
     placed.push_back(&one);
     shards.push_back(master.narrow(0, one.offset, one.chunk_rows * one.row_numel));  // The padding is zero.
   }
-  if (!precomputes_) find_greatest(placed, shards);
+  if (!precomputes_) find_greatest(placed, shards, piece.device());
   for (size_t i = 0; i < placed.size(); ++i) {
     const nn::Parameter* parameter = placed[i]->parameter;
     const auto found = greatest_.find(parameter);

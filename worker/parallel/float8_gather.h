@@ -34,8 +34,8 @@ class Float8Gather final : public GatherRecipe {
   void precompute(const std::vector<const ShardedParameter*>& parameters, at::Device device) const;
 
  private:
-  void find_greatest(const std::vector<const ShardedParameter*>& parameters,
-                     const std::vector<at::Tensor>& shards) const;
+  void find_greatest(const std::vector<const ShardedParameter*>& parameters, const std::vector<at::Tensor>& shards,
+                     at::Device device) const;
 
   const comm::Group& shard_;
   const comm::Group* const tensor_;

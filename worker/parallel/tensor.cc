@@ -3,6 +3,7 @@
 #include "worker/comm/functional.h"
 #include "worker/nn/head_loss.h"
 #include "worker/parallel/kept_scatter.h"
+#include "worker/parallel/tensor_operands.h"
 #include "worker/parallel/tensor_overlap.h"
 #include "worker/parallel/tensor_vocabulary.h"
 
@@ -51,6 +52,8 @@ void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
   if (layer.bias() != nullptr && tensor.sequence) partial(*layer.bias());
   if (tensor.overlap) {
     layer.product = product_and_scatter(*tensor.group);
+  } else if (tensor.operands && tensor.sequence) {
+    layer.product = multiply_and_scatter(*tensor.group);
   } else {
     layer.seams.output = leave(tensor);
   }
@@ -60,6 +63,8 @@ void split_rows(nn::Linear& layer, const TensorParallel& tensor) {
 void set_entry(nn::Seams& seams, nn::Projections& project, const TensorParallel& tensor) {
   if (tensor.overlap) {
     project = gather_and_project(*tensor.group);
+  } else if (tensor.operands && tensor.sequence) {
+    project = gather_operand_and_project(*tensor.group);
   } else {
     seams.input = enter(tensor);
   }
@@ -142,6 +147,8 @@ void split_head(nn::Linear& output, const TensorParallel& tensor, bool loss_para
   if (output.weight().on_tensor_axis != nn::OnTensorAxis::kSplit) split_columns(output, *group);
   if (tensor.overlap) {
     output.product = gather_and_multiply(*group);
+  } else if (tensor.operands && tensor.sequence) {
+    output.product = gather_operand_and_multiply(*group);
   } else {
     output.seams.input = enter(tensor);
   }

@@ -14,8 +14,9 @@ namespace titan::parallel {
 
 struct TensorParallel {
   const comm::Group* group = nullptr;  // Must outlive the layers.
-  bool sequence = true;  // Between sub-blocks activations are [B, T / size, dim]; else whole on every rank.
-  bool overlap = false;  // Asynchronous: a chunk's transfer overlaps another chunk's product.
+  bool sequence = true;   // Between sub-blocks activations are [B, T / size, dim]; else whole on every rank.
+  bool overlap = false;   // Asynchronous: a chunk's transfer overlaps another chunk's product.
+  bool operands = false;  // What products read is gathered: eight bits of some recipes. With the sequence only.
 };
 
 // Keeps rows [rank * n / size, (rank + 1) * n / size) of dim `dim` of the parameter. Throws when it does not divide.

@@ -135,12 +135,15 @@ TEST(LowPrecisionMeshesTest, TensorwiseScalesAreTheSameOnEveryMesh) {
                 {shard, async_tensor, precomputed},
                 {shard, context, precomputed, recompute_all},
                 {async_tensor, recompute_some},
+                {tensor, recompute_some},
+                {tensor, recompute_all},
                 {shard, recompute_some}},
                kExact);
 }
 
 TEST(LowPrecisionMeshesTest, TensorwiseScalesAreTheSameInAPipeline) {
-  expect_alike({recipe("tensorwise")}, {{pipeline_of_rows}, {split_backward}, {pipeline_of_rows, tensor}}, kExact,
+  expect_alike({recipe("tensorwise")},
+               {{pipeline_of_rows}, {split_backward}, {pipeline_of_rows, tensor}, {split_backward, tensor}}, kExact,
                {rows_one_by_one});
 }
 
@@ -176,6 +179,18 @@ TEST(LowPrecisionMeshesTest, Float8WeightsTravelAsBytes) {
   EXPECT_LT(narrow, wide / 2);
   EXPECT_GT(narrow, wide / 8);  // The embedding, the head and norms are numbers.
   EXPECT_EQ(gathered({precomputed}), narrow);
+}
+
+// Inputs of first layers and gradients of last layers' outputs travel as bytes where there is one scale, here instead
+// of eight an element. The embedding and the head are numbers.
+TEST(LowPrecisionMeshesTest, TensorRanksGatherBytes) {
+  const auto gathered = [](const std::vector<Change>& changes) {
+    return train("llama3", both({tensor}, changes))[0].traffic.at("tp/all_gather").bytes;
+  };
+  const int64_t wide = gathered({}), narrow = gathered({recipe("tensorwise")});
+  const int64_t one = wide / 18;  // Two in each pass of four layers; the head's, and of the embedding's gradient.
+  EXPECT_EQ(narrow, 16 * one / 8 + 2 * one);
+  EXPECT_EQ(gathered({recipe("rowwise")}), wide);
 }
 
 }  // namespace

@@ -129,6 +129,24 @@ TEST(HostReads, NoneOnAnyMesh) {
   }
 }
 
+TEST(HostReads, NoneForScalesOfEightBits) {
+  const std::string float8 = " --model.converters quantize.linear.float8 --quantize.linear.float8.";
+  const std::vector<std::string> recipes = {
+      float8 + "filter_fqns output --quantize.linear.float8.enable_fsdp_float8_all_gather",
+      float8 + "enable_fsdp_float8_all_gather --quantize.linear.float8.precompute_float8_dynamic_scale_for_fsdp",
+      float8 + "recipe_name rowwise",
+      float8 + "recipe_name rowwise_with_gw_hp",
+      " --model.converters quantize.linear.mx",
+  };
+  for (const std::string& recipe : recipes) {
+    for (const char* mesh : {"", " --parallelism.tensor_parallel_degree 2"}) {
+      if (absl::StrContains(recipe, "mx") && mesh[0] != 0) continue;  // Half a matrix has no whole blocks of 32.
+      const std::string words = absl::StrCat("--model.name small_llama3 --resources.ranks 2", mesh, recipe);
+      EXPECT_EQ(reads_of(words), 0) << words;
+    }
+  }
+}
+
 TEST(HostReads, NoneInAnyModeOfRecomputation) {
   const std::string mode = " --resources.ranks 2 --activation_checkpoint.mode ";
   for (const std::string& family : testing::small_families()) {

@@ -66,8 +66,10 @@ absl::Status parallelize_decoder(Model& model, const models::ModelSpec& spec, co
   if (absl::Status bad = check_divisible(spec, mesh.mesh()); !bad.ok()) return bad;
   const comm::Group& tensor_group = mesh.group(Axis::kTensor);
   const comm::Group& context_group = mesh.group(Axis::kContext);
-  const parallel::TensorParallel tensor{
-      .group = &tensor_group, .sequence = options.sequence_parallel, .overlap = options.async_tensor_parallel};
+  const parallel::TensorParallel tensor{.group = &tensor_group,
+                                        .sequence = options.sequence_parallel,
+                                        .overlap = options.async_tensor_parallel,
+                                        .operands = options.gather_operands};
   const parallel::ContextParallel context{.group = &context_group, .rotate = options.rotate_method};
   const auto dispatcher = options.expert_dispatcher == "allgather" ? parallel::ExpertDispatcher::kAllGather
                                                                    : parallel::ExpertDispatcher::kAllToAll;

@@ -122,6 +122,11 @@ absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMes
   return absl::OkStatus();
 }
 
+bool has_tensorwise_scales(const config::JobConfig& config) {
+  return config::converts(config, "quantize.linear.float8") &&
+         config.quantize.linear.float8.recipe_name.value_or("tensorwise") == "tensorwise";
+}
+
 void gather_in_float8(const config::JobConfig& config, const comm::DeviceMesh& mesh, ShardingOptions& options) {
   const config::Float8Linear& float8 = config.quantize.linear.float8;
   if (!config::converts(config, "quantize.linear.float8") || !float8.enable_fsdp_float8_all_gather) return;

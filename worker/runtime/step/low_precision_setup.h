@@ -18,6 +18,9 @@ namespace titan::runtime {
 // multiplies by has no whole blocks.
 absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMesh& mesh, model::Model& model);
 
+// Whether linear layers have one scale an operand, which tensor ranks can share: the tensorwise recipe.
+bool has_tensorwise_scales(const config::JobConfig& config);
+
 // Fills the options' float8_gather for quantize.linear.float8.enable_fsdp_float8_all_gather.
 void gather_in_float8(const config::JobConfig& config, const comm::DeviceMesh& mesh, ShardingOptions& options);
 

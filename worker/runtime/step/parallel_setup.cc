@@ -63,6 +63,7 @@ absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const 
   options.sequence_parallel = parallelism.enable_sequence_parallel;
   options.loss_parallel = !parallelism.disable_loss_parallel;
   options.async_tensor_parallel = parallelism.enable_async_tensor_parallel;
+  options.gather_operands = has_tensorwise_scales(config);
   options.rotate_method = parallelism.context_parallel_rotate_method;
   options.expert_dispatcher = parallelism.expert_parallel_dispatcher;
   options.force_load_balance = config.debug.moe_force_load_balance;
