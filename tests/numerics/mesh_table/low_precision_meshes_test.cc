@@ -147,6 +147,13 @@ TEST(LowPrecisionMeshesTest, TensorwiseScalesAreTheSameInAPipeline) {
                {rows_one_by_one});
 }
 
+// torchtitan's own tests of float8: FSDP 2, asynchronous TP 2, PP 2; HSDP 2x2, CP 2.
+TEST(LowPrecisionMeshesTest, TorchtitansMeshesOfEightRanks) {
+  expect_alike({recipe("tensorwise")}, {{shard, pipeline_of_rows, async_tensor, precomputed}}, kExact,
+               {shard, pipeline_of_rows});
+  expect_alike({recipe("tensorwise")}, {{shard, replicate, context, precomputed}}, kExact);
+}
+
 TEST(LowPrecisionMeshesTest, AHeadIsConvertedLikeAnyLayer) {
   expect_alike({recipe("tensorwise"), head_too}, {{shard, precomputed}, {tensor}, {async_tensor}}, kExact);
 }
