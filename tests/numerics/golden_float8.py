@@ -18,7 +18,7 @@ from peer_runs import Peer, compare_steps, first_gradients, run_peer, run_titan
 from rank_runs import Report, relative_rms
 
 RECIPES, MESHES = ("tensorwise", "rowwise"), {"FSDP 2": {}, "TP 2": {"parallelism.tensor_parallel_degree": 2}}
-STEPS = {"training.steps": 3}
+STEPS = {"training.steps": 3, "training.seq_len": 128}
 FLOAT8 = {**STEPS, "model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output",
           "quantize.linear.float8.emulate": True}
 TITAN = {"training.dataloader.order": "per_rank"}
