@@ -37,7 +37,7 @@ DEBUG = {"model.flavor": "debugmodel", "experimental.custom_import": "", "resour
          "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
 JOB = {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS, "training.mixed_precision_param": "bfloat16",
        **(DEBUG if LONG else {"lr_scheduler.warmup_steps": 5})}  # fmt: skip
-LIMIT = 0.01  # Of the mean loss of the last tenth.
+LIMIT = 0.01  # Of the mean loss of the last tenth; with experts beside what rounding alone moves it by.
 
 
 class LowPrecision(unittest.TestCase):
@@ -63,23 +63,35 @@ class LowPrecision(unittest.TestCase):
                 self.assertEqual(shards(whole, 6), shards(parts, 6))
 
     def test_the_loss_follows_bfloat16s(self):
-        kept = {}
+        kept, wrong = {}, []
         for family, ways in (("llama3", DENSE), ("deepseek_v3", {**ROUTED, **(ROUTED_MX if LONG else {})})):
             model = {**JOB, "model.name": family if LONG else "small_" + family}
             plain = losses(self.train(family, model))
             kept["bfloat16" if family == "llama3" else "DeepSeek V3"] = plain
+            limit = LIMIT
+            if family == "deepseek_v3":  # Where rounding sends a few tokens to other experts, it moves what is learnt: bf16's too.
+                exact = losses(self.train("float32", model, {"training.mixed_precision_param": "float32"}))
+                own = self.compare("DeepSeek V3 in float32", exact, plain)
+                limit += abs(own - 1)
             for name, way in ways.items():
                 curve = kept[name] = losses(self.train(name, model, way))
-                last = STEPS // 10
-                ratio = sum(curve[-last:]) / sum(plain[-last:])
-                apart = max(abs(a - b) / b for a, b in zip(curve, plain))
-                print(f"{name}: loss {curve[0]:.4f} to {curve[-1]:.4f} (bf16 {plain[-1]:.4f}), mean of the last {last} steps {ratio:.5f} of "
-                      f"bf16's, at most {apart:.5f} apart in one step", flush=True)
-                self.assertLess(abs(ratio - 1), LIMIT, name)
+                ratio = self.compare(name, curve, plain)
+                if not abs(ratio - 1) < limit:
+                    wrong.append(f"{name}: {ratio} of bf16's, limit {limit}")
                 self.assertNotEqual(plain[1:], curve[1:], name)  # Eight bits are really used.
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(kept, file)
+        self.assertEqual([], wrong)
+
+    def compare(self, name, curve, plain):
+        """The mean of the last tenth over bf16's."""
+        last = STEPS // 10
+        ratio = sum(curve[-last:]) / sum(plain[-last:])
+        apart = max(abs(a - b) / b for a, b in zip(curve, plain))
+        print(f"{name}: loss {curve[0]:.4f} to {curve[-1]:.4f} (bf16 {plain[-1]:.4f}), mean of the last {last} steps {ratio:.5f} of bf16's, "
+              f"at most {apart:.5f} apart in one step", flush=True)
+        return ratio
 
 
 if __name__ == "__main__":
