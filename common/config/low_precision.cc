@@ -22,12 +22,6 @@ bool multiples(const std::vector<std::int64_t>& shape, std::int64_t of) {
 // "layers.1.moe.experts" of "layers.1.moe.experts.w1".
 std::string_view module_of(std::string_view fqn) { return fqn.substr(0, fqn.rfind('.')); }
 
-LowPrecision float8_recipe(const Float8Linear& float8) {
-  if (float8.recipe_name == "rowwise") return LowPrecision::kFloat8Rowwise;
-  if (float8.recipe_name == "rowwise_with_gw_hp") return LowPrecision::kFloat8RowwiseGwHp;
-  return LowPrecision::kFloat8Tensorwise;
-}
-
 // Below these sizes quantising costs more than the faster product saves: torchao's measurements on H100s
 // (_auto_filter_for_recipe).
 bool too_small(LowPrecision recipe, std::int64_t n, std::int64_t k) {
@@ -74,6 +68,12 @@ std::string_view name(LowPrecision recipe) {
       return "mxfp8";
   }
   return "";
+}
+
+LowPrecision float8_recipe(const Float8Linear& float8) {
+  if (float8.recipe_name == "rowwise") return LowPrecision::kFloat8Rowwise;
+  if (float8.recipe_name == "rowwise_with_gw_hp") return LowPrecision::kFloat8RowwiseGwHp;
+  return LowPrecision::kFloat8Tensorwise;
 }
 
 bool converts(const JobConfig& config, std::string_view converter) {

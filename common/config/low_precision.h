@@ -23,6 +23,8 @@ enum class LowPrecision {
 // "float8 tensorwise".
 std::string_view name(LowPrecision recipe);
 
+LowPrecision float8_recipe(const Float8Linear& float8);  // What recipe_name says; tensorwise when not set.
+
 bool converts(const JobConfig& config, std::string_view converter);  // Whether model.converters has it.
 
 // The recipe of products with the weight `fqn` ("layers.0.attention.wq.weight", "layers.1.moe.experts.w1"), whose whole

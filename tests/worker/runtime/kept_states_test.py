@@ -27,6 +27,13 @@ SMALL = {
 SAVES = {"checkpoint.enable": True, "checkpoint.interval": 3, "checkpoint.last_save_model_only": False, "checkpoint.keep_latest_k": 0}
 CHANCE = {"training.dtype": "bfloat16", "optimizer.stochastic_rounding": True}
 
+# Of loss curves, as docs/low-precision.md has them; one rank, bf16 layers.
+STEPS = 200 if LONG else 25
+DEBUG = {"model.name": "llama3", "model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
+         "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
+CURVES = {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS, "training.mixed_precision_param": "bfloat16",
+          **(DEBUG if LONG else {"lr_scheduler.warmup_steps": 5})}  # fmt: skip
+
 
 def run(folder, *settings):
     values = {"job.dump_folder": folder}
@@ -57,7 +64,9 @@ def shards(folder, step):
     return found
 
 
-class KeptStates(unittest.TestCase):
+class SmallTrainings(unittest.TestCase):
+    """Trains SMALL with changed settings; also for other scripts' tests."""
+
     def setUp(self):
         scratch = tempfile.TemporaryDirectory()
         self.addCleanup(scratch.cleanup)
@@ -69,6 +78,19 @@ class KeptStates(unittest.TestCase):
         self.assertEqual(0, code, output[-3000:])
         return folder
 
+    def check_resumed(self, name, settings):
+        """Six steps on two ranks, and three and three, have the same bits; the folder of the latter."""
+        more = {**settings, **SAVES, "resources.ranks": 2}
+        whole = self.train(name + " whole", more)
+        self.train(name, more, {"training.steps": 3})
+        parts = self.train(name, more)
+        self.assertEqual(losses(whole)[3:], losses(parts)[-3:])
+        self.assertEqual(shards(whole, 6), shards(parts, 6))
+        self.assertEqual(2, len(shards(parts, 6)))
+        return parts
+
+
+class KeptStates(SmallTrainings):
     def test_a_resumed_run_has_the_same_bits(self):
         for name, more in {
             "codes": {"optimizer.state_dtype": "8bit"},
@@ -78,13 +100,7 @@ class KeptStates(unittest.TestCase):
             "float32 moments and chance": {"optimizer.state_dtype": "float32", **CHANCE},
         }.items():
             with self.subTest(name):
-                more = {**more, **SAVES, "resources.ranks": 2}
-                whole = self.train(name + " whole", more)
-                self.train(name, more, {"training.steps": 3})
-                parts = self.train(name, more)
-                self.assertEqual(losses(whole)[3:], losses(parts)[-3:])
-                self.assertEqual(shards(whole, 6), shards(parts, 6))
-                self.assertEqual(2, len(shards(parts, 6)))
+                parts = self.check_resumed(name, more)
                 self.assertFalse([line for line in warnings(parts) if "state_dtype" in line])
 
     def test_states_go_on_as_others_on_other_meshes_and_the_log_says_so(self):
@@ -115,12 +131,6 @@ class KeptStates(unittest.TestCase):
             self.assertTrue([line for line in warnings(folder) if "the step is skipped" in line])
 
     def test_the_loss_follows_float32s(self):
-        # As docs/low-precision.md has it; one rank, bf16 layers.
-        debug = {"model.name": "llama3", "model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
-                 "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}
-        steps = 200 if LONG else 25
-        more = {"training.steps": steps, "lr_scheduler.total_steps": steps, "training.mixed_precision_param": "bfloat16",
-                **(debug if LONG else {"lr_scheduler.warmup_steps": 5})}
         ways = {
             "float32": {"optimizer.state_dtype": "float32"},
             "bfloat16": {"optimizer.state_dtype": "bfloat16"},
@@ -128,16 +138,16 @@ class KeptStates(unittest.TestCase):
             "bfloat16 parameters by chance": {"optimizer.state_dtype": "float32", **CHANCE},
             "bfloat16 parameters by chance, 8bit": {"optimizer.state_dtype": "8bit", **CHANCE},
         }
-        curves = {name: losses(self.train(name, more, way)) for name, way in ways.items()}
+        curves = {name: losses(self.train(name, CURVES, way)) for name, way in ways.items()}
         if LONG:
-            nearest = losses(self.train("bfloat16 parameters, to the nearest", more, {"training.dtype": "bfloat16"}))
+            nearest = losses(self.train("bfloat16 parameters, to the nearest", CURVES, {"training.dtype": "bfloat16"}))
             print("bfloat16 parameters, to the nearest: last %.4f" % nearest[-1])
             curves["bfloat16 parameters, to the nearest, bfloat16"] = nearest
         if os.environ.get("TITAN_CURVES"):
             with open(os.environ["TITAN_CURVES"], "w") as file:
                 json.dump(curves, file)
         curves.pop("bfloat16 parameters, to the nearest, bfloat16", None)  # What chance is for.
-        last = steps // 10
+        last = STEPS // 10
         for name, curve in curves.items():
             ratio = sum(curve[-last:]) / sum(curves["float32"][-last:])
             apart = max(abs(a - b) / b for a, b in zip(curve, curves["float32"]))

@@ -4,10 +4,10 @@ tests/bench/plot_curves.py reads them."""
 
 import json
 import os
-import tempfile
 import unittest
 
-from kept_states_test import LONG, SAVES, SMALL, losses, run, shards
+import kept_states_test  # The module: its tests are not this script's.
+from kept_states_test import CURVES, LONG, STEPS, losses
 
 FLOAT8 = {"model.converters": "quantize.linear.float8", "quantize.linear.float8.filter_fqns": "output,router.gate"}
 GATHERS = {"quantize.linear.float8.enable_fsdp_float8_all_gather": True,
@@ -31,41 +31,19 @@ ROUTED = {
                                                  "model.converters": "quantize.linear.float8,quantize.grouped_mm.float8"},
 }
 ROUTED_MX = {"DeepSeek V3, MXFP8, experts too": {**MX, **EXPERTS, "model.converters": "quantize.linear.mx,quantize.grouped_mm.mx"}}
-STEPS = 200 if LONG else 25
-# As docs/low-precision.md has it; one rank, bf16 layers.
-DEBUG = {"model.flavor": "debugmodel", "experimental.custom_import": "", "resources.ranks": 1, "training.seq_len": 256,
-         "training.local_batch_size": 2, "training.global_batch_size": 2, "optimizer.lr": 8e-4, "lr_scheduler.warmup_steps": 10}  # fmt: skip
-JOB = {"training.steps": STEPS, "lr_scheduler.total_steps": STEPS, "training.mixed_precision_param": "bfloat16",
-       **(DEBUG if LONG else {"lr_scheduler.warmup_steps": 5})}  # fmt: skip
 LIMIT = 0.01  # Of the mean loss of the last tenth; with experts beside what rounding alone moves it by.
 
 
-class LowPrecision(unittest.TestCase):
-    def setUp(self):
-        scratch = tempfile.TemporaryDirectory()
-        self.addCleanup(scratch.cleanup)
-        self.scratch = scratch.name
-
-    def train(self, name, *settings):
-        folder = os.path.join(self.scratch, name)
-        code, output = run(folder, SMALL, *settings)
-        self.assertEqual(0, code, output[-3000:])
-        return folder
-
+class LowPrecision(kept_states_test.SmallTrainings):
     def test_a_resumed_run_has_the_same_bits(self):
         for name, more in {"float8 gathers": {**FLOAT8, **GATHERS}, "MX": MX}.items():
             with self.subTest(name):
-                more = {**more, **SAVES, "resources.ranks": 2}
-                whole = self.train(name + " whole", more)
-                self.train(name, more, {"training.steps": 3})
-                parts = self.train(name, more)
-                self.assertEqual(losses(whole)[3:], losses(parts)[-3:])
-                self.assertEqual(shards(whole, 6), shards(parts, 6))
+                self.check_resumed(name, more)
 
     def test_the_loss_follows_bfloat16s(self):
         kept, wrong = {}, []
         for family, ways in (("llama3", DENSE), ("deepseek_v3", {**ROUTED, **(ROUTED_MX if LONG else {})})):
-            model = {**JOB, "model.name": family if LONG else "small_" + family}
+            model = {**CURVES, "model.name": family if LONG else "small_" + family}
             plain = losses(self.train(family, model))
             kept["bfloat16" if family == "llama3" else "DeepSeek V3"] = plain
             limit = LIMIT

@@ -1,6 +1,6 @@
 // Muon through the engine: whole matrices are made orthogonal however they lie on the ranks.
 
-#include "common/models/registry.h"
+#include "tests/worker/runtime/latent_experts.h"
 #include "tests/worker/runtime/training_world.h"
 #include "worker/runtime/step/optimizer_setup.h"
 
@@ -25,20 +25,7 @@ TrainingPlan with_muon(TrainingPlan plan) {
 
 TrainingPlan with_experts() {
   TrainingPlan plan;
-  plan.spec = models::find("deepseek_v3", "debugmodel").value();
-  plan.spec.dim = 32;
-  plan.spec.n_layers = 2;
-  plan.spec.n_heads = plan.spec.n_kv_heads = 4;
-  plan.spec.vocab_size = 48;
-  plan.spec.ffn_hidden = 40;
-  plan.spec.kv_lora_rank = 12;
-  plan.spec.qk_nope_head_dim = 8;
-  plan.spec.qk_rope_head_dim = 4;
-  plan.spec.head_dim = 12;
-  plan.spec.v_head_dim = 8;
-  plan.spec.moe->num_experts = 4;
-  plan.spec.moe->top_k = 2;
-  plan.spec.moe->hidden = 20;
+  plan.spec = testing::small_latent_experts();
   return plan;
 }
 

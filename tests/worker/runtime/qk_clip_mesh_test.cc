@@ -1,6 +1,6 @@
 // QK-clip through the engine: which heads shrink, and by how much, does not depend on how they lie on the ranks.
 
-#include "common/models/registry.h"
+#include "tests/worker/runtime/latent_experts.h"
 #include "tests/worker/runtime/training_world.h"
 #include "worker/runtime/step/optimizer_setup.h"
 
@@ -92,21 +92,8 @@ TEST(QkClipMeshTest, PlainHeadsWithAccumulationAndRecomputation) {
 
 TEST(QkClipMeshTest, LatentHeads) {
   TrainingPlan plan;
-  plan.spec = models::find("deepseek_v3", "debugmodel").value();
-  plan.spec.dim = 32;
-  plan.spec.n_layers = 2;
-  plan.spec.n_heads = plan.spec.n_kv_heads = 4;
-  plan.spec.vocab_size = 48;
-  plan.spec.ffn_hidden = 40;
+  plan.spec = testing::small_latent_experts();
   plan.spec.q_lora_rank = 9;
-  plan.spec.kv_lora_rank = 12;
-  plan.spec.qk_nope_head_dim = 8;
-  plan.spec.qk_rope_head_dim = 4;
-  plan.spec.head_dim = 12;
-  plan.spec.v_head_dim = 8;
-  plan.spec.moe->num_experts = 4;
-  plan.spec.moe->top_k = 2;
-  plan.spec.moe->hidden = 20;
   expect_as_one_rank(with_clip(plan, 0.01), {{{.dp_shard = 2}, 2},
                                              {{.dp_shard = 2, .ep = 2}, 2},
                                              {{.cp = 2}, 2},

@@ -124,7 +124,7 @@ absl::Status name_recipes(const config::JobConfig& config, const comm::DeviceMes
 
 bool has_tensorwise_scales(const config::JobConfig& config) {
   return config::converts(config, "quantize.linear.float8") &&
-         config.quantize.linear.float8.recipe_name.value_or("tensorwise") == "tensorwise";
+         config::float8_recipe(config.quantize.linear.float8) == LowPrecision::kFloat8Tensorwise;
 }
 
 void gather_in_float8(const config::JobConfig& config, const comm::DeviceMesh& mesh, ShardingOptions& options) {
