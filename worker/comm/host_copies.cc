@@ -2,6 +2,8 @@
 
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include "worker/comm/host_waits.h"
+
 namespace titan::comm {
 
 at::Tensor copy_ahead(const at::Tensor& tensor, at::Device device) {
@@ -19,7 +21,10 @@ LateRead::LateRead(const at::Tensor& tensor) : host_(tensor) {
 }
 
 const at::Tensor& LateRead::wait() {
-  if (arrived_) arrived_->synchronize();
+  if (arrived_) {
+    before_host_waits("a late read");
+    arrived_->synchronize();
+  }
   arrived_.reset();
   return host_;
 }

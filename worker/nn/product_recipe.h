@@ -27,6 +27,9 @@ class ProductRecipe {
  public:
   virtual ~ProductRecipe() = default;
 
+  // Whether it asks other ranks as it quantises: layers with it have collectives inside, on every rank alike.
+  virtual bool exchanges_with_ranks() const { return false; }
+
   // What the products read of a layer's input [..., in], kept for the backward pass in its place; products of one input
   // share it. A recipe that quantises along another dimension for each product returns the input itself.
   virtual Operand of_input(const at::Tensor& x) const = 0;

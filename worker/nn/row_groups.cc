@@ -9,6 +9,7 @@
 
 #include "worker/comm/device_graphs.h"
 #include "worker/comm/host_copies.h"
+#include "worker/comm/host_waits.h"
 #include "worker/comm/trace_scope.h"
 #include "worker/nn/own_kernels.h"
 
@@ -89,6 +90,7 @@ std::vector<int64_t> counts_on_host(const at::Tensor& counts, int64_t rows) {
   if (counts.is_meta()) {
     for (int64_t i = 0; i < groups; ++i) result[i] = rows * (i + 1) / groups - rows * i / groups;
   } else {
+    const comm::NamedHostWait wait;
     const at::Tensor local = counts.to(at::kCPU).contiguous();
     std::copy_n(local.const_data_ptr<int64_t>(), groups, result.begin());
   }

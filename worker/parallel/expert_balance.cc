@@ -7,6 +7,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "worker/comm/host_waits.h"
 #include "worker/parallel/expert.h"
 
 namespace titan::parallel {
@@ -90,6 +91,7 @@ std::vector<ExpertLoad> ExpertBalance::loads(int64_t layers, int64_t experts) co
     row[experts] = 1;
   }
   if (mesh_.mesh().size(mesh::Axis::kPipeline) > 1) mesh_.group(mesh::Axis::kPipeline).all_reduce(all).wait();
+  const comm::NamedHostWait wait;
   all = all.cpu();
   const auto rows = all.accessor<int64_t, 2>();
   std::vector<ExpertLoad> loads;

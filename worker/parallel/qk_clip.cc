@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/comm/host_waits.h"
 #include "worker/nn/layers.h"
 
 namespace titan::parallel {
@@ -116,6 +117,7 @@ QkClip::Figures QkClip::figures() const {
     mesh_.group(mesh::Axis::kPipeline).all_reduce(largest, c10d::ReduceOp::MAX).wait();
     mesh_.group(mesh::Axis::kPipeline).all_reduce(clipped).wait();
   }
+  const comm::NamedHostWait wait;
   const at::Tensor both = at::cat({largest, clipped}).cpu();
   return {both.const_data_ptr<double>()[0], static_cast<int64_t>(both.const_data_ptr<double>()[1])};
 }

@@ -230,10 +230,24 @@ void ShardUnit::unshard() {
   gather_.wait();
   if (!direct_) copy_out(gathered_);
   gathered_.reset();
-  if (!gathers_numbers()) {
-    for (ShardedParameter& placed : parameters_) placed.parameter->arrived.scales = recipe().scales(*placed.parameter);
-  }
+  if (!gathers_numbers()) receive_scales();
   unsharded_ = true;
+}
+
+// Beside weights that lie in a slot scales stay at their place too: a graph reads both where it found them.
+void ShardUnit::receive_scales() {
+  at::NoGradGuard no_grad;
+  for (ShardedParameter& placed : parameters_) {
+    at::Tensor& scales = placed.parameter->arrived.scales;
+    const at::Tensor found = recipe().scales(*placed.parameter);
+    if (slot_ == nullptr) {
+      scales = found;
+    } else if (scales.defined()) {
+      scales.copy_(found);
+    } else {
+      scales = found.clone();
+    }
+  }
 }
 
 void ShardUnit::copy_out(const at::Tensor& gathered) {

@@ -137,6 +137,7 @@ class ShardUnit {
   void gather_pieces();
   at::Tensor master_on_device() const;
   void copy_out(const at::Tensor& gathered);
+  void receive_scales();
   size_t index_of(const nn::Parameter& parameter) const;
   void allocate_weight(nn::Parameter& parameter, int64_t numel);
   void free_weight(nn::Parameter& parameter);

@@ -78,6 +78,24 @@ TEST(Float8GatherTest, BringsWhatProductsMakeOfTheGatheredWeight) {
   }
 }
 
+// Beside weights that are gathered into a slot, scales are written where they lay: what a device's graph reads.
+TEST(Float8GatherTest, ScalesStayBesideWeightsInASlot) {
+  testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {
+    const comm::Group& group = self.mesh->group(Axis::kFsdp);
+    std::deque<nn::Parameter> parameters = two_weights();
+    const Float8Gather recipe(group, nullptr, at::kFloat, /*precomputes=*/false);
+    ShardUnit unit("unit", {&parameters[0], &parameters[1]},
+                   {.shard_group = &group, .device = self.device.get(), .gather = &recipe});
+    unit.gather_into(std::make_shared<WeightSlot>(unit.weight_bytes(), at::kCPU));
+    const Gathered first = gather(self, parameters, recipe, unit, /*seed=*/1);
+    const at::Tensor scale = parameters[0].arrived.scales;
+    const Gathered second = gather(self, parameters, recipe, unit, /*seed=*/2);
+    EXPECT_TRUE(scale.is_same(parameters[0].arrived.scales));
+    EXPECT_TRUE(scale.equal(second.weights[0].scales));
+    EXPECT_FALSE(scale.equal(first.weights[0].scales));
+  });
+}
+
 // A weight whose scale nobody has computed is not sent with a wrong one.
 TEST(Float8GatherTest, WaitsForPrecomputedScales) {
   testing::run_ranks({}, 2, {Axis::kFsdp}, [](testing::ThreadRank& self) {

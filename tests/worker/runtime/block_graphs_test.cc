@@ -13,6 +13,7 @@
 #include "tests/worker/runtime/recorded_kernels.h"
 #include "tests/worker/runtime/training_world.h"
 #include "worker/kernels/choice.h"
+#include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/moe.h"
 #include "worker/parallel/weight_slot.h"
 
@@ -230,6 +231,115 @@ TEST(BlockGraphsTest, DeclinesWhatRanksDoTogether) {
   declines({.pp = 2}, "the schedule splits backward passes");
 }
 
+constexpr nn::LowPrecision kRecipes[] = {nn::LowPrecision::kFloat8Tensorwise, nn::LowPrecision::kFloat8Rowwise,
+                                         nn::LowPrecision::kFloat8RowwiseGwHp, nn::LowPrecision::kMxfp8};
+
+TrainingPlan converted(nn::LowPrecision recipe, const parallel::CheckpointOptions& ac, const char* family = "llama3") {
+  TrainingPlan plan = five_steps(ac);
+  plan.spec = testing::small_spec(family);
+  plan.spec.n_layers = 3;
+  plan.convert = [recipe](model::Model& model) { testing::convert_layers(model, {.recipe = recipe}); };
+  return plan;
+}
+
+// Quantising is in the graphs, scales and all.
+TEST(BlockGraphsTest, ProductsInEightBits) {
+  for (const nn::LowPrecision recipe : kRecipes) {
+    for (const auto& ac : {kNone, kFull, kByOperation}) {
+      SCOPED_TRACE(absl::StrCat("recipe ", static_cast<int>(recipe), ", ", ac.mode));
+      TrainingPlan plan = converted(recipe, ac);
+      const Recorded one = expect_graphs_change_nothing(plan, {}, 1);
+      EXPECT_EQ(one.counts->captures, 6);
+      EXPECT_EQ(one.counts->replays, 3 * 6);
+      EXPECT_THAT(one.said, IsEmpty());
+      plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+      const Recorded two = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
+      EXPECT_EQ(two.counts->captures, 2 * 6);
+      EXPECT_THAT(two.said, IsEmpty());
+      plan.convert = {};
+      EXPECT_NE(two.ranks[0].losses, testing::train_world(plan, {.dp_shard = 2}, 2)[0].losses);
+    }
+  }
+}
+
+TEST(BlockGraphsTest, ProductsInEightBitsInAPipeline) {
+  TrainingPlan plan = converted(nn::LowPrecision::kFloat8Rowwise, kFull);
+  plan.spec.n_layers = 4;
+  plan.pipeline_microbatches = 4;
+  const Recorded recorded = expect_graphs_change_nothing(plan, {.pp = 2}, 2);
+  EXPECT_GT(recorded.counts->captures, 8);
+  EXPECT_THAT(recorded.said, IsEmpty());
+}
+
+// With rows' scales one product takes all experts. MX's blocks end with an expert's rows, and products with one scale
+// an operand have sums in fp32, which no call for all experts has: there the host must know the rows.
+TEST(BlockGraphsTest, ExpertsInEightBits) {
+  for (const nn::LowPrecision recipe : kRecipes) {
+    for (const auto& ac : {kNone, kFull}) {
+      SCOPED_TRACE(absl::StrCat("recipe ", static_cast<int>(recipe), ", ", ac.mode));
+      TrainingPlan plan = converted(recipe, ac, "qwen3_moe");
+      plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+      for (const int ranks : {1, 2}) {
+        const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = ranks}, ranks);
+        const bool one_call =
+            recipe == nn::LowPrecision::kFloat8Rowwise || recipe == nn::LowPrecision::kFloat8RowwiseGwHp;
+        if (!one_call) {
+          EXPECT_EQ(recorded.said.size(), 3U * static_cast<size_t>(ranks));
+          EXPECT_THAT(recorded.said, Each(HasSubstr("the host reads the rows of each expert")));
+        } else {
+          EXPECT_EQ(recorded.counts->captures, ranks * 6);
+          EXPECT_THAT(recorded.said, IsEmpty());
+        }
+      }
+    }
+  }
+}
+
+// Of layers whose scales are found with other ranks none is a graph, and the others are.
+TEST(BlockGraphsTest, ScalesThatRanksFindTogether) {
+  for (const size_t shared : {size_t{1}, size_t{3}}) {
+    TrainingPlan plan = five_steps(kNone);
+    plan.convert = [=](model::Model& model) {
+      testing::convert_layers(model, {.recipe = nn::LowPrecision::kFloat8Rowwise});
+      const nn::AmaxOverRanks asks = [](at::Tensor&) {};
+      testing::convert_layers(model, {.recipe = nn::LowPrecision::kFloat8Tensorwise, .gradient_over_ranks = asks},
+                              /*first=*/3 - shared);
+    };
+    const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
+    EXPECT_EQ(recorded.counts->captures, 2 * 2 * (3 - static_cast<int>(shared)));
+    EXPECT_EQ(recorded.said.size(), 2U);
+    EXPECT_THAT(recorded.said, Each(HasSubstr(absl::StrCat(shared, " of 3 layers are no graphs of the device"))));
+  }
+}
+
+// Each rank's own recipe of gathers, for all weights whose products are quantised.
+void gather_eight_bits(TrainingPlan& plan, bool precomputes) {
+  plan.of_rank = [=](ShardingOptions& sharding, ThreadRank& self) {
+    sharding.float8_gather = std::make_shared<parallel::Float8Gather>(
+        self.mesh->group(mesh::Axis::kFsdp), /*tensor=*/nullptr, sharding.precision.param, precomputes);
+    sharding.as_float8 = [](const nn::Parameter& parameter) { return parameter.products != nullptr; };
+  };
+}
+
+// Bytes and scales come anew in every step, to where the graphs read them.
+TEST(BlockGraphsTest, WeightsGatheredInEightBits) {
+  for (const char* policy : {"default", "always", "never"}) {
+    for (const auto& ac : {kNone, kFull, kByOperation}) {
+      SCOPED_TRACE(absl::StrCat(policy, " ", ac.mode));
+      TrainingPlan plan = converted(nn::LowPrecision::kFloat8Tensorwise, ac);
+      plan.sharding.reshard_after_forward = policy;
+      plan.sharding.precision = {at::kFloat, at::kBFloat16, at::kFloat};
+      gather_eight_bits(plan, /*precomputes=*/false);
+      const Recorded recorded = expect_graphs_change_nothing(plan, {.dp_shard = 2}, 2);
+      EXPECT_EQ(recorded.counts->captures, 2 * 6);
+      EXPECT_THAT(recorded.said, IsEmpty());
+      plan.of_rank = {};
+      EXPECT_LT(recorded.ranks[0].step_traffic.at("fsdp/all_gather").bytes,
+                testing::train_world(plan, {.dp_shard = 2}, 2)[0].step_traffic.at("fsdp/all_gather").bytes);
+    }
+  }
+}
+
 // Captures fail one after the other, forward and backward ones: blocks that lost one go on as they are.
 TEST(BlockGraphsTest, FailedCapturesChangeNothing) {
   for (const auto& ac : {kNone, kFull, kByOperation}) {
@@ -255,10 +365,11 @@ TEST(BlockGraphsTest, ReplaysRunNoneOfTheLayersCode) {
   EXPECT_EQ(passes.forward(), 3 * 2 + plan.steps);
 }
 
-// Drives one rank by hand: `step(model, mesh, number)` for each of `steps`, then an optimizer's step.
+// Drives ranks by hand: `step(model, mesh, number)` for each of `steps`, then an optimizer's step.
 using Step = std::function<void(testing::RankModel&, const comm::DeviceMesh&, int)>;
-void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts, int steps, const Step& step) {
-  ThreadWorld world;
+void drive(const TrainingPlan& plan, const std::shared_ptr<GraphCounts>& counts, int steps, const Step& step,
+           int shards = 1) {
+  ThreadWorld world{.degrees = {.dp_shard = shards}, .size = shards};
   world.make_device = [&](int, const std::shared_ptr<comm::LocalHub>& hub) {
     return std::make_unique<RecordingDevice>(comm::make_local_device(hub), counts);
   };
@@ -293,6 +404,41 @@ TEST(BlockGraphsTest, OtherShapesRunAsTheyAre) {
   for (size_t i = 0; i < plain.size(); ++i) EXPECT_TRUE(plain[i].equal(recorded[i])) << i;
   EXPECT_EQ(counts->captures, 6);
   EXPECT_EQ(counts->replays, 6 * 5);  // Of the length 8 from the third step on.
+}
+
+// What the test of gathered weights would see of a scale that graphs do not read where it is written. After the step
+// that is captured the scales get another place: the graphs go on with the third step's, which the old one keeps.
+TEST(BlockGraphsTest, StaleScalesAreSeen) {
+  for (const bool precomputes : {false, true}) {
+    TrainingPlan plan = converted(nn::LowPrecision::kFloat8Tensorwise, kNone);
+    gather_eight_bits(plan, precomputes);
+    const auto counts = std::make_shared<GraphCounts>();
+    const auto train = [&](bool graphs, bool moves) {
+      plan.sharding.graphs.wanted = graphs;
+      std::vector<std::vector<at::Tensor>> losses(2), old_places(2);  // By rank.
+      const Step step = [&](testing::RankModel& model, const comm::DeviceMesh& mesh, int number) {
+        const auto rank = static_cast<size_t>(mesh.rank());
+        for (auto* placed : model.sharded->parameters()) {
+          at::Tensor& scales = placed->parameter->arrived.scales;
+          if (!moves || number != 3 || !scales.defined()) continue;
+          old_places[rank].push_back(scales);
+          scales = scales.clone();
+        }
+        model.sharded->prepare_gathers();
+        losses[rank].push_back(testing::forward_backward(plan, mesh, model, number));
+      };
+      drive(plan, counts, 5, step, /*shards=*/2);
+      EXPECT_EQ(old_places[0].empty(), !moves);
+      return losses[0];
+    };
+    const auto plain = train(false, false), recorded = train(true, false), stale = train(true, true);
+    EXPECT_EQ(counts->captures, 2 * 2 * 6);
+    ASSERT_EQ(plain.size(), 5U);
+    for (size_t step = 0; step < plain.size(); ++step) {
+      EXPECT_TRUE(recorded[step].equal(plain[step])) << step;
+      EXPECT_EQ(stale[step].equal(plain[step]), step < 3) << step;
+    }
+  }
 }
 
 // Each token counts once for its experts, in replays and when a block is computed again.

@@ -91,7 +91,8 @@ struct GraphCase {
   const char* flavor;
   parallel::Precision precision;
   parallel::CheckpointOptions ac;
-  double tolerance;  // Relative, of losses.
+  double tolerance;                                       // Relative, of losses.
+  std::optional<nn::LowPrecision> recipe = std::nullopt;  // Of the layers' matrices.
 
   friend void PrintTo(const GraphCase& value, std::ostream* out) { *out << value.name; }
 };
@@ -106,6 +107,12 @@ TEST_P(GpuBlockGraphsTest, TrainAsOperationsDo) {
   plan.steps = 6;
   plan.sharding.precision = GetParam().precision;
   plan.sharding.ac = GetParam().ac;
+  if (GetParam().recipe) {
+    nn::set_cuda_capability(device_->cuda_capability());
+    plan.convert = [recipe = *GetParam().recipe](model::Model& model) {
+      testing::convert_layers(model, {.recipe = recipe});
+    };
+  }
   const DeviceOutcome plain = train_on(tested_device().value(), plan);
   std::vector<std::string> said;
   plan.sharding.graphs = {.wanted = true, .say = [&](const std::string& text) { said.push_back(text); }};
@@ -130,6 +137,14 @@ INSTANTIATE_TEST_SUITE_P(
                       GraphCase{"llama3_again", "llama3", "debugmodel", kDoubleTypes, kFull, 1e-10},
                       GraphCase{"llama3_by_operation", "llama3", "debugmodel", kDoubleTypes, kByOperation, 1e-10},
                       GraphCase{"llama3_mixed", "llama3", "debugmodel", kBfloat16Types, kFull, 2e-3},
+                      GraphCase{"llama3_tensorwise", "llama3", "debugmodel", kBfloat16Types, kNone, 2e-3,
+                                nn::LowPrecision::kFloat8Tensorwise},
+                      GraphCase{"llama3_rowwise", "llama3", "debugmodel", kBfloat16Types, kFull, 2e-3,
+                                nn::LowPrecision::kFloat8Rowwise},
+                      GraphCase{"llama3_mxfp8", "llama3", "debugmodel", kBfloat16Types, kNone, 2e-3,
+                                nn::LowPrecision::kMxfp8},
+                      GraphCase{"qwen3_experts_rowwise", "qwen3", "debugmodel_moe", kBfloat16Types, kNone, 5e-3,
+                                nn::LowPrecision::kFloat8Rowwise},
                       GraphCase{"llama4_experts", "llama4", "debugmodel", kBfloat16Types, kNone, 5e-3},
                       GraphCase{"deepseek_experts", "deepseek_v3", "debugmodel", kBfloat16Types, kByOperation, 5e-3}),
     [](const auto& info) { return info.param.name; });

@@ -12,11 +12,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "common/pipeline/generators.h"
 #include "common/pipeline/split.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/nn/documents.h"
 #include "worker/nn/loss.h"
+#include "worker/nn/low_precision/recipes.h"
 #include "worker/optim/grad_norm.h"
 #include "worker/parallel/context.h"
 #include "worker/parallel/qk_clip.h"
@@ -59,7 +61,8 @@ struct TrainingPlan {
   // Empty: AdamW on all parameters.
   std::function<std::unique_ptr<optim::Optimizer>(runtime::ShardedModel&, ThreadRank&)> make_optimizer;
   std::function<void(model::Model&)> convert;  // Of the model that has been split; may be empty.
-  double qk_clip = 0;                          // optimizer.qk_clip
+  std::function<void(runtime::ShardingOptions&, ThreadRank&)> of_rank;  // What is a rank's own in it; may be empty.
+  double qk_clip = 0;                                                   // optimizer.qk_clip
 };
 
 // A rank's part of one tensor, and where it starts in the whole.
@@ -99,6 +102,22 @@ inline pipeline::Schedule schedule_of(const TrainingPlan& plan, int ranks) {
   return pipeline::generate(plan.schedule, ranks, stages, plan.pipeline_microbatches).value();
 }
 
+// The matrices of the layers from `first` on follow such a recipe, those of their experts too; routers read numbers.
+inline void convert_layers(model::Model& model, const nn::LowPrecisionOptions& options, size_t first = 0) {
+  model.recipes.push_back(nn::make_low_precision_products(options));
+  for (const auto& block : model.blocks) {
+    if (!absl::StartsWith(block->name(), "layers.")) continue;
+    if (first > 0) {
+      --first;
+      continue;
+    }
+    for (nn::Parameter& parameter : block->parameters()) {
+      const bool is_router = absl::StrContains(parameter.fqn, "router");
+      if (parameter.shape.size() >= 2 && !is_router) parameter.products = model.recipes.back().get();
+    }
+  }
+}
+
 // One rank's model and what drives it, built as the trainer builds them.
 struct RankModel {
   pipeline::Schedule schedule;
@@ -121,6 +140,7 @@ inline RankModel build_rank(const TrainingPlan& plan, ThreadRank& self) {
   }
   if (plan.convert) plan.convert(model);
   runtime::ShardingOptions sharding = plan.sharding;
+  if (plan.of_rank) plan.of_rank(sharding, self);
   if (built.schedule.ranks > 1) {
     const pipeline::Split split = pipeline::split_layers(built.schedule.stages, plan.spec.n_layers, 0, 0).value();
     sharding.pipeline = runtime::share_of(built.schedule, split, shape.index(self.rank, mesh::Axis::kPipeline));

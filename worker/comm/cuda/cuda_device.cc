@@ -19,6 +19,7 @@
 #include "worker/comm/cuda/lost_peer.h"
 #include "worker/comm/cuda/nccl_backend.h"
 #include "worker/comm/device.h"
+#include "worker/comm/host_waits.h"
 
 namespace titan::comm {
 namespace {
@@ -35,7 +36,7 @@ void set_library_defaults() {
   c10::utils::set_env("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/false);
 }
 
-class CudaDevice final : public Device, public DeviceGraphs {
+class CudaDevice final : public Device, public DeviceGraphs, public SeesHostWaits {
  public:
   explicit CudaDevice(int local_index)
       : device_(at::kCUDA, static_cast<c10::DeviceIndex>(local_index)), graphs_(device_) {
@@ -87,6 +88,10 @@ class CudaDevice final : public Device, public DeviceGraphs {
   }
 
   void synchronize() override {
+    // LibTorch asks its switch where a stream is waited for, and not here.
+    if (c10::cuda::warning_state().get_sync_debug_mode() != c10::cuda::SyncDebugMode::L_DISABLED) {
+      c10::cuda::warn_or_error_on_sync();
+    }
     c10::cuda::CUDAGuard guard(device_);
     c10::cuda::device_synchronize();
   }
@@ -103,6 +108,15 @@ class CudaDevice final : public Device, public DeviceGraphs {
             .peak_reserved = stats.reserved_bytes[kAll].peak,
             .allocation_retries = stats.num_alloc_retries,
             .out_of_memory = stats.num_ooms};
+  }
+
+  void forbid_waits(bool forbidden) override {
+    c10::cuda::warning_state().set_sync_debug_mode(forbidden ? c10::cuda::SyncDebugMode::L_ERROR
+                                                             : c10::cuda::SyncDebugMode::L_DISABLED);
+  }
+
+  int64_t driver_allocations() const override {
+    return c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index()).num_device_alloc;
   }
 
   void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }

@@ -32,6 +32,10 @@ class Float8Tensorwise final : public ProductRecipe {
  public:
   explicit Float8Tensorwise(LowPrecisionOptions options) : options_(std::move(options)) {}
 
+  bool exchanges_with_ranks() const override {
+    return options_.input_over_ranks || options_.gradient_over_ranks || options_.weight_over_ranks;
+  }
+
   Operand of_input(const at::Tensor& x) const override {
     return quantised_by_ranks(x, kForward, options_.input_over_ranks);
   }

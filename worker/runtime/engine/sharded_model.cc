@@ -58,6 +58,14 @@ std::vector<std::vector<nn::Parameter*>> set_heaviest_apart(std::vector<nn::Para
 
 bool is_layer(const nn::Block& block) { return absl::StartsWith(block.name(), "layers."); }
 
+// Products whose scales are found with other ranks are a block's collectives as any.
+bool exchanges_scales(nn::Block& block) {
+  const auto exchanges = [](const nn::Parameter& weight) { return nn::recipe_of(weight).exchanges_with_ranks(); };
+  const std::vector<nn::Parameter*> shared = block.shared_parameters();
+  return std::any_of(block.parameters().begin(), block.parameters().end(), exchanges) ||
+         std::any_of(shared.begin(), shared.end(), [&](const nn::Parameter* weight) { return exchanges(*weight); });
+}
+
 // How long each block's weights stay gathered. By default the head and the last layer, which the backward pass needs
 // first, stay between the two passes (they are two consecutive blocks); with nothing to gather from other ranks,
 // converted weights stay for the whole step. In a pipeline the microbatches come and go in between: weights are
@@ -455,9 +463,6 @@ bool ShardedModel::takes_graphs() const {
   for (const mesh::Axis axis : {mesh::Axis::kTensor, mesh::Axis::kContext, mesh::Axis::kExpert}) {
     if (mesh_.mesh().size(axis) > 1) return declined("blocks exchange with other ranks");
   }
-  if (!model_.recipes.empty() && mesh_.mesh().size(mesh::Axis::kWorld) > 1) {
-    return declined("blocks' scales are found with other ranks");
-  }
   if (options_.pipeline && options_.pipeline->splits_backward) return declined("the schedule splits backward passes");
   return true;
 }
@@ -470,9 +475,13 @@ void ShardedModel::choose_graphs(std::vector<std::vector<EngineBlock>>& stages) 
   const auto new_slot = [this](const std::vector<int64_t>& bytes) {
     return std::make_shared<parallel::WeightSlot>(bytes, device_.torch_device());
   };
+  int layers = 0, exchanging = 0;
   for (std::vector<EngineBlock>& blocks : stages) {
     for (size_t i = 0; i < blocks.size(); ++i) {
-      blocks[i].as_graph = is_layer(*blocks[i].block);
+      if (!is_layer(*blocks[i].block)) continue;
+      ++layers;
+      blocks[i].as_graph = !exchanges_scales(*blocks[i].block);
+      exchanging += blocks[i].as_graph ? 0 : 1;
       for (size_t place = 0; blocks[i].as_graph && place < blocks[i].units.size(); ++place) {
         ShardUnit& unit = *blocks[i].units[place];
         const std::vector<int64_t> bytes = unit.weight_bytes();
@@ -486,6 +495,10 @@ void ShardedModel::choose_graphs(std::vector<std::vector<EngineBlock>>& stages) 
         unit.gather_into(slot);
       }
     }
+  }
+  if (exchanging > 0 && options_.graphs.say) {
+    options_.graphs.say(absl::StrCat("compile: ", exchanging, " of ", layers,
+                                     " layers are no graphs of the device: their scales are found with other ranks"));
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "worker/comm/host_waits.h"
 #include "worker/optim/grad_norm.h"
 
 namespace titan::runtime {
@@ -33,6 +34,7 @@ Exchanged exchange(const StepReport& mine, const comm::DeviceMesh& mesh, at::Dev
 }
 
 StepSummary StepReports::summary() {
+  const comm::NamedHostWait wait;
   const at::Tensor& all = reports_.wait();
   StepSummary summary;
   double loss_sum = 0;
