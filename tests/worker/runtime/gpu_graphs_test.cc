@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(
                                 nn::LowPrecision::kFloat8Rowwise},
                       GraphCase{"llama3_mxfp8", "llama3", "debugmodel", kBfloat16Types, kNone, 2e-3,
                                 nn::LowPrecision::kMxfp8},
-                      GraphCase{"qwen3_experts_rowwise", "qwen3", "debugmodel_moe", kBfloat16Types, kNone, 5e-3,
+                      GraphCase{"deepseek_rowwise", "deepseek_v3", "debugmodel", kBfloat16Types, kNone, 5e-3,
                                 nn::LowPrecision::kFloat8Rowwise},
                       GraphCase{"llama4_experts", "llama4", "debugmodel", kBfloat16Types, kNone, 5e-3},
                       GraphCase{"deepseek_experts", "deepseek_v3", "debugmodel", kBfloat16Types, kByOperation, 5e-3}),
