@@ -19,7 +19,7 @@ Operand quantised_by_ranks(const at::Tensor& x, at::ScalarType float8, const Ama
 }
 
 // Emulated: the product of the values, which are exact in bf16, summed in at least fp32, and then the two scales.
-at::Tensor times_scales(at::Tensor product, const Operand& a, const Operand& b) {
+at::Tensor times_scales(const at::Tensor& product, const Operand& a, const Operand& b) {
   const at::ScalarType type = product.scalar_type();
   return product.mul_(a.scales.to(type) * b.scales.to(type));
 }
