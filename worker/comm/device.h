@@ -28,8 +28,9 @@ struct BackendOptions {
 
 // What a device's allocator has seen since the last reset, in bytes; -1: it does not count that.
 struct DeviceMemory {
-  int64_t peak_active = -1;    // Held by tensors.
-  int64_t peak_reserved = -1;  // With what the allocator keeps for later.
+  int64_t peak_active = -1;         // Held by tensors.
+  int64_t peak_reserved = -1;       // With what the allocator keeps for later.
+  int64_t driver_allocations = -1;  // How often the driver was asked for memory since the process began.
   int64_t allocation_retries = -1;
   int64_t out_of_memory = -1;
 };

@@ -1,21 +1,17 @@
 #pragma once
 
-#include <cstdint>
-
 #include "worker/comm/device.h"
 
 // For tests of a device: what a step must not do to it from the fourth on. Training itself forbids nothing.
 namespace titan::comm {
 
-// A comm::Device that sees when its host waits for it and what its allocator asks of the driver is one of these as
-// well. The CPU is none: its host waits for nothing.
+// A comm::Device that sees when its host waits for it is one of these as well. The CPU is none: its host waits for
+// nothing.
 class SeesHostWaits {
  public:
   virtual ~SeesHostWaits() = default;
   // From now on whatever makes the host wait for the device throws c10::Error, in the whole process, or no longer does.
   virtual void forbid_waits(bool forbidden) = 0;
-  // How often the allocator has asked the driver for memory since the process began.
-  virtual int64_t driver_allocations() const = 0;
 };
 
 // While one lives, whatever makes the host wait for `device` throws, on every thread of the process; one at a time.

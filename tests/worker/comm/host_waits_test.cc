@@ -15,7 +15,6 @@ class WatchedDevice final : public testing::ForwardingDevice, public SeesHostWai
     return inner_->make_backend(options);
   }
   void forbid_waits(bool forbidden) override { forbidden_ = forbidden; }
-  int64_t driver_allocations() const override { return 0; }
   bool forbidden() const { return forbidden_; }
 
  private:

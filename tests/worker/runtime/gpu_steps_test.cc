@@ -57,8 +57,7 @@ class SettledSteps {
     constexpr const char* kStep = "ProfilerStep#";
     if (!absl::StartsWith(call.name(), kStep)) return nullptr;
     const int step = std::atoi(call.name() + std::strlen(kStep));
-    const auto* sees = dynamic_cast<const comm::SeesHostWaits*>(device_.get());
-    allocations_[step] = sees == nullptr ? -1 : sees->driver_allocations();
+    allocations_[step] = device_->memory().driver_allocations;
     if (step <= kSettled) return nullptr;
     return std::make_unique<Forbidden>();
   }
@@ -143,10 +142,9 @@ TEST_F(GpuTest, ForbiddenWaitsThrow) {
 // A block that the allocator cannot have kept.
 TEST_F(GpuTest, DriverAllocationsAreCounted) {
   TITAN_SKIP_IN_REHEARSAL();
-  auto& sees = dynamic_cast<comm::SeesHostWaits&>(*device_);
-  const int64_t before = sees.driver_allocations(), reserved = device_->memory().peak_reserved;
-  const at::Tensor large = at::empty({reserved + (int64_t{64} << 20)}, on_device(at::kByte));
-  EXPECT_GT(sees.driver_allocations(), before);
+  const comm::DeviceMemory before = device_->memory();
+  const at::Tensor large = at::empty({before.peak_reserved + (int64_t{64} << 20)}, on_device(at::kByte));
+  EXPECT_GT(device_->memory().driver_allocations, before.driver_allocations);
 }
 
 }  // namespace

@@ -88,10 +88,7 @@ class CudaDevice final : public Device, public DeviceGraphs, public SeesHostWait
   }
 
   void synchronize() override {
-    // LibTorch asks its switch where a stream is waited for, and not here.
-    if (c10::cuda::warning_state().get_sync_debug_mode() != c10::cuda::SyncDebugMode::L_DISABLED) {
-      c10::cuda::warn_or_error_on_sync();
-    }
+    c10::cuda::warn_or_error_on_sync();  // LibTorch asks its switch where a stream is waited for, and not here.
     c10::cuda::CUDAGuard guard(device_);
     c10::cuda::device_synchronize();
   }
@@ -106,6 +103,7 @@ class CudaDevice final : public Device, public DeviceGraphs, public SeesHostWait
     const auto stats = c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index());
     return {.peak_active = stats.active_bytes[kAll].peak,
             .peak_reserved = stats.reserved_bytes[kAll].peak,
+            .driver_allocations = stats.num_device_alloc,
             .allocation_retries = stats.num_alloc_retries,
             .out_of_memory = stats.num_ooms};
   }
@@ -113,10 +111,6 @@ class CudaDevice final : public Device, public DeviceGraphs, public SeesHostWait
   void forbid_waits(bool forbidden) override {
     c10::cuda::warning_state().set_sync_debug_mode(forbidden ? c10::cuda::SyncDebugMode::L_ERROR
                                                              : c10::cuda::SyncDebugMode::L_DISABLED);
-  }
-
-  int64_t driver_allocations() const override {
-    return c10::cuda::CUDACachingAllocator::getDeviceStats(device_.index()).num_device_alloc;
   }
 
   void reset_peak_memory() override { c10::cuda::CUDACachingAllocator::resetPeakStats(device_.index()); }

@@ -480,9 +480,12 @@ void ShardedModel::choose_graphs(std::vector<std::vector<EngineBlock>>& stages) 
     for (size_t i = 0; i < blocks.size(); ++i) {
       if (!is_layer(*blocks[i].block)) continue;
       ++layers;
-      blocks[i].as_graph = !exchanges_scales(*blocks[i].block);
-      exchanging += blocks[i].as_graph ? 0 : 1;
-      for (size_t place = 0; blocks[i].as_graph && place < blocks[i].units.size(); ++place) {
+      if (exchanges_scales(*blocks[i].block)) {
+        ++exchanging;
+        continue;
+      }
+      blocks[i].as_graph = true;
+      for (size_t place = 0; place < blocks[i].units.size(); ++place) {
         ShardUnit& unit = *blocks[i].units[place];
         const std::vector<int64_t> bytes = unit.weight_bytes();
         if (bytes.empty() || unit.has_slot()) continue;
