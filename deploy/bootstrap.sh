@@ -44,7 +44,7 @@ debian_packages=(
   python3-dev
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
-  libsqlite3-dev prometheus-cpp-dev libcpp-httplib-dev
+  libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   clang-format clang-tidy

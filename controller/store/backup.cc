@@ -9,7 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "controller/store/heads.h"
 #include "controller/store/rows.h"
 
 namespace titan::store {
@@ -55,8 +57,11 @@ absl::Status check_pages(sqlite3* database) {
 absl::Status read_cluster(sqlite3* database, StoreInfo& info) {
   TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(database));
   info.cluster = meta.id;
-  info.revision = meta.compacted_revision;
-  return info.cluster.empty() ? absl::DataLossError("has no cluster id") : absl::OkStatus();
+  info.revision = std::max(meta.last_revision, meta.compacted_revision);
+  if (info.cluster.empty()) return absl::DataLossError("has no cluster id");
+  if (meta.schema < kSchemaVersion) return absl::OkStatus();  // Its heads are made anew when it is opened.
+  TITAN_ASSIGN_OR_RETURN(const std::string damage, damage_of_heads(database, meta));
+  return damage.empty() ? absl::OkStatus() : absl::DataLossError(damage);
 }
 
 absl::Status read_log(sqlite3* database, StoreInfo& info) {
@@ -98,12 +103,28 @@ absl::StatusOr<StoreInfo> copy_store(const std::string& path, const std::string&
 
 namespace {
 
+// Who opens the restored store must be told from everyone who opened the one that was backed up, also after the backup:
+// they count up from here, and far less than once a second.
+absl::Status raise_epoch(const std::string& path) {
+  sqlite3* raw = nullptr;
+  const int code = sqlite3_open_v2(path.c_str(), &raw, SQLITE_OPEN_READWRITE | SQLITE_OPEN_NOMUTEX, nullptr);
+  const Database database(raw);
+  if (code != SQLITE_OK) return sqlite_status(raw, code, absl::StrCat("open ", path));
+  TITAN_ASSIGN_OR_RETURN(Meta meta, read_meta(raw));
+  if (meta.schema < kSchemaVersion) return absl::OkStatus();  // Gets such an epoch when it is brought forward.
+  meta.epoch = std::max(meta.epoch, absl::ToUnixSeconds(absl::Now()));
+  TITAN_ASSIGN_OR_RETURN(Statement set,
+                         Statement::prepare(raw, "UPDATE meta SET value = ? WHERE CAST(key AS TEXT) = 'state'"));
+  return set.bind(encode_state(meta)).run();
+}
+
 absl::Status put_into(const StoreInfo& info, const std::string& copy, const std::string& temporary,
                       const std::string& target) {
   TITAN_ASSIGN_OR_RETURN(const StoreInfo written, copy_store(copy, temporary));
   if (written.revision != info.revision || written.cluster != info.cluster) {
     return absl::DataLossError(absl::StrCat(temporary, " differs from ", copy));
   }
+  TITAN_RETURN_IF_ERROR(raise_epoch(temporary));
   if (::rename(temporary.c_str(), target.c_str()) != 0) return errno_status(errno, absl::StrCat("rename ", temporary));
   return sync_path(fs::path(target).parent_path().string(), O_RDONLY | O_DIRECTORY);
 }

@@ -1,7 +1,6 @@
 #include "controller/store/memory_store.h"
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
 
 namespace titan::store {
 
@@ -10,67 +9,53 @@ void MemoryStore::commit(Transaction transaction, Committed done) {
   queue_.push_back({std::move(transaction), std::move(done)});
 }
 
+QueueSize MemoryStore::queued() const {
+  sync::Lock lock(mutex_);
+  QueueSize size{static_cast<int64_t>(queue_.size())};
+  for (const Queued& queued : queue_) {
+    for (const Mutation& mutation : queued.transaction.mutations) {
+      size.bytes += static_cast<int64_t>(mutation.key.size() + mutation.value.value_or("").size());
+    }
+  }
+  return size;
+}
+
 int64_t MemoryStore::revision() const {
   sync::Lock lock(mutex_);
-  return revision_;
+  return table_.revision();
 }
 
 absl::StatusOr<std::optional<Record>> MemoryStore::get(const std::string& key) const {
   sync::Lock lock(mutex_);
-  const auto it = records_.find(key);
-  return it == records_.end() ? std::nullopt : std::make_optional(it->second);
+  return table_.get(key);
 }
 
 absl::StatusOr<std::vector<Record>> MemoryStore::scan(const std::string& prefix, const std::string& after,
                                                       int limit) const {
   sync::Lock lock(mutex_);
-  std::vector<Record> found;
-  auto it = after < prefix ? records_.lower_bound(prefix) : records_.upper_bound(after);
-  for (; it != records_.end() && static_cast<int>(found.size()) < limit && absl::StartsWith(it->first, prefix); ++it) {
-    found.push_back(it->second);
-  }
-  return found;
+  return table_.scan(prefix, after, limit);
 }
 
 absl::StatusOr<std::vector<Change>> MemoryStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(mutex_);
-  if (after_revision < compacted_) {
-    return absl::OutOfRangeError(
-        absl::StrCat("revision ", after_revision, " was compacted; the oldest is ", compacted_));
-  }
-  std::vector<Change> found;
-  for (const Change& change : changes_) {
-    if (change.revision <= after_revision) continue;
-    if (static_cast<int>(found.size()) >= limit && change.revision != found.back().revision) break;
-    found.push_back(change);
-  }
-  return found;
+  return table_.changes(after_revision, limit);
+}
+
+int64_t MemoryStore::revision_before(absl::Time time) const {
+  sync::Lock lock(mutex_);
+  return marks_.before(time);
+}
+
+void MemoryStore::mark(absl::Time time) {
+  sync::Lock lock(mutex_);
+  marks_.add(time, table_.revision());
 }
 
 absl::StatusOr<int64_t> MemoryStore::apply(const Transaction& transaction) {
-  for (const Mutation& mutation : transaction.mutations) {
-    if (!mutation.expected_revision) continue;
-    const auto it = records_.find(mutation.key);
-    const int64_t current = it == records_.end() ? 0 : it->second.revision;
-    if (current != *mutation.expected_revision) {
-      return absl::AbortedError(
-          absl::StrCat(mutation.key, " is at revision ", current, ", not ", *mutation.expected_revision));
-    }
-  }
-  ++revision_;
-  for (const Mutation& mutation : transaction.mutations) {
-    if (mutation.value) {
-      records_[mutation.key] = {mutation.key, *mutation.value, revision_};
-    } else {
-      records_.erase(mutation.key);
-    }
-    changes_.push_back({revision_, mutation.key, mutation.value});
-  }
-  while (static_cast<int64_t>(changes_.size()) > keep_changes_) {
-    compacted_ = changes_.front().revision;
-    changes_.pop_front();
-  }
-  return revision_;
+  Draft draft(table_);
+  TITAN_ASSIGN_OR_RETURN(const int64_t revision, draft.add(transaction));
+  table_.apply(revision, std::move(draft.taken().front()));
+  return revision;
 }
 
 bool MemoryStore::run_one() {

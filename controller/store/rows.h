@@ -1,6 +1,6 @@
 #pragma once
 
-// Rows of the log as they are on disk.
+// Rows of the file as they are on disk, each behind a checksum.
 
 #include <cstdint>
 #include <optional>
@@ -12,21 +12,42 @@
 
 namespace titan::store {
 
-inline constexpr int kSchemaVersion = 1;
+// 2: checksums over heads and over the state, an epoch, a quarantine; no index of the log.
+inline constexpr int kSchemaVersion = 2;
 
-// The table "meta".
+// The table "meta". From version 2 on everything but the version is one row behind a checksum, written with every
+// group of transactions.
 struct Meta {
   int64_t schema = 0;  // 0: nothing was written yet.
   std::string id;      // The cluster's.
+  int64_t epoch = 0;
+  int64_t last_row = 0;
+  int64_t last_revision = 0;
   int64_t compacted_row = 0;
   int64_t compacted_revision = 0;
+  // Of all heads: how many, and the sum of their checksums, so that one that vanished is missed.
+  int64_t heads = 0;
+  int64_t heads_sum = 0;
 };
-// Errors: FailedPrecondition when a newer program wrote it.
+// Errors: FailedPrecondition when a newer program wrote it; DataLoss.
 absl::StatusOr<Meta> read_meta(sqlite3* database);
+// The value of the row "state".
+std::string encode_state(const Meta& meta);
 
 int64_t checksum(const std::string& key, const std::optional<std::string>& value, int64_t revision);
+int64_t head_checksum(const std::string& key, int64_t row);
+int64_t mark_checksum(int64_t time_s, int64_t revision);
 
 // Columns revision, key, value, crc, checked. Errors: DataLoss naming the record.
 absl::StatusOr<Change> read_row(const Statement& row);
+
+// A row of "heads": which row of the log is a record's present. Columns key, row, crc.
+struct Head {
+  std::string key;
+  int64_t row = 0;
+  int64_t crc = 0;
+  bool whole = false;  // The checksum matches.
+};
+Head read_head(const Statement& row);
 
 }  // namespace titan::store

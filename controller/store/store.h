@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace titan::store {
 
@@ -42,9 +43,22 @@ struct Transaction {
   WhenFull when_full = WhenFull::kRetry;
 };
 
-// The revision, or: Aborted (an expected revision did not match), ResourceExhausted (disk), Unavailable (the store has
-// failed or is closing; nothing of the transaction was applied as far as readers will ever see).
+// What became of a transaction:
+// - its revision: it is durable, whole, and stays;
+// - Aborted: an expected revision did not match; nothing was changed;
+// - ResourceExhausted (kRefuse only): no room on the disk or in the queue; nothing was changed and nothing ever will
+// be;
+// - Unavailable: not known. The store has failed, is closing or, with several controllers, another one leads. Whoever
+//   opens the store next may find the whole transaction there, or nothing of it; readers of this store never see it.
+//   This process must not go on as if either were true: it ends and starts from what the store holds. Everything
+//   committed after the first Unavailable is answered so too.
 using Committed = std::function<void(const absl::StatusOr<int64_t>&)>;
+
+// What waits for the next write.
+struct QueueSize {
+  int64_t transactions = 0;
+  int64_t bytes = 0;
+};
 
 // One change of the log. `value` is nothing for a deletion.
 struct Change {
@@ -57,8 +71,18 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order.
+  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order (on the caller's when
+  // the store has failed or closes). The queue is bounded in transactions and bytes for kRefuse: beyond that, and while
+  // a full disk keeps kRetry ones waiting, they are refused without waiting for anything written. kRetry ones always
+  // find a place, since they tell what happened already: whoever makes many of them looks at queued() and slows down.
   virtual void commit(Transaction transaction, Committed done) = 0;
+  virtual QueueSize queued() const = 0;
+
+  // Random, made with the store: tells one cluster from another.
+  virtual const std::string& id() const = 0;
+  // Who writes: greater for each process that has opened the store, and no other writes with it. Commands carry it, so
+  // that those of a former leader are told from those of the present one.
+  virtual int64_t epoch() const = 0;
 
   // Revision of the last durable transaction.
   virtual int64_t revision() const = 0;
@@ -72,6 +96,9 @@ class Store {
   // were compacted away: read the records again and go on from revision().
   virtual absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const = 0;
 
+  // The last revision that is known to be older than `time`, to about a minute; 0: none is.
+  virtual int64_t revision_before(absl::Time time) const = 0;
+
   // `listener` runs on the store's thread after each group of transactions has become durable and their callbacks have
   // run. Unsubscribe by destroying the handle, which waits for a running listener.
   using Listener = std::function<void(int64_t revision)>;
@@ -80,6 +107,11 @@ class Store {
 
 // Every record under a prefix, read in pages.
 absl::StatusOr<std::vector<Record>> scan_all(const Store& store, const std::string& prefix);
+
+// Erases the records under `prefix` whose last change is `until` or older, in small transactions, each after the one
+// before is durable: history may be shortened while the store serves. `prefix` must not be empty. Returns how many
+// records. Blocks: never on the store's own thread. Errors: those of scan() and commit().
+absl::StatusOr<int64_t> purge(Store& store, const std::string& prefix, int64_t until);
 
 // The smallest string that is greater than every string with this prefix (ASCII prefixes only).
 std::string prefix_end(std::string prefix);

@@ -122,7 +122,7 @@ TEST_F(BackupTest, AStoreOfANewerProgramIsRefused) {
        {SqliteStore::open(path("titan.db")).status(), check_store(path("titan.db")).status()}) {
     EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition) << refused;
     EXPECT_THAT(std::string(refused.message()),
-                HasSubstr("titan.db: has schema version 99 and this titan-controller knows 1; use the newer"));
+                HasSubstr("titan.db: has schema version 99 and this titan-controller knows 2; use the newer"));
   }
 }
 

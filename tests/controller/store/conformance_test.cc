@@ -5,10 +5,13 @@
 #include <random>
 #include <thread>
 
+#include "absl/time/clock.h"
+#include "controller/store/etcd/etcd_store.h"
 #include "controller/store/memory_store.h"
 #include "controller/store/sqlite_store.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/controller/store/etcd_process.h"
 
 namespace titan::store {
 namespace {
@@ -50,6 +53,28 @@ class SqliteBackend : public Backend {
  private:
   std::string path_;
   std::unique_ptr<SqliteStore> store_;
+};
+
+// One etcd for all cases, a prefix for each.
+class EtcdBackend : public Backend {
+ public:
+  explicit EtcdBackend(int64_t keep) {
+    static std::atomic<int> next{0};
+    auto client = std::make_shared<EtcdClient>(EtcdEndpoints{{shared_etcd().address()}});
+    ElectorOptions options;
+    options.prefix = "case-" + std::to_string(next++) + "/";
+    options.name = "conformance";
+    auto elector = std::make_unique<Elector>(client, options);
+    const absl::Status elected = elector->campaign(absl::Now() + absl::Seconds(20));
+    EXPECT_TRUE(elected.ok()) << elected;
+    EtcdStoreOptions store_options;
+    store_options.keep_changes = keep;
+    store_ = *EtcdStore::open(std::move(elector), store_options);
+  }
+  Store& store() override { return *store_; }
+
+ private:
+  std::unique_ptr<EtcdStore> store_;
 };
 
 using Factory = std::function<std::unique_ptr<Backend>(int64_t keep_changes)>;
@@ -241,14 +266,54 @@ TEST_P(StoreTest, ListenersHearOfNewRevisions) {
   EXPECT_EQ(heard, 1);
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, StoreTest,
-                         ::testing::Values(std::make_pair("Memory", Factory([](int64_t keep) {
-                                                            return std::make_unique<MemoryBackend>(keep);
-                                                          })),
-                                           std::make_pair("Sqlite", Factory([](int64_t keep) {
-                                                            return std::make_unique<SqliteBackend>(keep);
-                                                          }))),
-                         [](const auto& info) { return info.param.first; });
+TEST_P(StoreTest, ErasingWhatIsNotThereChangesNothing) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  EXPECT_EQ(*commit({erase("never")}), 2);
+  EXPECT_EQ(*commit({}), 3);
+  EXPECT_TRUE(store().changes(1, 10)->empty());
+  EXPECT_EQ(*commit({put("a", "2"), erase("a"), put("a", "3")}), 4);
+  EXPECT_EQ(store().changes(1, 10)->size(), 3u);
+  EXPECT_EQ(value("a"), "3");
+}
+
+// History may be shortened by what its records' keys begin with and how old they are.
+TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
+  make();
+  for (int i = 0; i < 30; ++i) ASSERT_TRUE(commit({put("event/" + std::to_string(100 + i), "x")}).ok());
+  ASSERT_TRUE(commit({put("job/1", "x"), put("event/101", "again")}).ok());
+  absl::StatusOr<int64_t> purged = absl::UnknownError("");
+  std::atomic<bool> over = false;
+  std::thread purger([&] {
+    purged = purge(store(), "event/", 20);
+    over = true;
+  });
+  while (!over) {
+    backend_->settle();
+    std::this_thread::yield();
+  }
+  purger.join();
+  EXPECT_EQ(*purged, 19);  // Of the 20 oldest one was written again.
+  EXPECT_EQ(scan_all(store(), "event/")->size(), 11u);
+  EXPECT_EQ(value("event/101"), "again");
+  EXPECT_EQ(value("job/1"), "x");
+  EXPECT_EQ(purge(store(), "", 20).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+TEST_P(StoreTest, HasAnIdAndAnEpoch) {
+  make();
+  EXPECT_FALSE(store().id().empty());
+  EXPECT_GT(store().epoch(), 0);
+  EXPECT_EQ(store().revision_before(absl::Now() - absl::Hours(1)), 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Backends, StoreTest,
+    ::testing::Values(
+        std::make_pair("Memory", Factory([](int64_t keep) { return std::make_unique<MemoryBackend>(keep); })),
+        std::make_pair("Sqlite", Factory([](int64_t keep) { return std::make_unique<SqliteBackend>(keep); })),
+        std::make_pair("Etcd", Factory([](int64_t keep) { return std::make_unique<EtcdBackend>(keep); }))),
+    [](const auto& info) { return info.param.first; });
 
 }  // namespace
 }  // namespace titan::store

@@ -169,7 +169,7 @@ TEST_F(SqliteTest, AFlippedByteIsFound) {
   EXPECT_EQ(damaged.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_TRUE(absl::StrContains(damaged.status().message(), "'a'")) << damaged.status();
   EXPECT_EQ((*store_->get("b"))->value, "whole");
-  EXPECT_EQ(store_->scan("", "", 10).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(store_->scan("", "", 10)->size(), 1u);
 }
 
 TEST_F(SqliteTest, AFileOfSomethingElseIsNamed) {

@@ -1,0 +1,205 @@
+// What happens to records that do not match their checksums.
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "common/status/status.h"
+#include "controller/store/connection.h"
+
+namespace titan::store {
+
+std::vector<Quarantined> SqliteStore::quarantined() const {
+  sync::Lock lock(aside_mutex_);
+  return aside_;
+}
+
+// A reader found it; the writing thread moves it. An empty key: whose the row is must be found out first.
+void SqliteStore::set_aside(const std::string& key, int64_t row, const std::string& reason) const {
+  const std::string name = key.empty() ? absl::StrCat("\n", row) : key;
+  {
+    sync::Lock lock(aside_mutex_);
+    if (!reported_.emplace(name, row).second) return;
+  }
+  auto* self = const_cast<SqliteStore*>(this);  // NOLINT(cppcoreguidelines-pro-type-const-cast): another thread's part.
+  writer_->post([self, key, row, reason, name] {
+    const absl::Status moved = key.empty() ? self->examine(row) : self->move_aside({key, 0, reason, true, row});
+    if (moved.ok()) return;
+    sync::Lock lock(self->aside_mutex_);  // Whoever meets it again tries again.
+    self->reported_.erase(name);
+  });
+}
+
+// Its bytes go into the quarantine with the reason; in the log the record ends there.
+absl::Status SqliteStore::move_aside(Quarantined damaged) {
+  const absl::Status moved = in_transaction([&]() -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
+    const Head head = found ? read_head(write_->find) : Head{};
+    write_->find.reset();
+    if (!found || (head.whole && head.row != damaged.row)) return absl::OkStatus();  // Written anew meanwhile.
+    if (!head.whole) {
+      damaged.lost = false;
+      damaged.reason += "; the next start makes the heads anew";
+      return keep_aside(damaged);
+    }
+    TITAN_RETURN_IF_ERROR(keep_aside(damaged));
+    TITAN_RETURN_IF_ERROR(bury_row(damaged.key, damaged.row));
+    --meta_.heads;
+    meta_.heads_sum -= head.crc;
+    return write_->drop_head.bind(damaged.key).run();
+  });
+  return moved;
+}
+
+// Puts a whole row that says "erased" in the place of a damaged or missing one, so that the log has no gap.
+absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
+  sqlite3* db = write_->database.get();
+  if (row <= meta_.compacted_row) {
+    const absl::Status dropped = execute(db, absl::StrCat("DELETE FROM log WHERE id = ", row));
+    return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // The page itself is beyond reading.
+  }
+  // Its own revision may be what is damaged.
+  int64_t revision = meta_.compacted_revision, previous = 0;
+  {
+    TITAN_ASSIGN_OR_RETURN(Statement before, Statement::prepare(db, "SELECT revision FROM log WHERE id = ?"));
+    const absl::StatusOr<bool> there = before.bind(row - 1).step();
+    if (there.ok() && *there) revision = before.integer(0);
+    TITAN_ASSIGN_OR_RETURN(Statement old, Statement::prepare(db, "SELECT previous FROM log WHERE id = ?"));
+    const absl::StatusOr<bool> known = old.bind(row).step();
+    if (known.ok() && *known) previous = old.integer(0);
+  }
+  TITAN_ASSIGN_OR_RETURN(Statement put,
+                         Statement::prepare(db, "INSERT OR REPLACE INTO log VALUES (?, ?, ?, NULL, ?, ?)"));
+  const absl::Status buried =
+      put.bind(row).bind(revision).bind(key).bind(previous).bind(checksum(key, std::nullopt, revision)).run();
+  return absl::IsDataLoss(buried) ? absl::OkStatus() : buried;
+}
+
+// Inside a transaction. Readers and the journal hear of it at once: it is damaged whether this is written or not.
+absl::Status SqliteStore::keep_aside(Quarantined damaged) {
+  damaged.time_s = absl::ToUnixSeconds(absl::Now());
+  sqlite3* db = write_->database.get();
+  std::string value;
+  bool readable = false;
+  int64_t crc = 0;
+  {
+    const absl::StatusOr<bool> found = write_->row.bind(damaged.row).step();
+    readable = found.ok() && *found;
+    if (readable) {
+      damaged.revision = write_->row.integer(0);
+      value = write_->row.text(2);
+      crc = write_->row.integer(3);
+    }
+    write_->row.reset();
+  }
+  TITAN_ASSIGN_OR_RETURN(
+      Statement put, Statement::prepare(db,
+                                        "INSERT INTO quarantine (key, revision, reason, lost, row, time_s, value, crc) "
+                                        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)"));
+  put.bind(damaged.key).bind(damaged.revision).bind(damaged.reason).bind(int64_t{damaged.lost}).bind(damaged.row);
+  put.bind(damaged.time_s);
+  if (readable) {
+    put.bind(value);
+  } else {
+    put.bind_null();
+  }
+  TITAN_RETURN_IF_ERROR(put.bind(crc).run());
+  {
+    sync::Lock lock(aside_mutex_);
+    aside_.push_back(damaged);
+    if (damaged.lost) lost_[damaged.key] = damaged.reason;
+  }
+  if (options_.on_damage) options_.on_damage(damaged);
+  return absl::OkStatus();
+}
+
+// The record whose present a row is; empty: none's.
+absl::StatusOr<std::string> SqliteStore::owner_of(int64_t row) {
+  TITAN_ASSIGN_OR_RETURN(Statement heads,
+                         Statement::prepare(write_->database.get(), "SELECT key FROM heads WHERE id = ?"));
+  TITAN_ASSIGN_OR_RETURN(const bool found, heads.bind(row).step());
+  return found ? heads.text(0) : std::string();
+}
+
+absl::Status SqliteStore::examine(int64_t row) {
+  TITAN_ASSIGN_OR_RETURN(const std::string owner, owner_of(row));
+  if (!owner.empty()) return move_aside({owner, 0, "its row of the log is damaged or missing", true, row});
+  return drop_change(row);
+}
+
+// An old change that nobody can be told any more: watchers that have not seen it read the records again.
+absl::Status SqliteStore::drop_change(int64_t row) {
+  sqlite3* db = write_->database.get();
+  while (meta_.compacted_row < row && !stuck_) {
+    TITAN_RETURN_IF_ERROR(in_transaction([&] { return compact(meta_.last_row - row); }));
+  }
+  return in_transaction([&]() -> absl::Status {
+    TITAN_RETURN_IF_ERROR(keep_aside({"", 0, "an old change is damaged or missing", false, row}));
+    TITAN_ASSIGN_OR_RETURN(Statement next,
+                           Statement::prepare(db, "SELECT revision FROM log WHERE id > ? ORDER BY id LIMIT 1"));
+    const absl::StatusOr<bool> there = next.bind(row).step();
+    const int64_t revision = there.ok() && *there ? next.integer(0) : meta_.last_revision;
+    meta_.compacted_row = std::max(meta_.compacted_row, row);
+    meta_.compacted_revision = std::max(meta_.compacted_revision, std::min(revision, meta_.last_revision));
+    next.reset();
+    const absl::Status dropped = execute(db, absl::StrCat("DELETE FROM log WHERE id = ", row));
+    return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;
+  });
+}
+
+absl::StatusOr<CheckReport> SqliteStore::check() const {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection, Connection::open(path_, options_.vfs));
+  sqlite3* db = connection->database.get();
+  {
+    sync::Lock lock(check_mutex_);
+    if (closing_) return absl::CancelledError("store: closing");
+    if (checking_ != nullptr) return absl::UnavailableError("store: it is being checked already");
+    checking_ = db;
+  }
+  const absl::Cleanup over = [this] {
+    sync::Lock lock(check_mutex_);
+    checking_ = nullptr;
+  };
+  CheckReport report;
+  TITAN_RETURN_IF_ERROR(execute(db, "BEGIN"));
+  TITAN_ASSIGN_OR_RETURN(const Meta meta, read_meta(db));
+  TITAN_ASSIGN_OR_RETURN(report.file, damage_of_heads(db, meta));
+  {
+    TITAN_ASSIGN_OR_RETURN(Statement pages, Statement::prepare(db, "PRAGMA quick_check(1)"));
+    const absl::StatusOr<bool> checked = pages.step();
+    if (!checked.ok() && !absl::IsDataLoss(checked.status())) return checked.status();
+    const std::string answer = checked.ok() ? pages.text(0) : std::string(checked.status().message());
+    if (answer != "ok") report.file = answer;
+  }
+  TITAN_ASSIGN_OR_RETURN(Statement rows, Statement::prepare(db, "SELECT revision, key, value, crc, id FROM log"));
+  while (true) {
+    const absl::StatusOr<bool> more = rows.step();
+    if (absl::IsDataLoss(more.status())) {
+      report.file = std::string(more.status().message());
+      return report;
+    }
+    if (!more.ok()) return more.status();
+    if (!*more) return report;
+    ++report.rows;
+    if (read_row(rows).ok()) continue;
+    ++report.damaged;
+    set_aside("", rows.integer(4), "");
+  }
+}
+
+void SqliteStore::check_loop() {
+  absl::Duration wait = options_.check_after;
+  while (true) {
+    {
+      sync::Lock lock(check_mutex_);
+      check_wake_.wait_for(check_mutex_, absl::ToChronoMilliseconds(wait), [this] { return closing_; });
+      if (closing_) return;
+    }
+    wait = absl::Hours(24);
+    const absl::StatusOr<CheckReport> report = check();
+    if (!report.ok() || report->file.empty() || !options_.on_damage) continue;
+    options_.on_damage(
+        {"", 0, absl::StrCat("the file is damaged: ", report->file, "; restore it from a backup"), false});
+  }
+}
+
+}  // namespace titan::store

@@ -1,0 +1,330 @@
+#include "controller/store/etcd/etcd_store.h"
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status/status.h"
+#include "controller/store/etcd/sealed.h"
+
+namespace titan::store {
+namespace {
+
+using etcdserverpb::RangeResponse;
+using etcdserverpb::TxnRequest;
+using etcdserverpb::TxnResponse;
+
+constexpr absl::Duration kRetry = absl::Milliseconds(50);
+
+std::string random_id() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
+v1::LogEntry entry_of(int64_t first_revision, const std::vector<std::vector<Change>>& transactions) {
+  v1::LogEntry entry;
+  entry.set_first_revision(first_revision);
+  entry.set_time_s(absl::ToUnixSeconds(absl::Now()));
+  for (const std::vector<Change>& changes : transactions) {
+    v1::LoggedTransaction& transaction = *entry.add_transactions();
+    for (const Change& change : changes) {
+      v1::LoggedChange& logged = *transaction.add_changes();
+      logged.set_key(change.key);
+      if (change.value) logged.set_value(*change.value);
+    }
+  }
+  return entry;
+}
+
+}  // namespace
+
+EtcdStore::EtcdStore(std::unique_ptr<Elector> elector, EtcdStoreOptions options)
+    : options_(std::move(options)),
+      elector_(std::move(elector)),
+      layout_(elector_->prefix()),
+      table_(options_.keep_changes),
+      writer_(options_.writer, {[this](const Writer::Group& group, auto& results) { return write(group, results); },
+                                {},
+                                [this](const absl::Status& status) {
+                                  if (options_.on_lost) options_.on_lost(status);
+                                }}) {}
+
+absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::open(std::unique_ptr<Elector> elector, EtcdStoreOptions options) {
+  std::unique_ptr<EtcdStore> store(new EtcdStore(std::move(elector), std::move(options)));
+  TITAN_RETURN_IF_ERROR(store->load());
+  store->writer_.start();
+  store->snapshots_ = std::thread([raw = store.get()] { raw->snapshot_loop(); });
+  store->elector_->watch([raw = store.get()](const absl::Status& why) { raw->writer_.fail(why); });
+  return store;
+}
+
+EtcdStore::~EtcdStore() {
+  writer_.close();
+  {
+    sync::Lock lock(wake_mutex_);
+    ending_ = true;
+  }
+  wake_.notify_all();
+  if (snapshots_.joinable()) snapshots_.join();
+  elector_->resign();
+}
+
+// --- Requests that hold only while this process leads. ---
+
+TxnRequest EtcdStore::fenced() const {
+  TxnRequest request;
+  expect_created(*request.add_compare(), elector_->key(), elector_->epoch());
+  return request;
+}
+
+// Sends it until etcd has said what became of it, however often it gets there: every request here may be done twice, or
+// compares what it changes. Errors: Unavailable: this process leads no longer, and whether it was done is not known.
+// ResourceExhausted: it was not done. Others: etcd refuses it.
+absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
+  bool unknown = false;
+  while (true) {
+    TITAN_RETURN_IF_ERROR(elector_->leading());
+    absl::StatusOr<TxnResponse> answer = elector_->client().txn(request);
+    if (answer.ok()) return answer;
+    const bool full = absl::IsResourceExhausted(answer.status());
+    if (!full && !absl::IsUnavailable(answer.status())) return absl::InternalError(answer.status().message());
+    if (full && !unknown) return answer;
+    unknown = true;
+    absl::SleepFor(kRetry);
+  }
+}
+
+absl::Status EtcdStore::lost() {
+  elector_->declare_lost(absl::UnavailableError("etcd: another controller leads, or may"));
+  return elector_->leading();
+}
+
+absl::Status EtcdStore::done_while_leading(const TxnRequest& request) {
+  TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
+  return answer.succeeded() ? absl::OkStatus() : lost();
+}
+
+// --- Writing. ---
+
+absl::Status EtcdStore::write(const Writer::Group& group, std::vector<absl::StatusOr<int64_t>>& results) {
+  const absl::Time start = absl::Now();
+  // Only this thread changes the table.
+  Draft draft(table_);
+  const int64_t first = table_.revision() + 1;
+  for (const Writer::Queued& queued : group) results.push_back(draft.add(queued.transaction));
+  // What did not match is told only by who leads.
+  if (draft.taken().empty()) return done_while_leading(fenced());
+  v1::LogEntry entry = entry_of(first, draft.taken());
+  TITAN_ASSIGN_OR_RETURN(const std::string value, store_entry(entry));
+  TITAN_RETURN_IF_ERROR(append(layout_.log(first), value, first + entry.transactions_size() - 1));
+  apply(entry);
+  log_bytes_ += static_cast<int64_t>(entry.ByteSizeLong());
+  ++log_entries_;
+  if (snapshot_is_due()) wake_.notify_all();
+  if (options_.on_commit) options_.on_commit(static_cast<int>(group.size()), absl::Now() - start);
+  return absl::OkStatus();
+}
+
+// What the log has under the entry's key: the entry, or the number of its parts, which are then in etcd.
+absl::StatusOr<std::string> EtcdStore::store_entry(const v1::LogEntry& entry) {
+  const std::string key = layout_.log(entry.first_revision());
+  v1::StoredEntry stored;
+  if (static_cast<int64_t>(entry.ByteSizeLong()) <= options_.value_bytes) {
+    *stored.mutable_entry() = entry;
+    return seal_message(key, stored);
+  }
+  const std::string bytes = entry.SerializeAsString();
+  int number = 0;
+  for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(options_.value_bytes), ++number) {
+    const std::string part = layout_.part(entry.first_revision(), number);
+    TxnRequest put = fenced();
+    add_put(*put.mutable_success(), part, seal(part, bytes.substr(at, static_cast<size_t>(options_.value_bytes))));
+    TITAN_RETURN_IF_ERROR(done_while_leading(put));
+  }
+  stored.set_parts(number);
+  return seal_message(key, stored);
+}
+
+absl::Status EtcdStore::append(const std::string& key, const std::string& value, int64_t last) {
+  v1::LogHead head;
+  head.set_cluster(id_);
+  head.set_revision(last);
+  head.set_epoch(epoch());
+  TxnRequest request = fenced();
+  expect_changed(*request.add_compare(), layout_.head(), head_changed_);
+  add_put(*request.mutable_success(), key, value);
+  add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));
+  add_read(*request.mutable_failure(), layout_.head());
+  TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
+  if (answer.succeeded()) {
+    head_changed_ = answer.header().revision();
+    return absl::OkStatus();
+  }
+  // Refused because an earlier sending of the same did it, or because another controller leads.
+  const RangeResponse& found = answer.responses(0).response_range();
+  if (found.kvs_size() == 0) return lost();
+  TITAN_ASSIGN_OR_RETURN(const v1::LogHead present, unseal_message<v1::LogHead>(layout_.head(), found.kvs(0).value()));
+  if (present.revision() != head.revision() || present.epoch() != head.epoch()) return lost();
+  head_changed_ = found.kvs(0).mod_revision();
+  return absl::OkStatus();
+}
+
+void EtcdStore::apply(v1::LogEntry& entry) {
+  sync::Lock lock(mutex_);
+  int64_t revision = entry.first_revision();
+  for (v1::LoggedTransaction& transaction : *entry.mutable_transactions()) {
+    std::vector<Change> changes;
+    for (v1::LoggedChange& logged : *transaction.mutable_changes()) {
+      Change& change = changes.emplace_back(Change{revision, logged.key(), std::nullopt});
+      if (logged.has_value()) change.value = std::move(*logged.mutable_value());
+    }
+    table_.apply(revision++, std::move(changes));
+  }
+  marks_.add(absl::FromUnixSeconds(entry.time_s()), table_.revision());
+}
+
+// --- Taking over. ---
+
+absl::Status EtcdStore::load() {
+  TITAN_ASSIGN_OR_RETURN(const Ends ends, read_ends());
+  if (!ends.head) return begin();
+  id_ = ends.head->cluster();
+  if (ends.snapshot.parts() > 0) TITAN_RETURN_IF_ERROR(load_snapshot(ends.snapshot));
+  TITAN_RETURN_IF_ERROR(load_log());
+  if (table_.revision() != ends.head->revision()) {
+    return absl::DataLossError(
+        absl::StrCat("etcd: ", layout_.log(table_.revision() + 1), " is missing; restore the store from a backup"));
+  }
+  // What was read is the present only if this process still leads and nothing was written since.
+  TxnRequest confirm = fenced();
+  expect_changed(*confirm.add_compare(), layout_.head(), head_changed_);
+  return done_while_leading(confirm);
+}
+
+absl::StatusOr<EtcdStore::Ends> EtcdStore::read_ends() {
+  TxnRequest request = fenced();
+  add_read(*request.mutable_success(), layout_.head());
+  add_read(*request.mutable_success(), layout_.snapshot());
+  TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
+  if (!answer.succeeded()) return lost();
+  const RangeResponse& head = answer.responses(0).response_range();
+  const RangeResponse& snapshot = answer.responses(1).response_range();
+  Ends ends;
+  if (head.kvs_size() > 0) {
+    TITAN_ASSIGN_OR_RETURN(ends.head, unseal_message<v1::LogHead>(layout_.head(), head.kvs(0).value()));
+    head_changed_ = head.kvs(0).mod_revision();
+  }
+  if (snapshot.kvs_size() > 0) {
+    TITAN_ASSIGN_OR_RETURN(ends.snapshot,
+                           unseal_message<v1::SnapshotPointer>(layout_.snapshot(), snapshot.kvs(0).value()));
+  }
+  return ends;
+}
+
+// The first controller ever.
+absl::Status EtcdStore::begin() {
+  etcdserverpb::RangeRequest anything = read_of(layout_.log());
+  anything.set_range_end(prefix_end(layout_.snap()));
+  anything.set_limit(1);
+  TITAN_ASSIGN_OR_RETURN(const RangeResponse found, read(anything));
+  if (found.kvs_size() > 0) {
+    return absl::DataLossError(absl::StrCat("etcd: ", layout_.head(), " is missing but ", found.kvs(0).key(),
+                                            " is there; restore the store from a backup"));
+  }
+  id_ = random_id();
+  v1::LogHead head;
+  head.set_cluster(id_);
+  head.set_epoch(epoch());
+  TxnRequest request = fenced();
+  add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));
+  TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
+  if (!answer.succeeded()) return lost();
+  head_changed_ = answer.header().revision();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<RangeResponse> EtcdStore::read(const etcdserverpb::RangeRequest& request) {
+  while (true) {
+    TITAN_RETURN_IF_ERROR(elector_->leading());
+    absl::StatusOr<RangeResponse> answer = elector_->client().range(request);
+    if (answer.ok() || !absl::IsUnavailable(answer.status())) return answer;
+    absl::SleepFor(kRetry);
+  }
+}
+
+// Of a key that must be there.
+absl::StatusOr<std::string> EtcdStore::read_value(const std::string& key) {
+  TITAN_ASSIGN_OR_RETURN(const RangeResponse found, read(read_of(key)));
+  if (found.kvs_size() == 0) {
+    return absl::DataLossError(absl::StrCat("etcd: ", key, " is missing; restore the store from a backup"));
+  }
+  return unseal(key, found.kvs(0).value());
+}
+
+absl::Status EtcdStore::load_log() {
+  constexpr int kPage = 16;
+  etcdserverpb::RangeRequest page = read_of(layout_.log(table_.revision() + 1));
+  page.set_range_end(prefix_end(layout_.log()));
+  page.set_limit(kPage);
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const RangeResponse found, read(page));
+    for (const etcdserverpb::KeyValue& stored : found.kvs()) TITAN_RETURN_IF_ERROR(load_entry(stored));
+    if (!found.more()) return absl::OkStatus();
+    page.set_key(layout_.log(table_.revision() + 1));
+  }
+}
+
+absl::Status EtcdStore::load_entry(const etcdserverpb::KeyValue& stored) {
+  const std::string expected = layout_.log(table_.revision() + 1);
+  if (stored.key() != expected) {
+    return absl::DataLossError(absl::StrCat("etcd: ", expected, " is missing; restore the store from a backup"));
+  }
+  TITAN_ASSIGN_OR_RETURN(v1::StoredEntry content, unseal_message<v1::StoredEntry>(stored.key(), stored.value()));
+  v1::LogEntry entry;
+  if (content.has_entry()) {
+    entry = std::move(*content.mutable_entry());
+  } else {
+    std::string bytes;
+    for (int i = 0; i < content.parts(); ++i) {
+      TITAN_ASSIGN_OR_RETURN(const std::string part, read_value(layout_.part(table_.revision() + 1, i)));
+      bytes += part;
+    }
+    if (!entry.ParseFromString(bytes)) return not_readable(stored.key());
+  }
+  if (entry.first_revision() != table_.revision() + 1) return not_readable(stored.key());
+  log_bytes_ += static_cast<int64_t>(entry.ByteSizeLong());
+  ++log_entries_;
+  apply(entry);
+  return absl::OkStatus();
+}
+
+// --- Reading. ---
+
+int64_t EtcdStore::revision() const {
+  sync::Lock lock(mutex_);
+  return table_.revision();
+}
+
+absl::StatusOr<std::optional<Record>> EtcdStore::get(const std::string& key) const {
+  sync::Lock lock(mutex_);
+  return table_.get(key);
+}
+
+absl::StatusOr<std::vector<Record>> EtcdStore::scan(const std::string& prefix, const std::string& after,
+                                                    int limit) const {
+  sync::Lock lock(mutex_);
+  return table_.scan(prefix, after, limit);
+}
+
+absl::StatusOr<std::vector<Change>> EtcdStore::changes(int64_t after_revision, int limit) const {
+  sync::Lock lock(mutex_);
+  return table_.changes(after_revision, limit);
+}
+
+int64_t EtcdStore::revision_before(absl::Time time) const {
+  sync::Lock lock(mutex_);
+  return marks_.before(time);
+}
+
+}  // namespace titan::store

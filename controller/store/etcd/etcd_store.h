@@ -1,0 +1,118 @@
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "controller/store/etcd/elector.h"
+#include "controller/store/etcd/layout.h"
+#include "controller/store/store.h"
+#include "controller/store/table.h"
+#include "controller/store/writer.h"
+#include "titan/store/log.pb.h"
+
+namespace titan::store {
+
+struct EtcdStoreOptions {
+  int64_t keep_changes = 200'000;  // Changes that a watcher may be behind.
+  int64_t value_bytes = 1 << 20;   // Of one value in etcd, about; what is larger is kept in parts. etcd takes 1.5 MiB.
+  int64_t snapshot_bytes = 16 << 20;  // A snapshot follows when the log has grown by so much and by the last
+  int64_t snapshot_entries = 10'000;  // snapshot's size, or by so many entries.
+  // Has etcd forget old versions of every key after a snapshot, others' keys too: etcd is the controllers' alone.
+  bool compact_etcd = true;
+  WriterOptions writer = {.group_bytes = 1 << 20};
+  // This process leads no longer, or etcd refused something that it must not refuse: nothing can be written any more.
+  // The process must end and start again. Runs once, on the store's thread.
+  std::function<void(const absl::Status&)> on_lost;
+  // After each group: transactions in it and how long it took to become durable.
+  std::function<void(int transactions, absl::Duration taken)> on_commit;
+};
+
+// The store of several controllers of which one leads: its log is in etcd, its records in memory. Everything that waits
+// while a write is under way shares the next one. An entry of the log and its new head are one transaction of etcd that
+// compares the leader's epoch and the head, so that nobody else writes and no entry is there twice; when no answer
+// comes the same transaction is sent again until etcd has said what became of it.
+class EtcdStore : public Store {
+ public:
+  // Reads everything and takes over. `elector` has won its campaign.
+  // Errors: Unavailable: it leads no longer, or etcd does not answer. DataLoss naming the key that is missing or
+  // damaged. FailedPrecondition: the prefix holds something else.
+  static absl::StatusOr<std::unique_ptr<EtcdStore>> open(std::unique_ptr<Elector> elector,
+                                                         EtcdStoreOptions options = {});
+  // Writes what was queued and resigns: another controller can lead at once.
+  ~EtcdStore() override;
+
+  void commit(Transaction transaction, Committed done) override {
+    writer_.commit(std::move(transaction), std::move(done));
+  }
+  QueueSize queued() const override { return writer_.queued(); }
+  const std::string& id() const override { return id_; }
+  int64_t epoch() const override { return elector_->epoch(); }
+  int64_t revision() const override;
+  absl::StatusOr<std::optional<Record>> get(const std::string& key) const override;
+  absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
+                                           int limit) const override;
+  absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const override;
+  int64_t revision_before(absl::Time time) const override;
+  std::shared_ptr<void> subscribe(Listener listener) override { return writer_.subscribe(std::move(listener)); }
+
+  // Writes a snapshot now and drops the log before it. Blocks; not on the store's thread.
+  absl::Status snapshot();
+  Elector& elector() { return *elector_; }
+
+ private:
+  EtcdStore(std::unique_ptr<Elector> elector, EtcdStoreOptions options);
+
+  absl::Status load();
+  struct Ends {
+    std::optional<v1::LogHead> head;
+    v1::SnapshotPointer snapshot;
+  };
+  absl::StatusOr<Ends> read_ends();
+  absl::Status begin();
+  absl::Status load_snapshot(const v1::SnapshotPointer& pointer);
+  absl::Status load_log();
+  absl::Status load_entry(const etcdserverpb::KeyValue& stored);
+  absl::StatusOr<std::string> read_value(const std::string& key);
+  absl::StatusOr<etcdserverpb::RangeResponse> read(const etcdserverpb::RangeRequest& request);
+
+  absl::Status write(const Writer::Group& group, std::vector<absl::StatusOr<int64_t>>& results);
+  absl::StatusOr<std::string> store_entry(const v1::LogEntry& entry);
+  absl::Status append(const std::string& key, const std::string& value, int64_t last);
+  void apply(v1::LogEntry& entry);
+
+  etcdserverpb::TxnRequest fenced() const;
+  absl::StatusOr<etcdserverpb::TxnResponse> settle(const etcdserverpb::TxnRequest& request);
+  absl::Status done_while_leading(const etcdserverpb::TxnRequest& request);
+  absl::Status lost();
+
+  void snapshot_loop();
+  absl::StatusOr<v1::SnapshotPointer> write_snapshot();
+  absl::Status switch_snapshot(const v1::SnapshotPointer& pointer);
+  bool snapshot_is_due() const;
+
+  const EtcdStoreOptions options_;
+  const std::unique_ptr<Elector> elector_;
+  const Layout layout_;
+  std::string id_;
+  int64_t head_changed_ = 0;  // The head's mod revision. Writing thread only, once open.
+  mutable sync::Mutex mutex_;
+  Table table_ TITAN_GUARDED_BY(mutex_);
+  TimeMarks marks_ TITAN_GUARDED_BY(mutex_);
+
+  sync::Mutex snapshot_mutex_;                          // One at a time.
+  std::atomic<int64_t> last_bytes_{0};                  // Of the last snapshot.
+  std::atomic<int64_t> log_bytes_{0}, log_entries_{0};  // Since then.
+  sync::Mutex wake_mutex_;
+  sync::Condition wake_;
+  bool ending_ TITAN_GUARDED_BY(wake_mutex_) = false;
+  std::thread snapshots_;
+
+  Writer writer_;
+};
+
+}  // namespace titan::store

@@ -1,0 +1,68 @@
+#include "controller/store/etcd/layout.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace titan::store {
+namespace {
+
+std::string padded(int64_t number) { return absl::StrFormat("%020d", number); }
+
+}  // namespace
+
+std::string Layout::log(int64_t revision) const {
+  return absl::StrCat(prefix_, "log/", revision < 0 ? "" : padded(revision));
+}
+
+std::string Layout::parts(int64_t revision) const {
+  return absl::StrCat(prefix_, "part/", revision < 0 ? "" : padded(revision) + "/");
+}
+
+std::string Layout::part(int64_t revision, int number) const {
+  return absl::StrCat(parts(revision), absl::StrFormat("%06d", number));
+}
+
+std::string Layout::snap(const std::string& folder) const {
+  return absl::StrCat(prefix_, "snap/", folder, folder.empty() ? "" : "/");
+}
+
+std::string Layout::snap_part(const std::string& folder, int number) const {
+  return absl::StrCat(snap(folder), absl::StrFormat("%06d", number));
+}
+
+etcdserverpb::RangeRequest read_of(const std::string& key) {
+  etcdserverpb::RangeRequest request;
+  request.set_key(key);
+  return request;
+}
+
+void add_read(Operations& operations, const std::string& key) {
+  operations.Add()->mutable_request_range()->set_key(key);
+}
+
+void add_put(Operations& operations, const std::string& key, const std::string& value, int64_t lease) {
+  etcdserverpb::PutRequest& put = *operations.Add()->mutable_request_put();
+  put.set_key(key);
+  put.set_value(value);
+  put.set_lease(lease);
+}
+
+void add_erase(Operations& operations, const std::string& begin, const std::string& end) {
+  etcdserverpb::DeleteRangeRequest& erase = *operations.Add()->mutable_request_delete_range();
+  erase.set_key(begin);
+  erase.set_range_end(end);
+}
+
+void expect_created(etcdserverpb::Compare& compare, const std::string& key, int64_t revision) {
+  compare.set_target(etcdserverpb::Compare::CREATE);
+  compare.set_key(key);
+  compare.set_create_revision(revision);
+}
+
+void expect_changed(etcdserverpb::Compare& compare, const std::string& key, int64_t revision) {
+  compare.set_target(etcdserverpb::Compare::MOD);
+  compare.set_key(key);
+  compare.set_mod_revision(revision);
+}
+
+}  // namespace titan::store

@@ -1,0 +1,32 @@
+#pragma once
+
+// The table "heads", made from the log when it is damaged or of an older schema.
+
+#include <string>
+#include <vector>
+
+#include "controller/store/rows.h"
+
+namespace titan::store {
+
+// A record that cannot be read as it was written, kept aside.
+struct Quarantined {
+  std::string key;
+  int64_t revision = 0;  // 0: not known.
+  std::string reason;
+  bool lost = true;  // Reads of the record answer DataLoss until it is written or erased. False: what it was is known.
+  int64_t row = 0;   // Of the log; 0: none.
+  int64_t time_s = 0;
+};
+
+// Whether heads are in order, each matches its checksum, and together they are those that `meta` counted; else why not.
+// Reads the table once: some 50 bytes a record.
+absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta);
+
+// Makes the table anew from the log and counts it in `meta`, inside the caller's transaction. A record whose present
+// row is damaged has none and goes to `lost`. `counted`: heads and lost ones must be those that `meta` counted, no more
+// and no fewer. `checksums`: the old table has them.
+// Errors: DataLoss when that is not so.
+absl::Status rebuild_heads(sqlite3* database, Meta& meta, bool counted, bool checksums, std::vector<Quarantined>& lost);
+
+}  // namespace titan::store

@@ -1,0 +1,122 @@
+// How a store's file is made, brought forward and looked through when it is opened.
+
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/status/status.h"
+#include "controller/store/connection.h"
+
+namespace titan::store {
+namespace {
+
+std::string random_id() {
+  std::random_device device;
+  return absl::StrFormat("%08x%08x", device(), device());
+}
+
+absl::StatusOr<int64_t> number(sqlite3* database, const char* query) {
+  TITAN_ASSIGN_OR_RETURN(Statement read, Statement::prepare(database, query));
+  TITAN_RETURN_IF_ERROR(read.step().status());
+  return read.integer(0);
+}
+
+}  // namespace
+
+absl::Status SqliteStore::make_schema() {
+  sqlite3* db = write_->database.get();
+  TITAN_ASSIGN_OR_RETURN(const int64_t there,
+                         number(db, "SELECT count(*) FROM sqlite_schema WHERE name IN ('meta', 'log', 'heads')"));
+  if (there != 0 && there != 3) return absl::DataLossError("lacks a table; restore the state folder from a backup");
+  if (there == 3) {
+    TITAN_ASSIGN_OR_RETURN(meta_, read_meta(db));
+    if (meta_.schema == 1) return bring_forward();
+  }
+  if (meta_.schema == 0) {
+    meta_.schema = kSchemaVersion;
+    if (meta_.id.empty()) meta_.id = random_id();
+    return in_transaction([&] {
+      TITAN_RETURN_IF_ERROR(execute(db, kSchema));
+      TITAN_RETURN_IF_ERROR(write_->prepare());
+      return write_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run();
+    });
+  }
+  TITAN_RETURN_IF_ERROR(write_->prepare());
+  return load_aside();
+}
+
+// Version 1 had no checksum over heads and state, and an index of the log.
+absl::Status SqliteStore::bring_forward() {
+  sqlite3* db = write_->database.get();
+  TITAN_ASSIGN_OR_RETURN(const int64_t last_row, number(db, "SELECT max(id) FROM log"));
+  TITAN_ASSIGN_OR_RETURN(const int64_t last_revision, number(db, "SELECT max(revision) FROM log"));
+  meta_.last_row = std::max(last_row, meta_.compacted_row);
+  meta_.last_revision = std::max(last_revision, meta_.compacted_revision);
+  meta_.schema = kSchemaVersion;
+  meta_.epoch = absl::ToUnixSeconds(absl::Now());  // As restore_store() does: it may be a backup.
+  std::vector<Quarantined> lost;
+  TITAN_RETURN_IF_ERROR(in_transaction([&] {
+    TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/false, /*checksums=*/false, lost));
+    TITAN_RETURN_IF_ERROR(execute(db, kSchema));
+    TITAN_RETURN_IF_ERROR(execute(db, "DROP INDEX IF EXISTS log_revision; DELETE FROM meta"));
+    TITAN_RETURN_IF_ERROR(write_->prepare());
+    TITAN_RETURN_IF_ERROR(write_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run());
+    return set_lost_aside(lost);
+  }));
+  // Room that is free goes back to the file system from now on. Without the room to do this the file keeps it and uses
+  // it again.
+  TITAN_ASSIGN_OR_RETURN(const int64_t automatic, number(db, "PRAGMA auto_vacuum"));
+  if (automatic == 0) (void)execute(db, "VACUUM");
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::set_lost_aside(const std::vector<Quarantined>& lost) {
+  for (const Quarantined& record : lost) {
+    TITAN_RETURN_IF_ERROR(keep_aside(record));
+    TITAN_RETURN_IF_ERROR(bury_row(record.key, record.row));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SqliteStore::check_heads() {
+  sqlite3* db = write_->database.get();
+  TITAN_ASSIGN_OR_RETURN(const std::string damage, damage_of_heads(db, meta_));
+  if (damage.empty()) return absl::OkStatus();
+  std::vector<Quarantined> lost;
+  return in_transaction([&] {
+    TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/true, /*checksums=*/true, lost));
+    TITAN_RETURN_IF_ERROR(keep_aside({"", 0, absl::StrCat(damage, "; the heads were made anew from the log"), false}));
+    return set_lost_aside(lost);
+  });
+}
+
+absl::Status SqliteStore::load_aside() {
+  TITAN_ASSIGN_OR_RETURN(
+      Statement rows,
+      Statement::prepare(write_->database.get(),
+                         "SELECT key, revision, reason, lost, row, time_s FROM quarantine ORDER BY number"));
+  sync::Lock lock(aside_mutex_);
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return absl::OkStatus();
+    aside_.push_back(
+        {rows.text(0), rows.integer(1), rows.text(2), rows.integer(3) != 0, rows.integer(4), rows.integer(5)});
+    if (aside_.back().lost) lost_[aside_.back().key] = aside_.back().reason;
+  }
+}
+
+// A damaged one is left out: what it would tell is then told by an older one.
+absl::Status SqliteStore::load_marks() {
+  TITAN_ASSIGN_OR_RETURN(Statement rows, Statement::prepare(write_->database.get(),
+                                                            "SELECT time_s, revision, crc FROM marks ORDER BY time_s"));
+  sync::Lock lock(aside_mutex_);
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
+    if (!more) return absl::OkStatus();
+    const int64_t time_s = rows.integer(0), revision = rows.integer(1);
+    if (mark_checksum(time_s, revision) == rows.integer(2)) marks_.add(absl::FromUnixSeconds(time_s), revision);
+  }
+}
+
+}  // namespace titan::store

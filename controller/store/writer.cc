@@ -1,0 +1,223 @@
+#include "controller/store/writer.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::store {
+namespace {
+
+constexpr char kRefusal[] = "the controller's store is full or too busy; nothing was changed";
+
+int64_t bytes_of(const Transaction& transaction) {
+  int64_t bytes = 0;
+  for (const Mutation& mutation : transaction.mutations) {
+    bytes += static_cast<int64_t>(mutation.key.size() + (mutation.value ? mutation.value->size() : 0));
+  }
+  return bytes;
+}
+
+absl::Status unavailable(const absl::Status& failed) {
+  return absl::UnavailableError(failed.ok() ? "store: closing" : failed.message());
+}
+
+void answer(const Committed& done, const absl::StatusOr<int64_t>& result) {
+  if (done) done(result);
+}
+
+}  // namespace
+
+Writer::Writer(WriterOptions options, Backend backend) : options_(options), backend_(std::move(backend)) {}
+
+void Writer::start() {
+  thread_ = std::thread([this] { loop(); });
+}
+
+void Writer::close() {
+  {
+    sync::Lock lock(mutex_);
+    closing_ = true;
+  }
+  wake_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Writer::commit(Transaction transaction, Committed done) {
+  Queued queued{std::move(transaction), std::move(done)};
+  queued.bytes = bytes_of(queued.transaction);
+  absl::Status failed;
+  {
+    sync::Lock lock(mutex_);
+    if (ended_ || closing_) {
+      failed = unavailable(failed_);
+    } else if (queued.transaction.when_full == WhenFull::kRefuse &&
+               (full_ || static_cast<int64_t>(queue_.size()) >= options_.queue_limit ||
+                queued_bytes_ >= options_.queue_bytes)) {
+      refused_.push_back(std::move(queued.done));
+    } else {
+      queued_bytes_ += queued.bytes;
+      queue_.push_back(std::move(queued));
+    }
+  }
+  if (!failed.ok()) return answer(queued.done, failed);
+  wake_.notify_one();
+}
+
+bool Writer::post(std::function<void()> task) {
+  {
+    sync::Lock lock(mutex_);
+    if (ended_ || closing_ || !failed_.ok()) return false;
+    tasks_.push_back(std::move(task));
+  }
+  wake_.notify_one();
+  return true;
+}
+
+void Writer::fail(const absl::Status& status) {
+  {
+    sync::Lock lock(mutex_);
+    if (failed_.ok()) failed_ = status;
+  }
+  wake_.notify_one();
+}
+
+QueueSize Writer::queued() const {
+  sync::Lock lock(mutex_);
+  return {static_cast<int64_t>(queue_.size()), queued_bytes_};
+}
+
+void Writer::loop() {
+  while (true) {
+    Work work = next();
+    for (const Committed& done : work.refused) answer(done, absl::ResourceExhaustedError(kRefusal));
+    for (const std::function<void()>& task : work.tasks) task();
+    if (work.idle && backend_.idle) backend_.idle();
+    if (work.end) return end();
+    if (!work.group.empty()) write(std::move(work.group));
+  }
+}
+
+Writer::Work Writer::next() {
+  Work work;
+  sync::Lock lock(mutex_);
+  while (true) {
+    work.refused.swap(refused_);
+    work.tasks.swap(tasks_);
+    const bool may_write = !full_ || closing_ || std::chrono::steady_clock::now() >= retry_at_;
+    if (!failed_.ok() || (closing_ && queue_.empty())) {
+      work.end = true;
+    } else if (work.refused.empty() && work.tasks.empty() && may_write) {
+      work.group = take();
+    }
+    if (work.end || !work.refused.empty() || !work.tasks.empty() || !work.group.empty()) return work;
+    if (!queue_.empty()) {
+      wake_.wait_until(mutex_, retry_at_);
+    } else if (!written_) {
+      wake_.wait(mutex_);
+    } else if (wake_.wait_for(mutex_, absl::ToChronoMilliseconds(options_.idle_after)) == std::cv_status::timeout) {
+      written_ = false;
+      work.idle = true;
+      return work;
+    }
+  }
+}
+
+// After a full disk one at a time: some may find room.
+Writer::Group Writer::take() {
+  Group group;
+  const int limit = full_ ? 1 : options_.group_limit;
+  int64_t bytes = 0;
+  while (!queue_.empty() && static_cast<int>(group.size()) < limit && bytes < options_.group_bytes) {
+    bytes += queue_.front().bytes;
+    group.push_back(std::move(queue_.front()));
+    queue_.pop_front();
+  }
+  queued_bytes_ -= bytes;
+  return group;
+}
+
+void Writer::write(Group group) {
+  std::vector<absl::StatusOr<int64_t>> results;
+  const absl::Status written = backend_.write(group, results);
+  if (!written.ok()) return keep(std::move(group), written);
+  {
+    sync::Lock lock(mutex_);
+    full_ = false;
+    written_ = true;
+  }
+  int64_t last = 0;
+  for (size_t i = 0; i < group.size(); ++i) {
+    if (results[i].ok()) last = *results[i];
+    answer(group[i].done, results[i]);
+  }
+  if (last > 0) listeners_->announce(last);
+}
+
+// A client's request must not wait behind what is tried again: it gets its answer now.
+void Writer::refuse_waiting() {
+  std::deque<Queued> kept;
+  for (Queued& queued : queue_) {
+    if (queued.transaction.when_full == WhenFull::kRetry) {
+      kept.push_back(std::move(queued));
+    } else {
+      queued_bytes_ -= queued.bytes;
+      refused_.push_back(std::move(queued.done));
+    }
+  }
+  queue_ = std::move(kept);
+}
+
+// Puts a group that was not written back, or ends the store.
+void Writer::keep(Group group, const absl::Status& status) {
+  sync::Lock lock(mutex_);
+  for (auto it = group.rbegin(); it != group.rend(); ++it) {
+    queued_bytes_ += it->bytes;
+    queue_.push_front(std::move(*it));
+  }
+  if (!absl::IsResourceExhausted(status)) {
+    if (failed_.ok()) failed_ = status;
+    return;
+  }
+  if (closing_) {  // What it reports comes again after a restart.
+    failed_ = absl::UnavailableError(absl::StrCat("store: closing, and ", status.message()));
+    return;
+  }
+  // Those of the group first: the order of answers is the order of commits.
+  std::deque<Queued> later;
+  later.assign(std::make_move_iterator(queue_.begin() + static_cast<std::ptrdiff_t>(group.size())),
+               std::make_move_iterator(queue_.end()));
+  queue_.resize(group.size());
+  refuse_waiting();
+  const bool waiting = !queue_.empty();
+  std::move(later.begin(), later.end(), std::back_inserter(queue_));
+  if (!waiting) return;
+  refuse_waiting();
+  full_ = true;
+  retry_at_ = std::chrono::steady_clock::now() + absl::ToChronoMilliseconds(options_.full_retry);
+}
+
+void Writer::end() {
+  absl::Status failed;
+  std::deque<Queued> left;
+  std::deque<std::function<void()>> tasks;
+  std::vector<Committed> refused;
+  bool closing = false;
+  {
+    sync::Lock lock(mutex_);
+    ended_ = true;
+    failed = failed_;
+    closing = closing_;
+    left.swap(queue_);
+    tasks.swap(tasks_);
+    refused.swap(refused_);
+    queued_bytes_ = 0;
+  }
+  for (const std::function<void()>& task : tasks) task();
+  for (const Committed& done : refused) answer(done, absl::ResourceExhaustedError(kRefusal));
+  for (const Queued& queued : left) answer(queued.done, unavailable(failed));
+  if (!failed.ok() && !(closing && absl::IsUnavailable(failed)) && backend_.failed) backend_.failed(failed);
+}
+
+}  // namespace titan::store

@@ -1,0 +1,96 @@
+#pragma once
+
+#include <chrono>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/sync/sync.h"
+#include "controller/store/listeners.h"
+#include "controller/store/store.h"
+
+namespace titan::store {
+
+struct WriterOptions {
+  int group_limit = 512;            // Transactions that become durable together, at most,
+  int64_t group_bytes = 16 << 20;   // and about how many bytes.
+  int64_t queue_limit = 65'536;     // Transactions that wait, beyond which those of clients are refused,
+  int64_t queue_bytes = 256 << 20;  // likewise.
+  absl::Duration full_retry = absl::Milliseconds(250);
+  absl::Duration idle_after = absl::Seconds(2);
+};
+
+// One thread that takes what waits in groups, has each group made durable, and answers in log order. What became
+// durable is announced to the listeners.
+class Writer {
+ public:
+  struct Queued {
+    Transaction transaction;
+    Committed done;
+    int64_t bytes = 0;
+  };
+  using Group = std::vector<Queued>;
+  // All run on the writer's thread.
+  struct Backend {
+    // Makes a group durable and visible; `results` by transaction: its revision, or Aborted. ResourceExhausted: none
+    // of it is there and it may be tried again. Any other error: the store has failed.
+    std::function<absl::Status(const Group& group, std::vector<absl::StatusOr<int64_t>>& results)> write;
+    std::function<void()> idle;                       // Once, after a group and then nothing for `idle_after`.
+    std::function<void(const absl::Status&)> failed;  // Once, after everything was answered.
+  };
+
+  Writer(WriterOptions options, Backend backend);
+  ~Writer() { close(); }
+  void start();
+  // Writes what was queued, then ends the thread. What a full disk does not take is answered Unavailable.
+  void close();
+
+  // See Store::commit.
+  void commit(Transaction transaction, Committed done);
+  std::shared_ptr<void> subscribe(Store::Listener listener) { return listeners_->add(std::move(listener)); }
+  // Runs on the writer's thread between two groups. False: it never will, since the store failed or closes.
+  bool post(std::function<void()> task);
+  // Ends the store: everything queued, and everything that comes, is answered Unavailable.
+  void fail(const absl::Status& status);
+  QueueSize queued() const;
+
+ private:
+  struct Work {
+    std::vector<Committed> refused;
+    std::deque<std::function<void()>> tasks;
+    Group group;
+    bool idle = false, end = false;
+  };
+
+  void loop();
+  Work next();
+  Group take() TITAN_REQUIRES(mutex_);
+  void refuse_waiting() TITAN_REQUIRES(mutex_);
+  void write(Group group);
+  void keep(Group group, const absl::Status& status);
+  void end();
+
+  const WriterOptions options_;
+  const Backend backend_;
+  const std::shared_ptr<Listeners> listeners_ = std::make_shared<Listeners>();
+
+  mutable sync::Mutex mutex_;
+  sync::Condition wake_;
+  std::deque<Queued> queue_ TITAN_GUARDED_BY(mutex_);
+  int64_t queued_bytes_ TITAN_GUARDED_BY(mutex_) = 0;
+  std::vector<Committed> refused_ TITAN_GUARDED_BY(mutex_);
+  std::deque<std::function<void()>> tasks_ TITAN_GUARDED_BY(mutex_);
+  absl::Status failed_ TITAN_GUARDED_BY(mutex_);
+  bool ended_ TITAN_GUARDED_BY(mutex_) = false;  // Nothing is taken any more.
+  bool closing_ TITAN_GUARDED_BY(mutex_) = false;
+  bool written_ TITAN_GUARDED_BY(mutex_) = false;  // Since the last idle moment.
+  // What must not be lost was not taken by a full disk: it is tried again then, and clients are refused meanwhile.
+  bool full_ TITAN_GUARDED_BY(mutex_) = false;
+  std::chrono::steady_clock::time_point retry_at_ TITAN_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace titan::store
