@@ -15,12 +15,19 @@ absl::StatusOr<std::unique_ptr<SqliteStore::Connection>> SqliteStore::Connection
   if (code != SQLITE_OK) return sqlite_status(raw, code, absl::StrCat("open ", path));
   sqlite3_extended_result_codes(raw, 1);
   sqlite3_busy_timeout(raw, 5000);
-  // FULL also under WAL: a commit returns after its fsync. Under load the log is folded back at 8 MB, since that
-  // costs two more fsyncs; otherwise when nothing has happened for a moment, see idle(). Free pages can be given back;
-  // that takes effect in new files, and in older ones by bring_forward().
+  bool is_new = false;
+  {
+    TITAN_ASSIGN_OR_RETURN(Statement pages, Statement::prepare(raw, "PRAGMA page_count"));
+    TITAN_RETURN_IF_ERROR(pages.step().status());
+    is_new = pages.integer(0) == 0;
+  }
+  // FULL also under WAL: a commit returns after its fsync. When the log is folded back is the store's to say: SQLite
+  // itself would pass over the errors. Free pages can be given back in new files, and in older ones after
+  // bring_forward(); asking for that writes, so that a file that is there is not asked on a full disk.
+  if (is_new) TITAN_RETURN_IF_ERROR(execute(raw, "PRAGMA auto_vacuum=INCREMENTAL"));
   TITAN_RETURN_IF_ERROR(execute(raw,
-                                "PRAGMA auto_vacuum=INCREMENTAL; PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL;"
-                                "PRAGMA wal_autocheckpoint=2000; PRAGMA cache_size=-16000; PRAGMA mmap_size=0;"));
+                                "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA wal_autocheckpoint=0;"
+                                "PRAGMA cache_size=-16000; PRAGMA mmap_size=0;"));
   return connection;
 }
 

@@ -24,12 +24,13 @@ void SqliteStore::set_aside(const std::string& key, int64_t row, const std::stri
   writer_->post([self, key, row, reason, name] {
     const absl::Status moved = key.empty() ? self->examine(row) : self->move_aside({key, 0, reason, true, row});
     if (moved.ok()) return;
+    if (absl::IsInternal(moved)) self->writer_->fail(moved);
     sync::Lock lock(self->aside_mutex_);  // Whoever meets it again tries again.
     self->reported_.erase(name);
   });
 }
 
-// Its bytes go into the quarantine with the reason; in the log the record ends there.
+// Its bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
   const absl::Status moved = in_transaction([&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
@@ -50,28 +51,26 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
   return moved;
 }
 
-// Puts a whole row that says "erased" in the place of a damaged or missing one, so that the log has no gap.
+// Takes a damaged row out of the log, and older ones of its record, which must not come back instead. Watchers that have
+// not passed it read the records again.
 absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   sqlite3* db = write_->database.get();
-  if (row <= meta_.compacted_row) {
-    const absl::Status dropped = execute(db, absl::StrCat("DELETE FROM log WHERE id = ", row));
-    return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // The page itself is beyond reading.
-  }
-  // Its own revision may be what is damaged.
-  int64_t revision = meta_.compacted_revision, previous = 0;
+  while (meta_.compacted_row < row && !stuck_) TITAN_RETURN_IF_ERROR(compact(meta_.last_row - row));
   {
-    TITAN_ASSIGN_OR_RETURN(Statement before, Statement::prepare(db, "SELECT revision FROM log WHERE id = ?"));
-    const absl::StatusOr<bool> there = before.bind(row - 1).step();
-    if (there.ok() && *there) revision = before.integer(0);
-    TITAN_ASSIGN_OR_RETURN(Statement old, Statement::prepare(db, "SELECT previous FROM log WHERE id = ?"));
-    const absl::StatusOr<bool> known = old.bind(row).step();
-    if (known.ok() && *known) previous = old.integer(0);
+    TITAN_ASSIGN_OR_RETURN(Statement next,
+                           Statement::prepare(db, "SELECT revision FROM log WHERE id > ? ORDER BY id LIMIT 1"));
+    const absl::StatusOr<bool> there = next.bind(row).step();
+    const int64_t revision = there.ok() && *there ? next.integer(0) : meta_.last_revision;
+    meta_.compacted_row = std::max(meta_.compacted_row, row);
+    meta_.compacted_revision = std::max(meta_.compacted_revision, std::min(revision, meta_.last_revision));
   }
-  TITAN_ASSIGN_OR_RETURN(Statement put,
-                         Statement::prepare(db, "INSERT OR REPLACE INTO log VALUES (?, ?, ?, NULL, ?, ?)"));
-  const absl::Status buried =
-      put.bind(row).bind(revision).bind(key).bind(previous).bind(checksum(key, std::nullopt, revision)).run();
-  return absl::IsDataLoss(buried) ? absl::OkStatus() : buried;
+  TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(db, "DELETE FROM log WHERE id = ?"));
+  absl::Status dropped = drop.bind(row).run();
+  if (dropped.ok() && !key.empty()) {
+    TITAN_ASSIGN_OR_RETURN(Statement older, Statement::prepare(db, "DELETE FROM log WHERE id < ? AND key = ?"));
+    dropped = older.bind(row).bind(key).run();
+  }
+  return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;  // A page that is beyond reading stays.
 }
 
 // Inside a transaction. Readers and the journal hear of it at once: it is damaged whether this is written or not.
@@ -123,26 +122,9 @@ absl::StatusOr<std::string> SqliteStore::owner_of(int64_t row) {
 absl::Status SqliteStore::examine(int64_t row) {
   TITAN_ASSIGN_OR_RETURN(const std::string owner, owner_of(row));
   if (!owner.empty()) return move_aside({owner, 0, "its row of the log is damaged or missing", true, row});
-  return drop_change(row);
-}
-
-// An old change that nobody can be told any more: watchers that have not seen it read the records again.
-absl::Status SqliteStore::drop_change(int64_t row) {
-  sqlite3* db = write_->database.get();
-  while (meta_.compacted_row < row && !stuck_) {
-    TITAN_RETURN_IF_ERROR(in_transaction([&] { return compact(meta_.last_row - row); }));
-  }
-  return in_transaction([&]() -> absl::Status {
+  return in_transaction([&] {
     TITAN_RETURN_IF_ERROR(keep_aside({"", 0, "an old change is damaged or missing", false, row}));
-    TITAN_ASSIGN_OR_RETURN(Statement next,
-                           Statement::prepare(db, "SELECT revision FROM log WHERE id > ? ORDER BY id LIMIT 1"));
-    const absl::StatusOr<bool> there = next.bind(row).step();
-    const int64_t revision = there.ok() && *there ? next.integer(0) : meta_.last_revision;
-    meta_.compacted_row = std::max(meta_.compacted_row, row);
-    meta_.compacted_revision = std::max(meta_.compacted_revision, std::min(revision, meta_.last_revision));
-    next.reset();
-    const absl::Status dropped = execute(db, absl::StrCat("DELETE FROM log WHERE id = ", row));
-    return absl::IsDataLoss(dropped) ? absl::OkStatus() : dropped;
+    return bury_row("", row);
   });
 }
 
@@ -171,6 +153,7 @@ absl::StatusOr<CheckReport> SqliteStore::check() const {
     if (answer != "ok") report.file = answer;
   }
   TITAN_ASSIGN_OR_RETURN(Statement rows, Statement::prepare(db, "SELECT revision, key, value, crc, id FROM log"));
+  int64_t last = 0;
   while (true) {
     const absl::StatusOr<bool> more = rows.step();
     if (absl::IsDataLoss(more.status())) {
@@ -179,6 +162,11 @@ absl::StatusOr<CheckReport> SqliteStore::check() const {
     }
     if (!more.ok()) return more.status();
     if (!*more) return report;
+    if (rows.integer(4) <= last) {
+      report.file = "the log is out of order";
+      return report;
+    }
+    last = rows.integer(4);
     ++report.rows;
     if (read_row(rows).ok()) continue;
     ++report.damaged;

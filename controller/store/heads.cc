@@ -17,12 +17,15 @@ absl::Status replay_log(sqlite3* database) {
   TITAN_ASSIGN_OR_RETURN(Statement set,
                          Statement::prepare(database, "INSERT OR REPLACE INTO new_heads VALUES (?, ?, ?)"));
   TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(database, "DELETE FROM new_heads WHERE key = ?"));
+  int64_t last = 0;
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return absl::OkStatus();
     const absl::StatusOr<Change> change = read_row(rows);
-    if (!change.ok()) continue;  // The head that names it tells whose it is.
     const int64_t row = rows.integer(4);
+    if (row <= last) return absl::DataLossError("the log is out of order; restore the state folder from a backup");
+    last = row;
+    if (!change.ok()) continue;  // The head that names it tells whose it is.
     if (change->value) {
       TITAN_RETURN_IF_ERROR(set.bind(change->key).bind(row).bind(head_checksum(change->key, row)).run());
     } else {
@@ -40,18 +43,20 @@ struct Sum {
 };
 
 // Old heads that the log does not confirm: the row that they name is damaged or gone.
-absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, bool checksums, std::vector<Quarantined>& lost) {
+absl::StatusOr<Sum> drop_unconfirmed(sqlite3* database, bool checksums, int64_t limit, std::vector<Quarantined>& lost) {
   TITAN_ASSIGN_OR_RETURN(Statement heads, Statement::prepare(database, checksums ? "SELECT key, id, crc FROM heads"
                                                                                  : "SELECT key, id, 0 FROM heads"));
   TITAN_ASSIGN_OR_RETURN(Statement find, Statement::prepare(database, "SELECT id FROM new_heads WHERE key = ?"));
   TITAN_ASSIGN_OR_RETURN(Statement drop, Statement::prepare(database, "DELETE FROM new_heads WHERE key = ?"));
   Sum sum;
+  int64_t seen = 0;
   while (true) {
     const absl::StatusOr<bool> more = heads.step();
     if (absl::IsDataLoss(more.status())) return sum;  // No further can it be read; the log knows the rest.
     if (!more.ok()) return more.status();
     if (!*more) return sum;
     Head head = read_head(heads);
+    if (++seen > limit) return sum;  // In circles.
     if (!checksums) head.crc = head_checksum(head.key, head.row);
     if (checksums && !head.whole) continue;  // The log tells the right one.
     TITAN_ASSIGN_OR_RETURN(const bool found, find.bind(head.key).step());
@@ -98,7 +103,7 @@ absl::StatusOr<std::string> damage_of_heads(sqlite3* database, const Meta& meta)
 absl::Status rebuild_heads(sqlite3* database, Meta& meta, bool counted, bool checksums,
                            std::vector<Quarantined>& lost) {
   TITAN_RETURN_IF_ERROR(replay_log(database));
-  TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, checksums, lost));
+  TITAN_ASSIGN_OR_RETURN(const Sum gone, drop_unconfirmed(database, checksums, 2 * meta.last_row + 1, lost));
   TITAN_ASSIGN_OR_RETURN(const Sum there, sum_of(database, "SELECT key, id, crc FROM new_heads"));
   if (counted && (there.heads + gone.heads != meta.heads || there.sum + gone.sum != meta.heads_sum)) {
     return absl::DataLossError(absl::StrCat("the log holds ", there.heads + gone.heads, " records, not those ",

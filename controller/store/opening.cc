@@ -67,7 +67,7 @@ absl::Status SqliteStore::bring_forward() {
   // Room that is free goes back to the file system from now on. Without the room to do this the file keeps it and uses
   // it again.
   TITAN_ASSIGN_OR_RETURN(const int64_t automatic, number(db, "PRAGMA auto_vacuum"));
-  if (automatic == 0) (void)execute(db, "VACUUM");
+  if (automatic == 0) (void)execute(db, "PRAGMA auto_vacuum=INCREMENTAL; VACUUM");
   return absl::OkStatus();
 }
 

@@ -112,6 +112,7 @@ class SqliteStore : public Store {
   absl::Status mark_time();
   absl::Status compact(int64_t keep);
   absl::StatusOr<int64_t> pragma(const char* query);
+  absl::Status fold_log();
   void idle();
 
   Loaded load(Connection& connection, const Head& head) const;
@@ -121,7 +122,6 @@ class SqliteStore : public Store {
   absl::Status bury_row(const std::string& key, int64_t row);
   absl::Status keep_aside(Quarantined damaged);
   absl::Status examine(int64_t row);
-  absl::Status drop_change(int64_t row);
   absl::StatusOr<std::string> owner_of(int64_t row);
   void check_loop();
   absl::Status run(const std::function<absl::Status()>& task);
@@ -131,8 +131,9 @@ class SqliteStore : public Store {
   std::string id_;
   std::atomic<int64_t> epoch_{0};
   int lock_fd_ = -1;
-  std::unique_ptr<Connection> write_;  // Writing thread only, as the next three.
+  std::unique_ptr<Connection> write_;  // Writing thread only, as the next four.
   Meta meta_;
+  int log_pages_ = 0;                 // Of SQLite's log, after the last transaction.
   bool stuck_ = false;                // Compaction met damage and was given up.
   std::vector<std::string> written_;  // Records that were lost and that the present transaction writes.
   mutable std::unique_ptr<Connection> read_ TITAN_GUARDED_BY(read_mutex_);

@@ -71,8 +71,8 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order (on the caller's when
-  // the store has failed or closes). The queue is bounded in transactions and bytes for kRefuse: beyond that, and while
+  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order; on another of its
+  // threads when it is refused, and on the caller's when the store has failed or closes. The queue is bounded in transactions and bytes for kRefuse: beyond that, and while
   // a full disk keeps kRetry ones waiting, they are refused without waiting for anything written. kRetry ones always
   // find a place, since they tell what happened already: whoever makes many of them looks at queued() and slows down.
   virtual void commit(Transaction transaction, Committed done) = 0;

@@ -12,8 +12,12 @@ namespace titan::store {
 
 absl::Status SqliteStore::run(const std::function<absl::Status()>& task) {
   std::promise<absl::Status> done;
-  if (!writer_->post([&] { done.set_value(task()); })) return absl::UnavailableError("store: closing");
-  return done.get_future().get();
+  const bool posted = writer_->post([&] {
+    const absl::Status status = task();
+    if (absl::IsInternal(status)) writer_->fail(status);  // As for what is committed: nothing is tried again.
+    done.set_value(status);
+  });
+  return posted ? done.get_future().get() : absl::UnavailableError("store: closing");
 }
 
 absl::StatusOr<int64_t> SqliteStore::pragma(const char* query) {
@@ -43,15 +47,23 @@ absl::Status SqliteStore::shrink() {
   return run([this] { return execute(write_->database.get(), "PRAGMA wal_checkpoint(TRUNCATE)"); });
 }
 
-// The log goes into the database file, so that it is not minutes old and the log does not grow; and of the room that
-// is free, when it is much, some goes back. A failure costs nothing: what is committed stays in the log.
+// The log goes into the database file. Without room it stays as it is; after another error nothing may go on.
+absl::Status SqliteStore::fold_log() {
+  const absl::Status folded = execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
+  return absl::IsResourceExhausted(folded) || absl::IsUnavailable(folded) ? absl::OkStatus() : folded;
+}
+
+// So that the file is not minutes old and the log does not grow; and of the room that is free, when it is much, some
+// goes back.
 void SqliteStore::idle() {
   constexpr int64_t kFew = 1000;
   const absl::StatusOr<int64_t> free = pragma("PRAGMA freelist_count"), pages = pragma("PRAGMA page_count");
+  absl::Status status;
   if (free.ok() && pages.ok() && *free > std::max(kFew, *pages / 4)) {
-    (void)execute(write_->database.get(), "PRAGMA incremental_vacuum(1000)");
+    status = execute(write_->database.get(), "PRAGMA incremental_vacuum(1000)");
   }
-  (void)execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
+  if (!absl::IsInternal(status)) status = fold_log();
+  if (absl::IsInternal(status)) writer_->fail(status);
 }
 
 absl::StatusOr<StoreInfo> SqliteStore::back_up(const std::string& copy) const {

@@ -33,6 +33,7 @@ Writer::Writer(WriterOptions options, Backend backend) : options_(options), back
 
 void Writer::start() {
   thread_ = std::thread([this] { loop(); });
+  refusing_ = std::thread([this] { refuse_loop(); });
 }
 
 void Writer::close() {
@@ -42,6 +43,7 @@ void Writer::close() {
   }
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
+  if (refusing_.joinable()) refusing_.join();
 }
 
 void Writer::commit(Transaction transaction, Committed done) {
@@ -56,6 +58,7 @@ void Writer::commit(Transaction transaction, Committed done) {
                (full_ || static_cast<int64_t>(queue_.size()) >= options_.queue_limit ||
                 queued_bytes_ >= options_.queue_bytes)) {
       refused_.push_back(std::move(queued.done));
+      refuse_wake_.notify_one();
     } else {
       queued_bytes_ += queued.bytes;
       queue_.push_back(std::move(queued));
@@ -91,7 +94,6 @@ QueueSize Writer::queued() const {
 void Writer::loop() {
   while (true) {
     Work work = next();
-    for (const Committed& done : work.refused) answer(done, absl::ResourceExhaustedError(kRefusal));
     for (const std::function<void()>& task : work.tasks) task();
     if (work.idle && backend_.idle) backend_.idle();
     if (work.end) return end();
@@ -99,19 +101,32 @@ void Writer::loop() {
   }
 }
 
+void Writer::refuse_loop() {
+  bool ended = false;
+  while (!ended) {
+    std::vector<Committed> refused;
+    {
+      sync::Lock lock(mutex_);
+      refuse_wake_.wait(mutex_, [this] { return ended_ || !refused_.empty(); });
+      refused.swap(refused_);
+      ended = ended_;
+    }
+    for (const Committed& done : refused) answer(done, absl::ResourceExhaustedError(kRefusal));
+  }
+}
+
 Writer::Work Writer::next() {
   Work work;
   sync::Lock lock(mutex_);
   while (true) {
-    work.refused.swap(refused_);
     work.tasks.swap(tasks_);
     const bool may_write = !full_ || closing_ || std::chrono::steady_clock::now() >= retry_at_;
     if (!failed_.ok() || (closing_ && queue_.empty())) {
       work.end = true;
-    } else if (work.refused.empty() && work.tasks.empty() && may_write) {
+    } else if (work.tasks.empty() && may_write) {
       work.group = take();
     }
-    if (work.end || !work.refused.empty() || !work.tasks.empty() || !work.group.empty()) return work;
+    if (work.end || !work.tasks.empty() || !work.group.empty()) return work;
     if (!queue_.empty()) {
       wake_.wait_until(mutex_, retry_at_);
     } else if (!written_) {
@@ -167,6 +182,7 @@ void Writer::refuse_waiting() {
     }
   }
   queue_ = std::move(kept);
+  refuse_wake_.notify_one();
 }
 
 // Puts a group that was not written back, or ends the store.
@@ -202,7 +218,6 @@ void Writer::end() {
   absl::Status failed;
   std::deque<Queued> left;
   std::deque<std::function<void()>> tasks;
-  std::vector<Committed> refused;
   bool closing = false;
   {
     sync::Lock lock(mutex_);
@@ -211,11 +226,10 @@ void Writer::end() {
     closing = closing_;
     left.swap(queue_);
     tasks.swap(tasks_);
-    refused.swap(refused_);
     queued_bytes_ = 0;
   }
   for (const std::function<void()>& task : tasks) task();
-  for (const Committed& done : refused) answer(done, absl::ResourceExhaustedError(kRefusal));
+  refuse_wake_.notify_one();
   for (const Queued& queued : left) answer(queued.done, unavailable(failed));
   if (!failed.ok() && !(closing && absl::IsUnavailable(failed)) && backend_.failed) backend_.failed(failed);
 }

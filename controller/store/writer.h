@@ -24,7 +24,8 @@ struct WriterOptions {
 };
 
 // One thread that takes what waits in groups, has each group made durable, and answers in log order. What became
-// durable is announced to the listeners.
+// durable is announced to the listeners. Another one tells those that are refused, so that they hear of it while a
+// write is under way.
 class Writer {
  public:
   struct Queued {
@@ -33,7 +34,7 @@ class Writer {
     int64_t bytes = 0;
   };
   using Group = std::vector<Queued>;
-  // All run on the writer's thread.
+  // All run on the writing thread.
   struct Backend {
     // Makes a group durable and visible; `results` by transaction: its revision, or Aborted. ResourceExhausted: none
     // of it is there and it may be tried again. Any other error: the store has failed.
@@ -45,13 +46,13 @@ class Writer {
   Writer(WriterOptions options, Backend backend);
   ~Writer() { close(); }
   void start();
-  // Writes what was queued, then ends the thread. What a full disk does not take is answered Unavailable.
+  // Writes what was queued, then ends the threads. What a full disk does not take is answered Unavailable.
   void close();
 
   // See Store::commit.
   void commit(Transaction transaction, Committed done);
   std::shared_ptr<void> subscribe(Store::Listener listener) { return listeners_->add(std::move(listener)); }
-  // Runs on the writer's thread between two groups. False: it never will, since the store failed or closes.
+  // Runs on the writing thread between two groups. False: it never will, since the store failed or closes.
   bool post(std::function<void()> task);
   // Ends the store: everything queued, and everything that comes, is answered Unavailable.
   void fail(const absl::Status& status);
@@ -59,13 +60,13 @@ class Writer {
 
  private:
   struct Work {
-    std::vector<Committed> refused;
     std::deque<std::function<void()>> tasks;
     Group group;
     bool idle = false, end = false;
   };
 
   void loop();
+  void refuse_loop();
   Work next();
   Group take() TITAN_REQUIRES(mutex_);
   void refuse_waiting() TITAN_REQUIRES(mutex_);
@@ -90,7 +91,8 @@ class Writer {
   // What must not be lost was not taken by a full disk: it is tried again then, and clients are refused meanwhile.
   bool full_ TITAN_GUARDED_BY(mutex_) = false;
   std::chrono::steady_clock::time_point retry_at_ TITAN_GUARDED_BY(mutex_);
-  std::thread thread_;
+  sync::Condition refuse_wake_;
+  std::thread thread_, refusing_;
 };
 
 }  // namespace titan::store
