@@ -1,5 +1,8 @@
 // What happens to records that do not match their checksums.
 
+#include <algorithm>
+#include <utility>
+
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -9,34 +12,81 @@
 namespace titan::store {
 
 std::vector<Quarantined> SqliteStore::quarantined() const {
+  std::vector<Quarantined> all;
   sync::Lock lock(aside_mutex_);
-  return aside_;
+  all.reserve(aside_.size());
+  for (const Aside& aside : aside_) all.push_back(aside.record);
+  return all;
 }
 
-// A reader found it; the writing thread moves it. An empty key: whose the row is must be found out first.
-void SqliteStore::set_aside(const std::string& key, int64_t row, const std::string& reason) const {
-  const std::string name = key.empty() ? absl::StrCat("\n", row) : key;
+void SqliteStore::set_aside(const Record& record, const std::string& reason) {
+  int64_t row = 0;
+  {
+    sync::Lock lock(read_mutex_);
+    const absl::StatusOr<bool> found = read_->find.bind(record.key).step();
+    const Head head = found.ok() && *found ? read_head(read_->find) : Head{};
+    read_->find.reset();
+    const Loaded loaded = load(*read_, head);
+    if (loaded.record && loaded.record->revision == record.revision) row = head.row;
+  }
+  if (row > 0) found_damaged(record.key, row, reason);
+}
+
+// A reader found it; the writing thread moves it. Known at once, whether the disk has room for that or not. An empty
+// key: whose the row is must be found out first.
+void SqliteStore::found_damaged(const std::string& key, int64_t row, const std::string& reason) const {
   {
     sync::Lock lock(aside_mutex_);
-    if (!reported_.emplace(name, row).second) return;
+    if (!reported_.emplace(key, row).second) return;
   }
+  if (!key.empty()) note_aside({key, 0, reason, true, row, absl::ToUnixSeconds(absl::Now())}, /*told=*/false);
   auto* self = const_cast<SqliteStore*>(this);  // NOLINT(cppcoreguidelines-pro-type-const-cast): another thread's part.
-  writer_->post([self, key, row, reason, name] {
+  writer_->post([self, key, row, reason] {
     const absl::Status moved = key.empty() ? self->examine(row) : self->move_aside({key, 0, reason, true, row});
     if (moved.ok()) return;
     if (absl::IsInternal(moved)) self->writer_->fail(moved);
     sync::Lock lock(self->aside_mutex_);  // Whoever meets it again tries again.
-    self->reported_.erase(name);
+    self->reported_.erase({key, row});
   });
+}
+
+// True: on_damage is to hear of it, now that it is `told`.
+bool SqliteStore::note_aside(const Quarantined& damaged, bool told) const {
+  sync::Lock lock(aside_mutex_);
+  const auto same = std::find_if(aside_.begin(), aside_.end(), [&](const Aside& aside) {
+    return !damaged.key.empty() && aside.record.key == damaged.key && aside.record.row == damaged.row;
+  });
+  Aside& aside = same == aside_.end() ? aside_.emplace_back() : *same;
+  aside.record = damaged;
+  if (damaged.lost) {
+    lost_[damaged.key] = damaged.reason;
+  } else {
+    lost_.erase(damaged.key);
+  }
+  return told && !std::exchange(aside.told, told);
+}
+
+// It was written anew before it could be moved: nothing is kept and nothing lost.
+void SqliteStore::forget_aside(const Quarantined& damaged) {
+  sync::Lock lock(aside_mutex_);
+  std::erase_if(aside_, [&](const Aside& aside) {
+    return aside.record.key == damaged.key && aside.record.row == damaged.row && !aside.told;
+  });
+  const bool lost = std::any_of(aside_.begin(), aside_.end(), [&](const Aside& aside) {
+    return aside.record.key == damaged.key && aside.record.lost;
+  });
+  if (!lost) lost_.erase(damaged.key);
 }
 
 // Its bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
+  bool anew = false;
   const absl::Status moved = in_transaction([&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
     const Head head = found ? read_head(write_->find) : Head{};
     write_->find.reset();
-    if (!found || (head.whole && head.row != damaged.row)) return absl::OkStatus();  // Written anew meanwhile.
+    anew = !found || (head.whole && head.row != damaged.row);
+    if (anew) return absl::OkStatus();
     if (!head.whole) {
       damaged.lost = false;
       damaged.reason += "; the next start makes the heads anew";
@@ -48,11 +98,12 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
     meta_.heads_sum -= head.crc;
     return write_->drop_head.bind(damaged.key).run();
   });
+  if (moved.ok() && anew) forget_aside(damaged);
   return moved;
 }
 
-// Takes a damaged row out of the log, and older ones of its record, which must not come back instead. Watchers that have
-// not passed it read the records again.
+// Takes a damaged row out of the log, and older ones of its record, which must not come back instead. Watchers that
+// have not passed it read the records again.
 absl::Status SqliteStore::bury_row(const std::string& key, int64_t row) {
   sqlite3* db = write_->database.get();
   while (meta_.compacted_row < row && !stuck_) TITAN_RETURN_IF_ERROR(compact(meta_.last_row - row));
@@ -102,12 +153,8 @@ absl::Status SqliteStore::keep_aside(Quarantined damaged) {
     put.bind_null();
   }
   TITAN_RETURN_IF_ERROR(put.bind(crc).run());
-  {
-    sync::Lock lock(aside_mutex_);
-    aside_.push_back(damaged);
-    if (damaged.lost) lost_[damaged.key] = damaged.reason;
-  }
-  if (options_.on_damage) options_.on_damage(damaged);
+  const bool tell = note_aside(damaged, /*told=*/true);
+  if (tell && options_.on_damage) options_.on_damage(damaged);
   return absl::OkStatus();
 }
 
@@ -170,7 +217,7 @@ absl::StatusOr<CheckReport> SqliteStore::check() const {
     ++report.rows;
     if (read_row(rows).ok()) continue;
     ++report.damaged;
-    set_aside("", rows.integer(4), "");
+    found_damaged("", rows.integer(4), "");
   }
 }
 

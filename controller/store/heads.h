@@ -6,18 +6,9 @@
 #include <vector>
 
 #include "controller/store/rows.h"
+#include "controller/store/store.h"
 
 namespace titan::store {
-
-// A record that cannot be read as it was written, kept aside.
-struct Quarantined {
-  std::string key;
-  int64_t revision = 0;  // 0: not known.
-  std::string reason;
-  bool lost = true;  // Reads of the record answer DataLoss until it is written or erased. False: what it was is known.
-  int64_t row = 0;   // Of the log; 0: none.
-  int64_t time_s = 0;
-};
 
 // Whether heads are in order, each matches its checksum, and together they are those that `meta` counted; else why not.
 // Reads the table once: some 50 bytes a record.

@@ -1,6 +1,7 @@
 #include "controller/store/memory_store.h"
 
 #include "common/status/status.h"
+#include "controller/store/aside.h"
 
 namespace titan::store {
 
@@ -39,6 +40,15 @@ absl::StatusOr<std::vector<Record>> MemoryStore::scan(const std::string& prefix,
 absl::StatusOr<std::vector<Change>> MemoryStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(mutex_);
   return table_.changes(after_revision, limit);
+}
+
+void MemoryStore::set_aside(const Record& record, const std::string& reason) {
+  commit(setting_aside(record, reason, absl::UnixEpoch()), nullptr);
+}
+
+std::vector<Quarantined> MemoryStore::quarantined() const {
+  sync::Lock lock(mutex_);
+  return table_.quarantined();
 }
 
 int64_t MemoryStore::revision_before(absl::Time time) const {

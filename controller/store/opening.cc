@@ -100,9 +100,10 @@ absl::Status SqliteStore::load_aside() {
   while (true) {
     TITAN_ASSIGN_OR_RETURN(const bool more, rows.step());
     if (!more) return absl::OkStatus();
-    aside_.push_back(
-        {rows.text(0), rows.integer(1), rows.text(2), rows.integer(3) != 0, rows.integer(4), rows.integer(5)});
-    if (aside_.back().lost) lost_[aside_.back().key] = aside_.back().reason;
+    const Quarantined record{rows.text(0),         rows.integer(1), rows.text(2),
+                             rows.integer(3) != 0, rows.integer(4), rows.integer(5)};
+    if (record.lost) lost_[record.key] = record.reason;
+    aside_.push_back({record, true});
   }
 }
 

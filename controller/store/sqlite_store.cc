@@ -132,7 +132,8 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
   TITAN_RETURN_IF_ERROR(in_transaction([&]() -> absl::Status {
     for (const Writer::Queued& queued : group) {
       absl::StatusOr<int64_t> result = apply(queued.transaction);
-      if (!result.ok() && !absl::IsAborted(result.status())) return result.status();
+      const bool refused = absl::IsAborted(result.status()) || absl::IsInvalidArgument(result.status());
+      if (!result.ok() && !refused) return result.status();
       results.push_back(std::move(result));
     }
     TITAN_RETURN_IF_ERROR(mark_time());
@@ -140,7 +141,8 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
   }));
   revision_ = meta_.last_revision;
   forget_lost();
-  // Under load at 8 MB, since it costs two more fsyncs; otherwise see idle(). The group is durable whatever comes of it.
+  // Under load at 8 MB, since it costs two more fsyncs; otherwise see idle(). The group is durable whatever comes of
+  // it.
   if (log_pages_ > 2000) {
     const absl::Status folded = fold_log();
     if (!folded.ok()) writer_->fail(folded);
@@ -150,6 +152,9 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
 }
 
 absl::StatusOr<int64_t> SqliteStore::apply(const Transaction& transaction) {
+  for (const std::string& prefix : transaction.erased_prefixes) {
+    if (prefix.empty()) return absl::InvalidArgumentError("store: an empty prefix would erase everything");
+  }
   for (const Mutation& mutation : transaction.mutations) {
     if (!mutation.expected_revision) continue;
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(mutation.key).step());
@@ -168,6 +173,9 @@ absl::StatusOr<int64_t> SqliteStore::apply(const Transaction& transaction) {
     }
   }
   const int64_t revision = ++meta_.last_revision;
+  for (const std::string& prefix : transaction.erased_prefixes) {
+    TITAN_RETURN_IF_ERROR(erase_prefix(prefix, revision));
+  }
   for (const Mutation& mutation : transaction.mutations) TITAN_RETURN_IF_ERROR(apply_mutation(mutation, revision));
   return revision;
 }
@@ -191,6 +199,32 @@ absl::Status SqliteStore::apply_mutation(const Mutation& mutation, int64_t revis
   return db.set_head.bind(mutation.key).bind(row).bind(crc).run();
 }
 
+absl::Status SqliteStore::erase_prefix(const std::string& prefix, int64_t revision) {
+  std::vector<std::string> keys;
+  {
+    Statement& heads = write_->heads;
+    heads.bind(prefix).bind(std::string()).bind(prefix_end(prefix));
+    while (true) {
+      TITAN_ASSIGN_OR_RETURN(const bool more, heads.step());
+      if (!more) break;
+      const std::string key = heads.text(0);
+      if (!keys.empty() && key <= keys.back()) {  // A damaged page may lead in circles.
+        return absl::DataLossError(absl::StrCat("store: the head of '", key, "' is out of order"));
+      }
+      keys.push_back(key);
+    }
+    heads.reset();
+  }
+  {
+    sync::Lock lock(aside_mutex_);
+    for (auto it = lost_.lower_bound(prefix); it != lost_.end() && it->first.starts_with(prefix); ++it) {
+      keys.push_back(it->first);
+    }
+  }
+  for (const std::string& key : keys) TITAN_RETURN_IF_ERROR(apply_mutation(erase(key), revision));
+  return absl::OkStatus();
+}
+
 // A record that was set aside is written or erased: it is lost no longer.
 absl::Status SqliteStore::note_written(const std::string& key) {
   {
@@ -207,7 +241,7 @@ void SqliteStore::forget_lost() {
   if (written_.empty()) return;
   sync::Lock lock(aside_mutex_);
   for (const std::string& key : written_) lost_.erase(key);
-  for (Quarantined& record : aside_) record.lost = record.lost && lost_.contains(record.key);
+  for (Aside& aside : aside_) aside.record.lost = aside.record.lost && lost_.contains(aside.record.key);
   written_.clear();
 }
 
@@ -323,7 +357,7 @@ absl::StatusOr<std::optional<Record>> SqliteStore::get(const std::string& key) c
     if (lost == lost_.end()) return std::nullopt;
     loaded.damage = lost->second;
   } else {
-    set_aside(key, head.row, loaded.damage);
+    found_damaged(key, head.row, loaded.damage);
   }
   return absl::DataLossError(
       absl::StrCat("store: record '", key, "': ", loaded.damage, "; it is set aside and everything else is served"));
@@ -363,7 +397,7 @@ absl::StatusOr<std::vector<Record>> SqliteStore::scan(const std::string& prefix,
     heads.reset();
     (void)execute(read_->database.get(), "COMMIT");
   }
-  for (const auto& [head, damage] : damaged) set_aside(head.key, head.row, damage);
+  for (const auto& [head, damage] : damaged) found_damaged(head.key, head.row, damage);
   if (!status.ok()) return status;
   return records;
 }
@@ -413,7 +447,7 @@ absl::StatusOr<std::vector<Change>> SqliteStore::read_changes(int64_t after_revi
     absl::StatusOr<Change> change = absl::DataLossError("missing");
     if (more.ok() && *more && read_->changes.integer(4) == expected) change = read_row(read_->changes);
     if (!change.ok() || (expected < first) != (change->revision <= after_revision)) {
-      set_aside("", expected, "a change of the log is damaged");
+      found_damaged("", expected, "a change of the log is damaged");
       return compacted("is before a damaged change");
     }
     ++expected;

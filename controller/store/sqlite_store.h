@@ -3,6 +3,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -63,10 +64,11 @@ class SqliteStore : public Store {
   QueueSize queued() const override { return writer_->queued(); }
   int64_t revision() const override { return revision_.load(); }
   absl::StatusOr<std::optional<Record>> get(const std::string& key) const override;
-  // Leaves out what is set aside.
   absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                            int limit) const override;
   absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const override;
+  void set_aside(const Record& record, const std::string& reason) override;
+  std::vector<Quarantined> quarantined() const override;
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return writer_->subscribe(std::move(listener)); }
 
@@ -76,8 +78,6 @@ class SqliteStore : public Store {
   // Changes max_pages; 0: no limit.
   void set_max_pages(int64_t pages) { max_pages_ = pages; }
 
-  // Everything that was ever set aside, oldest first.
-  std::vector<Quarantined> quarantined() const;
   // Reads the whole file: pages, heads and every row, while the store serves. What is damaged is set aside soon after.
   // Errors: Cancelled when the store closes; those of the disk.
   absl::StatusOr<CheckReport> check() const;
@@ -103,6 +103,7 @@ class SqliteStore : public Store {
   absl::Status apply_group(const Writer::Group& group, std::vector<absl::StatusOr<int64_t>>& results);
   absl::StatusOr<int64_t> apply(const Transaction& transaction);
   absl::Status apply_mutation(const Mutation& mutation, int64_t revision);
+  absl::Status erase_prefix(const std::string& prefix, int64_t revision);
   absl::Status note_written(const std::string& key);
   void forget_lost();
   absl::Status erase_row(const std::string& key, const Head& head, int64_t revision);
@@ -117,7 +118,9 @@ class SqliteStore : public Store {
 
   Loaded load(Connection& connection, const Head& head) const;
   absl::StatusOr<std::vector<Change>> read_changes(int64_t after_revision, int limit) const;
-  void set_aside(const std::string& key, int64_t row, const std::string& reason) const;
+  void found_damaged(const std::string& key, int64_t row, const std::string& reason) const;
+  bool note_aside(const Quarantined& damaged, bool told) const;
+  void forget_aside(const Quarantined& damaged);
   absl::Status move_aside(Quarantined damaged);
   absl::Status bury_row(const std::string& key, int64_t row);
   absl::Status keep_aside(Quarantined damaged);
@@ -141,10 +144,15 @@ class SqliteStore : public Store {
   std::atomic<int64_t> revision_{0};
   std::atomic<int64_t> max_pages_{0};
 
+  struct Aside {
+    Quarantined record;
+    bool told = false;  // To on_damage.
+  };
   mutable sync::Mutex aside_mutex_;
-  std::vector<Quarantined> aside_ TITAN_GUARDED_BY(aside_mutex_);
-  std::map<std::string, std::string> lost_ TITAN_GUARDED_BY(aside_mutex_);          // Reason by key, of those that are.
-  mutable std::map<std::string, int64_t> reported_ TITAN_GUARDED_BY(aside_mutex_);  // On their way aside.
+  mutable std::vector<Aside> aside_ TITAN_GUARDED_BY(aside_mutex_);
+  mutable std::map<std::string, std::string> lost_ TITAN_GUARDED_BY(aside_mutex_);  // Reason by key, of those that are.
+  // Key (empty: not known) and row of what is on its way aside.
+  mutable std::set<std::pair<std::string, int64_t>> reported_ TITAN_GUARDED_BY(aside_mutex_);
   TimeMarks marks_ TITAN_GUARDED_BY(aside_mutex_);
 
   mutable sync::Mutex check_mutex_;

@@ -41,11 +41,25 @@ enum class WhenFull {
 struct Transaction {
   std::vector<Mutation> mutations;
   WhenFull when_full = WhenFull::kRetry;
+  // Every record whose key begins with one of these is erased, before the mutations: what they put stays. Bytes are
+  // compared, "job/1" is also the beginning of "job/10". None may be empty. Costs as much as erasing each of them.
+  std::vector<std::string> erased_prefixes;
+};
+
+// A record that cannot be read as it was written, or whose value makes no sense, kept aside.
+struct Quarantined {
+  std::string key;       // Empty: no record's.
+  int64_t revision = 0;  // 0: not known.
+  std::string reason;
+  bool lost = true;  // Reads of the record answer DataLoss until it is written or erased. False: what it was is known.
+  int64_t row = 0;   // Of SQLite's log; 0: none.
+  int64_t time_s = 0;
 };
 
 // What became of a transaction:
 // - its revision: it is durable, whole, and stays;
 // - Aborted: an expected revision did not match; nothing was changed;
+// - InvalidArgument: an erased prefix is empty; nothing was changed;
 // - ResourceExhausted (kRefuse only): no room on the disk or in the queue; nothing was changed and nothing ever will
 // be;
 // - Unavailable: not known. The store has failed, is closing or, with several controllers, another one leads. Whoever
@@ -72,9 +86,10 @@ class Store {
   virtual ~Store() = default;
 
   // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order; on another of its
-  // threads when it is refused, and on the caller's when the store has failed or closes. The queue is bounded in transactions and bytes for kRefuse: beyond that, and while
-  // a full disk keeps kRetry ones waiting, they are refused without waiting for anything written. kRetry ones always
-  // find a place, since they tell what happened already: whoever makes many of them looks at queued() and slows down.
+  // threads when it is refused, and on the caller's when the store has failed or closes. The queue is bounded in
+  // transactions and bytes for kRefuse: beyond that, and while a full disk keeps kRetry ones waiting, they are refused
+  // without waiting for anything written. kRetry ones always find a place, since they tell what happened already:
+  // whoever makes many of them looks at queued() and slows down.
   virtual void commit(Transaction transaction, Committed done) = 0;
   virtual QueueSize queued() const = 0;
 
@@ -87,14 +102,22 @@ class Store {
   // Revision of the last durable transaction.
   virtual int64_t revision() const = 0;
 
-  // Errors of the three readers: DataLoss when a record's checksum does not match.
+  // Errors of the three readers: DataLoss: the record was set aside, or what is damaged hides which ones there are.
   virtual absl::StatusOr<std::optional<Record>> get(const std::string& key) const = 0;
-  // Records whose key begins with `prefix` and is greater than `after`, by key, at most `limit`.
+  // Records whose key begins with `prefix` and is greater than `after`, by key, at most `limit`; without those that are
+  // set aside. Keys that begin with "quarantine/" are the store's own.
   virtual absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                                    int limit) const = 0;
   // Changes with a greater revision, in order: whole transactions, about `limit` changes. OutOfRange when older ones
   // were compacted away: read the records again and go on from revision().
   virtual absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const = 0;
+
+  // Sets a record aside whose value makes no sense to whoever read it: soon it is in no scan any more, its bytes are
+  // kept with the reason, and get() answers DataLoss until it is written or erased. Nothing happens when it was written
+  // since it was read.
+  virtual void set_aside(const Record& record, const std::string& reason) = 0;
+  // Everything that was ever set aside, oldest first; also what a reader has just found damaged.
+  virtual std::vector<Quarantined> quarantined() const = 0;
 
   // The last revision that is known to be older than `time`, to about a minute; 0: none is.
   virtual int64_t revision_before(absl::Time time) const = 0;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "controller/store/aside.h"
 
 namespace titan::store {
 
@@ -29,9 +30,36 @@ int64_t Table::revision_of(const std::string& key) const {
   return it == records_.end() ? 0 : it->second.revision;
 }
 
-std::optional<Record> Table::get(const std::string& key) const {
+absl::StatusOr<std::optional<Record>> Table::get(const std::string& key) const {
   const auto it = records_.find(key);
-  return it == records_.end() ? std::nullopt : std::make_optional(it->second);
+  if (it != records_.end()) return std::make_optional(it->second);
+  const std::string* aside = find(aside_key(key));
+  const std::optional<Quarantined> read = aside == nullptr ? std::nullopt : read_aside(aside_key(key), *aside);
+  if (!read || !read->lost) return std::nullopt;
+  return absl::DataLossError(absl::StrCat("store: record '", key, "': ", read->reason, "; it is set aside"));
+}
+
+const std::string* Table::find(const std::string& key) const {
+  const auto it = records_.find(key);
+  return it == records_.end() ? nullptr : &it->second.value;
+}
+
+std::vector<std::string> Table::keys(const std::string& prefix) const {
+  std::vector<std::string> found;
+  for (auto it = records_.lower_bound(prefix); it != records_.end() && absl::StartsWith(it->first, prefix); ++it) {
+    found.push_back(it->first);
+  }
+  return found;
+}
+
+std::vector<Quarantined> Table::quarantined() const {
+  std::vector<Quarantined> all;
+  for (const std::string& key : keys(kAsidePrefix)) {
+    if (std::optional<Quarantined> aside = read_aside(key, *find(key))) all.push_back(*std::move(aside));
+  }
+  std::stable_sort(all.begin(), all.end(),
+                   [](const Quarantined& one, const Quarantined& other) { return one.time_s < other.time_s; });
+  return all;
 }
 
 std::vector<Record> Table::scan(const std::string& prefix, const std::string& after, int limit) const {
@@ -79,7 +107,34 @@ int64_t Draft::revision_of(const std::string& key) const {
   return it == changed_.end() ? table_.revision_of(key) : it->second;
 }
 
+std::vector<std::string> Draft::keys(const std::string& prefix) const {
+  std::vector<std::string> found = table_.keys(prefix);
+  for (auto it = changed_.lower_bound(prefix); it != changed_.end() && absl::StartsWith(it->first, prefix); ++it) {
+    if (table_.find(it->first) == nullptr) found.push_back(it->first);
+  }
+  return found;
+}
+
+const std::string* Draft::aside_of(const std::string& key) const {
+  const auto it = asides_.find(aside_key(key));
+  return it == asides_.end() ? table_.find(aside_key(key)) : &it->second;
+}
+
+void Draft::change(std::vector<Change>& changes, int64_t revision, const std::string& key,
+                   const std::optional<std::string>& value) {
+  if (const std::string* aside = aside_of(key)) {
+    if (std::optional<std::string> over = no_longer_lost(*aside)) change(changes, revision, aside_key(key), over);
+  }
+  if (!value && revision_of(key) == 0) return;
+  changes.push_back({revision, key, value});
+  changed_[key] = value ? revision : 0;
+  if (value && absl::StartsWith(key, kAsidePrefix)) asides_[key] = *value;
+}
+
 absl::StatusOr<int64_t> Draft::add(const Transaction& transaction) {
+  for (const std::string& prefix : transaction.erased_prefixes) {
+    if (prefix.empty()) return absl::InvalidArgumentError("store: an empty prefix would erase everything");
+  }
   for (const Mutation& mutation : transaction.mutations) {
     if (!mutation.expected_revision) continue;
     const int64_t current = revision_of(mutation.key);
@@ -90,11 +145,13 @@ absl::StatusOr<int64_t> Draft::add(const Transaction& transaction) {
   }
   const int64_t revision = next_++;
   std::vector<Change>& changes = taken_.emplace_back();
-  for (const Mutation& mutation : transaction.mutations) {
-    if (!mutation.value && revision_of(mutation.key) == 0) continue;
-    changes.push_back({revision, mutation.key, mutation.value});
-    changed_[mutation.key] = mutation.value ? revision : 0;
+  for (const std::string& prefix : transaction.erased_prefixes) {
+    for (const std::string& key : keys(prefix)) change(changes, revision, key, std::nullopt);
+    for (const std::string& key : keys(aside_key(prefix))) {
+      change(changes, revision, key.substr(aside_key("").size()), std::nullopt);
+    }
   }
+  for (const Mutation& mutation : transaction.mutations) change(changes, revision, mutation.key, mutation.value);
   return revision;
 }
 

@@ -5,7 +5,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -39,10 +38,16 @@ class Table {
   int64_t revision() const { return revision_; }
   // Of the record's last change; 0: there is no such record.
   int64_t revision_of(const std::string& key) const;
-  std::optional<Record> get(const std::string& key) const;
-  // The three readers as Store has them.
+  // The readers as Store has them.
+  absl::StatusOr<std::optional<Record>> get(const std::string& key) const;
   std::vector<Record> scan(const std::string& prefix, const std::string& after, int limit) const;
   absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const;
+  std::vector<Quarantined> quarantined() const;
+
+  // The record's value; nullptr: there is no such record.
+  const std::string* find(const std::string& key) const;
+  // Of the records whose keys begin with `prefix`.
+  std::vector<std::string> keys(const std::string& prefix) const;
 
   // The transaction `revision`, which is the next one.
   void apply(int64_t revision, std::vector<Change> changes);
@@ -63,17 +68,23 @@ class Draft {
  public:
   explicit Draft(const Table& table) : table_(table), next_(table.revision() + 1) {}
 
-  // Its revision; Aborted when an expected revision does not match.
+  // Its revision; Aborted and InvalidArgument as Committed has them.
   absl::StatusOr<int64_t> add(const Transaction& transaction);
   // Of the transactions that were taken, in order; erasing what is not there changes nothing.
   std::vector<std::vector<Change>>& taken() { return taken_; }
 
  private:
   int64_t revision_of(const std::string& key) const;
+  std::vector<std::string> keys(const std::string& prefix) const;
+  // Of a record that was set aside; nullptr: it was not.
+  const std::string* aside_of(const std::string& key) const;
+  void change(std::vector<Change>& changes, int64_t revision, const std::string& key,
+              const std::optional<std::string>& value);
 
   const Table& table_;
   int64_t next_;
-  std::unordered_map<std::string, int64_t> changed_;  // 0: erased.
+  std::map<std::string, int64_t> changed_;     // 0: erased.
+  std::map<std::string, std::string> asides_;  // Those of `changed_` that hold what was set aside.
   std::vector<std::vector<Change>> taken_;
 };
 

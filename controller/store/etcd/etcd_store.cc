@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status.h"
+#include "controller/store/aside.h"
 #include "controller/store/etcd/sealed.h"
 
 namespace titan::store {
@@ -320,6 +321,19 @@ absl::StatusOr<std::vector<Record>> EtcdStore::scan(const std::string& prefix, c
 absl::StatusOr<std::vector<Change>> EtcdStore::changes(int64_t after_revision, int limit) const {
   sync::Lock lock(mutex_);
   return table_.changes(after_revision, limit);
+}
+
+void EtcdStore::set_aside(const Record& record, const std::string& reason) {
+  const absl::Time now = absl::Now();
+  const Quarantined aside{record.key, record.revision, reason, true, 0, absl::ToUnixSeconds(now)};
+  commit(setting_aside(record, reason, now), [this, aside](const absl::StatusOr<int64_t>& revision) {
+    if (revision.ok() && options_.on_damage) options_.on_damage(aside);
+  });
+}
+
+std::vector<Quarantined> EtcdStore::quarantined() const {
+  sync::Lock lock(mutex_);
+  return table_.quarantined();
 }
 
 int64_t EtcdStore::revision_before(absl::Time time) const {

@@ -30,6 +30,8 @@ struct EtcdStoreOptions {
   std::function<void(const absl::Status&)> on_lost;
   // After each group: transactions in it and how long it took to become durable.
   std::function<void(int transactions, absl::Duration taken)> on_commit;
+  // For each record that was set aside, once.
+  std::function<void(const Quarantined&)> on_damage;
 };
 
 // The store of several controllers of which one leads: its log is in etcd, its records in memory. Everything that waits
@@ -57,6 +59,8 @@ class EtcdStore : public Store {
   absl::StatusOr<std::vector<Record>> scan(const std::string& prefix, const std::string& after,
                                            int limit) const override;
   absl::StatusOr<std::vector<Change>> changes(int64_t after_revision, int limit) const override;
+  void set_aside(const Record& record, const std::string& reason) override;
+  std::vector<Quarantined> quarantined() const override;
   int64_t revision_before(absl::Time time) const override;
   std::shared_ptr<void> subscribe(Listener listener) override { return writer_.subscribe(std::move(listener)); }
 

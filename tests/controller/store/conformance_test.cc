@@ -17,6 +17,7 @@ namespace titan::store {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 class Backend {
  public:
@@ -84,9 +85,10 @@ class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory
   void make(int64_t keep_changes = 1000) { backend_ = GetParam().second(keep_changes); }
   Store& store() { return backend_->store(); }
 
-  absl::StatusOr<int64_t> commit(std::vector<Mutation> mutations) {
+  absl::StatusOr<int64_t> commit(std::vector<Mutation> mutations, std::vector<std::string> erased_prefixes = {}) {
     std::promise<absl::StatusOr<int64_t>> promise;
-    store().commit({std::move(mutations)}, [&](const absl::StatusOr<int64_t>& result) { promise.set_value(result); });
+    store().commit({std::move(mutations), WhenFull::kRetry, std::move(erased_prefixes)},
+                   [&](const absl::StatusOr<int64_t>& result) { promise.set_value(result); });
     backend_->settle();
     return promise.get_future().get();
   }
@@ -95,6 +97,22 @@ class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory
     const auto record = store().get(key);
     EXPECT_TRUE(record.ok()) << record.status();
     return record.ok() && *record ? (*record)->value : "(none)";
+  }
+
+  std::vector<std::string> keys(const std::string& prefix) {
+    std::vector<std::string> found;
+    const absl::StatusOr<std::vector<Record>> records = scan_all(store(), prefix);
+    for (const Record& record : *records) found.push_back(record.key);
+    return found;
+  }
+  // "key" or "-key" of each change after a revision.
+  std::vector<std::string> changed(int64_t after) {
+    std::vector<std::string> found;
+    const absl::StatusOr<std::vector<Change>> changes = store().changes(after, 1000);
+    for (const Change& change : *changes) {
+      found.push_back((change.value ? "" : "-") + change.key);
+    }
+    return found;
   }
 
   std::unique_ptr<Backend> backend_;
@@ -298,6 +316,115 @@ TEST_P(StoreTest, PurgesOldRecordsOfAPrefix) {
   EXPECT_EQ(value("event/101"), "again");
   EXPECT_EQ(value("job/1"), "x");
   EXPECT_EQ(purge(store(), "", 20).status().code(), absl::StatusCode::kInvalidArgument);
+}
+
+// A prefix is bytes: with the separator it is what lies below a name, without it also what begins with that name.
+TEST_P(StoreTest, ErasesAWholePrefix) {
+  make();
+  const std::vector<std::string> all = {"event/1", "event/1/a", "event/1/b", "event/10/a", "event/2/a", "evens"};
+  std::vector<Mutation> puts;
+  for (const std::string& key : all) puts.push_back(put(key, "x"));
+  ASSERT_EQ(*commit(puts), 1);
+  ASSERT_EQ(*commit({put("job/1", "y")}, {"event/1/"}), 2);
+  EXPECT_THAT(keys(""), ElementsAre("evens", "event/1", "event/10/a", "event/2/a", "job/1"));
+  EXPECT_THAT(changed(1), ElementsAre("-event/1/a", "-event/1/b", "job/1"));
+  ASSERT_EQ(*commit({}, {"event/1"}), 3);
+  EXPECT_THAT(keys(""), ElementsAre("evens", "event/2/a", "job/1"));
+  ASSERT_EQ(*commit({}, {"evens", "event/", "job/"}), 4);
+  EXPECT_THAT(keys(""), ElementsAre());
+  EXPECT_EQ(value("event/2/a"), "(none)");
+}
+
+TEST_P(StoreTest, APrefixWithoutRecordsChangesNothing) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  EXPECT_EQ(*commit({}, {"b", "a/", "aa"}), 2);
+  EXPECT_TRUE(changed(1).empty());
+  EXPECT_EQ(value("a"), "1");
+}
+
+// The empty string begins every key; whoever names it has lost the name of something.
+TEST_P(StoreTest, AnEmptyPrefixIsRefused) {
+  make();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  EXPECT_EQ(commit({put("b", "2")}, {"x", ""}).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(store().revision(), 1);
+  EXPECT_EQ(value("b"), "(none)");
+  EXPECT_EQ(*commit({put("b", "2")}), 2);
+}
+
+// Prefixes first, then the mutations, and what is expected is what was there before.
+TEST_P(StoreTest, WhatATransactionPutsStaysUnderItsOwnErasedPrefix) {
+  make();
+  ASSERT_TRUE(commit({put("job/1", "old"), put("job/2", "old")}).ok());
+  Mutation replace = put("job/1", "new");
+  replace.expected_revision = 1;
+  ASSERT_EQ(*commit({replace, put("job/3", "new")}, {"job/"}), 2);
+  EXPECT_THAT(keys("job/"), ElementsAre("job/1", "job/3"));
+  EXPECT_EQ(value("job/1"), "new");
+  EXPECT_EQ((*store().get("job/1"))->revision, 2);
+  EXPECT_THAT(changed(1), ElementsAre("-job/1", "-job/2", "job/1", "job/3"));
+  replace.expected_revision = 1;
+  EXPECT_EQ(commit({replace}, {"job/"}).status().code(), absl::StatusCode::kAborted);
+  EXPECT_THAT(keys("job/"), ElementsAre("job/1", "job/3"));
+}
+
+TEST_P(StoreTest, ErasesWhatEarlierTransactionsOfTheSameGroupPut) {
+  make();
+  ASSERT_TRUE(commit({put("a/1", "x"), put("a/2", "x")}).ok());
+  store().commit({{put("a/3", "x"), erase("a/1")}}, nullptr);
+  std::promise<absl::StatusOr<int64_t>> last;
+  store().commit({{}, WhenFull::kRetry, {"a/"}}, nullptr);
+  store().commit({{put("a/4", "x")}}, [&](const absl::StatusOr<int64_t>& result) { last.set_value(result); });
+  backend_->settle();
+  EXPECT_EQ(*last.get_future().get(), 4);
+  EXPECT_THAT(keys("a/"), ElementsAre("a/4"));
+  EXPECT_THAT(changed(1), ElementsAre("a/3", "-a/1", "-a/2", "-a/3", "a/4"));
+}
+
+// A value that its reader cannot make sense of.
+TEST_P(StoreTest, SetsARecordAside) {
+  make();
+  ASSERT_TRUE(commit({put("job/1", "{"), put("job/2", "{}")}).ok());
+  store().set_aside(**store().get("job/1"), "is no JSON");
+  ASSERT_TRUE(commit({}).ok());
+  EXPECT_THAT(keys("job/"), ElementsAre("job/2"));
+  EXPECT_EQ(store().get("job/1").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(store().get("job/1").status().message()), HasSubstr("is no JSON"));
+  ASSERT_EQ(store().quarantined().size(), 1u);
+  const Quarantined aside = store().quarantined()[0];
+  EXPECT_EQ(aside.key, "job/1");
+  EXPECT_EQ(aside.revision, 1);
+  EXPECT_EQ(aside.reason, "is no JSON");
+  EXPECT_TRUE(aside.lost);
+  ASSERT_TRUE(commit({put("job/1", "{}")}).ok());
+  EXPECT_EQ(value("job/1"), "{}");
+  ASSERT_EQ(store().quarantined().size(), 1u);  // Its bytes stay.
+  EXPECT_FALSE(store().quarantined()[0].lost);
+  ASSERT_TRUE(commit({erase("job/1")}).ok());
+  EXPECT_EQ(value("job/1"), "(none)");
+}
+
+TEST_P(StoreTest, WhatWasWrittenMeanwhileIsNotSetAside) {
+  make();
+  ASSERT_TRUE(commit({put("a", "bad")}).ok());
+  const Record read = **store().get("a");
+  ASSERT_TRUE(commit({put("a", "good")}).ok());
+  store().set_aside(read, "makes no sense");
+  ASSERT_TRUE(commit({}).ok());
+  EXPECT_EQ(value("a"), "good");
+  EXPECT_TRUE(store().quarantined().empty());
+}
+
+TEST_P(StoreTest, ErasingAPrefixErasesWhatWasSetAsideUnderIt) {
+  make();
+  ASSERT_TRUE(commit({put("job/1", "bad"), put("job/2", "bad")}).ok());
+  store().set_aside(**store().get("job/1"), "makes no sense");
+  store().set_aside(**store().get("job/2"), "makes no sense");
+  ASSERT_TRUE(commit({}).ok());
+  ASSERT_TRUE(commit({}, {"job/1"}).ok());
+  EXPECT_EQ(value("job/1"), "(none)");
+  EXPECT_EQ(store().get("job/2").status().code(), absl::StatusCode::kDataLoss);
 }
 
 TEST_P(StoreTest, HasAnIdAndAnEpoch) {

@@ -142,7 +142,9 @@ TEST_F(DiskFaultsTest, AnErrorIsTheEndAndNothingAcknowledgedIsLost) {
     const int64_t acknowledged = write(**store, random, 80);
     const bool ended = acknowledged < static_cast<int64_t>(history_.size()) - 1;
     store->reset();
-    EXPECT_EQ(fatal_ - before, ended ? 1 : 0);
+    // Everything may be acknowledged before the log is folded, which fails then.
+    EXPECT_LE(fatal_ - before, disk.failed() ? 1 : 0);
+    EXPECT_GE(fatal_ - before, ended ? 1 : 0);
     if (operation == Operation::kSync && ended) ++ended_by_sync;
     const auto found = disk.after_power_loss(random);
     const auto again = open(*found);

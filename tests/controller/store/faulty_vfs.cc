@@ -157,9 +157,9 @@ struct FaultyFile {
   }
 
   static const sqlite3_io_methods* methods() {
-    static const sqlite3_io_methods all = {2,       &close,   &read,     &write,  &truncate, &sync,     &size,
-                                           &take,   &unlock,  &reserved, &control, &sector,  &traits,   &shm_map,
-                                           &shm_lock, &shm_barrier, &shm_unmap, nullptr, nullptr};
+    static const sqlite3_io_methods all = {2,         &close,       &read,      &write,   &truncate, &sync,   &size,
+                                           &take,     &unlock,      &reserved,  &control, &sector,   &traits, &shm_map,
+                                           &shm_lock, &shm_barrier, &shm_unmap, nullptr,  nullptr};
     return &all;
   }
 

@@ -35,7 +35,8 @@ class FaultyDisk {
   // No file grows beyond `bytes` together; 0: no limit.
   void set_capacity(int64_t bytes);
 
-  // The disk as it is found after the power came back: what was synced, and of what was not some sectors of some writes.
+  // The disk as it is found after the power came back: what was synced, and of what was not some sectors of some
+  // writes.
   std::unique_ptr<FaultyDisk> after_power_loss(std::mt19937& random) const;
   // The same, everything written.
   std::unique_ptr<FaultyDisk> copy() const;
@@ -49,7 +50,7 @@ class FaultyDisk {
   friend struct FaultyFile;
   struct Write {
     int64_t offset = 0;
-    std::string data;       // What was written,
+    std::string data;        // What was written,
     bool truncated = false;  // or the file ends at `offset`.
   };
   struct File {

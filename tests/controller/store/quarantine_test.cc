@@ -1,0 +1,400 @@
+// What is damaged is set aside with a reason, and everything else is served. Older files, room and copies.
+
+#include <sqlite3.h>
+#include <sys/stat.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <future>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "controller/store/backup.h"
+#include "controller/store/sqlite.h"
+#include "controller/store/sqlite_store.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace titan::store {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class QuarantineTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "titan-quarantine-XXXXXX";
+    folder_ = mkdtemp(pattern.data());
+    path_ = folder_ + "/titan.db";
+  }
+  void TearDown() override {
+    store_.reset();
+    fs::remove_all(folder_);
+  }
+  void open(SqliteOptions options = {}) {
+    store_.reset();
+    options.on_damage = [this](const Quarantined& damaged) {
+      const std::lock_guard lock(mutex_);
+      heard_.push_back(damaged);
+    };
+    auto opened = SqliteStore::open(path_, std::move(options));
+    ASSERT_TRUE(opened.ok()) << opened.status();
+    store_ = *std::move(opened);
+  }
+  absl::StatusOr<int64_t> commit(std::vector<Mutation> mutations) {
+    std::promise<absl::StatusOr<int64_t>> promise;
+    store_->commit({std::move(mutations)}, [&](const auto& result) { promise.set_value(result); });
+    return promise.get_future().get();
+  }
+  // Changes the closed file behind the store's back.
+  void change(const std::string& sql) {
+    store_.reset();
+    sqlite3* raw = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
+    const Database database(raw);
+    const absl::Status changed = execute(raw, sql);
+    ASSERT_TRUE(changed.ok()) << changed;
+  }
+  int64_t number(const std::string& sql) const {
+    sqlite3* raw = nullptr;
+    EXPECT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
+    const Database database(raw);
+    Statement statement = *Statement::prepare(raw, sql.c_str());
+    EXPECT_TRUE(*statement.step());
+    return statement.integer(0);
+  }
+  std::string value(const std::string& key) {
+    const auto record = store_->get(key);
+    return !record.ok() ? absl::StatusCodeToString(record.status().code()) : *record ? (*record)->value : "(none)";
+  }
+  // What readers found is set aside by the writing thread, before whatever is committed next.
+  void settle() { ASSERT_TRUE(commit({}).ok()); }
+
+  std::string folder_, path_;
+  std::mutex mutex_;
+  std::vector<Quarantined> heard_;
+  std::unique_ptr<SqliteStore> store_;
+};
+
+TEST_F(QuarantineTest, ADamagedRecordIsSetAsideAndTheRestIsServed) {
+  open();
+  for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(commit({put(key, "first")}).ok());
+  ASSERT_TRUE(commit({put("b", "second")}).ok());
+  change("UPDATE log SET value = CAST('flipped' AS BLOB) WHERE id = 4");
+  open();
+  EXPECT_EQ(scan_all(*store_, "")->size(), 2u);
+  EXPECT_EQ(value("b"), "DATA_LOSS");  // Not what it was before.
+  settle();
+  ASSERT_EQ(store_->quarantined().size(), 1u);
+  const Quarantined aside = store_->quarantined()[0];
+  EXPECT_EQ(aside.key, "b");
+  EXPECT_EQ(aside.revision, 4);
+  EXPECT_TRUE(aside.lost);
+  EXPECT_THAT(aside.reason, HasSubstr("does not match its checksum"));
+  EXPECT_EQ(heard_.size(), 1u);
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  EXPECT_EQ(store_->changes(3, 10).status().code(), absl::StatusCode::kOutOfRange);  // Read the records again.
+  EXPECT_TRUE(store_->changes(store_->revision(), 10)->empty());
+  open();
+  EXPECT_EQ(value("b"), "DATA_LOSS");  // Also in the next life,
+  EXPECT_EQ(heard_.size(), 1u);        // which tells it once.
+  ASSERT_TRUE(commit({put("b", "third")}).ok());
+  EXPECT_EQ(value("b"), "third");
+  ASSERT_TRUE(commit({erase("b")}).ok());
+  EXPECT_EQ(value("b"), "(none)");
+  EXPECT_FALSE(store_->quarantined()[0].lost);
+  store_.reset();
+  EXPECT_EQ(number("SELECT count(*) FROM quarantine WHERE CAST(value AS TEXT) = 'flipped' AND lost = 0"), 1);
+}
+
+// The next value of the same record may be damaged as well.
+TEST_F(QuarantineTest, ARecordMayBeDamagedAgain) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  for (int64_t times = 1; times <= 2; ++times) {
+    store_->set_aside(**store_->get("a"), absl::StrCat("reason ", times));
+    EXPECT_EQ(store_->quarantined().size(), static_cast<size_t>(times));  // At once.
+    settle();
+    EXPECT_EQ(value("a"), "DATA_LOSS");
+    ASSERT_TRUE(commit({put("a", "2")}).ok());
+    EXPECT_EQ(value("a"), "2");
+  }
+  EXPECT_EQ(heard_.size(), 2u);
+  EXPECT_EQ(heard_[1].reason, "reason 2");
+}
+
+// What is damaged is known to be so whether or not the disk takes its move.
+TEST_F(QuarantineTest, AFullDiskDoesNotHideDamage) {
+  open();
+  std::vector<Mutation> mutations = {put("a", "1"), put("b", "2")};
+  for (int i = 0; i < 200; ++i) mutations.push_back(put(absl::StrCat("k", i), std::string(1000, 'x')));
+  ASSERT_TRUE(commit(mutations).ok());
+  change("UPDATE log SET value = zeroblob(100000) WHERE id = 2");
+  SqliteOptions options;
+  options.max_pages = 1;  // No more than there are.
+  open(options);
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  ASSERT_EQ(store_->quarantined().size(), 1u);
+  EXPECT_TRUE(store_->quarantined()[0].lost);
+  std::promise<absl::StatusOr<int64_t>> refused;
+  store_->commit({{put("c", std::string(100'000, 'x'))}, WhenFull::kRefuse},
+                 [&](const auto& result) { refused.set_value(result); });
+  EXPECT_EQ(refused.get_future().get().status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  EXPECT_EQ(value("a"), "1");
+  EXPECT_EQ(store_->quarantined().size(), 1u);
+}
+
+TEST_F(QuarantineTest, ErasingALostRecordIsEnough) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
+  change("UPDATE log SET value = x'00' WHERE id = 1");
+  open();
+  EXPECT_EQ(value("a"), "DATA_LOSS");
+  settle();
+  ASSERT_TRUE(commit({erase("a")}).ok());
+  EXPECT_EQ(value("a"), "(none)");
+  open();
+  EXPECT_EQ(value("a"), "(none)");
+}
+
+// Whatever happens to the heads, the log knows better: nothing is lost, and it is said.
+TEST_F(QuarantineTest, DamagedHeadsAreMadeAnewFromTheLog) {
+  const char* const kinds[] = {
+      "UPDATE heads SET id = 1 WHERE CAST(key AS TEXT) = 'b'",   // Another record's row.
+      "UPDATE heads SET id = 2 WHERE CAST(key AS TEXT) = 'b'",   // Its own, as it was before.
+      "UPDATE heads SET id = 99 WHERE CAST(key AS TEXT) = 'b'",  // None.
+      "UPDATE heads SET key = CAST('x' AS BLOB) WHERE CAST(key AS TEXT) = 'b'",
+      "UPDATE heads SET crc = 7 WHERE CAST(key AS TEXT) = 'b'",
+      "DELETE FROM heads WHERE CAST(key AS TEXT) = 'b'",
+      "DELETE FROM heads",
+      "INSERT INTO heads SELECT CAST('x' AS BLOB), id, crc FROM heads WHERE CAST(key AS TEXT) = 'b'",
+  };
+  for (const char* kind : kinds) {
+    SCOPED_TRACE(kind);
+    open();
+    ASSERT_TRUE(commit({put("a", "1"), put("b", "old"), put("c", "3")}).ok());
+    ASSERT_TRUE(commit({put("b", "2"), erase("c")}).ok());
+    change(kind);
+    heard_.clear();
+    open();
+    EXPECT_EQ(value("a"), "1");
+    EXPECT_EQ(value("b"), "2");
+    EXPECT_EQ(value("c"), "(none)");
+    EXPECT_EQ(value("x"), "(none)");
+    ASSERT_EQ(heard_.size(), 1u);
+    EXPECT_FALSE(heard_[0].lost);
+    EXPECT_THAT(heard_[0].reason, HasSubstr("made anew from the log"));
+    EXPECT_EQ(store_->quarantined().size(), 1u);
+    open();
+    EXPECT_EQ(heard_.size(), 1u);
+    EXPECT_EQ(value("b"), "2");
+    store_.reset();
+    for (const char* end : {"", ".lock"}) fs::remove(path_ + end);
+  }
+}
+
+// A head that goes bad while the store serves is never followed.
+TEST_F(QuarantineTest, AHeadThatGoesBadLaterIsNotFollowed) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
+  {
+    sqlite3* raw = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
+    const Database database(raw);
+    ASSERT_TRUE(execute(raw, "UPDATE heads SET id = 1 WHERE CAST(key AS TEXT) = 'b'").ok());
+  }
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  EXPECT_EQ(scan_all(*store_, "")->size(), 1u);
+  open();
+  EXPECT_EQ(value("b"), "2");
+}
+
+// A lost row together with damaged heads: what was lost is named.
+TEST_F(QuarantineTest, AMissingRowIsNamed) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1"), put("b", "2"), put("c", "3")}).ok());
+  change("DELETE FROM log WHERE id = 2; UPDATE heads SET crc = 7 WHERE CAST(key AS TEXT) = 'a'");
+  open();
+  EXPECT_EQ(value("a"), "1");
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  EXPECT_EQ(value("c"), "3");
+  ASSERT_EQ(store_->quarantined().size(), 2u);
+  EXPECT_EQ(store_->quarantined()[1].key, "b");
+  open();
+  EXPECT_EQ(value("b"), "DATA_LOSS");
+  // Both damaged: nobody can tell what is missing.
+  change("DELETE FROM log WHERE id = 3; DELETE FROM heads WHERE CAST(key AS TEXT) = 'c'");
+  const absl::Status refused = SqliteStore::open(path_).status();
+  EXPECT_EQ(refused.code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(refused.message()), HasSubstr("restore the state folder from a backup"));
+}
+
+TEST_F(QuarantineTest, ADamagedStateIsNotBelieved) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  change(
+      "UPDATE meta SET value = CAST(replace(CAST(value AS TEXT), ' 1 ', ' 7 ') AS BLOB) "
+      "WHERE CAST(key AS TEXT) = 'state'");
+  EXPECT_EQ(SqliteStore::open(path_).status().code(), absl::StatusCode::kDataLoss);
+}
+
+// On demand everything is read; old changes that are damaged are no record's loss.
+TEST_F(QuarantineTest, ACheckFindsWhatNobodyReads) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
+  ASSERT_TRUE(commit({put("a", "3")}).ok());
+  const absl::StatusOr<CheckReport> whole = store_->check();
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_EQ(whole->rows, 3);
+  EXPECT_EQ(whole->damaged, 0);
+  EXPECT_EQ(whole->file, "");
+  change("UPDATE log SET value = x'00' WHERE id IN (1, 2)");
+  open();
+  EXPECT_EQ(store_->check()->damaged, 2);
+  settle();
+  const std::vector<Quarantined> aside = store_->quarantined();
+  ASSERT_EQ(aside.size(), 2u);
+  EXPECT_EQ(aside[0].lost, false);
+  EXPECT_EQ(aside[1].key, "b");
+  EXPECT_TRUE(aside[1].lost);
+  EXPECT_EQ(value("a"), "3");
+  EXPECT_EQ(store_->check()->damaged, 0);
+}
+
+// By itself, after it has served for a while.
+TEST_F(QuarantineTest, TheFileIsCheckedInTheBackground) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1")}).ok());
+  change("UPDATE log SET value = x'00'");
+  SqliteOptions options;
+  options.check_after = absl::ZeroDuration();
+  open(options);
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  while (store_->quarantined().empty() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(1));
+  ASSERT_EQ(store_->quarantined().size(), 1u);
+  EXPECT_EQ(store_->quarantined()[0].key, "a");
+}
+
+// A damaged record is no reason to be without backups.
+TEST_F(QuarantineTest, AStoreWithADamagedRecordCanBeBackedUp) {
+  open();
+  ASSERT_TRUE(commit({put("a", "1"), put("b", "2")}).ok());
+  change("UPDATE log SET value = x'00' WHERE id = 1");
+  open();
+  const absl::StatusOr<StoreInfo> made = store_->back_up(folder_ + "/copy");
+  ASSERT_TRUE(made.ok()) << made.status();
+  const int64_t epoch = store_->epoch();
+  ASSERT_TRUE(restore_store(folder_ + "/copy", folder_ + "/restored").ok());
+  const auto restored = *SqliteStore::open(folder_ + "/restored/titan.db");
+  EXPECT_EQ((*restored->get("b"))->value, "2");
+  EXPECT_EQ(restored->get("a").status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(restored->quarantined().size(), 1u);
+  EXPECT_GT(restored->epoch(), epoch + 1000);  // However often the first was opened after the backup.
+}
+
+TEST_F(QuarantineTest, TheEpochGrowsWithEachOpening) {
+  int64_t last = 0;
+  for (int i = 0; i < 3; ++i) {
+    open();
+    EXPECT_GT(store_->epoch(), last);
+    last = store_->epoch();
+  }
+}
+
+// A file of the schema before this one, written by a controller with two jobs of which one was cancelled.
+TEST_F(QuarantineTest, AFileOfTheFirstSchemaIsBroughtForward) {
+  fs::copy(absl::StrCat(getenv("TITAN_SOURCE"), "/tests/controller/store/data/schema_v1.db"), path_);
+  std::map<std::string, int64_t> sizes;
+  {
+    sqlite3* raw = nullptr;
+    ASSERT_EQ(sqlite3_open(path_.c_str(), &raw), SQLITE_OK);
+    const Database database(raw);
+    Statement rows = *Statement::prepare(raw, "SELECT h.key, length(l.value) FROM heads h JOIN log l USING (id)");
+    while (*rows.step()) sizes[rows.text(0)] = rows.integer(1);
+  }
+  ASSERT_EQ(sizes.size(), 8u);
+  ASSERT_TRUE(check_store(path_).ok());
+  const absl::StatusOr<StoreInfo> before = check_store(path_);
+  for (int opening = 0; opening < 2; ++opening) {
+    open();
+    const std::vector<Record> records = *scan_all(*store_, "");
+    ASSERT_EQ(records.size(), sizes.size());
+    for (const Record& record : records) EXPECT_EQ(static_cast<int64_t>(record.value.size()), sizes[record.key]);
+    EXPECT_EQ(store_->id(), before->cluster);
+    EXPECT_EQ(store_->revision(), before->revision);
+    EXPECT_EQ(store_->changes(0, 100)->back().revision, before->revision);
+    EXPECT_GT(store_->epoch(), 0);
+    EXPECT_TRUE(store_->quarantined().empty());
+  }
+  EXPECT_EQ(*commit({put("new", "x")}), before->revision + 1);
+  store_.reset();
+  EXPECT_EQ(number("PRAGMA auto_vacuum"), 2);
+  ASSERT_TRUE(check_store(path_).ok());
+}
+
+// A record that was damaged already does not hold it up.
+TEST_F(QuarantineTest, ADamagedFileOfTheFirstSchemaIsBroughtForward) {
+  fs::copy(absl::StrCat(getenv("TITAN_SOURCE"), "/tests/controller/store/data/schema_v1.db"), path_);
+  change("UPDATE log SET value = x'00' WHERE id = 2");
+  open();
+  ASSERT_EQ(store_->quarantined().size(), 1u);
+  EXPECT_THAT(store_->quarantined()[0].key, HasSubstr("spec/"));
+  EXPECT_EQ(scan_all(*store_, "")->size(), 7u);
+}
+
+// Purged history gives its room back, and what stays is whole.
+TEST_F(QuarantineTest, ShrinkGivesRoomBack) {
+  open();
+  for (int job = 0; job < 40; ++job) {
+    std::vector<Mutation> mutations = {put(absl::StrCat("job/", job), std::string(500, 'j'))};
+    for (int i = 0; i < 100; ++i) {
+      mutations.push_back(put(absl::StrFormat("event/job/%d/%03d", job, i), std::string(1000, 'e')));
+    }
+    ASSERT_TRUE(commit(std::move(mutations)).ok());
+  }
+  ASSERT_TRUE(store_->shrink().ok());
+  const auto before = static_cast<int64_t>(fs::file_size(path_));
+  EXPECT_EQ(*purge(*store_, "event/job/", 35), 3500);  // The jobs of the first 35 transactions.
+  ASSERT_TRUE(store_->shrink().ok());
+  EXPECT_LT(static_cast<int64_t>(fs::file_size(path_)), before / 4);
+  EXPECT_EQ(scan_all(*store_, "job/")->size(), 40u);
+  EXPECT_EQ(scan_all(*store_, "event/")->size(), 500u);
+  EXPECT_EQ(store_->changes(1, 10).status().code(), absl::StatusCode::kOutOfRange);
+  EXPECT_EQ(store_->check()->damaged, 0);
+  open();
+  EXPECT_EQ(scan_all(*store_, "event/")->size(), 500u);
+}
+
+// 10,000 finished jobs as a controller writes them. What opening costs is printed, and bounded far above it.
+TEST_F(QuarantineTest, OpeningReadsHeadsOnly) {
+  const int jobs = getenv("TITAN_STORE_JOBS") == nullptr ? 1000 : atoi(getenv("TITAN_STORE_JOBS"));
+  open();
+  const std::string spec(7500, 's'), job(1000, 'j'), event(180, 'e'), attempt(600, 'a');
+  std::atomic<int> left{jobs};
+  for (int i = 0; i < jobs; ++i) {
+    const std::string uid = absl::StrFormat("%024d", i * 7919 % jobs);
+    std::vector<Mutation> mutations = {put("job/" + uid, job), put("spec/" + uid, spec),
+                                       put("attempt/" + uid + "/000001", attempt), put("progress/" + uid, event)};
+    for (int e = 0; e < 8; ++e) mutations.push_back(put(absl::StrFormat("event/job/%s/%012d", uid, e), event));
+    store_->commit({std::move(mutations)}, [&left](const auto&) { --left; });
+  }
+  while (left > 0) absl::SleepFor(absl::Milliseconds(1));
+  store_.reset();
+  const absl::Time start = absl::Now();
+  open();
+  const absl::Duration opened = absl::Now() - start;
+  const absl::Time live = absl::Now();
+  EXPECT_EQ(static_cast<int>(scan_all(*store_, "job/")->size()), jobs);
+  std::cout << jobs << " jobs, " << 12 * jobs << " records, " << fs::file_size(path_) / 1'000'000 << " MB: opened in "
+            << opened << ", every job read in " << absl::Now() - live;
+  const absl::Time checked = absl::Now();
+  EXPECT_EQ(store_->check()->damaged, 0);
+  std::cout << ", checked in " << absl::Now() - checked << "\n";
+}
+
+}  // namespace
+}  // namespace titan::store
