@@ -15,6 +15,20 @@ namespace titan::api {
 namespace {
 
 constexpr size_t kChunk = 256 << 10;
+constexpr int kDamagedShown = 100;
+
+void add_damaged(const store::Store& store, v1::Cluster& cluster) {
+  std::vector<store::Quarantined> all = store.quarantined();
+  std::erase_if(all, [](const store::Quarantined& record) { return !record.lost; });
+  cluster.set_damaged_records(static_cast<int64_t>(all.size()));
+  for (auto record = all.rbegin(); record != all.rend() && cluster.damaged_size() < kDamagedShown; ++record) {
+    v1::DamagedRecord& shown = *cluster.add_damaged();
+    shown.set_key(record->key);
+    shown.set_revision(record->revision);
+    shown.set_reason(record->reason);
+    shown.mutable_time()->set_seconds(record->time_s);
+  }
+}
 
 }  // namespace
 
@@ -32,6 +46,7 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClust
     response->set_jobs(response->jobs() + 1);
     response->set_live_jobs(response->live_jobs() + (job::is_final(view->record->state) ? 0 : 1));
   }
+  add_damaged(store_, *response);
   return grpc::Status::OK;
 }
 

@@ -116,6 +116,11 @@ int show_cluster(const Globals& globals) {
     row("unknown", absl::StrCat(counted(cluster->unknown_attempts(), "attempt of a job", "attempts of jobs"),
                                 " that this controller does not know; "
                                 "`titanctl node list` shows where"));
+  for (const v1::DamagedRecord& record : cluster->damaged()) {
+    row("damaged", absl::StrCat(record.key(), ": ", record.reason(), "; set aside ", age(record.time()), " ago"));
+  }
+  if (cluster->damaged_records() > cluster->damaged_size())
+    row("damaged", absl::StrCat("and ", cluster->damaged_records() - cluster->damaged_size(), " older ones"));
   print(out);
   return kExitOk;
 }

@@ -105,15 +105,25 @@ absl::Status clear_scratch(const std::string& scratch) {
 }
 
 std::function<absl::StatusOr<store::StoreInfo>(const std::string&)> back_up(
-    const std::string& database, const std::shared_ptr<journal::Journal>& journal) {
-  return [database, journal](const std::string& copy) {
-    absl::StatusOr<store::StoreInfo> made = store::copy_store(database, copy);
+    const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
+  return [&store, journal](const std::string& copy) {
+    absl::StatusOr<store::StoreInfo> made = store.back_up(copy);
     journal::Line line{
         made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
     if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
     if (!made.ok()) line.add("message", std::string(made.status().message()));
     journal->write(line);
     return made;
+  };
+}
+
+std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr<journal::Journal>& journal,
+                                                           reconcile::Measures& measures) {
+  return [journal, &measures](const store::Quarantined& damaged) {
+    measures.record_damaged();
+    journal::Line line{journal::Level::kError, "RecordSetAside", {}};
+    line.add("key", damaged.key).add("revision", absl::StrCat(damaged.revision)).add("message", damaged.reason);
+    journal->write(line);
   };
 }
 
@@ -162,6 +172,8 @@ absl::Status run(const Flags& flags) {
     _exit(3);
   };
   store_options.on_commit = [&](int, absl::Duration took) { measures.store_commit(took); };
+  const auto journal = std::make_shared<journal::StderrJournal>();
+  store_options.on_damage = tell_damage(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store, store::SqliteStore::open(database, store_options));
   reconcile::Options options;
   options.lease = absl::Milliseconds(flags.lease_ms);
@@ -170,7 +182,7 @@ absl::Status run(const Flags& flags) {
   if (flags.keep_finished_days > 0) options.keep_finished = absl::Hours(24 * flags.keep_finished_days);
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
-  options.journal = std::make_shared<journal::StderrJournal>();
+  options.journal = journal;
   // Only now: whoever has the store may clear its scratch.
   const std::string scratch = absl::StrCat(flags.state, "/tmp");
   TITAN_RETURN_IF_ERROR(clear_scratch(scratch));
@@ -178,7 +190,7 @@ absl::Status run(const Flags& flags) {
                          reconcile::Reconciler::open(*store, system_clock(), options, measures));
   metrics.add(std::make_shared<api::Gauges>(*reconciler));
   api::ServerOptions server_options{flags.listen, flags.reflection, options.new_id, {}};
-  server_options.cluster = {store->id(), absl::Now(), back_up(database, options.journal), scratch};
+  server_options.cluster = {store->id(), absl::Now(), back_up(*store, options.journal), scratch};
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server, api::Server::start(*reconciler, *store, server_options));
   int metrics_port = -1;
   if (flags.metrics_port >= 0) {

@@ -9,11 +9,29 @@
 namespace titan::reconcile {
 namespace {
 
+// Nothing: it makes no sense. It is set aside with the reason, and everything else is served.
 template <typename Record>
-absl::StatusOr<Record> read(const store::Record& record) {
+std::optional<Record> read(store::Store& store, const store::Record& record) {
   absl::StatusOr<Record> decoded = job::decode<Record>(record.value);
-  if (!decoded.ok()) return annotate(decoded.status(), absl::StrCat("store record '", record.key, "'"));
-  return decoded;
+  if (decoded.ok()) return *std::move(decoded);
+  store.set_aside(record, std::string(decoded.status().message()));
+  return std::nullopt;
+}
+
+// A node of whose record only the name is known: a job may run there. It takes no new ones until somebody has looked,
+// since it may have been cordoned.
+job::NodeRecord damaged_node(const std::string& key) {
+  job::NodeRecord record;
+  record.name = key.substr(5);
+  record.cordoned = true;
+  record.cordon_reason = "the controller's record of it was damaged";
+  return record;
+}
+
+// Whether the job's newest attempt, which may still run, is not among those that can be read.
+bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecord>& attempts) {
+  if (job.attempts == 0 || job::is_final(job.state)) return false;
+  return attempts.empty() || attempts.back().number < job.attempts;
 }
 
 }  // namespace
@@ -40,19 +58,30 @@ absl::Status Reconciler::load() {
   sync::Lock lock(mutex_);
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> nodes, store::scan_all(store_, "node/"));
   for (const store::Record& record : nodes) {
-    TITAN_ASSIGN_OR_RETURN(job::NodeRecord node, read<job::NodeRecord>(record));
-    nodes_.restore(std::move(node), clock_.monotonic());
+    std::optional<job::NodeRecord> node = read<job::NodeRecord>(store_, record);
+    nodes_.restore(node ? *std::move(node) : damaged_node(record.key), clock_.monotonic());
   }
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? clock_.monotonic() : clock_.monotonic() + options_.lease;
   TITAN_RETURN_IF_ERROR(load_jobs());
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> deleted, store::scan_all(store_, deleted_key("")));
   for (const store::Record& record : deleted) deleted_.insert(record.key.substr(deleted_key("").size()));
+  // Of these the key alone says what matters.
+  std::vector<std::string> lost_cancels;
+  for (const store::Quarantined& record : store_.quarantined()) {
+    if (!record.lost) continue;
+    if (record.key.starts_with("node/") && nodes_.find(record.key.substr(5)) == nullptr)
+      nodes_.restore(damaged_node(record.key), clock_.monotonic());
+    if (record.key.starts_with(deleted_key(""))) deleted_.insert(record.key.substr(deleted_key("").size()));
+    if (record.key.starts_with("cancel/")) lost_cancels.push_back(record.key.substr(7));
+  }
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> cancels, store::scan_all(store_, "cancel/"));
   for (const store::Record& record : cancels) {
     start_cancel(record.key.substr(7), record.value == "now", [](const absl::StatusOr<JobViewPtr>&) {});
   }
+  for (const std::string& uid : lost_cancels)
+    start_cancel(uid, /*now=*/false, [](const absl::StatusOr<JobViewPtr>&) {});
   return absl::OkStatus();
 }
 
@@ -60,14 +89,15 @@ absl::Status Reconciler::load_jobs() {
   std::map<std::string, std::vector<job::AttemptRecord>> attempts;
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> attempt_records, store::scan_all(store_, "attempt/"));
   for (const store::Record& record : attempt_records) {
-    TITAN_ASSIGN_OR_RETURN(job::AttemptRecord attempt, read<job::AttemptRecord>(record));
+    std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(store_, record);
     const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    attempts[parts[1]].push_back(std::move(attempt));  // In key order: oldest first.
+    if (attempt) attempts[parts[1]].push_back(*std::move(attempt));  // In key order: oldest first.
   }
   std::map<std::string, job::Progress> progress;
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> progress_records, store::scan_all(store_, "progress/"));
   for (const store::Record& record : progress_records) {
-    TITAN_ASSIGN_OR_RETURN(progress[record.key.substr(9)], read<job::Progress>(record));
+    std::optional<job::Progress> one = read<job::Progress>(store_, record);
+    if (one) progress[record.key.substr(9)] = *std::move(one);
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> cursors, store::scan_all(store_, "cursor/"));
   for (const store::Record& record : cursors) {
@@ -76,15 +106,24 @@ absl::Status Reconciler::load_jobs() {
     int64_t sequence = 0;
     if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt) || !absl::SimpleAtoi(parts[3], &rank) ||
         !absl::SimpleAtoi(record.value, &sequence)) {
-      return absl::DataLossError(absl::StrCat("store record '", record.key, "' is not a cursor"));
+      store_.set_aside(record, "is not a cursor");
+      continue;
     }
     cursors_[{parts[1], attempt, rank}] = sequence;
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> job_records, store::scan_all(store_, "job/"));
   for (const store::Record& record : job_records) {
     LiveJob job;
-    TITAN_ASSIGN_OR_RETURN(job.record, read<job::JobRecord>(record));
+    std::optional<job::JobRecord> decoded = read<job::JobRecord>(store_, record);
+    if (!decoded) continue;
+    job.record = *std::move(decoded);
     const std::string uid = job.record.uid;
+    // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
+    // whole, and its ranks are listed as those of an unknown job and left alone.
+    if (lacks_newest(job.record, attempts[uid])) {
+      store_.set_aside(record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
+      continue;
+    }
     job.progress = progress[uid];
     job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
     for (job::AttemptRecord& attempt : attempts[uid]) {

@@ -59,4 +59,8 @@ void Measures::store_failed() {
   metrics_.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.").Increment();
 }
 
+void Measures::record_damaged() {
+  metrics_.counter("titan_store_damaged_records_total", "Records that were found damaged and set aside.").Increment();
+}
+
 }  // namespace titan::reconcile

@@ -21,6 +21,7 @@ class Measures {
   void queue_wait(absl::Duration waited);
   void store_commit(absl::Duration took);
   void store_failed();
+  void record_damaged();
   void refused(const std::string& reason);  // A worker that was not let in.
   metrics::Metrics& metrics() { return metrics_; }
 
