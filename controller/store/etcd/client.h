@@ -13,13 +13,10 @@
 
 namespace titan::store {
 
-// How to speak to etcd beyond its addresses; empty today: plaintext, for a network that only controllers are in.
-struct EtcdTls {};
-
+// Plaintext: etcd listens on a network that only controllers are in.
 struct EtcdEndpoints {
   std::vector<std::string> addresses;  // HOST:PORT of each member.
   absl::Duration call_timeout = absl::Seconds(2);
-  EtcdTls tls;
 };
 
 // Thread-safe. Nothing is repeated by itself: after a call that nobody answered the next one asks another member.

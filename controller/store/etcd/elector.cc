@@ -33,17 +33,19 @@ absl::Status Elector::campaign(absl::Time deadline) {
 // Unavailable: not now.
 absl::Status Elector::try_once() {
   TITAN_ASSIGN_OR_RETURN(const etcdserverpb::RangeResponse found, client_->range(read_of(key())));
+  saw(found.kvs_size() > 0 ? found.kvs(0).value() : "");
   if (found.kvs_size() > 0) return absl::UnavailableError(absl::StrCat(found.kvs(0).value(), " leads"));
-  const absl::Time asked = absl::Now();
+  const auto asked = std::chrono::steady_clock::now();
   TITAN_ASSIGN_OR_RETURN(const int64_t lease, client_->grant(options_.lease));
   absl::Status won = win(lease);
   // Without its lease a claim that is still on its way comes to nothing.
   if (!won.ok()) (void)client_->revoke(lease);
   if (!won.ok()) return won;
   lease_ = lease;
+  confirmed_ = asked;
+  saw(options_.name);
   sync::Lock lock(mutex_);
   over_ = absl::OkStatus();
-  confirmed_ = asked;
   return won;
 }
 
@@ -85,15 +87,14 @@ bool Elector::wait() {
 void Elector::keep() {
   while (wait()) {
     if (withheld_ || !leading().ok()) continue;
-    const absl::Time asked = absl::Now();
+    const auto asked = std::chrono::steady_clock::now();
     const absl::StatusOr<absl::Duration> kept = client_->keep_alive(lease_);
     if (withheld_) continue;
     if (kept.ok()) {
-      sync::Lock lock(mutex_);
       confirmed_ = asked;
     } else if (absl::IsNotFound(kept.status())) {
       declare_lost(absl::UnavailableError("etcd: this controller's lease has ended; another one may lead"));
-    } else if (absl::Now() - confirmed() > options_.patience) {
+    } else if (absl::FromChrono(std::chrono::steady_clock::now() - confirmed_) > options_.patience) {
       declare_lost(absl::UnavailableError(absl::StrCat(
           "etcd has not answered for ", absl::FormatDuration(options_.patience), ": ", kept.status().message())));
     }
@@ -105,9 +106,14 @@ absl::Status Elector::leading() const {
   return over_;
 }
 
-absl::Time Elector::confirmed() const {
+std::string Elector::holder() const {
   sync::Lock lock(mutex_);
-  return confirmed_;
+  return holder_;
+}
+
+void Elector::saw(const std::string& holder) {
+  sync::Lock lock(mutex_);
+  holder_ = holder;
 }
 
 void Elector::declare_lost(const absl::Status& why) {

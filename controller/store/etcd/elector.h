@@ -5,6 +5,7 @@
 // write compares it, so that an ex-leader that does not know yet cannot write.
 
 #include <atomic>
+#include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
@@ -25,7 +26,7 @@ struct ElectorOptions {
   // A leader that hears nothing from etcd for so long steps down. Longer than the lease: until etcd gives the key away
   // nobody else leads, and an etcd that restarts keeps its leases.
   absl::Duration patience = absl::Seconds(10);
-  absl::Duration poll = absl::Milliseconds(200);  // How often one that waits looks.
+  absl::Duration poll = absl::Milliseconds(100);  // How often one that waits looks.
 };
 
 class Elector {
@@ -50,8 +51,8 @@ class Elector {
   absl::Status leading() const;
   // Called by who learns it from a comparison that failed.
   void declare_lost(const absl::Status& why);
-  // When etcd was last known to hold the lease.
-  absl::Time confirmed() const;
+  // Who was seen leading, by its name; empty: nobody.
+  std::string holder() const;
 
   EtcdClient& client() { return *client_; }
   // For tests: as if the process were stopped by a signal, as far as its lease is concerned.
@@ -60,6 +61,7 @@ class Elector {
  private:
   absl::Status try_once();
   absl::Status win(int64_t lease);
+  void saw(const std::string& holder);
   void keep();
   bool wait();
 
@@ -68,11 +70,13 @@ class Elector {
   std::atomic<int64_t> epoch_{0};
   std::atomic<bool> withheld_{false};
   int64_t lease_ = 0;
+  // When etcd was last known to hold the lease: when what it answered was asked. Own thread only, once it runs.
+  std::chrono::steady_clock::time_point confirmed_;
 
   mutable sync::Mutex mutex_;
   sync::Condition wake_;
   absl::Status over_ TITAN_GUARDED_BY(mutex_) = absl::FailedPreconditionError("never led");
-  absl::Time confirmed_ TITAN_GUARDED_BY(mutex_) = absl::InfinitePast();
+  std::string holder_ TITAN_GUARDED_BY(mutex_);
   std::function<void(const absl::Status&)> lost_ TITAN_GUARDED_BY(mutex_);  // Nothing: told, or nobody to tell.
   bool ending_ TITAN_GUARDED_BY(mutex_) = false;
   std::thread thread_;

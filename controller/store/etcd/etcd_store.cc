@@ -1,5 +1,6 @@
 #include "controller/store/etcd/etcd_store.h"
 
+#include <chrono>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -61,6 +62,7 @@ absl::StatusOr<std::unique_ptr<EtcdStore>> EtcdStore::open(std::unique_ptr<Elect
 }
 
 EtcdStore::~EtcdStore() {
+  closing_ = true;
   writer_.close();
   {
     sync::Lock lock(wake_mutex_);
@@ -79,13 +81,18 @@ TxnRequest EtcdStore::fenced() const {
   return request;
 }
 
-// Sends it until etcd has said what became of it, however often it gets there: every request here may be done twice, or
-// compares what it changes. Errors: Unavailable: this process leads no longer, and whether it was done is not known.
-// ResourceExhausted: it was not done. Others: etcd refuses it.
+// Sends it until etcd has said what became of it, however often it gets there, and however late: every request here
+// compares what it changes, or writes a key of its own the same way each time. Errors: Unavailable: this process leads
+// no longer, or closes and has waited long enough, and whether it was done is not known. ResourceExhausted: it was not
+// done. Others: etcd refuses it.
 absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
   bool unknown = false;
+  absl::Duration waited;
   while (true) {
     TITAN_RETURN_IF_ERROR(elector_->leading());
+    if (closing_ && waited > options_.close_patience)
+      return absl::UnavailableError("etcd: no answer while the store closes");
+    const auto start = std::chrono::steady_clock::now();
     absl::StatusOr<TxnResponse> answer = elector_->client().txn(request);
     if (answer.ok()) return answer;
     const bool full = absl::IsResourceExhausted(answer.status());
@@ -93,7 +100,13 @@ absl::StatusOr<TxnResponse> EtcdStore::settle(const TxnRequest& request) {
     if (full && !unknown) return answer;
     unknown = true;
     absl::SleepFor(kRetry);
+    if (closing_) waited += absl::FromChrono(std::chrono::steady_clock::now() - start);
   }
+}
+
+const etcdserverpb::KeyValue* EtcdStore::found_instead(const TxnResponse& answer) {
+  const RangeResponse& found = answer.responses(0).response_range();
+  return found.kvs_size() == 0 ? nullptr : &found.kvs(0);
 }
 
 absl::Status EtcdStore::lost() {
@@ -136,14 +149,16 @@ absl::StatusOr<std::string> EtcdStore::store_entry(const v1::LogEntry& entry) {
     return seal_message(key, stored);
   }
   const std::string bytes = entry.SerializeAsString();
+  const int64_t draft = ++drafts_;
   int number = 0;
   for (size_t at = 0; at < bytes.size(); at += static_cast<size_t>(options_.value_bytes), ++number) {
-    const std::string part = layout_.part(entry.first_revision(), number);
+    const std::string part = layout_.part(entry.first_revision(), draft, number);
     TxnRequest put = fenced();
     add_put(*put.mutable_success(), part, seal(part, bytes.substr(at, static_cast<size_t>(options_.value_bytes))));
     TITAN_RETURN_IF_ERROR(done_while_leading(put));
   }
-  stored.set_parts(number);
+  stored.mutable_parts()->set_draft(draft);
+  stored.mutable_parts()->set_count(number);
   return seal_message(key, stored);
 }
 
@@ -153,8 +168,13 @@ absl::Status EtcdStore::append(const std::string& key, const std::string& value,
   head.set_revision(last);
   head.set_epoch(epoch());
   TxnRequest request = fenced();
-  expect_changed(*request.add_compare(), layout_.head(), head_changed_);
   add_put(*request.mutable_success(), key, value);
+  return move_head(std::move(request), head);
+}
+
+// With the head's move the request is done once at most.
+absl::Status EtcdStore::move_head(TxnRequest request, const v1::LogHead& head) {
+  expect_changed(*request.add_compare(), layout_.head(), head_changed_);
   add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));
   add_read(*request.mutable_failure(), layout_.head());
   TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
@@ -163,11 +183,11 @@ absl::Status EtcdStore::append(const std::string& key, const std::string& value,
     return absl::OkStatus();
   }
   // Refused because an earlier sending of the same did it, or because another controller leads.
-  const RangeResponse& found = answer.responses(0).response_range();
-  if (found.kvs_size() == 0) return lost();
-  TITAN_ASSIGN_OR_RETURN(const v1::LogHead present, unseal_message<v1::LogHead>(layout_.head(), found.kvs(0).value()));
+  const etcdserverpb::KeyValue* found = found_instead(answer);
+  if (found == nullptr) return lost();
+  TITAN_ASSIGN_OR_RETURN(const v1::LogHead present, unseal_message<v1::LogHead>(layout_.head(), found->value()));
   if (present.revision() != head.revision() || present.epoch() != head.epoch()) return lost();
-  head_changed_ = found.kvs(0).mod_revision();
+  head_changed_ = found->mod_revision();
   return absl::OkStatus();
 }
 
@@ -188,6 +208,13 @@ void EtcdStore::apply(v1::LogEntry& entry) {
 // --- Taking over. ---
 
 absl::Status EtcdStore::load() {
+  const absl::Status loaded = load_all();
+  // What is missing may be missing because another controller leads and has dropped it: ask before blaming etcd.
+  if (absl::IsDataLoss(loaded)) TITAN_RETURN_IF_ERROR(done_while_leading(fenced()));
+  return loaded;
+}
+
+absl::Status EtcdStore::load_all() {
   TITAN_ASSIGN_OR_RETURN(const Ends ends, read_ends());
   if (!ends.head) return begin();
   id_ = ends.head->cluster();
@@ -219,6 +246,8 @@ absl::StatusOr<EtcdStore::Ends> EtcdStore::read_ends() {
   if (snapshot.kvs_size() > 0) {
     TITAN_ASSIGN_OR_RETURN(ends.snapshot,
                            unseal_message<v1::SnapshotPointer>(layout_.snapshot(), snapshot.kvs(0).value()));
+    sync::Lock lock(snapshot_mutex_);
+    snapshot_changed_ = snapshot.kvs(0).mod_revision();
   }
   return ends;
 }
@@ -237,12 +266,7 @@ absl::Status EtcdStore::begin() {
   v1::LogHead head;
   head.set_cluster(id_);
   head.set_epoch(epoch());
-  TxnRequest request = fenced();
-  add_put(*request.mutable_success(), layout_.head(), seal_message(layout_.head(), head));
-  TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
-  if (!answer.succeeded()) return lost();
-  head_changed_ = answer.header().revision();
-  return absl::OkStatus();
+  return move_head(fenced(), head);
 }
 
 absl::StatusOr<RangeResponse> EtcdStore::read(const etcdserverpb::RangeRequest& request) {
@@ -287,8 +311,9 @@ absl::Status EtcdStore::load_entry(const etcdserverpb::KeyValue& stored) {
     entry = std::move(*content.mutable_entry());
   } else {
     std::string bytes;
-    for (int i = 0; i < content.parts(); ++i) {
-      TITAN_ASSIGN_OR_RETURN(const std::string part, read_value(layout_.part(table_.revision() + 1, i)));
+    const v1::EntryParts& parts = content.parts();
+    for (int i = 0; i < parts.count(); ++i) {
+      TITAN_ASSIGN_OR_RETURN(const std::string part, read_value(layout_.part(table_.revision() + 1, parts.draft(), i)));
       bytes += part;
     }
     if (!entry.ParseFromString(bytes)) return not_readable(stored.key());

@@ -25,6 +25,7 @@ struct EtcdStoreOptions {
   // Has etcd forget old versions of every key after a snapshot, others' keys too: etcd is the controllers' alone.
   bool compact_etcd = true;
   WriterOptions writer = {.group_bytes = 1 << 20};
+  absl::Duration close_patience = absl::Seconds(5);  // How long a store that closes waits for etcd's answer.
   // This process leads no longer, or etcd refused something that it must not refuse: nothing can be written any more.
   // The process must end and start again. Runs once, on the store's thread.
   std::function<void(const absl::Status&)> on_lost;
@@ -72,6 +73,7 @@ class EtcdStore : public Store {
   EtcdStore(std::unique_ptr<Elector> elector, EtcdStoreOptions options);
 
   absl::Status load();
+  absl::Status load_all();
   struct Ends {
     std::optional<v1::LogHead> head;
     v1::SnapshotPointer snapshot;
@@ -87,16 +89,19 @@ class EtcdStore : public Store {
   absl::Status write(const Writer::Group& group, std::vector<absl::StatusOr<int64_t>>& results);
   absl::StatusOr<std::string> store_entry(const v1::LogEntry& entry);
   absl::Status append(const std::string& key, const std::string& value, int64_t last);
+  absl::Status move_head(etcdserverpb::TxnRequest request, const v1::LogHead& head);
   void apply(v1::LogEntry& entry);
 
   etcdserverpb::TxnRequest fenced() const;
   absl::StatusOr<etcdserverpb::TxnResponse> settle(const etcdserverpb::TxnRequest& request);
+  // The value and mod revision that a failed comparison of `settle` read; nullptr: there is none.
+  static const etcdserverpb::KeyValue* found_instead(const etcdserverpb::TxnResponse& answer);
   absl::Status done_while_leading(const etcdserverpb::TxnRequest& request);
   absl::Status lost();
 
   void snapshot_loop();
-  absl::StatusOr<v1::SnapshotPointer> write_snapshot();
-  absl::Status switch_snapshot(const v1::SnapshotPointer& pointer);
+  absl::StatusOr<v1::SnapshotPointer> write_snapshot() TITAN_REQUIRES(snapshot_mutex_);
+  absl::Status switch_snapshot(const v1::SnapshotPointer& pointer) TITAN_REQUIRES(snapshot_mutex_);
   bool snapshot_is_due() const;
 
   const EtcdStoreOptions options_;
@@ -104,17 +109,21 @@ class EtcdStore : public Store {
   const Layout layout_;
   std::string id_;
   int64_t head_changed_ = 0;  // The head's mod revision. Writing thread only, once open.
+  int64_t drafts_ = 0;        // Entries that were written in parts. Writing thread only.
   mutable sync::Mutex mutex_;
   Table table_ TITAN_GUARDED_BY(mutex_);
   TimeMarks marks_ TITAN_GUARDED_BY(mutex_);
 
-  sync::Mutex snapshot_mutex_;                          // One at a time.
+  sync::Mutex snapshot_mutex_;                                      // One at a time.
+  int64_t snapshot_changed_ TITAN_GUARDED_BY(snapshot_mutex_) = 0;  // The pointer's mod revision.
+  int64_t snapshots_made_ TITAN_GUARDED_BY(snapshot_mutex_) = 0;
   std::atomic<int64_t> last_bytes_{0};                  // Of the last snapshot.
   std::atomic<int64_t> log_bytes_{0}, log_entries_{0};  // Since then.
   sync::Mutex wake_mutex_;
   sync::Condition wake_;
   bool ending_ TITAN_GUARDED_BY(wake_mutex_) = false;
   std::thread snapshots_;
+  std::atomic<bool> closing_{false};
 
   Writer writer_;
 };

@@ -18,8 +18,8 @@ std::string Layout::parts(int64_t revision) const {
   return absl::StrCat(prefix_, "part/", revision < 0 ? "" : padded(revision) + "/");
 }
 
-std::string Layout::part(int64_t revision, int number) const {
-  return absl::StrCat(parts(revision), absl::StrFormat("%06d", number));
+std::string Layout::part(int64_t revision, int64_t draft, int number) const {
+  return absl::StrCat(parts(revision), draft, "/", absl::StrFormat("%06d", number));
 }
 
 std::string Layout::snap(const std::string& folder) const {

@@ -5,9 +5,12 @@
 //   <prefix>leader                      who leads; its create revision is the epoch
 //   <prefix>head                        the end of the log
 //   <prefix>log/<revision>              an entry: transactions from that revision on
-//   <prefix>part/<revision>/<number>    parts of an entry that one value cannot hold
+//   <prefix>part/<revision>/<draft>/<number>  parts of an entry that one value cannot hold
 //   <prefix>snapshot                    names the snapshot that the log goes on from
 //   <prefix>snap/<folder>/<number>      its parts
+//
+// A request may get to etcd twice, the second time late. Those that compare nothing but the epoch therefore write keys
+// that no other request ever writes: drafts and folders are numbered by each leader.
 
 #include <cstdint>
 #include <string>
@@ -23,7 +26,7 @@ class Layout {
   std::string snapshot() const { return prefix_ + "snapshot"; }
   std::string log(int64_t revision = -1) const;  // -1: what all of them begin with; so below.
   std::string parts(int64_t revision = -1) const;
-  std::string part(int64_t revision, int number) const;
+  std::string part(int64_t revision, int64_t draft, int number) const;
   std::string snap(const std::string& folder = "") const;
   std::string snap_part(const std::string& folder, int number) const;
 

@@ -89,7 +89,7 @@ absl::StatusOr<v1::SnapshotPointer> EtcdStore::write_snapshot() {
       kept.set_revision(mark.revision);
     }
   }
-  pointer.set_folder(absl::StrFormat("%020d-%d", pointer.revision(), epoch()));
+  pointer.set_folder(absl::StrFormat("%020d-%d-%d", pointer.revision(), epoch(), ++snapshots_made_));
   const auto limit = static_cast<size_t>(options_.value_bytes);
   std::string bytes, after;
   const auto put_part = [&](size_t size) {
@@ -118,14 +118,25 @@ absl::StatusOr<v1::SnapshotPointer> EtcdStore::write_snapshot() {
 // From now on the log begins after it; what came before is dropped in the same transaction.
 absl::Status EtcdStore::switch_snapshot(const v1::SnapshotPointer& pointer) {
   TxnRequest request = fenced();
-  google::protobuf::RepeatedPtrField<etcdserverpb::RequestOp>& operations = *request.mutable_success();
+  expect_changed(*request.add_compare(), layout_.snapshot(), snapshot_changed_);
+  Operations& operations = *request.mutable_success();
   add_put(operations, layout_.snapshot(), seal_message(layout_.snapshot(), pointer));
   add_erase(operations, layout_.log(0), layout_.log(pointer.revision() + 1));
   add_erase(operations, layout_.parts(0), layout_.parts(pointer.revision() + 1));
   add_erase(operations, layout_.snap(), layout_.snap(pointer.folder()));
   add_erase(operations, prefix_end(layout_.snap(pointer.folder())), prefix_end(layout_.snap()));
+  add_read(*request.mutable_failure(), layout_.snapshot());
   TITAN_ASSIGN_OR_RETURN(const TxnResponse answer, settle(request));
-  if (!answer.succeeded()) return lost();
+  if (answer.succeeded()) {
+    snapshot_changed_ = answer.header().revision();
+  } else {  // As with move_head().
+    const etcdserverpb::KeyValue* found = found_instead(answer);
+    if (found == nullptr) return lost();
+    TITAN_ASSIGN_OR_RETURN(const v1::SnapshotPointer present,
+                           unseal_message<v1::SnapshotPointer>(layout_.snapshot(), found->value()));
+    if (present.folder() != pointer.folder()) return lost();
+    snapshot_changed_ = found->mod_revision();
+  }
   // Costs nothing if it fails: the next one does it too.
   if (options_.compact_etcd) (void)elector_->client().compact(answer.header().revision());
   return absl::OkStatus();

@@ -82,6 +82,9 @@ using Factory = std::function<std::unique_ptr<Backend>(int64_t keep_changes)>;
 
 class StoreTest : public ::testing::TestWithParam<std::pair<std::string, Factory>> {
  protected:
+  void SetUp() override {
+    if (GetParam().first == "Etcd") TITAN_SKIP_WITHOUT_ETCD();
+  }
   void make(int64_t keep_changes = 1000) { backend_ = GetParam().second(keep_changes); }
   Store& store() { return backend_->store(); }
 

@@ -11,6 +11,8 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "controller/store/etcd/client.h"
 #include "controller/store/etcd/layout.h"
@@ -92,6 +94,14 @@ void EtcdProcess::wait_until_it_answers() const {
     if (!status.ok()) absl::SleepFor(absl::Milliseconds(20));
   } while (!status.ok() && absl::Now() < deadline);
   ASSERT_TRUE(status.ok()) << status;
+}
+
+bool etcd_is_there() {
+  const char* path = getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path == nullptr ? "" : path, ':')) {
+    if (::access(absl::StrCat(folder, "/etcd").c_str(), X_OK) == 0) return true;
+  }
+  return false;
 }
 
 EtcdProcess& shared_etcd() {

@@ -30,6 +30,12 @@ class EtcdProcess {
   pid_t pid_ = -1;
 };
 
+bool etcd_is_there();
+
+#define TITAN_SKIP_WITHOUT_ETCD() \
+  if (!etcd_is_there())           \
+  GTEST_SKIP() << "no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's etcd-server"
+
 // One for all tests of this program, which take a prefix each.
 EtcdProcess& shared_etcd();
 
