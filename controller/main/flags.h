@@ -1,0 +1,23 @@
+#pragma once
+
+#include <string>
+
+#include "common/storage/state_home.h"
+
+namespace titan {
+
+struct Flags {
+  std::string listen = "127.0.0.1:7700";
+  std::string advertise;
+  std::string state = storage::default_state_folder("controller");
+  std::string store;
+  int metrics_port = 7701;
+  std::string metrics_address = "127.0.0.1";
+  int lease_ms = 5000;
+  double keep_finished_days = 0;
+  std::string port_file;
+  bool reflection = true;
+  std::string restore;
+};
+
+}  // namespace titan

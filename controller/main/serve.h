@@ -1,0 +1,12 @@
+#pragma once
+
+#include "absl/status/status.h"
+#include "controller/main/flags.h"
+
+namespace titan {
+
+// Serves until SIGTERM or SIGINT. With a store in etcd it stands by first, until it leads.
+// Errors: those of the store and of the addresses to listen on.
+absl::Status serve(const Flags& flags);
+
+}  // namespace titan

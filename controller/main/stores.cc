@@ -1,0 +1,101 @@
+#include "controller/main/stores.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <iostream>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "controller/store/etcd/etcd_store.h"
+#include "controller/store/sqlite_store.h"
+
+namespace titan {
+namespace {
+
+// Nobody else's business: configurations may hold secrets.
+absl::Status make_state_folder(const std::string& state) {
+  std::error_code failed;
+  std::filesystem::create_directories(state, failed);
+  if (failed) return absl::UnavailableError(absl::StrCat("cannot make --state ", state, ": ", failed.message()));
+  return chmod(state.c_str(), 0700) == 0 ? absl::OkStatus()
+                                         : errno_status(errno, absl::StrCat("chmod --state ", state));
+}
+
+// For what is of no use after a restart.
+absl::Status clear_scratch(const std::string& scratch) {
+  std::error_code failed;
+  std::filesystem::remove_all(scratch, failed);
+  std::filesystem::create_directory(scratch, failed);
+  return failed ? absl::UnavailableError(absl::StrCat("cannot make ", scratch, ": ", failed.message()))
+                : absl::OkStatus();
+}
+
+std::function<absl::StatusOr<store::StoreInfo>(const std::string&)> back_up(
+    const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
+  return [&store, journal](const std::string& copy) {
+    absl::StatusOr<store::StoreInfo> made = store.back_up(copy);
+    journal::Line line{
+        made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
+    if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
+    if (!made.ok()) line.add("message", std::string(made.status().message()));
+    journal->write(line);
+    return made;
+  };
+}
+
+std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr<journal::Journal>& journal,
+                                                           reconcile::Measures& measures) {
+  return [journal, &measures](const store::Quarantined& damaged) {
+    measures.record_damaged();
+    journal::Line line{journal::Level::kError, "RecordSetAside", {}};
+    line.add("key", damaged.key).add("revision", absl::StrCat(damaged.revision)).add("message", damaged.reason);
+    journal->write(line);
+  };
+}
+
+// After a failed write nothing in memory can be trusted, and whoever leads no longer knows nothing: end, and let the
+// supervisor start a fresh process that reads what the store holds.
+std::function<void(const absl::Status&)> end_at_once(reconcile::Measures& measures) {
+  return [&measures](const absl::Status& status) {
+    measures.store_failed();
+    std::cerr << "titan-controller: " << status.message() << "; ending" << std::endl;
+    _exit(3);
+  };
+}
+
+}  // namespace
+
+absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,
+                                    reconcile::Measures& measures) {
+  TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
+  store::SqliteOptions options;
+  options.on_fatal = end_at_once(measures);
+  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_damage = tell_damage(journal, measures);
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
+                         store::SqliteStore::open(absl::StrCat(flags.state, "/", store::kDatabaseName), options));
+  OpenStore open;
+  open.where = flags.state;
+  open.copy = back_up(*store, journal);
+  open.scratch = absl::StrCat(flags.state, "/tmp");
+  open.store = std::move(store);
+  TITAN_RETURN_IF_ERROR(clear_scratch(open.scratch));  // Only now: whoever has the store may clear it.
+  return open;
+}
+
+absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, const Flags& flags,
+                                       const std::shared_ptr<journal::Journal>& journal,
+                                       reconcile::Measures& measures) {
+  store::EtcdStoreOptions options;
+  options.on_lost = end_at_once(measures);
+  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_damage = tell_damage(journal, measures);
+  OpenStore open;
+  open.where = flags.store;
+  TITAN_ASSIGN_OR_RETURN(open.store, store::EtcdStore::open(std::move(elector), options));
+  return open;
+}
+
+}  // namespace titan

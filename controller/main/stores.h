@@ -1,0 +1,34 @@
+#pragma once
+
+// Where this controller's store is, by its flags: in a file of its own, or in etcd together with others.
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/journal/journal.h"
+#include "controller/main/flags.h"
+#include "controller/reconcile/measures.h"
+#include "controller/store/backup.h"
+#include "controller/store/etcd/elector.h"
+#include "controller/store/store.h"
+
+namespace titan {
+
+struct OpenStore {
+  std::unique_ptr<store::Store> store;
+  std::string where;  // For people.
+  // Of a store with a file: writes a copy of it; and the folder for copies until they are sent.
+  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy)> copy;
+  std::string scratch;
+};
+
+// Both end this process when the store cannot go on.
+absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,
+                                    reconcile::Measures& measures);
+// `elector` has won.
+absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, const Flags& flags,
+                                       const std::shared_ptr<journal::Journal>& journal, reconcile::Measures& measures);
+
+}  // namespace titan

@@ -1,0 +1,152 @@
+"""Two controllers on one etcd: one leads, the other stands by and takes over within five seconds of the leader's end."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
+from cluster import wait_until  # noqa: E402
+
+BIN = Path(os.environ["TITAN_BIN"])
+TAKEOVER = 5.0
+JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
+
+
+def free_port():
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]
+
+
+class Etcd:
+    def __init__(self, folder):
+        client, peer = (f"http://127.0.0.1:{free_port()}" for _ in range(2))
+        self.address = client.removeprefix("http://")
+        self.process = subprocess.Popen(
+            ["etcd", "--data-dir", folder / "etcd", "--listen-client-urls", client, "--advertise-client-urls", client,
+             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", f"default={peer}",
+             "--logger", "zap", "--log-outputs", folder / "etcd.log"], stdin=subprocess.DEVNULL)
+
+    def close(self):
+        self.process.kill()
+        self.process.wait()
+
+
+class Controller:
+    def __init__(self, folder, name, etcd):
+        self.folder, self.ports = folder, folder / f"{name}.json"
+        self.log = folder / f"{name}.log"
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [BIN / "titan-controller", "--listen", "127.0.0.1:0", "--store", f"etcd://{etcd.address}/test", "--metrics-port",
+                 "0", "--port-file", self.ports], stdin=subprocess.DEVNULL, stderr=log)
+        self.address = f"127.0.0.1:{wait_until(f'ports of {name}', self._port)}"
+
+    def _port(self):
+        if self.process.poll() is not None:
+            raise AssertionError(self.log.read_text())
+        return json.loads(self.ports.read_text())["port"] if self.ports.exists() else None
+
+    def titanctl(self, *arguments, addresses=None, timeout=1):
+        return subprocess.run(
+            [BIN / "titanctl", "--controller", addresses or self.address, "--timeout", str(timeout), *map(str, arguments)],
+            capture_output=True, text=True, timeout=timeout + 10, env={**os.environ, "NO_COLOR": "1"})
+
+    def leads(self):
+        return self.titanctl("cluster", "info").returncode == 0
+
+    def jobs(self):
+        done = self.titanctl("list", "-o", "json")
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return {job["name"].split("/")[-1] for job in json.loads(done.stdout)["jobs"]}
+
+    def submit(self):
+        done = self.titanctl("submit", self.folder / "job.toml", "--job.dump_folder", self.folder / f"dump-{time.time_ns()}", "-q")
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return done.stdout.strip()
+
+    def send(self, number):
+        self.process.send_signal(number)
+
+    def close(self):
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+
+
+class LeaderTest(unittest.TestCase):
+    def setUp(self):
+        if shutil.which("etcd") is None:
+            self.skipTest("no etcd in PATH: not tested here; deploy/bootstrap.sh installs Debian's etcd-server")
+        self.folder = Path(tempfile.mkdtemp(prefix="titan-leader-"))
+        self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
+        (self.folder / "job.toml").write_text(JOB)
+        self.etcd = Etcd(self.folder)
+        self.addCleanup(self.etcd.close)
+
+    def start(self, name):
+        controller = Controller(self.folder, name, self.etcd)
+        self.addCleanup(controller.close)
+        return controller
+
+    def pair(self):
+        first = self.start("first")
+        wait_until("leader", first.leads)
+        return first, self.start("second")
+
+    def test_the_second_takes_over_when_the_leader_is_killed(self):
+        first, second = self.pair()
+        refused = second.titanctl("list", "-o", "json")
+        self.assertEqual(refused.returncode, 5, refused.stderr)
+        error = json.loads(refused.stderr.splitlines()[-1])["error"]
+        self.assertEqual((error["code"], error["reason"]), ("UNAVAILABLE", "NOT_LEADER"))
+        self.assertEqual(error["metadata"]["leader"], first.address)
+        acknowledged = {first.submit() for _ in range(3)}
+        both = f"{second.address},{first.address}"  # The one that stands by first.
+        self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
+        killed = time.monotonic()
+        first.send(signal.SIGKILL)
+        self.assertEqual(second.titanctl("list", addresses=both, timeout=3 * TAKEOVER).returncode, 0)
+        took = time.monotonic() - killed
+        print(f"a controller took over {took:.2f} s after the leader's SIGKILL")
+        self.assertEqual(second.jobs(), acknowledged)
+        self.assertLess(took, TAKEOVER)
+        acknowledged.add(second.submit())
+        third = self.start("third")
+        second.send(signal.SIGTERM)
+        ended = time.monotonic()
+        wait_until("third leader", third.leads, timeout=TAKEOVER)
+        print(f"and another one {time.monotonic() - ended:.2f} s after SIGTERM")
+        self.assertEqual(second.process.wait(10), 0)
+        self.assertEqual(third.jobs(), acknowledged)
+
+    def test_a_leader_that_stood_still_ends(self):
+        first, second = self.pair()
+        acknowledged = {first.submit()}
+        first.send(signal.SIGSTOP)
+        wait_until("new leader", second.leads, timeout=3 * TAKEOVER)
+        acknowledged.add(second.submit())
+        first.send(signal.SIGCONT)
+        self.assertEqual(first.process.wait(TAKEOVER), 3)
+        self.assertIn("etcd: ", first.log.read_text())
+        self.assertEqual(second.jobs(), acknowledged)
+
+    def test_one_that_stands_by_ends_on_request(self):
+        first, second = self.pair()
+        second.send(signal.SIGTERM)
+        self.assertEqual(second.process.wait(TAKEOVER), 0)
+        self.assertTrue(first.leads())
+
+
+if __name__ == "__main__":
+    unittest.main()
