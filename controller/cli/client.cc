@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/rpc/address.h"
 #include "common/rpc/error.h"
@@ -47,13 +48,13 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
-Client::Client(std::string address, absl::Duration timeout)
-    : address_(std::move(address)),
-      timeout_(timeout),
-      channel_(connect(address_)),
-      jobs_(v1::JobService::NewStub(channel_)),
-      nodes_(v1::NodeService::NewStub(channel_)),
-      cluster_(v1::ClusterService::NewStub(channel_)) {}
+Client::Client(std::string addresses, absl::Duration timeout) : addresses_(std::move(addresses)), timeout_(timeout) {
+  for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
+    const std::shared_ptr<grpc::Channel> channel = connect(std::string(address));
+    members_.push_back({std::string(address), v1::JobService::NewStub(channel), v1::NodeService::NewStub(channel),
+                        v1::ClusterService::NewStub(channel)});
+  }
+}
 
 template <typename Response>
 absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt) {
@@ -70,18 +71,20 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
       if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
         return absl::DeadlineExceededError(
-            absl::StrCat("no answer from the controller at ", address_, " within ", absl::FormatDuration(timeout_)));
+            absl::StrCat("no answer from the controller at ", address(), " within ", absl::FormatDuration(timeout_)));
       }
       return to_status(status);
     }
     const absl::Time now = absl::Now();
+    turn_away();
     if (now + pause >= deadline) {
+      if (const absl::Status plain = to_status(status); rpc::reason(plain) == kNotLeader) return plain;
       return rpc::error(absl::StatusCode::kUnavailable, kNoController,
-                        absl::StrCat("no controller at ", address_, " (", status.error_message(), ")"),
-                        {{"address", address_}});
+                        absl::StrCat("no controller at ", addresses_, " (", status.error_message(), ")"),
+                        {{"address", addresses_}});
     }
     if (!said && now - start > kSayWaiting) {
-      note(absl::StrCat("waiting for the controller at ", address_, " ..."));
+      note(absl::StrCat("waiting for the controller at ", addresses_, " ..."));
       said = true;
     }
     absl::SleepFor(pause);
@@ -90,14 +93,14 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
 
 absl::StatusOr<v1::Job> Client::create_job(const v1::CreateJobRequest& request) {
   return call<v1::Job>(
-      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CreateJob(&context, request, &job); });
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CreateJob(&context, request, &job); });
 }
 
 absl::StatusOr<v1::Job> Client::get_job(const std::string& name) {
   v1::GetJobRequest request;
   request.set_name(name);
   return call<v1::Job>(
-      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->GetJob(&context, request, &job); });
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs().GetJob(&context, request, &job); });
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
@@ -106,7 +109,7 @@ absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
   request.set_request_id(make_request_id());
   request.set_now(now);
   return call<v1::Job>(
-      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CancelJob(&context, request, &job); });
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CancelJob(&context, request, &job); });
 }
 
 // An answer that is lost on its way leaves a deleted job: a job that was there before, and is not found by the next
@@ -117,7 +120,7 @@ absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
   request.set_name(name);
   bool unanswered = false;
   return call<v1::Job>([&](grpc::ClientContext& context, v1::Job& job) {
-    grpc::Status status = jobs_->DeleteJob(&context, request, &job);
+    grpc::Status status = jobs().DeleteJob(&context, request, &job);
     if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
       job = before;
       return grpc::Status::OK;
@@ -131,12 +134,12 @@ absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
   v1::CheckpointJobRequest request;
   request.set_name(name);
   return call<v1::Job>(
-      [&](grpc::ClientContext& context, v1::Job& job) { return jobs_->CheckpointJob(&context, request, &job); });
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CheckpointJob(&context, request, &job); });
 }
 
 absl::StatusOr<v1::ListJobsResponse> Client::list_jobs(const v1::ListJobsRequest& request) {
   return call<v1::ListJobsResponse>([&](grpc::ClientContext& context, v1::ListJobsResponse& response) {
-    return jobs_->ListJobs(&context, request, &response);
+    return jobs().ListJobs(&context, request, &response);
   });
 }
 
@@ -144,12 +147,12 @@ absl::StatusOr<v1::Node> Client::get_node(const std::string& name) {
   v1::GetNodeRequest request;
   request.set_name(name);
   return call<v1::Node>(
-      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->GetNode(&context, request, &node); });
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes().GetNode(&context, request, &node); });
 }
 
 absl::StatusOr<v1::ListNodesResponse> Client::list_nodes(const v1::ListNodesRequest& request) {
   return call<v1::ListNodesResponse>([&](grpc::ClientContext& context, v1::ListNodesResponse& response) {
-    return nodes_->ListNodes(&context, request, &response);
+    return nodes().ListNodes(&context, request, &response);
   });
 }
 
@@ -158,7 +161,7 @@ absl::StatusOr<v1::Node> Client::drain_node(const std::string& name, const std::
   request.set_name(name);
   request.set_reason(reason);
   return call<v1::Node>(
-      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->DrainNode(&context, request, &node); });
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes().DrainNode(&context, request, &node); });
 }
 
 absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std::string& reason) {
@@ -166,14 +169,14 @@ absl::StatusOr<v1::Node> Client::cordon_node(const std::string& name, const std:
   request.set_name(name);
   request.set_reason(reason);
   return call<v1::Node>(
-      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->CordonNode(&context, request, &node); });
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes().CordonNode(&context, request, &node); });
 }
 
 absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
   v1::UncordonNodeRequest request;
   request.set_name(name);
   return call<v1::Node>(
-      [&](grpc::ClientContext& context, v1::Node& node) { return nodes_->UncordonNode(&context, request, &node); });
+      [&](grpc::ClientContext& context, v1::Node& node) { return nodes().UncordonNode(&context, request, &node); });
 }
 
 absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std::string& job_uid,
@@ -183,20 +186,20 @@ absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std
   request.set_job_uid(job_uid);
   request.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
   return call<v1::Node>(
-      [&](grpc::ClientContext& context, v1::Node& answer) { return nodes_->StopUnknown(&context, request, &answer); });
+      [&](grpc::ClientContext& context, v1::Node& answer) { return nodes().StopUnknown(&context, request, &answer); });
 }
 
 absl::StatusOr<v1::Cluster> Client::get_cluster() {
-  return call<v1::Cluster>([&](grpc::ClientContext& context, v1::Cluster& cluster) {
-    return cluster_->GetCluster(&context, v1::GetClusterRequest(), &cluster);
+  return call<v1::Cluster>([&](grpc::ClientContext& context, v1::Cluster& answer) {
+    return cluster().GetCluster(&context, v1::GetClusterRequest(), &answer);
   });
 }
 
-absl::Status Client::check() const { return rpc::check_address("--controller (or TITAN_CONTROLLER)", address_); }
-
-absl::Status Client::wait_until_reachable() {
-  if (channel_->WaitForConnected(absl::ToChronoTime(absl::Now() + timeout_))) return absl::OkStatus();
-  return absl::UnavailableError(absl::StrCat("no controller at ", address_));
+absl::Status Client::check() const {
+  for (const Member& one : members_) {
+    TITAN_RETURN_IF_ERROR(rpc::check_address("--controller (or TITAN_CONTROLLER)", one.address));
+  }
+  return absl::OkStatus();
 }
 
 std::string make_request_id() {

@@ -1,9 +1,11 @@
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,15 +17,17 @@
 
 namespace titan::cli {
 
-// Reason of the error of a call that found nobody.
+// Reasons of the errors of a call that found nobody, and of one that found a controller which stands by.
 inline constexpr char kNoController[] = "NO_CONTROLLER";
+inline constexpr char kNotLeader[] = "NOT_LEADER";
 
-// The controller's services over one channel. Every call has a deadline; a call that finds nobody is repeated until
-// then (each request is idempotent: CreateJob and CancelJob by their request_id, the others by nature).
+// The controller's services, at whichever of its addresses one leads. Every call has a deadline; a call that finds
+// nobody is repeated until then (each request is idempotent: CreateJob and CancelJob by their request_id, the others by
+// nature).
 class Client {
  public:
-  // `address`: HOST:PORT or unix:PATH. `timeout`: for one call with its repetitions.
-  Client(std::string address, absl::Duration timeout);
+  // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its repetitions.
+  Client(std::string addresses, absl::Duration timeout);
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> get_job(const std::string& name);
@@ -41,27 +45,33 @@ class Client {
   absl::StatusOr<v1::Cluster> get_cluster();
 
   // For streams, which have no deadline.
-  v1::JobService::Stub& jobs() { return *jobs_; }
-  v1::ClusterService::Stub& cluster() { return *cluster_; }
-  const std::string& address() const { return address_; }
+  v1::JobService::Stub& jobs() { return *member().jobs; }
+  v1::ClusterService::Stub& cluster() { return *member().cluster; }
+  // The one that is spoken to now.
+  const std::string& address() const { return member().address; }
   absl::Duration timeout() const { return timeout_; }
 
-  // Whether the address has a form that can be connected to. Errors: InvalidArgument. Every call checks it.
+  // Whether the addresses have a form that can be connected to. Errors: InvalidArgument. Every call checks it.
   absl::Status check() const;
-
-  // Waits for a usable connection, at most `timeout`. Errors: Unavailable.
-  absl::Status wait_until_reachable();
+  // After Unavailable: the next call asks at the next address.
+  void turn_away() const { current_ = (current_ + 1) % members_.size(); }
 
  private:
+  struct Member {
+    std::string address;
+    std::unique_ptr<v1::JobService::Stub> jobs;
+    std::unique_ptr<v1::NodeService::Stub> nodes;
+    std::unique_ptr<v1::ClusterService::Stub> cluster;
+  };
+  const Member& member() const { return members_[current_]; }
+  v1::NodeService::Stub& nodes() { return *member().nodes; }
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);
 
-  std::string address_;
-  absl::Duration timeout_;
-  std::shared_ptr<grpc::Channel> channel_;
-  std::unique_ptr<v1::JobService::Stub> jobs_;
-  std::unique_ptr<v1::NodeService::Stub> nodes_;
-  std::unique_ptr<v1::ClusterService::Stub> cluster_;
+  const std::string addresses_;
+  const absl::Duration timeout_;
+  std::vector<Member> members_;
+  mutable std::atomic<size_t> current_{0};
 };
 
 // A failed call as Status: the same code; field violations that the message does not already hold follow on lines of

@@ -57,7 +57,9 @@ class Program {
     app_.footer(kRootExamples);
     app_.allow_extras();
     app_.require_subcommand(0, 1);  // After the verb a word is its argument, also one that is spelt like a verb.
-    app_.add_option("--controller", choice_.globals.controller, "HOST:PORT of the controller")->capture_default_str();
+    app_.add_option("--controller", choice_.globals.controller,
+                    "HOST:PORT of the controller; of several, with commas: the one that leads")
+        ->capture_default_str();
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_line("titanctl"));

@@ -99,6 +99,8 @@ ExitCode report(const absl::Status& status) {
   if (absl::IsNotFound(status)) return report(status, "`titanctl list` shows the jobs, `titanctl node list` the nodes");
   if (rpc::reason(status) == kNoController)
     return report(status, "start one with titan-controller, or name it with --controller or TITAN_CONTROLLER");
+  if (rpc::reason(status) == kNotLeader)
+    return report(status, "name every controller: --controller HOST:PORT,HOST:PORT finds the one that leads");
   return report(status, "");
 }
 

@@ -36,6 +36,7 @@ absl::Status follow_stream(
     if (enough || status.ok()) return absl::OkStatus();
     if (stopper.cancelled()) break;
     if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return to_status(status);
+    client.turn_away();
     const absl::Time now = absl::Now();
     if (lost == absl::InfinitePast()) lost = now;
     // The first contact obeys --timeout like any call; a controller that was there may take its time to come back.
