@@ -56,8 +56,23 @@ missing_of() {
     dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null | grep -qx installed || echo "$package"
   done
 }
+# Runs a command during which no package starts a service (Debian's policy-rc.d), as containers have it anyway.
+without_services() (
+  policy=/usr/sbin/policy-rc.d
+  if [ ! -e $policy ]; then
+    trap 'rm -f $policy' EXIT
+    printf '#!/bin/sh\nexit 101\n' >$policy
+    chmod 755 $policy
+  fi
+  "$@"
+)
 install_packages() {
-  [ $# = 0 ] || logged env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+  [ $# = 0 ] || logged without_services env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
+}
+# Tests and operators start etcd as they need it; its package would start one with the machine.
+keep_etcd_off() {
+  logged update-rc.d etcd disable
+  if command -v systemctl >/dev/null; then logged systemctl disable etcd.service; fi
 }
 
 # step NAME VERSION-TEXT COMMAND...: runs the command unless it already ran with the same text.
@@ -127,5 +142,6 @@ wheels=$!
 set +m
 trap 'kill -- -$wheels 2>/dev/null || true' EXIT
 install_packages "${missing[@]}"
+case " ${missing[*]} " in *" etcd-server "*) keep_etcd_off ;; esac
 say "Debian packages: done in $((SECONDS - start)) s"
 wait $wheels
