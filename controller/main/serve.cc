@@ -128,7 +128,7 @@ struct Candidate {
 absl::Status wait_to_lead(Candidate& candidate) {
   std::string told = "nobody";
   while (true) {
-    const absl::Status led = candidate.elector->campaign(absl::Now() + absl::Milliseconds(100));
+    absl::Status led = candidate.elector->campaign(absl::Now() + absl::Milliseconds(100));
     {
       sync::Lock lock(candidate.mutex);
       candidate.leader = candidate.elector->holder();

@@ -49,7 +49,7 @@ std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr
                                                            reconcile::Measures& measures) {
   return [journal, &measures](const store::Quarantined& damaged) {
     measures.record_damaged();
-    journal::Line line{journal::Level::kError, "RecordSetAside", {}};
+    journal::Line line{journal::Level::kError, damaged.key.empty() ? "StoreDamaged" : "RecordSetAside", {}};
     line.add("key", damaged.key).add("revision", absl::StrCat(damaged.revision)).add("message", damaged.reason);
     journal->write(line);
   };

@@ -81,7 +81,7 @@ void SqliteStore::forget_aside(const Quarantined& damaged) {
 // Its bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
   bool anew = false;
-  const absl::Status moved = in_transaction([&]() -> absl::Status {
+  absl::Status moved = in_transaction([&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
     const Head head = found ? read_head(write_->find) : Head{};
     write_->find.reset();

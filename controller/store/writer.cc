@@ -49,23 +49,25 @@ void Writer::close() {
 void Writer::commit(Transaction transaction, Committed done) {
   Queued queued{std::move(transaction), std::move(done)};
   queued.bytes = bytes_of(queued.transaction);
-  absl::Status failed;
-  {
-    sync::Lock lock(mutex_);
-    if (ended_ || closing_) {
-      failed = unavailable(failed_);
-    } else if (queued.transaction.when_full == WhenFull::kRefuse &&
-               (full_ || static_cast<int64_t>(queue_.size()) >= options_.queue_limit ||
-                queued_bytes_ >= options_.queue_bytes)) {
-      refused_.push_back(std::move(queued.done));
-      refuse_wake_.notify_one();
-    } else {
-      queued_bytes_ += queued.bytes;
-      queue_.push_back(std::move(queued));
-    }
-  }
+  const absl::Status failed = place(queued);
   if (!failed.ok()) return answer(queued.done, failed);
   wake_.notify_one();
+}
+
+// Into the queue, or to those that are refused. Unavailable: neither, and `queued` is as it was.
+absl::Status Writer::place(Queued& queued) {
+  sync::Lock lock(mutex_);
+  if (ended_ || closing_) return unavailable(failed_);
+  const bool no_room =
+      full_ || static_cast<int64_t>(queue_.size()) >= options_.queue_limit || queued_bytes_ >= options_.queue_bytes;
+  if (no_room && queued.transaction.when_full == WhenFull::kRefuse) {
+    refused_.push_back(std::move(queued.done));
+    refuse_wake_.notify_one();
+  } else {
+    queued_bytes_ += queued.bytes;
+    queue_.push_back(std::move(queued));
+  }
+  return absl::OkStatus();
 }
 
 bool Writer::post(std::function<void()> task) {

@@ -65,6 +65,7 @@ class Writer {
     bool idle = false, end = false;
   };
 
+  absl::Status place(Queued& queued);
   void loop();
   void refuse_loop();
   Work next();

@@ -17,7 +17,7 @@ Elector::~Elector() { resign(); }
 
 absl::Status Elector::campaign(absl::Time deadline) {
   while (true) {
-    const absl::Status tried = try_once();
+    absl::Status tried = try_once();
     if (tried.ok()) {
       thread_ = std::thread([this] { keep(); });
       return tried;

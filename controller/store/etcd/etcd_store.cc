@@ -208,7 +208,7 @@ void EtcdStore::apply(v1::LogEntry& entry) {
 // --- Taking over. ---
 
 absl::Status EtcdStore::load() {
-  const absl::Status loaded = load_all();
+  absl::Status loaded = load_all();
   // What is missing may be missing because another controller leads and has dropped it: ask before blaming etcd.
   if (absl::IsDataLoss(loaded)) TITAN_RETURN_IF_ERROR(done_while_leading(fenced()));
   return loaded;

@@ -1,5 +1,4 @@
 #include "controller/store/etcd/address.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -27,7 +27,7 @@ class WriterTest : public ::testing::Test {
     largest_ = std::max<int>(largest_, static_cast<int>(group.size()));
     started_ = true;
     held_.wait(true);
-    const absl::Status status = full_ ? absl::ResourceExhaustedError("full") : failure_;
+    absl::Status status = full_ ? absl::ResourceExhaustedError("full") : failure_;
     if (status.ok()) {
       for (size_t i = 0; i < group.size(); ++i) results.emplace_back(++revision_);
     }
