@@ -70,6 +70,8 @@ class EtcdStore : public Store {
   Elector& elector() { return *elector_; }
 
  private:
+  static constexpr absl::Duration kRetry = absl::Milliseconds(50);  // After no answer.
+
   EtcdStore(std::unique_ptr<Elector> elector, EtcdStoreOptions options);
 
   absl::Status load();
