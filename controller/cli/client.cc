@@ -48,6 +48,10 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
+bool is_unanswered(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
+}
+
 Client::Client(std::string addresses, absl::Duration timeout) : addresses_(std::move(addresses)), timeout_(timeout) {
   for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
     const std::shared_ptr<grpc::Channel> channel = connect(std::string(address));
@@ -68,7 +72,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
     Response response;
     const grpc::Status status = attempt(context, response);
     if (status.ok()) return response;
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) {
+    if (!is_unanswered(status)) {
       if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
         return absl::DeadlineExceededError(
             absl::StrCat("no answer from the controller at ", address(), " within ", absl::FormatDuration(timeout_)));
@@ -125,7 +129,7 @@ absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
       job = before;
       return grpc::Status::OK;
     }
-    unanswered = unanswered || status.error_code() == grpc::StatusCode::UNAVAILABLE;
+    unanswered = unanswered || is_unanswered(status);
     return status;
   });
 }

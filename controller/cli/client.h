@@ -74,6 +74,10 @@ class Client {
   mutable std::atomic<size_t> current_{0};
 };
 
+// Whether nobody took the call: it may be repeated. A controller that ends cancels what it was about to take. Not for a
+// call that was cancelled here.
+bool is_unanswered(const grpc::Status& status);
+
 // A failed call as Status: the same code; field violations that the message does not already hold follow on lines of
 // their own.
 absl::Status to_status(const grpc::Status& status);

@@ -35,7 +35,7 @@ absl::Status follow_stream(
     const grpc::Status status = reader->Finish();
     if (enough || status.ok()) return absl::OkStatus();
     if (stopper.cancelled()) break;
-    if (status.error_code() != grpc::StatusCode::UNAVAILABLE) return to_status(status);
+    if (!is_unanswered(status)) return to_status(status);
     client.turn_away();
     const absl::Time now = absl::Now();
     if (lost == absl::InfinitePast()) lost = now;

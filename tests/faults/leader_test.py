@@ -116,8 +116,9 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
         killed = time.monotonic()
         first.send(signal.SIGKILL)
-        self.assertEqual(second.titanctl("list", addresses=both, timeout=3 * TAKEOVER).returncode, 0)
+        listed = second.titanctl("list", addresses=both, timeout=3 * TAKEOVER)
         took = time.monotonic() - killed
+        self.assertEqual(listed.returncode, 0, listed.stderr)
         print(f"a controller took over {took:.2f} s after the leader's SIGKILL")
         self.assertEqual(second.jobs(), acknowledged)
         self.assertLess(took, TAKEOVER)
