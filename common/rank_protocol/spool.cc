@@ -23,12 +23,16 @@ constexpr int64_t kTailStep = 64 << 10;
 
 // Only the writer makes these lines, so their start is fixed and no reader needs a JSON parser for the number. 0: no
 // event.
-int64_t sequence_of(std::string_view line) {
-  if (line.substr(0, kPrefix.size()) != kPrefix || line.back() != '}') return 0;
+int64_t sequence_of(std::string_view line, bool whole = true) {
+  if (line.substr(0, kPrefix.size()) != kPrefix || (whole && line.back() != '}')) return 0;
   int64_t sequence = 0;
   const char* const end = line.data() + line.size();
   const auto [after, error] = std::from_chars(line.data() + kPrefix.size(), end, sequence);
   return error == std::errc() && after != end && *after == ',' && sequence > 0 ? sequence : 0;
+}
+
+absl::Status not_an_event(const std::string& path, int64_t offset) {
+  return absl::DataLossError(absl::StrCat("spool ", path, ": the line at byte ", offset, " is not a numbered event"));
 }
 
 int64_t unix_nanos() {
@@ -52,6 +56,29 @@ absl::StatusOr<std::string> read_range(int fd, int64_t offset, int64_t size, con
   return bytes;
 }
 
+std::string too_long(int64_t sequence, int64_t bytes) {
+  return absl::StrCat("{\"seq\":", sequence, ",\"kind\":\"event_too_long\",\"bytes\":", bytes, "}");
+}
+
+// The line at `offset`, which begins with `bytes` and has no end in them; nothing while it has none at all.
+absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, std::string_view bytes,
+                                          const std::string& path) {
+  SpoolBatch batch;
+  batch.next_offset = offset;
+  const int64_t sequence = sequence_of(bytes, /*whole=*/false);
+  if (sequence == 0) return not_an_event(path, offset);
+  for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < size; at += kTailStep) {
+    TITAN_ASSIGN_OR_RETURN(const std::string piece, read_range(fd, at, std::min(kTailStep, size - at), path));
+    const size_t end = piece.find('\n');
+    if (end == std::string::npos) continue;
+    const int64_t stop = at + static_cast<int64_t>(end);
+    batch.next_offset = stop + 1;
+    batch.lines.push_back({sequence, too_long(sequence, stop - offset), stop + 1});
+    break;
+  }
+  return batch;
+}
+
 struct Tail {
   int64_t size = 0;  // Up to and including the last line end.
   int64_t last_sequence = 0;
@@ -69,8 +96,7 @@ absl::StatusOr<Tail> find_tail(int fd, int64_t file_size, const std::string& pat
     const size_t begin = before == std::string::npos ? 0 : before + 1;
     const int64_t sequence = sequence_of(std::string_view(bytes).substr(begin, end - begin));
     if (sequence == 0) {
-      return absl::DataLossError(absl::StrCat("spool ", path, ": the line at byte ", from + static_cast<int64_t>(begin),
-                                              " is not a numbered event"));
+      return not_an_event(path, from + static_cast<int64_t>(begin));
     }
     return Tail{from + static_cast<int64_t>(end) + 1, sequence};
   }
@@ -160,6 +186,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     end = bytes.rfind('\n');
     if (end != std::string::npos) break;
     if (want >= info.st_size - offset) return batch;  // Nothing, or a torn line.
+    if (want > kLongestLine) return skip_long_line(fd, offset, info.st_size, bytes, path);
   }
   for (size_t begin = 0; begin <= end;) {
     const size_t stop = bytes.find('\n', begin);
@@ -168,9 +195,10 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
     line.sequence = sequence_of(line.json);
     if (line.sequence == 0) {
       if (!batch.lines.empty()) return batch;  // The good lines first; the next call starts at the bad one.
-      return absl::DataLossError(absl::StrCat("spool ", path, ": the line at byte ",
-                                              offset + static_cast<int64_t>(begin), " is not a numbered event"));
+      return not_an_event(path, offset + static_cast<int64_t>(begin));
     }
+    const auto length = static_cast<int64_t>(line.json.size());
+    if (length > kLongestLine) line.json = too_long(line.sequence, length);
     line.end_offset = offset + static_cast<int64_t>(stop) + 1;
     batch.next_offset = line.end_offset;
     batch.lines.push_back(std::move(line));

@@ -37,13 +37,15 @@ MAY_INCLUDE = {
     "worker/checkpoint": _MODEL,
     "worker/runtime": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint"],
     "worker/tools": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/runtime"],
-    "worker/daemon": ["common", "wire", "worker/shim"],  # The daemon speaks the shim's protocol and reads its files.
+    "worker/core": ["common", "wire"],
+    # The daemon does what the core decides; it speaks the shim's protocol and reads its files.
+    "worker/daemon": ["common", "wire", "worker/core", "worker/shim"],
     "worker/shim": ["common"],
 }
 FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
-NO_TORCH = ("common/", "controller/", "worker/daemon/", "worker/shim/", "worker/kernels/cpu/")
+NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/kernels/cpu/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
-PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
+PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "worker/core/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 IMPURE = ("common/sync/", "common/clock/", "common/storage/", "common/rpc/", "sqlite3.h", "fstream", "filesystem", "mutex", "thread",
           "chrono", "absl/time/clock.h", "sys/socket.h", "fcntl.h", "unistd.h")
 

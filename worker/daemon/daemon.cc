@@ -6,24 +6,41 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/daemon/run_folder.h"
+#include "worker/daemon/traces.h"
 #include "worker/shim/process.h"
 
 namespace titan::daemon {
 namespace {
 
-using Phase = AttemptRecord::Phase;
+node::Now now() { return {shim::monotonic_nanos(), shim::unix_nanos()}; }
 
-constexpr absl::Duration kBeatInterval = absl::Seconds(1);
-constexpr int kCleanUpBeats = 600;
-constexpr absl::Duration kSameSignal = absl::Milliseconds(300);
-constexpr absl::Duration kFlushTime = absl::Milliseconds(200);
+node::NodeConfig make_config(const Options& options, const Resources& resources, const StateFolder& state) {
+  node::NodeConfig config;
+  config.node = options.node;
+  config.controller = options.controller;
+  config.address = options.address;
+  config.version = TITAN_VERSION;
+  config.instance = state.instance();
+  config.labels = options.labels;
+  config.adopt_cluster = options.adopt_cluster;
+  config.stop_ranks_on_exit = options.stop_ranks_on_exit;
+  config.stop_grace = absl::ToInt64Nanoseconds(options.stop_grace);
+  config.token_patience = static_cast<int64_t>(options.token_patience_seconds * 1e9);
+  config.resources.set_device(resources.device);
+  config.resources.set_devices(resources.devices);
+  config.resources.set_cpu_cores(resources.cpu_cores);
+  config.resources.set_memory_bytes(resources.memory_bytes);
+  config.resources.set_device_model(resources.device_model);
+  config.resources.set_device_memory_bytes(resources.device_memory_bytes);
+  return config;
+}
 
 }  // namespace
 
@@ -40,62 +57,49 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics&
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
     if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
   }
-  TITAN_ASSIGN_OR_RETURN(StateFolder state, StateFolder::open(options.state));
-  TITAN_RETURN_IF_ERROR(state.check_records());
-  return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, std::move(state), std::move(resources)));
+  if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
+  TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
+  TITAN_RETURN_IF_ERROR(folder.check_records());
+  TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
+  TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
+  const auto state = std::make_shared<const StateFolder>(std::move(folder));
+  node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
+  return std::unique_ptr<Daemon>(
+      new Daemon(std::move(options), metrics, state, std::move(resources), std::move(core)));
 }
 
-Daemon::Daemon(Options options, Metrics& metrics, StateFolder state, Resources resources)
+Daemon::Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
+               node::NodeCore core)
     : options_(std::move(options)),
       metrics_(metrics),
       state_(std::move(state)),
       resources_(std::move(resources)),
       watcher_(loop_),
-      host_(make_host()),
-      adopting_(options_.adopt_cluster),
-      heard_at_(shim::monotonic_nanos()) {}
+      core_(std::move(core)) {}
 
 Daemon::~Daemon() = default;
-
-AttemptHost Daemon::make_host() {
-  AttemptHost host;
-  host.loop = &loop_;
-  host.state = &state_;
-  host.watcher = &watcher_;
-  host.shim_binary = options_.shim_binary;
-  host.rank_binary = options_.rank_binary;
-  host.ipv6 = options_.address.find(':') != std::string::npos;
-  host.log_max_bytes = options_.log_max_bytes;
-  host.token_patience_seconds = options_.token_patience_seconds;
-  host.send = [this](v1::WorkerMessage message) {
-    if (session_ != nullptr) session_->send(std::move(message));
-  };
-  host.connected = [this] { return connected_; };
-  host.log = log_line;
-  // A thread each: shared storage that hangs for one job must not hold up another. They only touch files and post to
-  // the loop.
-  host.aside = [](std::function<void()> work) { std::thread(std::move(work)).detach(); };
-  host.on_over = [this](const AttemptKey& key) { loop_.post([this, key] { on_over(key); }); };
-  host.count_events = [this](int64_t events) { metrics_.events.Increment(static_cast<double>(events)); };
-  return host;
-}
 
 void Daemon::run() {
   ::signal(SIGCHLD, SIG_IGN);  // Shims are nobody's children for long; the kernel reaps them.
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  clean_up();
   log_line(absl::StrCat("node ", options_.node, ": ", counted(resources_.devices, resources_.device + " device"), ", ",
-                        counted(resources_.cpu_cores, "core"), ", ", counted(attempts_.size(), "attempt"),
+                        counted(resources_.cpu_cores, "core"), ", ", counted(core_.state().attempts.size(), "attempt"),
                         " found, controller ", options_.controller));
   session_ = std::make_unique<Session>(
       loop_, options_.controller,
-      Session::Callbacks{[this] { return make_register(); },
-                         [this](const v1::Welcome& welcome) { on_welcome(welcome); },
-                         [this](const v1::ControllerMessage& message) { on_message(message); },
-                         [this](const std::string& why, const std::string& reason) { on_lost(why, reason); }});
-  tick();
+      Session::Callbacks{[this] {
+                           look_at_beacons();
+                           return core_.make_register(now());
+                         },
+                         [this](int64_t session, const v1::ControllerMessage& message) {
+                           feed(node::Command{session, message});
+                         },
+                         [this](int64_t session, const std::string& why, const std::string& reason) {
+                           on_lost(session, why, reason);
+                         }});
+  on_timer();
   loop_.run();
   session_.reset();
 }
@@ -108,177 +112,86 @@ void Daemon::watch_signals() {
   signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.watch(signals_.get(), [this] {
     signalfd_siginfo info{};
-    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) begin_shutdown();
+    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) feed(node::Shutdown{});
   });
 }
 
 void Daemon::adopt_all() {
-  for (AttemptRecord& record : state_.load_all()) {
-    if (record.phase == Phase::kForgotten) continue;
-    const std::string folder = state_.run_folder(record.key);
-    if (record.phase == Phase::kPreparing && !shim_lives(folder).value_or(true)) {
-      // Killed before the shim began: as if it had never been asked for.
-      std::error_code ignored;
-      std::filesystem::remove_all(folder, ignored);
-      continue;
+  for (const AttemptRecord& record : state_->load_all()) {
+    if (record.phase != AttemptRecord::Phase::kForgotten) feed(look_at(record, run_folder(record.key)));
+  }
+}
+
+void Daemon::feed(const node::Input& input) {
+  const bool connected = core_.state().connected;
+  for (node::Effect& effect : core_.step(input, now())) perform(std::move(effect));
+  if (!connected && core_.state().connected) contact_.found();
+  if (timer_) loop_.cancel(*timer_);
+  const int64_t wait = core_.next_deadline() - shim::monotonic_nanos();
+  timer_ = loop_.after(absl::Nanoseconds(std::max<int64_t>(0, wait)), [this] { on_timer(); });
+}
+
+void Daemon::on_timer() {
+  timer_.reset();
+  const bool beat = now().monotonic >= core_.state().beat_at;
+  if (beat) look_at_beacons();
+  feed(node::Tick{});
+  if (beat) update_metrics();
+}
+
+void Daemon::on_lost(int64_t session, const std::string& why, const std::string& reason) {
+  feed(node::Disconnected{session, reason});
+  if (core_.state().shutdowns > 0) return;
+  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos()))) log_line(*line);
+}
+
+void Daemon::look_at_beacons() {
+  node::BeaconsSeen seen;
+  for (const auto& [key, attempt] : core_.state().attempts) {
+    if (attempt.over() || !attempt.started) continue;
+    Beacons& beacons = beacons_[key];
+    for (const node::Rank& rank : attempt.ranks) {
+      std::unique_ptr<rank_protocol::Beacon>& beacon = beacons[rank.rank];
+      if (beacon == nullptr) {
+        auto opened = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder(key), rank.rank));
+        if (!opened.ok()) continue;
+        beacon = *std::move(opened);
+      }
+      const rank_protocol::BeaconPage& page = beacon->page();
+      node::BeaconsSeen::Item& item = seen.items.emplace_back();
+      item.key = key;
+      item.phase_since = page.phase_since.load();
+      item.status.set_rank(rank.rank);
+      item.status.set_step(page.step.load());
+      item.status.set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
+      item.status.set_counter(progress_of(page));
+      item.status.set_sequence(page.collective_seq.load());
     }
-    const AttemptKey key = record.key;
-    attempts_[key] = std::make_shared<Attempt>(host_, std::move(record));
-    attempts_[key]->adopt();
   }
+  std::erase_if(beacons_, [this](const auto& item) {
+    const auto found = core_.state().attempts.find(item.first);
+    return found == core_.state().attempts.end() || found->second.over();
+  });
+  if (!seen.items.empty()) feed(seen);
 }
-
-v1::Register Daemon::make_register() {
-  v1::Register message;
-  message.set_node(options_.node);
-  message.set_address(options_.address);
-  message.set_version(TITAN_VERSION);
-  message.set_instance(state_.instance());
-  if (!adopting_) message.set_cluster(state_.cluster());
-  v1::NodeResources* const resources = message.mutable_resources();
-  resources->set_device(resources_.device);
-  resources->set_devices(resources_.devices);
-  resources->set_cpu_cores(resources_.cpu_cores);
-  resources->set_memory_bytes(resources_.memory_bytes);
-  resources->set_device_model(resources_.device_model);
-  resources->set_device_memory_bytes(resources_.device_memory_bytes);
-  for (const auto& [key, attempt] : attempts_) {
-    if (attempt->preparing()) continue;
-    v1::AttemptInventory* const item = message.add_inventory();
-    item->mutable_id()->set_job_uid(key.job_uid);
-    item->mutable_id()->set_number(key.number);
-    item->set_phase(attempt->phase());
-    attempt->describe(item);
-    attempt->fill(item->mutable_ranks());
-  }
-  return message;
-}
-
-// A controller with another store knows nothing of what runs here: it must not be able to stop it. An old controller
-// lets everybody in, so the worker looks itself.
-bool Daemon::may_follow(const v1::Welcome& welcome) {
-  const std::string known = state_.cluster();
-  if (!known.empty() && known != welcome.cluster() && !adopting_) {
-    session_->reset(absl::StrCat("the controller at ", options_.controller, " is of cluster ", welcome.cluster(),
-                                 " and this worker of ", known,
-                                 ": taking no command from it, ranks go on. If that controller is to be followed, "
-                                 "restart titan-worker once with "
-                                 "--adopt-cluster"));
-    return false;
-  }
-  if (known != welcome.cluster() && !welcome.cluster().empty()) {
-    const absl::Status joined = state_.join(welcome.cluster());
-    if (!joined.ok()) {
-      session_->reset(absl::StrCat("cannot write down the cluster's id: ", joined.message()));
-      return false;
-    }
-    log_line(absl::StrCat("belongs to cluster ", welcome.cluster(), known.empty() ? "" : ", before to ", known));
-  }
-  adopting_ = false;
-  return true;
-}
-
-void Daemon::on_welcome(const v1::Welcome& welcome) {
-  if (!may_follow(welcome)) {
-    heard_at_ = shim::monotonic_nanos();  // Somebody answers, and a person has to decide: the ranks are no orphans.
-    return;
-  }
-  connected_ = true;
-  lease_epoch_ = welcome.lease_epoch();
-  lease_milliseconds_ = welcome.lease_milliseconds() > 0 ? welcome.lease_milliseconds() : lease_milliseconds_;
-  heard_at_ = shim::monotonic_nanos();
-  contact_.found();
-  metrics_.sessions.Increment();
-  log_line(absl::StrCat("connected to ", options_.controller, ", lease ", lease_milliseconds_, " ms"));
-  for (const auto& [key, attempt] : attempts_) attempt->on_session();
-}
-
-void Daemon::on_lost(const std::string& why, const std::string& reason) {
-  connected_ = false;
-  const absl::Duration now = absl::Nanoseconds(shim::monotonic_nanos());
-  if (reason == "WRONG_CLUSTER") heard_at_ = absl::ToInt64Nanoseconds(now);  // As in on_welcome().
-  if (shutdowns_ > 0) return;
-  if (const auto line = contact_.failed(why, now)) log_line(*line);
-}
-
-void Daemon::tick() {
-  const int64_t now = shim::monotonic_nanos();
-  const int64_t silence = (now - heard_at_) / 1'000'000;
-  if (connected_ && silence > std::max<int64_t>(lease_milliseconds_, 3000)) {
-    session_->reset(absl::StrCat("no answer to beats for ", silence, " ms"));
-  }
-  v1::WorkerMessage message;
-  v1::Beat* const beat = message.mutable_beat();
-  beat->set_lease_epoch(lease_epoch_);
-  beat->set_sequence(++beat_);
-  for (const auto& [key, attempt] : attempts_) {
-    attempt->renew_lease(silence);
-    attempt->forward_events();
-    if (attempt->over() || attempt->preparing()) continue;
-    v1::AttemptBeat* const item = beat->add_attempts();
-    item->mutable_id()->set_job_uid(key.job_uid);
-    item->mutable_id()->set_number(key.number);
-    attempt->fill(item->mutable_ranks());
-  }
-  if (connected_) {
-    session_->send(std::move(message));
-    metrics_.beats.Increment();
-  }
-  update_metrics();
-  if (beat_ % kCleanUpBeats == 0) clean_up();
-  loop_.after(kBeatInterval, [this] { tick(); });
-}
-
-void Daemon::clean_up() { state_.remove_old(options_.log_retention, options_.log_retention_bytes); }
 
 void Daemon::update_metrics() {
-  int ranks = 0;
-  int live = 0;
-  int64_t dropped = log_bytes_of_ended_;
-  for (const auto& [key, attempt] : attempts_) {
-    ranks += attempt->running_ranks();
-    live += attempt->over() ? 0 : 1;
-    dropped += attempt->log_bytes_dropped();
-  }
-  metrics_.connected.Set(connected_ ? 1 : 0);
-  metrics_.ranks.Set(ranks);
-  metrics_.attempts.Set(live);
+  const node::NodeState& state = core_.state();
+  const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
+                                  [](const auto& item) { return !item.second.ending(); });
+  metrics_.connected.Set(state.connected ? 1 : 0);
+  metrics_.ranks.Set(core_.running_ranks());
+  metrics_.attempts.Set(static_cast<double>(live));
   metrics_.devices.Set(resources_.devices);
-  metrics_.devices_used.Set(resources_.devices - static_cast<int>(free_devices().size()));
-  metrics_.set_log_bytes_dropped(dropped);
-}
-
-void Daemon::begin_shutdown() {
-  // A dying parent with many threads may send its death signal several times in a moment: that is one wish.
-  const int64_t now = shim::monotonic_nanos();
-  if (shutdowns_ > 0 && now - shutdown_at_ < absl::ToInt64Nanoseconds(kSameSignal)) return;
-  shutdown_at_ = now;
-  ++shutdowns_;
-  if (!options_.stop_ranks_on_exit) return loop_.stop();
-  log_line(shutdowns_ == 1 ? "stopping: the ranks save and stop" : "stopping at once");
-  const bool save = shutdowns_ == 1;
-  for (const auto& [key, attempt] : attempts_) {
-    if (!attempt->over())
-      attempt->stop(save, save ? absl::ToInt64Milliseconds(options_.stop_grace) : 0, "WORKER_STOPPING");
-  }
-  end_if_all_stopped();
-}
-
-void Daemon::end_if_all_stopped() {
-  if (shutdowns_ == 0) return;
-  for (const auto& [key, attempt] : attempts_) {
-    if (!attempt->over()) return;
-  }
-  loop_.after(kFlushTime, [this] { loop_.stop(); });  // The last reports leave first.
-}
-
-void Daemon::on_over(const AttemptKey& key) {
-  const auto found = attempts_.find(key);
-  if (found == attempts_.end()) return;
-  const AttemptRecord& record = found->second->record();
-  if (record.error_reason == "SHIM_LOST") metrics_.shims_lost.Increment();
-  if (forgetting_.erase(key) > 0) forget(key);
-  end_if_all_stopped();
+  metrics_.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
+  metrics_.set_log_bytes_dropped(core_.log_bytes_dropped());
+  const auto grow = [](prometheus::Counter& counter, int64_t total) {
+    counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
+  };
+  grow(metrics_.beats, state.beats);
+  grow(metrics_.events, state.events);
+  grow(metrics_.sessions, state.sessions);
+  grow(metrics_.shims_lost, state.shims_lost);
 }
 
 }  // namespace titan::daemon

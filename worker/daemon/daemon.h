@@ -2,19 +2,22 @@
 
 #include <map>
 #include <memory>
-#include <set>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rank_protocol/beacon.h"
 #include "titan/v1/worker.pb.h"
-#include "worker/daemon/attempt.h"
+#include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
+#include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
 #include "worker/daemon/lost_contact.h"
 #include "worker/daemon/metrics.h"
 #include "worker/daemon/resources.h"
 #include "worker/daemon/session.h"
+#include "worker/daemon/shim_link.h"
 #include "worker/daemon/state_folder.h"
 
 namespace titan::daemon {
@@ -33,10 +36,12 @@ struct Options {
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
+  std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
 
-// titan-worker: this node's part of the control plane. Everything it must remember is in its state folder, so that
+// titan-worker: this node's part of the control plane. It does what worker/core decides: everything that happens is an
+// input of the core, on the loop thread, and file work and processes are effects, beside the loop. Everything it must remember is in its state folder, so that
 // killing it at any moment loses nothing: the next one adopts the shims and goes on with the events where the
 // controller has them.
 class Daemon {
@@ -51,55 +56,76 @@ class Daemon {
   void run();
 
  private:
-  Daemon(Options options, Metrics& metrics, StateFolder state, Resources resources);
-  AttemptHost make_host();
+  struct Link {
+    node::Op number = 0;
+    std::unique_ptr<ShimLink> link;
+  };
+  using Beacons = std::map<int, std::unique_ptr<rank_protocol::Beacon>>;
+
+  Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
+         node::NodeCore core);
   void adopt_all();
-  v1::Register make_register();
-  void on_welcome(const v1::Welcome& welcome);
-  void on_lost(const std::string& why, const std::string& reason);
-  bool may_follow(const v1::Welcome& welcome);
-  void on_message(const v1::ControllerMessage& message);
-  void on_prepare(const v1::Prepare& prepare);
-  Refusal check_prepare(const v1::Prepare& prepare, const AttemptKey& key) const;
-  void prepare_when_older_are_gone(const v1::Prepare& prepare);
-  bool any_older(const AttemptKey& key) const;
-  void on_forget(const AttemptKey& key);
-  void forget(const AttemptKey& key);
-  void on_read_log(const v1::ReadLog& request);
-  void on_read_trace(const v1::ReadTrace& request);  // traces.cc
-  void answer_unknown(const AttemptKey& key, v1::AttemptReport::Phase phase, const Refusal& why);
-  void on_over(const AttemptKey& key);
-  void tick();
-  void clean_up();
+  void feed(const node::Input& input);
+  void look_at_beacons();
+  void on_timer();
+  void on_lost(int64_t session, const std::string& why, const std::string& reason);
+  void on_shim_message(const AttemptKey& key, node::Op link, const nlohmann::json& message);
+  void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
   void update_metrics();
-  std::set<int> free_devices() const;
-  Attempt* find(const v1::AttemptId& id);
   void watch_signals();
-  void begin_shutdown();
-  void end_if_all_stopped();
+  std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
+  // Does it in a lane and feeds the core with what it gives.
+  template <typename Work>
+  void run_in(Lane& lane, Work work);
+  template <typename Work>
+  void run_aside(Work work);  // In a thread of its own.
+
+  void perform(node::Effect effect);
+  void perform(node::Send& effect);
+  void perform(node::RaiseFence& effect);
+  void perform(node::AddRecord& effect);
+  void perform(node::WriteRecord& effect);
+  void perform(node::PrepareFolder& effect);
+  void perform(node::DiscardPrepared& effect);
+  void perform(node::CheckToken& effect);
+  void perform(node::SpawnShim& effect);
+  void perform(node::FindShim& effect);
+  void perform(node::CheckRanks& effect);
+  void perform(node::KillShim& effect);
+  void perform(node::TellShim& effect);
+  void perform(node::ReadSpool& effect);
+  void perform(node::WatchSpools& effect);
+  void perform(node::UnwatchSpools& effect);
+  void perform(node::WritePlaces& effect);
+  void perform(node::ForgetAttempt& effect);
+  void perform(node::DeleteFolder& effect);
+  void perform(node::CleanUp& effect);
+  void perform(node::WriteCluster& effect);
+  void perform(node::WriteLeaderEpoch& effect);
+  void perform(node::AnswerLog& effect);
+  void perform(node::AnswerTrace& effect);
+  void perform(node::ResetSession& effect);
+  void perform(node::Log& effect);
+  void perform(node::Exit& effect);
 
   const Options options_;
   Metrics& metrics_;
-  StateFolder state_;
+  const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
   Loop loop_;
   FileWatcher watcher_;
-  AttemptHost host_;
-  std::map<AttemptKey, std::shared_ptr<Attempt>> attempts_;
-  std::set<AttemptKey> waiting_;     // Prepares that wait for older attempts to be gone.
-  std::set<AttemptKey> forgetting_;  // To be forgotten when over.
+  node::NodeCore core_;
+  std::optional<Loop::Timer> timer_;
+  std::map<AttemptKey, Link> links_;
+  std::map<AttemptKey, Beacons> beacons_;
   shim::Descriptor signals_;
   std::unique_ptr<Session> session_;
-  bool connected_ = false;
-  bool adopting_ = false;  // --adopt-cluster, until the first welcome.
   LostContact contact_;
-  int64_t lease_epoch_ = 0;
-  int64_t lease_milliseconds_ = 5000;
-  int64_t beat_ = 0;
-  int64_t heard_at_ = 0;  // Monotonic nanoseconds of the controller's last answer to a beat.
-  int64_t log_bytes_of_ended_ = 0;
-  int shutdowns_ = 0;
-  int64_t shutdown_at_ = 0;  // Monotonic nanoseconds of the last one.
+  Lane records_;  // What must keep its order.
+  Lane shims_;
+  Lane spools_;
+  Lane logs_;
+  Lane cleaner_;
 };
 
 // One line on stderr with the time.

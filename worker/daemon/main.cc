@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/address.h"
 #include "common/storage/state_home.h"
+#include "common/text/utf8.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
 
@@ -27,6 +28,7 @@ struct Flags {
   double log_retention_hours = 168;
   double log_retention_mib = 10240;
   double stop_grace_seconds = 30;
+  std::vector<std::string> labels;
 };
 
 // Node ids are resource ids; see proto/titan/v1/worker.proto.
@@ -34,6 +36,13 @@ std::string check_node(const std::string& node) {
   const bool ok = !node.empty() && node.size() <= 63 && node[0] >= 'a' && node[0] <= 'z' && node.back() != '-' &&
                   node.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789-") == std::string::npos;
   return ok ? "" : "'" + node + "' is no node id: a letter, then up to 62 of a-z, 0-9 and -, not ending in -";
+}
+
+std::string check_label(const std::string& label) {
+  const size_t equals = label.find('=');
+  const bool ok = equals != std::string::npos && equals > 0 && label.size() <= 255 &&
+                  titan::text::valid_utf8(label) == label;
+  return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
 std::string check_controller(const std::string& address) {
@@ -86,6 +95,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most so much of finished attempts")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--label", flags.labels, "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
+      ->check(CLI::Validator(check_label, ""));
   app.add_flag(
       "--adopt-cluster", options.adopt_cluster,
       "Belong to the cluster of the controller that answers first, also when it is another one than before. For "
@@ -124,6 +135,9 @@ int main(int argc, char** argv) {
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));
   flags.options.stop_grace = absl::Seconds(flags.stop_grace_seconds);
+  for (const std::string& label : flags.labels) {
+    flags.options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
+  }
   sigset_t watched;  // Before any thread exists, so that all inherit it.
   sigemptyset(&watched);
   sigaddset(&watched, SIGTERM);

@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/rank_protocol/launch.h"
@@ -16,6 +17,7 @@
 #include "common/status/status.h"
 #include "common/storage/fence.h"
 #include "common/storage/folder_id.h"
+#include "worker/daemon/run_folder.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
 
@@ -45,7 +47,10 @@ void remove_old_tokens(const AttemptRecord& record) {
   const auto is_old = [&](const std::string& name) {
     const size_t dash = name.rfind('-');
     const std::string job = name.substr(0, dash);
-    if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) return name != token_name(record.key);
+    if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) {
+      int number = 0;  // A newer attempt's stays: this one may have waited for its storage until it was given up.
+      return dash != std::string::npos && absl::SimpleAtoi(name.substr(dash + 1), &number) && number < record.key.number;
+    }
     return holder.ok() && job.size() > kTokenPrefix.size() && holder->former.contains(job.substr(kTokenPrefix.size()));
   };
   std::error_code error;
@@ -111,10 +116,10 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
                        shim::Spec spec, const std::string& visible_devices) {
   const absl::StatusOr<rank_protocol::Launch> launch =
       rank_protocol::launch_from_json(json::parse(launch_json, nullptr, false));
-  if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), ""};
+  if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
     if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
-    return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, ""};
+    return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, "", {}};
   }
   spec.world = static_cast<int>(launch->ranks.size());
   const std::string threads = absl::StrCat(launch->threads_per_rank);
@@ -126,12 +131,19 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
   const absl::Status written = write_run_files(record, run_folder, launch_json, spec);
-  if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), ""};
+  if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
   Prepared prepared;
+  prepared.facts = facts_of(*launch, run_folder + "/launch.json");
   if (record.leader && !record.dump_folder.empty()) {
     prepared.refusal = make_dump_folder(record, launch->committed_step, prepared.folder_id);
   }
   return prepared;
+}
+
+void discard_token(const AttemptRecord& record) {
+  if (!record.leader || record.dump_folder.empty()) return;
+  std::error_code ignored;
+  fs::remove(token_path(record), ignored);
 }
 
 Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds) {

@@ -4,29 +4,29 @@
 
 #include "absl/status/status.h"
 #include "titan/v1/worker.pb.h"
+#include "worker/core/values.h"
 #include "worker/daemon/state_folder.h"
 #include "worker/shim/spec.h"
 
 namespace titan::daemon {
 
-// Why a node does not do what it was told: for the controller's policy and for people.
-struct Refusal {
-  std::string reason;  // UPPER_SNAKE; empty: no refusal.
-  std::string message;
-  explicit operator bool() const { return !reason.empty(); }
-};
+using node::Refusal;
 
 // The file work of preparing and starting, which may be slow on shared storage and so runs beside the loop.
 
 struct Prepared {
   Refusal refusal;
   std::string folder_id;  // Of the dump folder, on the leader.
+  node::LaunchFacts facts;
 };
 
 // Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its id and
 // the token. A folder whose id is known is never made: without it the leader refuses.
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices);
+
+// Removes the token of a preparation that came too late.
+void discard_token(const AttemptRecord& record);
 
 // Is the leader's token in the dump folder? Shared storage may show it late: looks again for up to `patience_seconds`.
 Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds);

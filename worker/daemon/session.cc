@@ -66,18 +66,18 @@ Session::~Session() {
   thread_.join();
 }
 
-void Session::send(v1::WorkerMessage message) {
+void Session::send(int64_t session, v1::WorkerMessage message) {
   {
     sync::Lock lock(mutex_);
-    if (!open_) return;
+    if (session == 0 || open_ != session) return;
     queue_.push_back(std::move(message));
   }
   changed_.notify_all();
 }
 
-void Session::reset(const std::string& why) {
+void Session::reset(int64_t session, const std::string& why) {
   sync::Lock lock(mutex_);
-  if (stream_ == nullptr || !open_) return;
+  if (stream_ == nullptr || session == 0 || open_ != session) return;
   reset_reason_ = why;
   stream_->context.TryCancel();
 }
@@ -85,8 +85,11 @@ void Session::reset(const std::string& why) {
 void Session::run() {
   for (int failures = 0;;) {
     welcomed_ = false;
+    const int64_t before = sessions_;
     const End end = run_once();
-    loop_.post([this, end] { callbacks_.on_lost(end.why, end.reason); });
+    loop_.post([this, end, session = sessions_ == before ? 0 : sessions_] {
+      callbacks_.on_lost(session, end.why, end.reason);
+    });
     failures = welcomed_ ? 0 : failures + 1;
     if (!pause(failures)) return;
   }
@@ -144,7 +147,7 @@ Session::End Session::run_once() {
   std::string reason;
   {
     sync::Lock lock(mutex_);
-    open_ = false;
+    open_ = 0;
     stream_.reset();
     reason = reset_reason_;
   }
@@ -166,17 +169,18 @@ std::thread Session::read_all(Stream& stream) {
   v1::ControllerMessage message;
   while (stream.calls->Read(&message)) {
     if (!message.has_welcome() || welcomed_) {
-      loop_.post([this, message] { callbacks_.on_message(message); });
+      loop_.post([this, message, session = sessions_] { callbacks_.on_message(session, message); });
       continue;
     }
     welcomed_ = true;
+    ++sessions_;
     {
       sync::Lock lock(mutex_);
       queue_.clear();
-      open_ = true;
+      open_ = sessions_;
     }
     writer = std::thread([this, &stream] { write_all(stream); });
-    loop_.post([this, welcome = message.welcome()] { callbacks_.on_welcome(welcome); });
+    loop_.post([this, message, session = sessions_] { callbacks_.on_message(session, message); });
   }
   return writer;
 }
@@ -186,8 +190,8 @@ void Session::write_all(Stream& stream) {
     v1::WorkerMessage message;
     {
       std::unique_lock lock(mutex_);
-      changed_.wait(lock, [this] { return !open_ || stopping_ || !queue_.empty(); });
-      if (!open_ || stopping_) return;
+      changed_.wait(lock, [this] { return open_ == 0 || stopping_ || !queue_.empty(); });
+      if (open_ == 0 || stopping_) return;
       message = std::move(queue_.front());
       queue_.pop_front();
     }

@@ -24,11 +24,11 @@ class Session {
  public:
   struct Callbacks {  // All on the loop thread.
     std::function<v1::Register()> make_register;
-    std::function<void(const v1::Welcome&)> on_welcome;
-    std::function<void(const v1::ControllerMessage&)> on_message;
-    // Also for an attempt to connect that failed. `reason`: the controller's own, UPPER_SNAKE, when it ended the
+    // Sessions are numbered from 1; the first message of each is its welcome.
+    std::function<void(int64_t session, const v1::ControllerMessage&)> on_message;
+    // Also for a try to connect that failed: session 0. `reason`: the controller's own, UPPER_SNAKE, when it ended the
     // session.
-    std::function<void(const std::string& why, const std::string& reason)> on_lost;
+    std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
   Session(Loop& loop, std::string controller, Callbacks callbacks);
@@ -36,10 +36,10 @@ class Session {
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
-  // Queues a message; without a session it is dropped.
-  void send(v1::WorkerMessage message);
-  // Gives up the present stream, so that a new one is tried.
-  void reset(const std::string& why);
+  // Queues a message; dropped when that session does not stand any more.
+  void send(int64_t session, v1::WorkerMessage message);
+  // Gives up that session, so that a new one is tried.
+  void reset(int64_t session, const std::string& why);
 
  private:
   struct Stream;
@@ -62,9 +62,10 @@ class Session {
   std::deque<v1::WorkerMessage> queue_ TITAN_GUARDED_BY(mutex_);
   std::shared_ptr<Stream> stream_ TITAN_GUARDED_BY(mutex_);
   std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
-  bool open_ TITAN_GUARDED_BY(mutex_) = false;  // Welcomed, and not lost.
+  int64_t open_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of the session that stands: welcomed, and not lost; 0: none.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
-  bool welcomed_ = false;  // In the last run, and not given up since; only the session thread uses it.
+  int64_t sessions_ = 0;  // So far; only the session thread uses it, as what follows.
+  bool welcomed_ = false;  // In the last run, and not given up since;
   std::thread thread_;
 };
 

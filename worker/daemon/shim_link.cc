@@ -39,8 +39,7 @@ struct SpawnSetup {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<ShimLink>> ShimLink::launch(Loop& loop, const std::string& binary,
-                                                           const std::string& run_folder, Callbacks callbacks) {
+absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return errno_status(errno, "create a socket pair");
@@ -68,15 +67,11 @@ absl::StatusOr<std::unique_ptr<ShimLink>> ShimLink::launch(Loop& loop, const std
   const int failed = ::posix_spawn(&pid, binary.c_str(), &setup.actions, &setup.attributes, pointers, environ);
   if (failed != 0) return errno_status(failed, absl::StrCat("start ", binary));
   ::fcntl(own.get(), F_SETFL, O_NONBLOCK);
-  return std::unique_ptr<ShimLink>(new ShimLink(loop, std::move(own), std::move(callbacks)));
+  return SpawnedShim{std::move(own), pid};
 }
 
-absl::StatusOr<std::unique_ptr<ShimLink>> ShimLink::connect(Loop& loop, const std::string& run_folder,
-                                                            Callbacks callbacks) {
-  TITAN_ASSIGN_OR_RETURN(shim::Descriptor socket, shim::connect_unix(run_folder, shim::kSocketName));
-  std::unique_ptr<ShimLink> link(new ShimLink(loop, std::move(socket), std::move(callbacks)));
-  link->send({{"command", "subscribe"}, {"id", "subscribe"}});
-  return link;
+absl::StatusOr<shim::Descriptor> connect_to_shim(const std::string& run_folder) {
+  return shim::connect_unix(run_folder, shim::kSocketName);
 }
 
 ShimLink::ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks)

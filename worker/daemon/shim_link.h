@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -19,12 +21,7 @@ class ShimLink {
     std::function<void()> on_closed;  // The link may be destroyed in it.
   };
 
-  // Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
-  static absl::StatusOr<std::unique_ptr<ShimLink>> launch(Loop& loop, const std::string& binary,
-                                                          const std::string& run_folder, Callbacks callbacks);
-  // Connects to a running shim and subscribes; the first message is the answer with id "subscribe".
-  static absl::StatusOr<std::unique_ptr<ShimLink>> connect(Loop& loop, const std::string& run_folder,
-                                                           Callbacks callbacks);
+  ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks);
   ~ShimLink();
   ShimLink(const ShimLink&) = delete;
   ShimLink& operator=(const ShimLink&) = delete;
@@ -33,7 +30,6 @@ class ShimLink {
   void send(const nlohmann::json& request);
 
  private:
-  ShimLink(Loop& loop, shim::Descriptor socket, Callbacks callbacks);
   void on_readable();
 
   Loop& loop_;
@@ -42,6 +38,18 @@ class ShimLink {
   std::string in_;
   std::shared_ptr<bool> gone_ = std::make_shared<bool>(false);  // Set on destruction, also from within a callback.
 };
+
+// These two may be called on any thread.
+
+// Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
+struct SpawnedShim {
+  shim::Descriptor socket;
+  pid_t pid = 0;
+};
+absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder);
+// Connects to a running shim; a link on it subscribes by the request of this name, and its answer comes first.
+absl::StatusOr<shim::Descriptor> connect_to_shim(const std::string& run_folder);
+inline constexpr char kSubscribe[] = "subscribe";
 
 // Does a living shim hold the lock of this run folder? Errors: the lock file cannot be opened although it is there.
 absl::StatusOr<bool> shim_holds(const std::string& run_folder);

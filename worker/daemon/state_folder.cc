@@ -81,12 +81,6 @@ int64_t size_of(const fs::path& folder) {
 
 }  // namespace
 
-bool valid_uid(const std::string& uid) {
-  return !uid.empty() && uid.size() <= 128 && uid[0] != '.' &&
-         uid.find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_.") ==
-             std::string::npos;
-}
-
 absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   std::error_code error;
   const std::string whole = fs::absolute(path, error).lexically_normal().string();
@@ -99,17 +93,34 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
         absl::StrCat("another titan-worker uses the state folder ", whole, ": stop it, or give each its own --state"));
   }
   const absl::StatusOr<std::string> known = shim::read_file(whole + "/instance");
+  if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
   const std::string instance = known.ok() && !known->empty() ? *known : random_id();
   if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true));
-  const absl::StatusOr<std::string> cluster = shim::read_file(whole + "/cluster");
-  if (!cluster.ok() && !absl::IsNotFound(cluster.status())) return cluster.status();
-  return StateFolder(whole, std::move(lock), instance, cluster.ok() ? *cluster : "");
+  return StateFolder(whole, std::move(lock), instance);
 }
 
-absl::Status StateFolder::join(const std::string& cluster) {
-  TITAN_RETURN_IF_ERROR(shim::write_file(path_ + "/cluster", cluster, /*durable=*/true));
-  cluster_ = cluster;
-  return absl::OkStatus();
+absl::StatusOr<std::string> StateFolder::cluster() const {
+  absl::StatusOr<std::string> text = shim::read_file(path_ + "/cluster");
+  if (absl::IsNotFound(text.status())) return std::string();
+  return text;
+}
+
+absl::Status StateFolder::join(const std::string& cluster) const {
+  return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true);
+}
+
+absl::StatusOr<int64_t> StateFolder::leader_epoch() const {
+  const std::string path = path_ + "/leader_epoch";
+  const absl::StatusOr<std::string> text = shim::read_file(path);
+  if (absl::IsNotFound(text.status())) return 0;
+  if (!text.ok()) return text.status();
+  int64_t epoch = 0;
+  if (!absl::SimpleAtoi(*text, &epoch)) return absl::DataLossError(absl::StrCat(path, " holds no number"));
+  return epoch;
+}
+
+absl::Status StateFolder::write_leader_epoch(int64_t epoch) const {
+  return shim::write_file(path_ + "/leader_epoch", absl::StrCat(epoch), /*durable=*/true);
 }
 
 std::string StateFolder::run_folder(const AttemptKey& key) const {
@@ -126,21 +137,41 @@ absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid) con
   return number;
 }
 
-absl::Status StateFolder::raise_fence(const AttemptKey& key) const {
+absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key) const {
+  const sync::Lock lock(*mutex_);
+  TITAN_ASSIGN_OR_RETURN(const int highest, highest_attempt(key.job_uid));
+  if (highest > key.number) return highest;
   const std::string folder = absl::StrCat(path_, "/jobs/", key.job_uid);
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
-  return shim::write_file(folder + "/fence", absl::StrCat(key.number), /*durable=*/true);
+  TITAN_RETURN_IF_ERROR(shim::write_file(folder + "/fence", absl::StrCat(key.number), /*durable=*/true));
+  return key.number;
+}
+
+// Out of the way in one step; the deleting, which may take long, comes later. Call with the mutex held.
+absl::Status StateFolder::set_aside(const std::string& folder) const {
+  std::error_code error;
+  if (!fs::exists(folder, error)) return absl::OkStatus();
+  fs::create_directories(path_ + "/trash", error);
+  fs::rename(folder, absl::StrCat(path_, "/trash/", random_id()), error);
+  if (error) return errno_status(error.value(), absl::StrCat("move away ", folder));
+  return absl::OkStatus();
 }
 
 absl::Status StateFolder::add(const AttemptRecord& record) const {
   const std::string folder = run_folder(record.key);
+  const sync::Lock lock(*mutex_);
+  TITAN_RETURN_IF_ERROR(set_aside(folder));
   std::error_code error;
-  fs::remove_all(folder, error);
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
   return save(record);
+}
+
+void StateFolder::remove(const AttemptKey& key) const {
+  const sync::Lock lock(*mutex_);
+  (void)set_aside(run_folder(key));
 }
 
 absl::Status StateFolder::save(const AttemptRecord& record) const {
@@ -148,12 +179,17 @@ absl::Status StateFolder::save(const AttemptRecord& record) const {
 }
 
 // {its file, what it says} of every run folder that has a record.
-std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> StateFolder::read_all() const {
-  std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> all;
+absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
+  Records all;
   std::error_code error;
-  for (const auto& job : fs::directory_iterator(path_ + "/jobs", error)) {
-    std::error_code inner;
-    for (const auto& attempt : fs::directory_iterator(job.path(), inner)) {
+  fs::directory_iterator jobs(path_ + "/jobs", error);
+  if (error) return errno_status(error.value(), absl::StrCat("list ", path_, "/jobs"));
+  for (const auto& job : jobs) {
+    fs::directory_iterator attempts(job.path(), error);
+    const bool none = error == std::errc::no_such_file_or_directory || error == std::errc::not_a_directory;
+    if (error && !none) return errno_status(error.value(), absl::StrCat("list ", job.path().string()));
+    if (error) continue;
+    for (const auto& attempt : attempts) {
       const std::string file = (attempt.path() / "attempt.json").string();
       const absl::StatusOr<std::string> text = shim::read_file(file);
       const bool is_folder = fs::is_directory(attempt.path(), error);
@@ -165,7 +201,8 @@ std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>> StateFolder::
 }
 
 absl::Status StateFolder::check_records() const {
-  for (const auto& [file, record] : read_all()) {
+  TITAN_ASSIGN_OR_RETURN(const Records all, read_all());
+  for (const auto& [file, record] : all) {
     if (record.ok()) continue;
     return absl::DataLossError(
         absl::StrCat(file, ": not the record of an attempt (", record.status().message(),
@@ -177,16 +214,42 @@ absl::Status StateFolder::check_records() const {
 
 std::vector<AttemptRecord> StateFolder::load_all() const {
   std::vector<AttemptRecord> records;
-  for (auto& [file, record] : read_all()) {
+  for (auto& [file, record] : read_all().value_or(Records())) {
     if (record.ok()) records.push_back(*std::move(record));
   }
   std::sort(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.key < b.key; });
   return records;
 }
 
+// False when its folder was made anew since the record was read.
+bool StateFolder::discard(const AttemptRecord& record) const {
+  const std::string folder = run_folder(record.key);
+  const sync::Lock lock(*mutex_);
+  const absl::StatusOr<std::string> text = shim::read_file(folder + "/attempt.json");
+  const absl::StatusOr<AttemptRecord> now =
+      text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
+  return now.ok() && now->phase == Phase::kForgotten && set_aside(folder).ok();
+}
+
+// The fence goes with the last attempt: by now the job is long over.
+void StateFolder::remove_fence(const std::string& job_uid) const {
+  const fs::path job = absl::StrCat(path_, "/jobs/", job_uid);
+  const sync::Lock lock(*mutex_);
+  std::error_code error;
+  if (std::distance(fs::directory_iterator(job, error), fs::directory_iterator()) == 1) fs::remove_all(job, error);
+}
+
+void StateFolder::empty_trash() const {
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(path_ + "/trash", error)) {
+    std::error_code ignored;
+    fs::remove_all(item.path(), ignored);
+  }
+}
+
 void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
   struct Item {
-    fs::path folder;
+    AttemptRecord record;
     fs::file_time_type time;
     int64_t size;
   };
@@ -195,7 +258,7 @@ void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
   for (const AttemptRecord& record : load_all()) {
     if (record.phase != Phase::kForgotten) continue;
     const fs::path folder = run_folder(record.key);
-    items.push_back({folder, fs::last_write_time(folder / "attempt.json", error), size_of(folder)});
+    items.push_back({record, fs::last_write_time(folder / "attempt.json", error), size_of(folder)});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.time < b.time; });
   int64_t total = 0;
@@ -203,13 +266,11 @@ void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
   const auto oldest = fs::file_time_type::clock::now() - absl::ToChronoSeconds(age);
   for (const Item& item : items) {
     if (item.time >= oldest && total <= bytes) break;
-    fs::remove_all(item.folder, error);
+    if (!discard(item.record)) continue;
     total -= item.size;
-    // The fence goes with the last attempt: by now the job is long over.
-    const fs::path job = item.folder.parent_path();
-    if (item.time < oldest && std::distance(fs::directory_iterator(job, error), fs::directory_iterator()) == 1)
-      fs::remove_all(job, error);
+    if (item.time < oldest) remove_fence(item.record.key.job_uid);
   }
+  empty_trash();
 }
 
 void StateFolder::strip(const AttemptKey& key) const {

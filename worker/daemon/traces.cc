@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
-#include "worker/daemon/daemon.h"
+#include "worker/daemon/traces.h"
 #include "worker/shim/files.h"
 
 namespace titan::daemon {
@@ -112,15 +112,22 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, Trace
 
 }  // namespace
 
-void Attempt::answer_trace(const v1::ReadTrace& request, v1::TraceData* answer) {
-  Rank* const rank = find(request.rank());
-  // Looked at before the file: what a rank wrote before it was gone is then found.
-  const bool gone = rank == nullptr || over() || rank->exit != nullptr;
-  rank_protocol::Beacon* const beacon = rank == nullptr ? nullptr : beacon_of(*rank);
+// A long validation or microbatch shows its progress by its collectives.
+int64_t progress_of(const rank_protocol::BeaconPage& page) {
+  return static_cast<int64_t>(page.counter.load()) + page.collective_seq.load();
+}
+
+void answer_trace(const node::AnswerTrace& question, const std::string& run_folder, v1::TraceData* answer) {
+  const v1::ReadTrace& request = question.request;
+  std::unique_ptr<rank_protocol::Beacon> beacon;
+  if (question.known) {
+    auto opened = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder, request.rank()));
+    if (opened.ok()) beacon = *std::move(opened);
+  }
   const absl::Status read =
-      read_piece(rank_protocol::trace_path(run_folder_, request.rank(), request.trace()), request, answer);
+      read_piece(rank_protocol::trace_path(run_folder, request.rank(), request.trace()), request, answer);
   if (beacon != nullptr) {
-    rank_protocol::BeaconPage& page = beacon->page();
+    const rank_protocol::BeaconPage& page = beacon->page();
     answer->set_step(page.step.load());
     answer->set_step_nanoseconds(page.step_nanos.load());
     answer->set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
@@ -133,33 +140,19 @@ void Attempt::answer_trace(const v1::ReadTrace& request, v1::TraceData* answer) 
   }
   if (!read.ok()) return fail(answer, "TRACE_NOT_READ", std::string(read.message()));
   if (answer->state() == v1::TraceData::WRITTEN) return;
-  if (gone || beacon == nullptr) {
+  if (question.gone || beacon == nullptr) {
     return fail(answer, "RANK_GONE",
                 absl::StrCat("rank ", request.rank(),
-                             gone ? " ended before it had written its trace" : " has not begun to train"));
+                             question.gone ? " ended before it had written its trace" : " has not begun to train"));
   }
-  ask_rank(request, run_folder_, beacon->page().trace, answer);
+  ask_rank(request, run_folder, beacon->page().trace, answer);
 }
 
-void Daemon::on_read_trace(const v1::ReadTrace& request) {
-  v1::WorkerMessage message;
-  v1::TraceData* const answer = message.mutable_trace();
-  answer->set_request(request.request());
-  const AttemptKey key = {request.id().job_uid(), request.id().number()};
-  if (!valid_uid(key.job_uid) || request.trace() == 0) {
-    fail(answer, "BAD_REQUEST", absl::StrCat("read trace: job uid '", key.job_uid, "', trace ", request.trace()));
-  } else if (Attempt* const attempt = find(request.id())) {
-    attempt->answer_trace(request, answer);
-  } else {  // Forgotten; traces stay as long as logs do.
-    const std::string path = rank_protocol::trace_path(state_.run_folder(key), request.rank(), request.trace());
-    const absl::Status read = read_piece(path, request, answer);
-    if (!read.ok()) {
-      fail(answer, "TRACE_NOT_READ", std::string(read.message()));
-    } else if (answer->state() != v1::TraceData::WRITTEN) {
-      fail(answer, "RANK_GONE", absl::StrCat("rank ", request.rank(), " ended before it had written its trace"));
-    }
-  }
-  session_->send(std::move(message));
+v1::TraceData refuse_trace(const v1::ReadTrace& request) {
+  v1::TraceData answer;
+  fail(&answer, "BAD_REQUEST",
+       absl::StrCat("read trace: job uid '", request.id().job_uid(), "', trace ", request.trace()));
+  return answer;
 }
 
 }  // namespace titan::daemon

@@ -4,6 +4,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdlib>
 #include <ctime>
 
@@ -18,9 +19,8 @@ struct Stat {
   int64_t ticks = 0;
 };
 
-Stat read_stat(pid_t pid) {
+Stat parse_stat(const absl::StatusOr<std::string>& text) {
   Stat result;
-  const absl::StatusOr<std::string> text = read_file(absl::StrCat("/proc/", pid, "/stat"));
   if (!text.ok()) return result;
   // The name in parentheses may hold anything, parentheses and spaces too.
   size_t at = text->rfind(')');
@@ -31,6 +31,8 @@ Stat read_stat(pid_t pid) {
   return result;
 }
 
+absl::StatusOr<std::string> stat_text(pid_t pid) { return read_file(absl::StrCat("/proc/", pid, "/stat")); }
+
 int64_t nanos(clockid_t clock) {
   timespec now{};
   clock_gettime(clock, &now);
@@ -39,12 +41,21 @@ int64_t nanos(clockid_t clock) {
 
 }  // namespace
 
-int64_t start_ticks(pid_t pid) { return read_stat(pid).ticks; }
+int64_t start_ticks(pid_t pid) { return parse_stat(stat_text(pid)).ticks; }
+
+absl::StatusOr<char> process_state(pid_t pid, int64_t ticks) {
+  if (pid <= 0) return '\0';
+  const absl::StatusOr<std::string> text = stat_text(pid);
+  // It may end between the opening and the reading of its file: the kernel alone knows then.
+  if (!text.ok() && (absl::IsNotFound(text.status()) || (::kill(pid, 0) != 0 && errno == ESRCH))) return '\0';
+  if (!text.ok()) return text.status();
+  const Stat stat = parse_stat(text);
+  return stat.state == 'Z' || stat.state == 'X' || stat.ticks != ticks ? '\0' : stat.state;
+}
 
 bool alive(pid_t pid, int64_t ticks) {
-  if (pid <= 0) return false;
-  const Stat stat = read_stat(pid);
-  return stat.state != 0 && stat.state != 'Z' && stat.state != 'X' && stat.ticks == ticks;
+  const absl::StatusOr<char> state = process_state(pid, ticks);
+  return !state.ok() || *state != 0;
 }
 
 const std::string& boot_id() {

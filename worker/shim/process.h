@@ -5,13 +5,19 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/statusor.h"
+
 namespace titan::shim {
 
 // Field 22 of /proc/PID/stat: when the process began. With the pid and the boot it is the process's identity. 0: no
 // such process.
 int64_t start_ticks(pid_t pid);
 
-// Is this very process alive? A zombie is not.
+// State of this very process, as /proc/PID/stat has it; 0: it is gone. A zombie is. Errors: /proc does not say, for
+// want of descriptors or memory, and it may live.
+absl::StatusOr<char> process_state(pid_t pid, int64_t ticks);
+
+// Is this very process alive, as far as can be told?
 bool alive(pid_t pid, int64_t ticks);
 
 // Random id of this boot of the kernel; pids and ticks of another boot mean nothing.

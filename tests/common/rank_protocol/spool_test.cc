@@ -118,6 +118,42 @@ TEST(SpoolTest, LongLinesDoNotHideTheLastNumber) {
   EXPECT_EQ(read_spool(path, 0, 1 << 20)->lines.back().sequence, 3);
 }
 
+// One event must not fill a reader's memory, nor a message.
+TEST(SpoolTest, ALineWithoutMeasureIsNumberedAndCut) {
+  const TempFolder folder;
+  const std::string path = folder.file("s");
+  absl::StatusOr<SpoolWriter> writer = SpoolWriter::open(path);
+  ASSERT_TRUE(writer.ok());
+  ASSERT_TRUE(writer->append("before").ok());
+  ASSERT_TRUE(writer->append("warning", {{"message", std::string(9 << 20, 'm')}}).ok());
+  const std::string torn = read_file(path).substr(0, 6 << 20);
+  ASSERT_TRUE(writer->append("after").ok());
+  for (const int64_t piece : {int64_t{10}, int64_t{256 << 10}, int64_t{64 << 20}}) {
+    std::vector<SpoolLine> lines;
+    for (int64_t offset = 0;;) {
+      const absl::StatusOr<SpoolBatch> batch = read_spool(path, offset, piece);
+      ASSERT_TRUE(batch.ok()) << batch.status();
+      if (batch->lines.empty()) break;
+      lines.insert(lines.end(), batch->lines.begin(), batch->lines.end());
+      offset = batch->next_offset;
+    }
+    ASSERT_EQ(lines.size(), 3u) << piece;
+    const json cut = json::parse(lines[1].json);
+    EXPECT_EQ(cut["seq"], 2);
+    EXPECT_EQ(cut["kind"], "event_too_long");
+    EXPECT_EQ(cut["bytes"], lines[1].end_offset - lines[0].end_offset - 1);
+    EXPECT_EQ(json::parse(lines[2].json)["kind"], "after");
+  }
+  // While it is being written it is torn like any other.
+  write_file(path, torn);
+  const absl::StatusOr<SpoolBatch> first = read_spool(path, 0, 1 << 20);
+  ASSERT_TRUE(first.ok());
+  ASSERT_EQ(first->lines.size(), 1u);
+  const absl::StatusOr<SpoolBatch> rest = read_spool(path, first->next_offset, 1 << 20);
+  ASSERT_TRUE(rest.ok()) << rest.status();
+  EXPECT_TRUE(rest->lines.empty());
+}
+
 TEST(SpoolTest, NamesDamageInsteadOfSkippingIt) {
   const TempFolder folder;
   const std::string path = folder.file("s");

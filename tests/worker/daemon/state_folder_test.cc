@@ -5,7 +5,6 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
-#include "worker/daemon/spool_tail.h"
 
 namespace titan::daemon {
 namespace {
@@ -96,30 +95,6 @@ TEST(StateFolderTest, ARecordThatCannotBeReadIsNamed) {
 TEST(StateFolderTest, UidsStayInsideTheFolder) {
   for (const char* good : {"u1", "3f2a-9", "A.b_c"}) EXPECT_TRUE(valid_uid(good)) << good;
   for (const char* bad : {"", ".", "..", "../x", "a/b", "a b"}) EXPECT_FALSE(valid_uid(bad)) << bad;
-}
-
-// Whatever is acknowledged, rewound and read again in whatever order: every event comes, in order.
-TEST(SpoolTailTest, SendsAgainFromTheAcknowledgedPlace) {
-  const TempFolder folder;
-  const std::string path = folder.file("spool");
-  auto writer = rank_protocol::SpoolWriter::open(path);
-  ASSERT_TRUE(writer.ok());
-  SpoolTail tail(path, {});
-  EXPECT_TRUE(tail.next()->empty());
-  for (int i = 0; i < 10; ++i) ASSERT_TRUE(writer->append("step").ok());
-  EXPECT_EQ(tail.next()->size(), 10);
-  EXPECT_TRUE(tail.next()->empty());
-  EXPECT_TRUE(tail.acknowledge(4));
-  EXPECT_FALSE(tail.acknowledge(4));
-  tail.rewind();
-  const auto again = tail.next();
-  ASSERT_EQ(again->size(), 6);
-  EXPECT_EQ(again->front().sequence, 5);
-  EXPECT_TRUE(tail.acknowledge(99));
-  SpoolTail next(path, tail.acknowledged());
-  EXPECT_TRUE(next.next()->empty());
-  ASSERT_TRUE(writer->append("step").ok());
-  EXPECT_EQ(next.next()->front().sequence, 11);
 }
 
 }  // namespace

@@ -1,0 +1,37 @@
+#include "common/text/utf8.h"
+
+#include <cstdint>
+
+namespace titan::text {
+namespace {
+
+// Bytes of the character that begins here; 0: none does. Overlong forms, surrogates and numbers past U+10FFFF are none.
+size_t character(std::string_view bytes) {
+  const auto at = [&](size_t i) { return i < bytes.size() ? static_cast<uint8_t>(bytes[i]) : uint8_t{0}; };
+  const auto follows = [&](size_t i, uint8_t low = 0x80, uint8_t high = 0xBF) { return at(i) >= low && at(i) <= high; };
+  const uint8_t first = at(0);
+  if (first < 0x80) return 1;
+  if (first >= 0xC2 && first <= 0xDF) return follows(1) ? 2 : 0;
+  if (first >= 0xE0 && first <= 0xEF) {
+    return follows(1, first == 0xE0 ? 0xA0 : 0x80, first == 0xED ? 0x9F : 0xBF) && follows(2) ? 3 : 0;
+  }
+  if (first >= 0xF0 && first <= 0xF4) {
+    return follows(1, first == 0xF0 ? 0x90 : 0x80, first == 0xF4 ? 0x8F : 0xBF) && follows(2) && follows(3) ? 4 : 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+std::string valid_utf8(std::string_view bytes) {
+  std::string text;
+  text.reserve(bytes.size());
+  while (!bytes.empty()) {
+    const size_t size = character(bytes);
+    text.append(size == 0 ? std::string_view("\xEF\xBF\xBD") : bytes.substr(0, size));
+    bytes.remove_prefix(size == 0 ? 1 : size);
+  }
+  return text;
+}
+
+}  // namespace titan::text

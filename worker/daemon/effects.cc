@@ -1,0 +1,352 @@
+// How the daemon does what the core wants done.
+
+#include <signal.h>
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/rank_protocol/spool.h"
+#include "common/text/utf8.h"
+#include "worker/daemon/daemon.h"
+#include "worker/daemon/prepare_files.h"
+#include "worker/daemon/run_folder.h"
+#include "worker/daemon/traces.h"
+#include "worker/shim/log_file.h"
+#include "worker/shim/process.h"
+
+namespace titan::daemon {
+namespace {
+
+using nlohmann::json;
+using node::Written;
+
+constexpr int64_t kMaxLogBytes = 1 << 20;
+
+shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
+  shim::Spec spec;
+  spec.job_uid = record.key.job_uid;
+  spec.attempt = record.key.number;
+  spec.leader = record.leader;
+  spec.ipv6 = options.address.find(':') != std::string::npos;
+  spec.rank_binary = options.rank_binary;
+  spec.ranks = record.ranks;
+  spec.log_max_bytes = options.log_max_bytes;
+  if (record.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record.orphan_timeout_seconds;
+  return spec;
+}
+
+v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder) {
+  const v1::ReadLog& request = question.request;
+  v1::LogData data;
+  data.set_request(request.request());
+  absl::StatusOr<shim::LogChunk> chunk = absl::NotFoundError("no such job");
+  if (!run_folder.empty()) {
+    const int64_t bytes = request.max_bytes() > 0 ? std::min(request.max_bytes(), kMaxLogBytes) : kMaxLogBytes;
+    chunk = shim::read_log(rank_protocol::log_path(run_folder, request.rank()), request.offset(), request.tail_lines(),
+                           bytes);
+  }
+  if (chunk.ok()) {
+    data.set_offset(chunk->offset);
+    data.set_data(std::move(chunk->data));
+    data.set_dropped_bytes(chunk->dropped_bytes);
+    data.set_end(chunk->end);
+    data.set_closed(question.closed && chunk->end);
+  } else {
+    data.set_end(true);
+    data.set_closed(question.closed);
+    if (question.closed || !absl::IsNotFound(chunk.status())) data.set_error(text_of(chunk.status()));
+  }
+  return data;
+}
+
+json to_json(const node::ShimCommand& command) {
+  switch (command.kind) {
+    case node::ShimCommand::Kind::kStart:
+      return {{"command", "start"},
+              {"id", "start"},
+              {"store_host", command.store_host},
+              {"store_port", command.store_port}};
+    case node::ShimCommand::Kind::kStop:
+      return {{"command", "stop"},
+              {"save", command.save},
+              {"grace_milliseconds", command.grace_milliseconds},
+              {"reason", command.reason}};
+    case node::ShimCommand::Kind::kCheckpoint:
+      return {{"command", "checkpoint"}};
+    case node::ShimCommand::Kind::kLease:
+      return {{"command", "lease"}, {"id", "lease"}, {"silence_milliseconds", command.silence_milliseconds}};
+  }
+  return json::object();
+}
+
+}  // namespace
+
+template <typename Work>
+void Daemon::run_in(Lane& lane, Work work) {
+  lane.run([this, post = loop_.poster(), work = std::move(work)] {
+    post([this, done = node::Input(work())] { feed(done); });
+  });
+}
+
+// Shared storage that hangs for one job must not hold up another.
+template <typename Work>
+void Daemon::run_aside(Work work) {
+  std::thread([this, post = loop_.poster(), work = std::move(work)] {
+    post([this, done = node::Input(work())] { feed(done); });
+  }).detach();
+}
+
+void Daemon::perform(node::Effect effect) {
+  std::visit([this](auto& given) { perform(given); }, effect);
+}
+
+void Daemon::perform(node::Send& effect) {
+  if (session_ != nullptr) session_->send(effect.session, std::move(effect.message));
+}
+
+void Daemon::perform(node::RaiseFence& effect) {
+  run_in(records_, [state = state_, effect] {
+    const absl::StatusOr<int> highest = state->raise_fence(effect.key);
+    if (highest.ok()) return node::FenceRaised{effect.op, *highest, ""};
+    return node::FenceRaised{effect.op, 0, text_of(highest.status())};
+  });
+}
+
+void Daemon::perform(node::AddRecord& effect) {
+  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->add(effect.record))}; });
+}
+
+void Daemon::perform(node::WriteRecord& effect) {
+  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->save(effect.record))}; });
+}
+
+void Daemon::perform(node::PrepareFolder& effect) {
+  const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
+  run_aside([effect, visible, spec = make_spec(effect.record, options_), folder = run_folder(effect.record.key)] {
+    const Prepared prepared = prepare_files(effect.record, folder, effect.launch_json, spec, visible);
+    return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
+  });
+}
+
+void Daemon::perform(node::DiscardPrepared& effect) {
+  std::thread([state = state_, effect] {
+    if (effect.strip) state->strip(effect.record.key);
+    discard_token(effect.record);
+  }).detach();
+}
+
+void Daemon::perform(node::CheckToken& effect) {
+  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds] {
+    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience)};
+  });
+}
+
+void Daemon::perform(node::SpawnShim& effect) {
+  shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key)] {
+    absl::StatusOr<SpawnedShim> spawned = spawn_shim(binary, folder);
+    node::ShimSpawned done{effect.op, 0, 0, ""};
+    const auto socket = std::make_shared<shim::Descriptor>();
+    if (spawned.ok()) {
+      done.pid = spawned->pid;
+      done.start_ticks = shim::start_ticks(spawned->pid);
+      *socket = std::move(spawned->socket);
+    } else {
+      done.error = text_of(spawned.status());
+    }
+    post([this, done, socket, key = effect.key] {
+      if (*socket) add_link(key, done.op, std::move(*socket), /*subscribe=*/false);
+      feed(done);
+    });
+  });
+}
+
+void Daemon::perform(node::FindShim& effect) {
+  shims_.run([this, post = loop_.poster(), effect, folder = run_folder(effect.key)] {
+    node::ShimFound found = find_shim(folder);
+    found.op = effect.op;
+    const auto socket = std::make_shared<shim::Descriptor>();
+    if (found.is == node::ShimFound::Is::kSilent || found.is == node::ShimFound::Is::kUnknown) {
+      absl::StatusOr<shim::Descriptor> connected = connect_to_shim(folder);
+      if (connected.ok()) {
+        found.is = node::ShimFound::Is::kLinked;
+        *socket = *std::move(connected);
+      }
+    }
+    post([this, found, socket, key = effect.key] {
+      if (*socket) add_link(key, found.op, std::move(*socket), /*subscribe=*/true);
+      feed(found);
+    });
+  });
+}
+
+void Daemon::perform(node::CheckRanks& effect) {
+  run_in(shims_, [effect, folder = run_folder(effect.key)] { return check_ranks(effect, folder); });
+}
+
+void Daemon::perform(node::KillShim& effect) {
+  const auto pid = static_cast<pid_t>(effect.pid);
+  if (shim::process_state(pid, effect.start_ticks).value_or(0) != 0) ::kill(pid, SIGKILL);
+}
+
+void Daemon::perform(node::TellShim& effect) {
+  const auto found = links_.find(effect.key);
+  if (found != links_.end() && found->second.number == effect.link) found->second.link->send(to_json(effect.command));
+}
+
+void Daemon::perform(node::ReadSpool& effect) {
+  run_in(spools_, [effect, path = rank_protocol::spool_path(run_folder(effect.key), effect.rank)] {
+    node::SpoolRead done{effect.op, {}, effect.offset, ""};
+    absl::StatusOr<rank_protocol::SpoolBatch> batch =
+        rank_protocol::read_spool(path, effect.offset, effect.max_bytes);
+    if (batch.ok()) {
+      for (rank_protocol::SpoolLine& line : batch->lines) {
+        done.lines.push_back({line.sequence, text::valid_utf8(line.json), line.end_offset});
+      }
+      done.next_offset = batch->next_offset;
+    } else if (!absl::IsNotFound(batch.status())) {
+      done.error = text_of(batch.status());
+    }
+    return done;
+  });
+}
+
+void Daemon::perform(node::WatchSpools& effect) {
+  bool all = true;
+  for (const int rank : effect.ranks) {
+    all = watcher_.add(rank_protocol::spool_path(run_folder(effect.key), rank),
+                       [this, key = effect.key, rank] { feed(node::SpoolChanged{key, rank}); }) &&
+          all;
+  }
+  if (all) return;
+  log_line(absl::StrCat("job ", effect.key.job_uid, " attempt ", effect.key.number,
+                        ": no inotify watch left: events are forwarded once a second"));
+}
+
+void Daemon::perform(node::UnwatchSpools& effect) {
+  for (const int rank : effect.ranks) watcher_.remove(rank_protocol::spool_path(run_folder(effect.key), rank));
+}
+
+void Daemon::perform(node::WritePlaces& effect) {
+  run_in(records_, [effect, folder = run_folder(effect.key)] {
+    return Written{effect.op, text_of(save_places(folder, effect.places))};
+  });
+}
+
+void Daemon::perform(node::ForgetAttempt& effect) {
+  links_.erase(effect.record.key);
+  run_in(records_, [state = state_, effect] {
+    const absl::Status saved = state->save(effect.record);
+    if (saved.ok()) state->strip(effect.record.key);
+    return Written{effect.op, text_of(saved)};
+  });
+}
+
+void Daemon::perform(node::DeleteFolder& effect) {
+  records_.run([state = state_, effect] { state->remove(effect.key); });
+}
+
+void Daemon::perform(node::CleanUp& effect) {
+  run_in(cleaner_, [state = state_, effect, age = options_.log_retention, bytes = options_.log_retention_bytes] {
+    state->remove_old(age, bytes);
+    return Written{effect.op, ""};
+  });
+}
+
+void Daemon::perform(node::WriteCluster& effect) {
+  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->join(effect.cluster))}; });
+}
+
+void Daemon::perform(node::WriteLeaderEpoch& effect) {
+  run_in(records_,
+         [state = state_, effect] { return Written{effect.op, text_of(state->write_leader_epoch(effect.epoch))}; });
+}
+
+void Daemon::perform(node::AnswerLog& effect) {
+  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+  logs_.run([this, post = loop_.poster(), effect, folder = valid_uid(key.job_uid) ? run_folder(key) : ""] {
+    v1::WorkerMessage message;
+    *message.mutable_log() = read_log(effect, folder);
+    post([this, message, session = effect.session] {
+      if (session_ != nullptr) session_->send(session, message);
+    });
+  });
+}
+
+void Daemon::perform(node::AnswerTrace& effect) {
+  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+  const bool good = valid_uid(key.job_uid) && effect.request.trace() != 0;
+  logs_.run([this, post = loop_.poster(), effect, folder = good ? run_folder(key) : ""] {
+    v1::WorkerMessage message;
+    if (folder.empty()) {
+      *message.mutable_trace() = refuse_trace(effect.request);
+    } else {
+      answer_trace(effect, folder, message.mutable_trace());
+    }
+    message.mutable_trace()->set_request(effect.request.request());
+    post([this, message, session = effect.session] {
+      if (session_ != nullptr) session_->send(session, message);
+    });
+  });
+}
+
+void Daemon::perform(node::ResetSession& effect) {
+  if (session_ != nullptr) session_->reset(effect.session, effect.why);
+}
+
+void Daemon::perform(node::Log& effect) { log_line(effect.text); }
+
+void Daemon::perform(node::Exit& /*effect*/) { loop_.stop(); }
+
+void Daemon::add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe) {
+  Link& kept = links_[key];
+  kept.number = number;
+  kept.link = std::make_unique<ShimLink>(
+      loop_, std::move(socket),
+      ShimLink::Callbacks{[this, key, number](const json& message) { on_shim_message(key, number, message); },
+                          [this, key, number] {
+                            const auto found = links_.find(key);
+                            if (found != links_.end() && found->second.number == number) links_.erase(found);
+                            feed(node::ShimClosed{key, number});
+                          }});
+  if (subscribe) kept.link->send({{"command", "subscribe"}, {"id", kSubscribe}});
+}
+
+void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& message) {
+  using Kind = node::ShimSaid::Kind;
+  node::ShimSaid said;
+  said.key = key;
+  said.link = link;
+  try {
+    const std::string event = message.value("event", "");
+    const std::string id = message.value("id", "");
+    if (event == "ready" || id == kSubscribe) {
+      said.kind = Kind::kStatus;
+      said.status = status_from_json(message);
+    } else if (event == "exit") {
+      said.kind = Kind::kExit;
+      const absl::StatusOr<shim::ExitRecord> record = shim::exit_from_json(message.value("exit", json::object()));
+      if (!record.ok()) return;
+      said.exit = exit_report(*record);
+    } else if (event == "ended") {
+      said.kind = Kind::kEnded;
+      said.status = status_from_json(message);
+    } else if (id == "start") {
+      const bool ok = message.value("ok", false);
+      said.kind = ok ? Kind::kStarted : Kind::kStartFailed;
+      if (ok) said.status = status_from_json(message);
+      if (!ok) said.error = text::valid_utf8(message.value("error", "the shim gave no reason"));
+    } else if (id == "lease") {
+      said.kind = Kind::kLease;
+      said.log_bytes_dropped = message.value("log_dropped_bytes", int64_t{0}) + message.value("log_lost_bytes", int64_t{0});
+    } else {
+      return;
+    }
+  } catch (const json::exception& error) {
+    return log_line(absl::StrCat("job ", key.job_uid, " attempt ", key.number, ": its shim said what is not of its protocol: ", error.what()));
+  }
+  feed(said);
+}
+
+}  // namespace titan::daemon

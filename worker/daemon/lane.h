@@ -1,0 +1,39 @@
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "common/sync/sync.h"
+
+namespace titan::daemon {
+
+// A thread that does tasks one after the other, for file work that may be slow. A task must own all that it uses:
+// storage that hangs keeps it for ever, and the lane's end does not wait for that.
+class Lane {
+ public:
+  using Task = std::function<void()>;
+
+  Lane();
+  ~Lane();  // Lets what was asked for be done for a short time, then leaves the thread to itself.
+  Lane(const Lane&) = delete;
+  Lane& operator=(const Lane&) = delete;
+
+  void run(Task task);
+
+ private:
+  struct Queue {
+    sync::Mutex mutex;
+    sync::Condition changed;
+    std::deque<Task> tasks TITAN_GUARDED_BY(mutex);
+    bool closed TITAN_GUARDED_BY(mutex) = false;
+    bool done TITAN_GUARDED_BY(mutex) = false;
+  };
+  static void work(const std::shared_ptr<Queue>& queue);
+
+  const std::shared_ptr<Queue> queue_;
+  std::thread thread_;
+};
+
+}  // namespace titan::daemon

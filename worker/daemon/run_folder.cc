@@ -1,0 +1,218 @@
+#include "worker/daemon/run_folder.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/text/utf8.h"
+#include "worker/daemon/shim_link.h"
+#include "worker/shim/files.h"
+#include "worker/shim/process.h"
+#include "worker/shim/spec.h"
+
+namespace titan::daemon {
+namespace {
+
+using nlohmann::json;
+using node::ShimFound;
+
+// The last line that the shim printed: why it could not start.
+std::string shim_words(const std::string& run_folder) {
+  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/shim.log");
+  if (!text.ok()) return "no message";
+  const size_t end = text->find_last_not_of('\n');
+  if (end == std::string::npos) return "no message";
+  const size_t before = text->rfind('\n', end);
+  const size_t begin = before == std::string::npos ? 0 : before + 1;
+  return text::valid_utf8(text->substr(begin, end + 1 - begin));
+}
+
+absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& run_folder) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<shim::ExitRecord> records, shim::read_exits(run_folder));
+  std::vector<v1::RankExitReport> reports;
+  reports.reserve(records.size());
+  for (const shim::ExitRecord& record : records) reports.push_back(exit_report(record));
+  return reports;
+}
+
+}  // namespace
+
+std::string text_of(const absl::Status& status) { return text::valid_utf8(std::string(status.message())); }
+
+v1::RankExitReport exit_report(const shim::ExitRecord& record) {
+  v1::RankExitReport report;
+  report.set_rank(record.rank);
+  report.set_exit_code(record.exit_code);
+  report.set_signal(record.signal);
+  report.set_last_words(text::valid_utf8(record.last_words));
+  report.set_time_unix_nanos(record.time_unix_nanos);
+  report.set_out_of_memory(record.out_of_memory);
+  report.set_stop_reason(text::valid_utf8(record.stop_reason));
+  return report;
+}
+
+node::ShimStatus status_from_json(const json& from) {
+  node::ShimStatus status;
+  status.pid = from.value("pid", int64_t{0});
+  status.start_ticks = from.value("start_ticks", int64_t{0});
+  status.boot = from.value("boot_id", "");
+  status.ended = from.value("state", "") == "ended";
+  status.store_port = from.value("store_port", 0);
+  for (const json& item : from.value("ranks", json::array())) {
+    if (!item.is_object()) continue;
+    node::RankProcess& rank = status.ranks.emplace_back();
+    rank.rank = item.value("rank", -1);
+    rank.pid = item.value("pid", int64_t{0});
+    rank.start_ticks = item.value("start_ticks", int64_t{0});
+    rank.running = item.value("running", false);
+    if (!item.contains("exit")) continue;
+    const absl::StatusOr<shim::ExitRecord> record = shim::exit_from_json(item["exit"]);
+    if (record.ok()) rank.exit = exit_report(*record);
+  }
+  return status;
+}
+
+absl::StatusOr<std::optional<node::ShimStatus>> last_status(const std::string& run_folder) {
+  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/shim.json");
+  if (absl::IsNotFound(text.status())) return std::nullopt;
+  if (!text.ok()) return text.status();
+  const json state = json::parse(*text, nullptr, false);
+  if (!state.is_object()) return std::nullopt;
+  try {
+    return status_from_json(state);
+  } catch (const json::exception& error) {
+    return absl::DataLossError(absl::StrCat(run_folder, "/shim.json: ", error.what()));
+  }
+}
+
+absl::StatusOr<bool> shim_lives(const std::string& run_folder) {
+  absl::Status unknown;
+  const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
+  if (!status.ok()) unknown = status.status();
+  if (status.ok() && *status && (*status)->boot == shim::boot_id()) {
+    const absl::StatusOr<char> state =
+        shim::process_state(static_cast<pid_t>((*status)->pid), (*status)->start_ticks);
+    if (state.ok() && *state != 0) return true;
+    if (!state.ok()) unknown = state.status();
+  }
+  TITAN_ASSIGN_OR_RETURN(const bool held, shim_holds(run_folder));
+  if (!held && !unknown.ok()) return unknown;
+  return held;
+}
+
+node::ShimFound find_shim(const std::string& run_folder) {
+  ShimFound found;
+  const absl::StatusOr<bool> lives = shim_lives(run_folder);
+  if (!lives.ok()) {
+    found.why = text_of(lives.status());
+    return found;
+  }
+  if (*lives) {
+    found.is = ShimFound::Is::kSilent;
+    return found;
+  }
+  absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
+  if (!status.ok()) {
+    found.why = text_of(status.status());
+    return found;
+  }
+  found.is = ShimFound::Is::kGone;
+  found.why = shim_words(run_folder);
+  found.status = *std::move(status);
+  found.exits = exit_reports(run_folder).value_or(std::vector<v1::RankExitReport>());
+  return found;
+}
+
+node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder) {
+  node::RanksSeen seen;
+  seen.op = look.op;
+  seen.same_boot = look.boot == shim::boot_id();
+  if (seen.same_boot) {
+    if (look.kill_left) shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
+    for (const node::RankProcess& rank : look.ranks) {
+      if (rank.pid <= 0) continue;
+      const absl::StatusOr<char> state = shim::process_state(static_cast<pid_t>(rank.pid), rank.start_ticks);
+      if (!state.ok()) seen.unknown = text_of(state.status());
+      if (state.ok() && *state != 0) seen.alive.push_back({rank.rank, rank.pid, *state});
+    }
+  }
+  if (!seen.alive.empty() || !seen.unknown.empty()) return seen;
+  absl::StatusOr<std::vector<v1::RankExitReport>> exits = exit_reports(run_folder);
+  if (exits.ok()) {
+    seen.exits = *std::move(exits);
+  } else {
+    seen.exits_unknown = text_of(exits.status());
+  }
+  for (const node::RankProcess& rank : look.ranks) {
+    const bool recorded = std::any_of(seen.exits.begin(), seen.exits.end(),
+                                      [&rank](const v1::RankExitReport& exit) { return exit.rank() == rank.rank; });
+    if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(run_folder, rank.rank);
+  }
+  return seen;
+}
+
+node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file) {
+  node::LaunchFacts facts;
+  struct stat file {};
+  if (::stat(launch_file.c_str(), &file) == 0) {
+    facts.start_unix_nanos = int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
+  }
+  facts.job = launch.job;
+  facts.threads_per_rank = launch.threads_per_rank;
+  for (const rank_protocol::RankPlace& place : launch.ranks) {
+    if (facts.placements.empty() || facts.placements.back().node() != place.node) {
+      v1::Placement& placement = facts.placements.emplace_back();
+      placement.set_node(place.node);
+      placement.set_first_rank(place.rank);
+    }
+    facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
+  }
+  return facts;
+}
+
+node::LaunchFacts read_facts(const std::string& run_folder) {
+  const std::string path = run_folder + "/launch.json";
+  const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::read_launch(path);
+  if (launch.ok()) return facts_of(*launch, path);
+  return {};
+}
+
+absl::Status save_places(const std::string& run_folder, const std::map<int, node::SpoolTail::Place>& places) {
+  json saved = json::object();
+  for (const auto& [rank, place] : places) {
+    saved[absl::StrCat(rank)] = {{"offset", place.offset}, {"sequence", place.sequence}};
+  }
+  return shim::write_file(run_folder + "/offsets.json", saved.dump());
+}
+
+std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder) {
+  std::map<int, node::SpoolTail::Place> places;
+  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/offsets.json");
+  const json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
+  if (!saved.is_object()) return places;
+  for (const auto& [rank, place] : saved.items()) {
+    if (!place.is_object()) continue;
+    places[std::atoi(rank.c_str())] = {place.value("offset", int64_t{0}), place.value("sequence", int64_t{0})};
+  }
+  return places;
+}
+
+node::Found look_at(const node::AttemptRecord& record, const std::string& run_folder) {
+  node::Found found;
+  found.record = record;
+  found.places = load_places(run_folder);
+  found.facts = read_facts(run_folder);
+  const absl::StatusOr<bool> lives = shim_lives(run_folder);
+  if (lives.ok()) found.shim = *lives ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
+  const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
+  if (status.ok()) found.status = *status;
+  if (!status.ok()) found.shim = node::Found::Shim::kUnknown;
+  return found;
+}
+
+}  // namespace titan::daemon
