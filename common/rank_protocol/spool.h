@@ -48,8 +48,9 @@ struct SpoolBatch {
 
 // Reads whole lines after a byte offset; the offset after the last whole line goes back to the caller, who saves it.
 // About max_bytes at a time; a longer line comes whole, up to kLongestLine. Of one beyond that only the number and
-// the length come, as {"seq":N,"kind":"event_too_long","bytes":LENGTH}, so that one event can fill no memory and no message.
-// Errors: NotFound (no such file yet), OutOfRange (the file ends before offset), DataLoss (a line without its number).
+// the length come, as {"seq":N,"kind":"event_too_long","bytes":LENGTH}, so that one event can fill no memory and no
+// message. Errors: NotFound (no such file yet), OutOfRange (the file ends before offset), DataLoss (a line without its
+// number).
 absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes);
 
 // File names in an attempt's run folder on one node.

@@ -109,9 +109,9 @@ void go_on_preparing(Step& step, Attempt& attempt) {
     if (free.size() + devices_on_their_way(step.state) >= wanted) return;
     const AttemptKey copy = key;
     return drop(step, copy,
-                {"NO_DEVICES", absl::StrCat(counted(wanted, "rank needs a device", "ranks need a device each"), ", ",
-                                            free.size(), " of ", step.config.resources.devices(),
-                                            free.size() == 1 ? " is" : " are", " free")});
+                {"NO_DEVICES",
+                 absl::StrCat(counted(wanted, "rank needs a device", "ranks need a device each"), ", ", free.size(),
+                              " of ", step.config.resources.devices(), free.size() == 1 ? " is" : " are", " free")});
   }
   attempt.record.devices.assign(free.begin(), std::next(free.begin(), static_cast<int64_t>(wanted)));
   attempt.stage = Stage::kRecording;
@@ -297,7 +297,9 @@ void on_found(Step& step, const Found& found) {
   attempt.facts = found.facts;
   // The shim answers after the first session may be up: without its last word on disk the inventory would call ranks
   // that train only prepared, and a controller with an older store would not go on with them.
-  if (began) take_status(step, attempt, *found.status);
+  if (began) take_status(attempt, *found.status);
+  take_exits(attempt, found.record.exits);
+  take_exits(attempt, found.exits);
   switch (found.record.phase) {
     case Phase::kPreparing:
       attempt.stage = Stage::kSpawning;
@@ -313,7 +315,8 @@ void on_found(Step& step, const Found& found) {
       attempt.stage = Stage::kOver;
   }
   const bool ended = found.record.phase == Phase::kEnded;  // Said when its ranks were gone.
-  const bool refused_and_gone = found.record.phase == Phase::kRefused && found.shim == Found::Shim::kGone && !attempt.started;
+  const bool refused_and_gone =
+      found.record.phase == Phase::kRefused && found.shim == Found::Shim::kGone && !attempt.started;
   attempt.shim = ended || refused_and_gone ? Shim::kGone : Shim::kLost;
   int& highest = step.state.highest[key.job_uid];
   highest = std::max(highest, key.number);
@@ -323,8 +326,7 @@ void on_found(Step& step, const Found& found) {
   if (kept.stage == Stage::kOver) {
     kept.stopping = true;
     kept.kill_shim_at = step.now.monotonic + kShimPatience;
-    kept.pending.push_back(
-        {.kind = ShimCommand::Kind::kStop, .save = false, .reason = kept.record.error_reason});
+    kept.pending.push_back({.kind = ShimCommand::Kind::kStop, .save = false, .reason = kept.record.error_reason});
   }
   look_for_shim(step, kept);
 }

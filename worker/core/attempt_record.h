@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "titan/v1/worker.pb.h"
+
 namespace titan::node {
 
 struct AttemptKey {
@@ -36,6 +38,7 @@ struct AttemptRecord {
   Phase phase = Phase::kPreparing;
   std::string error_reason;
   std::string error_message;
+  std::vector<v1::RankExitReport> exits;  // Once it has ended: also of ranks that nobody saw end.
 };
 
 }  // namespace titan::node

@@ -23,7 +23,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   ++state.sessions;
   step.out(Log{absl::StrCat("connected to ", step.config.controller, ", lease ", state.lease / kMillisecond, " ms")});
   for (auto& [key, attempt] : state.attempts) {
-    rewind(step, attempt);
+    rewind(attempt);
     report_after_events(step, attempt);
   }
 }
@@ -194,7 +194,8 @@ void obey(Step& step, const Message& message) {
     case Message::kPrepare:
       return prepare(step, message.prepare());
     case Message::kStart: {
-      if (Attempt* const attempt = step.find(key_of(message.start().id()))) return start(step, *attempt, message.start());
+      if (Attempt* const attempt = step.find(key_of(message.start().id())))
+        return start(step, *attempt, message.start());
       return answer_unknown(step, key_of(message.start().id()), v1::AttemptReport::REFUSED,
                             {"NOT_PREPARED", "this node has not prepared that attempt"});
     }

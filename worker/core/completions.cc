@@ -34,18 +34,11 @@ void send_pending(Step& step, Attempt& attempt) {
   for (ShimCommand& command : std::exchange(attempt.pending, {})) tell(step, attempt, std::move(command));
 }
 
-void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits) {
-  for (const v1::RankExitReport& exit : exits) {
-    Rank* const rank = find_rank(attempt, exit.rank());
-    if (rank != nullptr && !rank->exit) rank->exit = exit;
-  }
-}
-
 // The shim has told who it is and what it has.
 void on_status(Step& step, Attempt& attempt, const ShimStatus& status) {
   attempt.looks = 0;
   attempt.unknown.clear();
-  take_status(step, attempt, status);
+  take_status(attempt, status);
   if (attempt.stage == Stage::kSpawning) {
     attempt.stage = Stage::kSaving;
     attempt.record.phase = Phase::kLive;
@@ -115,9 +108,8 @@ std::string state_name(char state) {
 
 void say_overdue(Step& step, Attempt& attempt, const std::string& what) {
   attempt.overdue_said_by = 0;
-  attempt.overdue_message =
-      absl::StrCat(what, ", ", (step.now.monotonic - attempt.stop_asked_at) / kSecond,
-                   " s after it was to stop; its devices are given to nobody until it is gone");
+  attempt.overdue_message = absl::StrCat(what, ", ", (step.now.monotonic - attempt.stop_asked_at) / kSecond,
+                                         " s after it was to stop; its devices are given to nobody until it is gone");
   note(step, attempt.record.key, attempt.overdue_message);
   report(step, attempt);
 }
@@ -132,7 +124,14 @@ void kill_silent_shim(Step& step, Attempt& attempt) {
 
 }  // namespace
 
-void take_status(Step& /*step*/, Attempt& attempt, const ShimStatus& status) {
+void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits) {
+  for (const v1::RankExitReport& exit : exits) {
+    Rank* const rank = find_rank(attempt, exit.rank());
+    if (rank != nullptr && !rank->exit) rank->exit = exit;
+  }
+}
+
+void take_status(Attempt& attempt, const ShimStatus& status) {
   attempt.shim_pid = status.pid;
   attempt.shim_ticks = status.start_ticks;
   if (!status.boot.empty()) attempt.boot = status.boot;
@@ -183,7 +182,7 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
     case ShimFound::Is::kGone:
       break;
   }
-  if (done.status) take_status(step, attempt, *done.status);
+  if (done.status) take_status(attempt, *done.status);
   if (!attempt.started && attempt.stage == Stage::kSpawning && !attempt.stopping) {
     attempt.shim = Shim::kGone;
     return refuse(step, attempt, {"LAUNCH_FAILED", absl::StrCat("titan-shim did not start: ", done.why)});
@@ -235,9 +234,9 @@ void on_shim_said(Step& step, const ShimSaid& said) {
       attempt->log_bytes_dropped = said.log_bytes_dropped;
       return;
     case ShimSaid::Kind::kStatus:
-      return attempt->ending() ? take_status(step, *attempt, said.status) : on_status(step, *attempt, said.status);
+      return attempt->ending() ? take_status(*attempt, said.status) : on_status(step, *attempt, said.status);
     case ShimSaid::Kind::kStarted:
-      take_status(step, *attempt, said.status);
+      take_status(*attempt, said.status);
       if (!attempt->ending()) report(step, *attempt);
       return;
     case ShimSaid::Kind::kStartFailed:
@@ -246,7 +245,7 @@ void on_shim_said(Step& step, const ShimSaid& said) {
     case ShimSaid::Kind::kExit:
       return on_exit(step, *attempt, said.exit);
     case ShimSaid::Kind::kEnded:
-      take_status(step, *attempt, said.status);
+      take_status(*attempt, said.status);
       return shim_is_done(step, *attempt, Attempt::End::kEnded);
   }
 }
@@ -264,8 +263,8 @@ void run_deadlines(Step& step, Attempt& attempt) {
     attempt.checking_token = 0;
     if (!attempt.ending() && !attempt.stopping) {
       refuse(step, attempt,
-             {"DUMP_FOLDER_UNUSABLE", absl::StrCat("the storage of the dump folder ", attempt.record.dump_folder,
-                                                   " does not answer")});
+             {"DUMP_FOLDER_UNUSABLE",
+              absl::StrCat("the storage of the dump folder ", attempt.record.dump_folder, " does not answer")});
     }
   }
   if (due(attempt.find_at)) look_for_shim(step, attempt);

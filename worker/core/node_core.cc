@@ -139,9 +139,8 @@ void on_shutdown(Step& step) {
 void exit_when_all_stopped(Step& step) {
   NodeState& state = step.state;
   if (state.shutdowns == 0 || !step.config.stop_ranks_on_exit || state.exiting) return;
-  const bool busy = std::any_of(state.attempts.begin(), state.attempts.end(), [](const auto& item) {
-    return !item.second.over() || item.second.shim_may_live();
-  });
+  const bool busy = std::any_of(state.attempts.begin(), state.attempts.end(),
+                                [](const auto& item) { return !item.second.over() || item.second.shim_may_live(); });
   if (busy) return;
   if (state.exit_at == 0) state.exit_at = step.now.monotonic + kFlushTime;  // The last reports leave first.
   if (step.now.monotonic < state.exit_at) return;
@@ -227,10 +226,9 @@ int64_t NodeCore::next_deadline() const {
   if (state_.raising != 0) at(state_.raise_by);
   if (!state_.exiting) at(state_.exit_at);
   for (const auto& [key, attempt] : state_.attempts) {
-    for (const int64_t time :
-         {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at, attempt.kill_shim_at,
-          attempt.stop_overdue_at, attempt.overdue_said_by, attempt.finish_by, attempt.write_again_at,
-          attempt.report_by, attempt.exits_said_by}) {
+    for (const int64_t time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
+                               attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
+                               attempt.finish_by, attempt.write_again_at, attempt.report_by, attempt.exits_said_by}) {
       at(time);
     }
   }

@@ -72,8 +72,8 @@ struct Rank {
   bool exit_unsaid = false;
   SpoolTail tail;
   Op reading = 0;
-  bool more = true;      // Events may be there that were not read.
-  std::string unread;    // Why its events cannot be read, as it was said last.
+  bool more = true;    // Events may be there that were not read.
+  std::string unread;  // Why its events cannot be read, as it was said last.
   std::optional<v1::RankStatus> beacon;
   int64_t phase_since = 0;
 };
@@ -96,12 +96,12 @@ struct Attempt {
   Op finding = 0;
   int64_t find_at = 0;  // 0: no look is planned.
   int looks = 0;
-  std::string unknown;  // Why it cannot be told whether the shim or the ranks live, as it was said last.
+  std::string unknown;               // Why it cannot be told whether the shim or the ranks live, as it was said last.
   std::vector<ShimCommand> pending;  // For the shim, until there is a link to it.
 
-  bool was_live = false;               // PREPARED was said, or the record says so.
-  bool started = false;                // The shim has started the ranks.
-  std::optional<ShimCommand> start;    // Wanted, until started.
+  bool was_live = false;             // PREPARED was said, or the record says so.
+  bool started = false;              // The shim has started the ranks.
+  std::optional<ShimCommand> start;  // Wanted, until started.
   Op checking_token = 0;
   bool token_seen = false;
   int64_t start_by = 0;
@@ -120,7 +120,7 @@ struct Attempt {
   std::string overdue_message;
   int64_t overdue_said_by = 0;
   int64_t stop_asked_at = 0;
-  bool forget = false;  // Once it is over.
+  bool forget = false;                       // Once it is over.
   std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten: obeyed after that.
 
   int64_t report_by = 0;  // A report of everything is wanted, after the events; 0: none.
@@ -169,15 +169,15 @@ struct Pending {
 };
 
 struct NodeState {
-  std::string cluster;           // Durable.
-  int64_t leader_epoch = 0;      // Highest seen.
-  int64_t durable_epoch = 0;     // Highest written.
+  std::string cluster;        // Durable.
+  int64_t leader_epoch = 0;   // Highest seen.
+  int64_t durable_epoch = 0;  // Highest written.
   std::map<AttemptKey, Attempt> attempts;
   std::map<std::string, int> highest;  // Attempts by job, of those above.
 
   int64_t session = 0;     // The last one that began.
   bool connected = false;  // It stands, and its controller is followed.
-  bool adopting = false;  // Until the first welcome.
+  bool adopting = false;   // Until the first welcome.
   int64_t lease_epoch = 0;
   int64_t lease = 5 * kSecond;
   int64_t heard_at = 0;  // The controller's last answer to a beat.

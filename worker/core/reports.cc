@@ -20,9 +20,7 @@ void identify(const Attempt& attempt, v1::AttemptId* id) {
 }
 
 // Everything that can be read of its events now was sent.
-bool caught_up(const Rank& rank) {
-  return rank.reading == 0 && (!rank.more || !rank.tail.may_read());
-}
+bool caught_up(const Rank& rank) { return rank.reading == 0 && (!rank.more || !rank.tail.may_read()); }
 
 v1::WorkerMessage make_report(const Step& step, const Attempt& attempt) {
   v1::WorkerMessage message;
@@ -118,8 +116,8 @@ void forward_events(Step& step, Attempt& attempt, Rank& rank) {
   if (!step.state.connected || attempt.stage == Stage::kForgetting || attempt.stage <= Stage::kPreparing) return;
   if (rank.reading != 0 || !rank.more || !rank.tail.may_read()) return;
   rank.more = false;
-  rank.reading = step.begin(
-      {.kind = Kind::kSpool, .key = attempt.record.key, .rank = rank.rank, .offset = rank.tail.offset()});
+  rank.reading =
+      step.begin({.kind = Kind::kSpool, .key = attempt.record.key, .rank = rank.rank, .offset = rank.tail.offset()});
   step.out(ReadSpool{rank.reading, attempt.record.key, rank.rank, rank.tail.offset(), SpoolTail::kBatchBytes});
 }
 
@@ -176,7 +174,7 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
   if (attempt.places_changed && attempt.stage != Stage::kForgetting) write_places(step, attempt);
 }
 
-void rewind(Step& /*step*/, Attempt& attempt) {
+void rewind(Attempt& attempt) {
   for (Rank& rank : attempt.ranks) {
     rank.tail.rewind();
     rank.more = true;
@@ -208,8 +206,8 @@ void send_beat(Step& step) {
   beat->set_sequence(++state.beat);
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.shim == Shim::kLinked) {
-      step.out(TellShim{key, attempt.link,
-                        {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = silence / kMillisecond}});
+      step.out(TellShim{
+          key, attempt.link, {.kind = ShimCommand::Kind::kLease, .silence_milliseconds = silence / kMillisecond}});
     }
     for (Rank& rank : attempt.ranks) rank.more = true;
     forward_all(step, attempt);
@@ -231,7 +229,8 @@ void say_stale_leader(Step& step, const v1::ControllerMessage& message) {
   if (id == nullptr || reads) return;
   const AttemptKey key = {id->job_uid(), id->number()};
   const Attempt* const attempt = step.find(key);
-  const auto phase = attempt == nullptr || !attempt->announced() ? v1::AttemptReport::PHASE_UNSPECIFIED : phase_of(*attempt);
+  const auto phase =
+      attempt == nullptr || !attempt->announced() ? v1::AttemptReport::PHASE_UNSPECIFIED : phase_of(*attempt);
   answer_unknown(step, key, attempt == nullptr && message.has_prepare() ? v1::AttemptReport::REFUSED : phase,
                  {"STALE_LEADER", absl::StrCat("a command of leader epoch ", message.leader_epoch(),
                                                "; this node has heard of epoch ", step.state.leader_epoch)});

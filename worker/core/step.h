@@ -66,7 +66,8 @@ void check_ranks(Step& step, Attempt& attempt);
 void finish(Step& step, Attempt& attempt, AttemptRecord::Phase phase);
 void on_finish_written(Step& step, Attempt& attempt, const std::string& error);
 void forget_if_over(Step& step, Attempt& attempt);
-void take_status(Step& step, Attempt& attempt, const ShimStatus& status);
+void take_status(Attempt& attempt, const ShimStatus& status);
+void take_exits(Attempt& attempt, const std::vector<v1::RankExitReport>& exits);
 
 // completions.cc: what the shims and the disk say.
 void on_shim_spawned(Step& step, Attempt& attempt, const ShimSpawned& done);
@@ -78,7 +79,7 @@ void run_deadlines(Step& step, Attempt& attempt);
 
 // reports.cc
 v1::AttemptReport::Phase phase_of(const Attempt& attempt);
-void report(Step& step, Attempt& attempt);            // Now.
+void report(Step& step, Attempt& attempt);               // Now.
 void report_after_events(Step& step, Attempt& attempt);  // What was said comes before how it ended.
 void flush_reports(Step& step, Attempt& attempt);
 void forward_events(Step& step, Attempt& attempt, Rank& rank);
@@ -86,7 +87,7 @@ void forward_all(Step& step, Attempt& attempt);
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
 void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);
-void rewind(Step& step, Attempt& attempt);
+void rewind(Attempt& attempt);
 void send_beat(Step& step);
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
 Rank* find_rank(Attempt& attempt, int rank);

@@ -44,10 +44,9 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   const int64_t grace = step.now.monotonic + std::max<int64_t>(0, grace_milliseconds) * kMillisecond;
   attempt.kill_shim_at = sooner(attempt.kill_shim_at, grace + kShimPatience);
   if (attempt.overdue) return report(step, attempt);
-  attempt.stop_overdue_at = sooner(attempt.stop_overdue_at,
-                                   deadline_milliseconds > 0
-                                       ? step.now.monotonic + deadline_milliseconds * kMillisecond
-                                       : grace + kStopPatience);
+  attempt.stop_overdue_at = sooner(
+      attempt.stop_overdue_at,
+      deadline_milliseconds > 0 ? step.now.monotonic + deadline_milliseconds * kMillisecond : grace + kStopPatience);
 }
 
 void refuse(Step& step, Attempt& attempt, const Refusal& why) {
@@ -109,6 +108,9 @@ void finish(Step& step, Attempt& attempt, Phase phase) {
   attempt.start.reset();
   attempt.stop_overdue_at = 0;
   if (phase == Phase::kEnded) {
+    for (const Rank& rank : attempt.ranks) {
+      if (rank.exit) attempt.record.exits.push_back(*rank.exit);
+    }
     attempt.shim = Shim::kGone;
     attempt.link = 0;
     attempt.kill_shim_at = 0;

@@ -196,11 +196,10 @@ struct Log {
 };
 struct Exit {};
 
-using Effect =
-    std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFolder, DiscardPrepared, CheckToken, SpawnShim,
-                 FindShim, CheckRanks, KillShim, TellShim, ReadSpool, WatchSpools, UnwatchSpools, WritePlaces,
-                 ForgetAttempt, DeleteFolder, CleanUp, WriteCluster, WriteLeaderEpoch, AnswerLog, AnswerTrace,
-                 ResetSession, Log, Exit>;
+using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFolder, DiscardPrepared, CheckToken,
+                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, WatchSpools, UnwatchSpools,
+                            WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster, WriteLeaderEpoch,
+                            AnswerLog, AnswerTrace, ResetSession, Log, Exit>;
 
 // ---- Inputs ----
 
@@ -210,8 +209,9 @@ struct Found {
   std::map<int, SpoolTail::Place> places;
   LaunchFacts facts;
   enum class Shim { kUnknown, kAlive, kGone };
-  Shim shim = Shim::kUnknown;        // kUnknown: the disk does not say.
-  std::optional<ShimStatus> status;  // What a shim wrote last; none: no shim ever began, or it cannot be read.
+  Shim shim = Shim::kUnknown;             // kUnknown: the disk does not say.
+  std::optional<ShimStatus> status;       // What a shim wrote last; none: no shim ever began, or it cannot be read.
+  std::vector<v1::RankExitReport> exits;  // Those recorded by the shim.
 };
 // Of the controller. Sessions are numbered from 1; the first message of each is a Welcome.
 struct Command {
@@ -221,7 +221,7 @@ struct Command {
 // Also of a try that never became a session.
 struct Disconnected {
   int64_t session = 0;  // 0: none.
-  std::string reason;  // UPPER_SNAKE, the controller's own.
+  std::string reason;   // UPPER_SNAKE, the controller's own.
 };
 struct FenceRaised {
   Op op = 0;
@@ -252,9 +252,9 @@ struct ShimFound {
   Op op = 0;  // Also the number of the link when it is kLinked.
   enum class Is { kLinked, kSilent, kGone, kUnknown };
   Is is = Is::kUnknown;
-  std::string why;                         // kUnknown: the error. kGone: the last line that the shim printed.
-  std::optional<ShimStatus> status;        // kGone: its last, when it ever wrote one.
-  std::vector<v1::RankExitReport> exits;   // kGone: those recorded.
+  std::string why;                        // kUnknown: the error. kGone: the last line that the shim printed.
+  std::optional<ShimStatus> status;       // kGone: its last, when it ever wrote one.
+  std::vector<v1::RankExitReport> exits;  // kGone: those recorded.
 };
 struct RanksSeen {
   Op op = 0;
@@ -285,9 +285,9 @@ struct ShimSaid {
   Op link = 0;
   enum class Kind { kStatus, kStarted, kStartFailed, kExit, kEnded, kLease };
   Kind kind = Kind::kStatus;
-  ShimStatus status;         // kStatus, kStarted, kEnded
-  v1::RankExitReport exit;   // kExit
-  std::string error;         // kStartFailed
+  ShimStatus status;              // kStatus, kStarted, kEnded
+  v1::RankExitReport exit;        // kExit
+  std::string error;              // kStartFailed
   int64_t log_bytes_dropped = 0;  // kLease
 };
 struct ShimClosed {
@@ -297,7 +297,7 @@ struct ShimClosed {
 struct BeaconsSeen {
   struct Item {
     AttemptKey key;
-    v1::RankStatus status;  // Without the process and phase_milliseconds.
+    v1::RankStatus status;    // Without the process and phase_milliseconds.
     int64_t phase_since = 0;  // Monotonic.
   };
   std::vector<Item> items;
@@ -305,8 +305,8 @@ struct BeaconsSeen {
 struct Tick {};
 struct Shutdown {};  // A signal.
 
-using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked, ShimSpawned,
-                           ShimFound, RanksSeen, SpoolRead, SpoolChanged, ShimSaid, ShimClosed, BeaconsSeen, Tick,
-                           Shutdown>;
+using Input =
+    std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked, ShimSpawned,
+                 ShimFound, RanksSeen, SpoolRead, SpoolChanged, ShimSaid, ShimClosed, BeaconsSeen, Tick, Shutdown>;
 
 }  // namespace titan::node

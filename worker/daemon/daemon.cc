@@ -64,8 +64,7 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics&
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
-  return std::unique_ptr<Daemon>(
-      new Daemon(std::move(options), metrics, state, std::move(resources), std::move(core)));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, state, std::move(resources), std::move(core)));
 }
 
 Daemon::Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,

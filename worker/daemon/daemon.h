@@ -40,10 +40,10 @@ struct Options {
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
 
-// titan-worker: this node's part of the control plane. It does what worker/core decides: everything that happens is an
-// input of the core, on the loop thread, and file work and processes are effects, beside the loop. Everything it must remember is in its state folder, so that
-// killing it at any moment loses nothing: the next one adopts the shims and goes on with the events where the
-// controller has them.
+// titan-worker: this node's part of the control plane. It does what worker/core decides: whatever happens is an input
+// of the core, on the loop thread, and files and processes are effects, beside the loop. Everything it must remember is
+// in its state folder, so that killing it at any moment loses nothing: the next one adopts the shims and goes on with
+// the events where the controller has them.
 class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon on the state folder), and those of the disk.
@@ -123,6 +123,7 @@ class Daemon {
   LostContact contact_;
   Lane records_;  // What must keep its order.
   Lane shims_;
+  Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
   Lane spools_;
   Lane logs_;
   Lane cleaner_;

@@ -182,7 +182,7 @@ void Daemon::perform(node::FindShim& effect) {
 }
 
 void Daemon::perform(node::CheckRanks& effect) {
-  run_in(shims_, [effect, folder = run_folder(effect.key)] { return check_ranks(effect, folder); });
+  run_in(checks_, [effect, folder = run_folder(effect.key)] { return check_ranks(effect, folder); });
 }
 
 void Daemon::perform(node::KillShim& effect) {
@@ -198,8 +198,7 @@ void Daemon::perform(node::TellShim& effect) {
 void Daemon::perform(node::ReadSpool& effect) {
   run_in(spools_, [effect, path = rank_protocol::spool_path(run_folder(effect.key), effect.rank)] {
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
-    absl::StatusOr<rank_protocol::SpoolBatch> batch =
-        rank_protocol::read_spool(path, effect.offset, effect.max_bytes);
+    absl::StatusOr<rank_protocol::SpoolBatch> batch = rank_protocol::read_spool(path, effect.offset, effect.max_bytes);
     if (batch.ok()) {
       for (rank_protocol::SpoolLine& line : batch->lines) {
         done.lines.push_back({line.sequence, text::valid_utf8(line.json), line.end_offset});
@@ -215,9 +214,9 @@ void Daemon::perform(node::ReadSpool& effect) {
 void Daemon::perform(node::WatchSpools& effect) {
   bool all = true;
   for (const int rank : effect.ranks) {
-    all = watcher_.add(rank_protocol::spool_path(run_folder(effect.key), rank),
-                       [this, key = effect.key, rank] { feed(node::SpoolChanged{key, rank}); }) &&
-          all;
+    all = watcher_.add(rank_protocol::spool_path(run_folder(effect.key), rank), [this, key = effect.key, rank] {
+      feed(node::SpoolChanged{key, rank});
+    }) && all;
   }
   if (all) return;
   log_line(absl::StrCat("job ", effect.key.job_uid, " attempt ", effect.key.number,
@@ -259,8 +258,9 @@ void Daemon::perform(node::WriteCluster& effect) {
 }
 
 void Daemon::perform(node::WriteLeaderEpoch& effect) {
-  run_in(records_,
-         [state = state_, effect] { return Written{effect.op, text_of(state->write_leader_epoch(effect.epoch))}; });
+  run_in(records_, [state = state_, effect] {
+    return Written{effect.op, text_of(state->write_leader_epoch(effect.epoch))};
+  });
 }
 
 void Daemon::perform(node::AnswerLog& effect) {
@@ -339,12 +339,14 @@ void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& m
       if (!ok) said.error = text::valid_utf8(message.value("error", "the shim gave no reason"));
     } else if (id == "lease") {
       said.kind = Kind::kLease;
-      said.log_bytes_dropped = message.value("log_dropped_bytes", int64_t{0}) + message.value("log_lost_bytes", int64_t{0});
+      said.log_bytes_dropped =
+          message.value("log_dropped_bytes", int64_t{0}) + message.value("log_lost_bytes", int64_t{0});
     } else {
       return;
     }
   } catch (const json::exception& error) {
-    return log_line(absl::StrCat("job ", key.job_uid, " attempt ", key.number, ": its shim said what is not of its protocol: ", error.what()));
+    return log_line(absl::StrCat("job ", key.job_uid, " attempt ", key.number,
+                                 ": its shim said what is not of its protocol: ", error.what()));
   }
   feed(said);
 }

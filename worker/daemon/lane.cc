@@ -1,16 +1,11 @@
 #include "worker/daemon/lane.h"
 
-#include <chrono>
 #include <utility>
 
 namespace titan::daemon {
-namespace {
 
-constexpr auto kEndPatience = std::chrono::seconds(2);
-
-}  // namespace
-
-Lane::Lane() : queue_(std::make_shared<Queue>()), thread_([queue = queue_] { work(queue); }) {}
+Lane::Lane(std::chrono::milliseconds end_patience)
+    : end_patience_(end_patience), queue_(std::make_shared<Queue>()), thread_([queue = queue_] { work(queue); }) {}
 
 Lane::~Lane() {
   bool done = false;
@@ -18,7 +13,7 @@ Lane::~Lane() {
     std::unique_lock lock(queue_->mutex);
     queue_->closed = true;
     queue_->changed.notify_all();
-    done = queue_->changed.wait_for(lock, kEndPatience, [this] { return queue_->done; });
+    done = queue_->changed.wait_for(lock, end_patience_, [this] { return queue_->done; });
   }
   if (done) {
     thread_.join();

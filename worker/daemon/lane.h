@@ -1,5 +1,6 @@
 #pragma once
 
+#include <chrono>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,8 +16,8 @@ class Lane {
  public:
   using Task = std::function<void()>;
 
-  Lane();
-  ~Lane();  // Lets what was asked for be done for a short time, then leaves the thread to itself.
+  explicit Lane(std::chrono::milliseconds end_patience = std::chrono::seconds(2));
+  ~Lane();  // Lets what was asked for be done for so long, then leaves the thread to itself.
   Lane(const Lane&) = delete;
   Lane& operator=(const Lane&) = delete;
 
@@ -32,6 +33,7 @@ class Lane {
   };
   static void work(const std::shared_ptr<Queue>& queue);
 
+  const std::chrono::milliseconds end_patience_;
   const std::shared_ptr<Queue> queue_;
   std::thread thread_;
 };

@@ -49,7 +49,8 @@ void remove_old_tokens(const AttemptRecord& record) {
     const std::string job = name.substr(0, dash);
     if (job == absl::StrCat(kTokenPrefix, record.key.job_uid)) {
       int number = 0;  // A newer attempt's stays: this one may have waited for its storage until it was given up.
-      return dash != std::string::npos && absl::SimpleAtoi(name.substr(dash + 1), &number) && number < record.key.number;
+      return dash != std::string::npos && absl::SimpleAtoi(name.substr(dash + 1), &number) &&
+             number < record.key.number;
     }
     return holder.ok() && job.size() > kTokenPrefix.size() && holder->former.contains(job.substr(kTokenPrefix.size()));
   };

@@ -95,8 +95,7 @@ absl::StatusOr<bool> shim_lives(const std::string& run_folder) {
   const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);
   if (!status.ok()) unknown = status.status();
   if (status.ok() && *status && (*status)->boot == shim::boot_id()) {
-    const absl::StatusOr<char> state =
-        shim::process_state(static_cast<pid_t>((*status)->pid), (*status)->start_ticks);
+    const absl::StatusOr<char> state = shim::process_state(static_cast<pid_t>((*status)->pid), (*status)->start_ticks);
     if (state.ok() && *state != 0) return true;
     if (!state.ok()) unknown = state.status();
   }
@@ -207,6 +206,7 @@ node::Found look_at(const node::AttemptRecord& record, const std::string& run_fo
   found.record = record;
   found.places = load_places(run_folder);
   found.facts = read_facts(run_folder);
+  found.exits = exit_reports(run_folder).value_or(std::vector<v1::RankExitReport>());
   const absl::StatusOr<bool> lives = shim_lives(run_folder);
   if (lives.ok()) found.shim = *lives ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
   const absl::StatusOr<std::optional<node::ShimStatus>> status = last_status(run_folder);

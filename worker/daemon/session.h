@@ -64,7 +64,7 @@ class Session {
   std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
   int64_t open_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of the session that stands: welcomed, and not lost; 0: none.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
-  int64_t sessions_ = 0;  // So far; only the session thread uses it, as what follows.
+  int64_t sessions_ = 0;   // So far; only the session thread uses it, as what follows.
   bool welcomed_ = false;  // In the last run, and not given up since;
   std::thread thread_;
 };

@@ -25,7 +25,31 @@ using Phase = AttemptRecord::Phase;
 
 constexpr const char* kPhaseNames[] = {"preparing", "live", "ended", "refused", "forgotten"};
 
+json to_json(const v1::RankExitReport& exit) {
+  return {{"rank", exit.rank()},
+          {"exit_code", exit.exit_code()},
+          {"signal", exit.signal()},
+          {"last_words", exit.last_words()},
+          {"time_unix_nanos", exit.time_unix_nanos()},
+          {"out_of_memory", exit.out_of_memory()},
+          {"stop_reason", exit.stop_reason()}};
+}
+
+v1::RankExitReport exit_from_json(const json& from) {
+  v1::RankExitReport exit;
+  exit.set_rank(from.at("rank").get<int>());
+  exit.set_exit_code(from.at("exit_code").get<int>());
+  exit.set_signal(from.at("signal").get<int>());
+  exit.set_last_words(from.at("last_words").get<std::string>());
+  exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
+  exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
+  exit.set_stop_reason(from.at("stop_reason").get<std::string>());
+  return exit;
+}
+
 json to_json(const AttemptRecord& record) {
+  json exits = json::array();
+  for (const v1::RankExitReport& exit : record.exits) exits.push_back(to_json(exit));
   return {{"job_uid", record.key.job_uid},
           {"attempt", record.key.number},
           {"leader", record.leader},
@@ -37,7 +61,8 @@ json to_json(const AttemptRecord& record) {
           {"devices", record.devices},
           {"phase", kPhaseNames[static_cast<int>(record.phase)]},
           {"error_reason", record.error_reason},
-          {"error_message", record.error_message}};
+          {"error_message", record.error_message},
+          {"exits", std::move(exits)}};
 }
 
 absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
@@ -57,6 +82,7 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
     record.phase = static_cast<Phase>(found - std::begin(kPhaseNames));
     record.error_reason = from.at("error_reason").get<std::string>();
     record.error_message = from.at("error_message").get<std::string>();
+    for (const json& exit : from.value("exits", json::array())) record.exits.push_back(exit_from_json(exit));
     return record;
   } catch (const json::exception& error) {
     return absl::DataLossError(error.what());

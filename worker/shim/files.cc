@@ -75,7 +75,8 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
 
 absl::Status write_file(const std::string& path, const std::string& bytes, bool durable) {
   const std::string fresh = absl::StrCat(path, ".new");
-  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+  // No link is followed: users write to some of the folders.
+  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
   if (!fd) return errno_status(errno, absl::StrCat("create ", fresh));
   absl::Status status = write_all(fd.get(), bytes, fresh);
   if (status.ok() && durable && ::fsync(fd.get()) != 0) status = errno_status(errno, absl::StrCat("sync ", fresh));

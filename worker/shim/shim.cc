@@ -29,6 +29,8 @@ constexpr int64_t kMilli = 1'000'000;
 constexpr int64_t kSecond = 1'000'000'000;
 constexpr int kBeaconRetryMilliseconds = 20;
 constexpr int kFlushMilliseconds = 200;
+constexpr int kStrayPatienceMilliseconds = 2000;
+constexpr int kStrayPauseMilliseconds = 1;
 
 json failure(const absl::Status& status) { return {{"ok", false}, {"error", std::string(status.message())}}; }
 
@@ -315,8 +317,11 @@ void Shim::retry_records() {
   }
 }
 
-// Descendants that left their rank's process group became children of this process when their parent died.
+// Descendants that left their rank's process group became children of this process when their parent died. One that
+// SIGKILL does not end, for it waits in the kernel or somebody traces it, is left behind: all ranks are gone, and the
+// attempt must be seen to end.
 void Shim::kill_strays() {
+  const int64_t give_up = monotonic_nanos() + kStrayPatienceMilliseconds * kMilli;
   for (;;) {
     const absl::StatusOr<std::string> children = read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));
     if (!children.ok() || children->empty()) return;
@@ -324,8 +329,11 @@ void Shim::kill_strays() {
       ::kill(std::atoi(children->c_str() + at), SIGKILL);
       if (children->find(' ', at) == std::string::npos) break;
     }
-    while (::waitpid(-1, nullptr, 0) > 0) {
+    while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
+    if (monotonic_nanos() >= give_up)
+      return say(absl::StrCat("processes that no signal ends are left behind: ", *children));
+    ::poll(nullptr, 0, kStrayPauseMilliseconds);
   }
 }
 

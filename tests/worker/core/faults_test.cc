@@ -260,7 +260,9 @@ TEST(FaultsTest, AShimOfWhichNothingCanBeToldIsNotEnded) {
   EXPECT_EQ(world.last(1).phase(), Report::STARTED);
   EXPECT_EQ(world.core().free_devices().size(), 2u);
   EXPECT_EQ(std::count_if(world.log.begin(), world.log.end(),
-                          [](const std::string& line) { return line.find("cannot tell whether its shim lives") != std::string::npos; }),
+                          [](const std::string& line) {
+                            return line.find("cannot tell whether its shim lives") != std::string::npos;
+                          }),
             1)
       << "said once";
   world.unreadable.clear();
@@ -310,9 +312,10 @@ TEST(FaultsTest, EventsThatCannotBeReadAreTriedAgain) {
   world.rank_speaks(1, 0, 3);
   world.advance(5 * kSecond);
   EXPECT_EQ(world.events_of(1, 0), 0);
-  EXPECT_EQ(std::count_if(world.log.begin(), world.log.end(),
-                          [](const std::string& line) { return line.find("Too many open files") != std::string::npos; }),
-            1);
+  EXPECT_EQ(
+      std::count_if(world.log.begin(), world.log.end(),
+                    [](const std::string& line) { return line.find("Too many open files") != std::string::npos; }),
+      1);
   world.mend<ReadSpool>();
   world.advance(kBeatInterval);
   EXPECT_EQ(world.events_of(1, 0), 3);
@@ -366,7 +369,7 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   NodeCore copy = world.core();
   for (const Op op : {Op{0}, Op{1}, Op{2}, Op{3}, Op{4}, Op{5}, Op{6}, Op{7}, Op{8}, Op{999}}) {
     const std::vector<Input> inputs = {
-        FenceRaised{op, 9, ""}, Written{op, "late"},  FolderPrepared{.op = op}, TokenChecked{op, {"LATE", ""}},
+        FenceRaised{op, 9, ""}, Written{op, "late"}, FolderPrepared{.op = op}, TokenChecked{op, {"LATE", ""}},
         ShimSpawned{op, 1, 1},  ShimFound{.op = op}, RanksSeen{.op = op},      SpoolRead{.op = op}};
     for (const Input& input : inputs) EXPECT_TRUE(copy.step(input, world.now()).empty()) << op;
   }

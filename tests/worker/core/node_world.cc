@@ -62,7 +62,12 @@ void World::make_core(int64_t start_session) {
     const auto shim = shims.find(key);
     found.shim = shim != shims.end() && shim->second.alive ? Found::Shim::kAlive : Found::Shim::kGone;
     if (!unreadable.empty()) found.shim = Found::Shim::kUnknown;
-    if (unreadable.empty() && shim != shims.end()) found.status = shim->second.written;
+    if (unreadable.empty() && shim != shims.end()) {
+      found.status = shim->second.written;
+      for (const Rank& rank : shim->second.ranks) {
+        if (rank.exit) found.exits.push_back(*rank.exit);
+      }
+    }
     feed(found);
   }
 }
@@ -237,8 +242,9 @@ void World::perform(const Effect& effect) {
           [&](const SpawnShim& it) {
             if (!error.empty()) return feed(ShimSpawned{it.op, 0, 0, error});
             const AttemptRecord& record = disk.records.at(it.key);
-            EXPECT_EQ(record.phase == AttemptRecord::Phase::kPreparing || record.phase == AttemptRecord::Phase::kRefused,
-                      true);
+            EXPECT_EQ(
+                record.phase == AttemptRecord::Phase::kPreparing || record.phase == AttemptRecord::Phase::kRefused,
+                true);
             SimShim shim;
             shim.pid = ++last_pid_;
             shim.link = it.op;
@@ -313,7 +319,9 @@ void World::perform(const Effect& effect) {
             feed(Written{it.op, error});
           },
           [&](const DeleteFolder& it) { disk.records.erase(it.key); },
-          [&](const CleanUp& it) { feed(Written{it.op, ""}); },
+          [&](const CleanUp& it) {
+            feed(Written{it.op, ""});
+          },
           [&](const WriteCluster& it) {
             if (error.empty()) disk.cluster = it.cluster;
             feed(Written{it.op, error});
@@ -364,7 +372,8 @@ void World::hear(const v1::WorkerMessage& message) {
       EXPECT_EQ(running_ranks(report.id().number()), 0) << "ENDED is said while ranks run";
     }
     if (report.phase() == v1::AttemptReport::PREPARED || report.phase() == v1::AttemptReport::STARTED) {
-      EXPECT_EQ(disk.records.count({report.id().job_uid(), report.id().number()}), 1u) << "said before it is on the disk";
+      EXPECT_EQ(disk.records.count({report.id().job_uid(), report.id().number()}), 1u)
+          << "said before it is on the disk";
     }
     reports_.push_back(report);
   }
@@ -585,6 +594,25 @@ void World::kill_shim(int attempt) {
     rank.running = rank.running && stubborn.count(rank.pid) > 0;
   }
   if (shim.link != 0) waiting_.emplace_back(Input(ShimClosed{key_of(attempt), shim.link}));
+}
+
+void World::break_link(int attempt) {
+  SimShim& it = shim(attempt);
+  waiting_.emplace_back(Input(ShimClosed{key_of(attempt), std::exchange(it.link, 0)}));
+}
+
+void World::mend_everything() {
+  hung_.clear();
+  failing_.clear();
+  unreadable.clear();
+  prepare_refusal.clear();
+  token_refusal.clear();
+  new_shims_hang = false;
+  acknowledge = answer_beats = true;
+  for (auto& [key, shim] : shims) {
+    if (shim.alive && shim.hangs) wake_shim(key.number);
+  }
+  relent();
 }
 
 void World::hang_shim(int attempt) { shim(attempt).hangs = true; }

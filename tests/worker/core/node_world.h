@@ -91,6 +91,7 @@ class World {
   void mend() {
     failing_.erase(index<E>());
   }
+  void mend_everything();  // All of the above, shims and ranks too.
   // How often an effect of a kind was given out.
   template <typename E>
   int count() const {
@@ -110,7 +111,7 @@ class World {
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
   void forget_what_was_said() { reports_.clear(); }
-  bool acknowledge = true;   // Events.
+  bool acknowledge = true;  // Events.
   bool answer_beats = true;
   int64_t epoch = 0;  // Of the commands.
   std::vector<AnswerLog> logs;
@@ -143,6 +144,7 @@ class World {
   void rank_exits(int attempt, int rank, int code, int signal = 0);
   void rank_speaks(int attempt, int rank, int events = 1);
   void kill_shim(int attempt);
+  void break_link(int attempt);
   void hang_shim(int attempt);
   void wake_shim(int attempt);
   int running_ranks(int attempt) const;

@@ -190,6 +190,27 @@ TEST(RestartTest, WhatCannotBeToldAtTheStartIsKept) {
   EXPECT_EQ(world.running_ranks(1), 2);
 }
 
+// How it ended is said by every daemon until it is forgotten, also what no shim wrote down.
+TEST(RestartTest, AnEndIsSaidAgainWithAllExits) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.disconnect();
+  world.rank_exits(1, 0, 3);
+  world.settle();
+  world.kill_shim(1);
+  world.settle();
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    world.restart();
+    world.connect();
+    EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+    EXPECT_EQ(world.last(1).error_reason(), "SHIM_LOST");
+    ASSERT_EQ(world.last(1).exits_size(), 2);
+    EXPECT_EQ(world.last(1).exits(0).exit_code(), 3);
+    EXPECT_EQ(world.last(1).exits(1).signal(), 9);
+  }
+}
+
 // A stop that the last daemon passed on goes on without it.
 TEST(RestartTest, AStopOutlivesTheDaemon) {
   World world;

@@ -21,6 +21,14 @@ AttemptRecord record(int number) {
   record.token = "t";
   record.phase = Phase::kEnded;
   record.error_reason = "SHIM_LOST";
+  v1::RankExitReport& exit = record.exits.emplace_back();
+  exit.set_rank(1);
+  exit.set_exit_code(-1);
+  exit.set_signal(9);
+  exit.set_last_words("the last line");
+  exit.set_time_unix_nanos(1'700'000'000'123'456'789);
+  exit.set_out_of_memory(true);
+  exit.set_stop_reason("TEST");
   return record;
 }
 
@@ -46,6 +54,8 @@ TEST(StateFolderTest, RemembersAttemptsAndFences) {
   EXPECT_EQ(all[0].devices, record(3).devices);
   EXPECT_EQ(all[0].phase, Phase::kEnded);
   EXPECT_EQ(all[0].error_reason, "SHIM_LOST");
+  ASSERT_EQ(all[0].exits.size(), 1u);
+  EXPECT_EQ(all[0].exits[0].SerializeAsString(), record(3).exits[0].SerializeAsString());
   // What cannot be read lets nobody pass: an old attempt would run beside a newer one.
   const std::string fence = folder.file("s/jobs/u1/fence");
   ASSERT_TRUE(shim::write_file(fence, "").ok());

@@ -5,6 +5,7 @@
 #include <arpa/inet.h>
 #include <signal.h>
 #include <sys/mount.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -152,6 +153,23 @@ TEST(ShimTest, LeavesNoDescendants) {
     EXPECT_EQ(run.wait_for_shim(), 0);
     EXPECT_TRUE(eventually([&] { return !alive(child, ticks); })) << kind;
   }
+}
+
+// SIGKILL does not end at once what waits in the kernel, nor is a traced child gone for its parent before its tracer
+// has seen it. The attempt ends all the same.
+TEST(ShimTest, AStrayThatCannotBeReapedDoesNotHoldUpTheEnd) {
+  RunFolder run(1, {{"child", "session"}});
+  run.start_shim();
+  Client client(run.path());
+  const json answer = start(client);
+  ASSERT_TRUE(answer["ok"].get<bool>()) << answer;
+  const auto child = run.wait_for_event(0, "started")["child"].get<pid_t>();
+  ASSERT_EQ(::ptrace(PTRACE_SEIZE, child, nullptr, nullptr), 0) << std::strerror(errno);
+  client.ask({{"command", "stop"}, {"grace_milliseconds", 0}});
+  EXPECT_EQ(next_exit(client)["signal"], SIGKILL);
+  EXPECT_EQ(client.next_event()["event"], "ended");
+  EXPECT_EQ(run.wait_for_shim(), 0);
+  EXPECT_EQ(::waitpid(child, nullptr, __WALL), child);
 }
 
 TEST(ShimTest, StopLetsRanksSave) {

@@ -1,0 +1,62 @@
+#include "worker/daemon/prepare_files.h"
+
+#include <filesystem>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "tests/common/rank_protocol/temp_folder.h"
+#include "tests/worker/shim/run_folder.h"
+#include "worker/shim/files.h"
+
+namespace titan::daemon {
+namespace {
+
+namespace fs = std::filesystem;
+
+AttemptRecord leading_record(const std::string& dump_folder, int attempt) {
+  AttemptRecord record;
+  record.key = {"u1", attempt};
+  record.leader = true;
+  record.ranks = {0};
+  record.dump_folder = dump_folder;
+  record.token = absl::StrCat("token-", attempt);
+  return record;
+}
+
+// The storage of a preparation may answer when its attempt was given up long ago and a newer one is prepared.
+TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
+  const rank_protocol::TempFolder folder;
+  const std::string dump = folder.file("dump");
+  const auto prepare = [&](int attempt) {
+    const std::string run_folder = folder.file(absl::StrCat("run-", attempt));
+    fs::create_directories(run_folder);
+    const Prepared prepared = prepare_files(leading_record(dump, attempt), run_folder,
+                                            shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "");
+    EXPECT_EQ(prepared.refusal.message, "");
+    EXPECT_EQ(prepared.folder_id.size(), 32u);
+    EXPECT_EQ(prepared.facts.threads_per_rank, 3);
+    EXPECT_EQ(prepared.facts.placements.size(), 1u);
+  };
+  const auto token = [&](int attempt) { return absl::StrCat(dump, "/.titan-token-u1-", attempt); };
+  prepare(10);
+  prepare(9);
+  EXPECT_EQ(*shim::read_file(token(10)), "token-10");
+  discard_token(leading_record(dump, 9));
+  EXPECT_FALSE(fs::exists(token(9)));
+  EXPECT_FALSE(check_token(leading_record(dump, 10), folder.file("run-10"), 0));
+  EXPECT_EQ(check_token(leading_record(dump, 9), folder.file("run-9"), 0).reason, "DUMP_FOLDER_NOT_SHARED");
+  prepare(11);
+  EXPECT_FALSE(fs::exists(token(10))) << "an older one's goes";
+}
+
+// Where users write, a link that one of them made is not followed.
+TEST(PrepareFilesTest, NoLinkIsFollowed) {
+  const rank_protocol::TempFolder folder;
+  ASSERT_TRUE(shim::write_file(folder.file("precious"), "theirs").ok());
+  fs::create_symlink(folder.file("precious"), folder.file("token.new"));
+  EXPECT_FALSE(shim::write_file(folder.file("token"), "ours").ok());
+  EXPECT_EQ(*shim::read_file(folder.file("precious")), "theirs");
+}
+
+}  // namespace
+}  // namespace titan::daemon
