@@ -40,8 +40,8 @@ std::string check_node(const std::string& node) {
 
 std::string check_label(const std::string& label) {
   const size_t equals = label.find('=');
-  const bool ok = equals != std::string::npos && equals > 0 && label.size() <= 255 &&
-                  titan::text::valid_utf8(label) == label;
+  const bool ok =
+      equals != std::string::npos && equals > 0 && label.size() <= 255 && titan::text::valid_utf8(label) == label;
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
@@ -95,7 +95,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-retention-mib", flags.log_retention_mib, "Keep at most so much of finished attempts")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--label", flags.labels, "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
+  app.add_option("--label", flags.labels,
+                 "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
       ->check(CLI::Validator(check_label, ""));
   app.add_flag(
       "--adopt-cluster", options.adopt_cluster,

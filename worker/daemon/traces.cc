@@ -1,5 +1,7 @@
 // Traces on demand (docs/worker.md): the request goes to the rank's beacon, its file comes from the run folder.
 
+#include "worker/daemon/traces.h"
+
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -10,7 +12,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
-#include "worker/daemon/traces.h"
 #include "worker/shim/files.h"
 
 namespace titan::daemon {
