@@ -413,6 +413,47 @@ TEST_F(DaemonTest, AKilledShimIsALostAttempt) {
   EXPECT_TRUE(eventually([&] { return shim::start_ticks(child) == 0; })) << "a rank's child in a session of its own";
 }
 
+// How it ended is said until it is forgotten, also by a daemon that was not there and of ranks that nobody saw end.
+TEST_F(DaemonTest, AnEndIsSaidWithItsExitsByTheNextDaemon) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 2, {}));
+  beat_ranks();
+  const json parent = json::parse(*shim::read_file(worker.run_folder(1) + "/shim.json"));
+  controller_.stop();
+  ::kill(parent["pid"].get<pid_t>(), SIGKILL);
+  ASSERT_TRUE(eventually([&] {
+    const auto record = shim::read_file(worker.run_folder(1) + "/attempt.json");
+    return record.ok() && json::parse(*record)["phase"] == "ended";
+  }));
+  worker.kill(SIGKILL);
+  controller_.start();
+  worker.start();
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  EXPECT_EQ(last(1).error_reason(), "SHIM_LOST");
+  ASSERT_EQ(last(1).exits_size(), 2);
+  EXPECT_EQ(last(1).exits(0).signal(), SIGKILL);
+  EXPECT_EQ(last(1).exits(1).signal(), SIGKILL);
+}
+
+// Text that a message cannot carry would end the stream, and again with each try.
+TEST_F(DaemonTest, NoEventEndsTheSession) {
+  Worker worker(controller_, "n1");
+  ASSERT_TRUE(launch(1, 1, {{"steps", 1}}));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  ASSERT_TRUE(events_reach(0, 3));
+  std::ofstream spool(rank_protocol::spool_path(worker.run_folder(1), 0), std::ios::app);
+  spool << "{\"seq\":4,\"kind\":\"\xFF\xFE\"}\n";
+  spool << "{\"seq\":5,\"kind\":\"" << std::string(70 << 20, 'x') << "\"}\n";
+  spool << "{\"seq\":6,\"kind\":\"good\"}\n";
+  spool.close();
+  ASSERT_TRUE(events_reach(0, 6));
+  const FakeController::Heard heard = controller_.heard("n1");
+  EXPECT_EQ(json::parse(heard.events.at(0)[3].json())["kind"], "\xEF\xBF\xBD\xEF\xBF\xBD");
+  EXPECT_EQ(json::parse(heard.events.at(0)[4].json())["kind"], "event_too_long");
+  EXPECT_EQ(json::parse(heard.events.at(0)[5].json())["kind"], "good");
+  EXPECT_EQ(heard.registers.size(), 1u);
+}
+
 // A disk that cannot be read says nothing of the shim: the attempt stays, the log tells why, and it is taken up again
 // once it can be told.
 TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {

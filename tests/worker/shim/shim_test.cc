@@ -44,6 +44,25 @@ bool gone(const json& rank) {
   return eventually([&] { return !alive(rank["pid"].get<pid_t>(), rank["start_ticks"].get<int64_t>()); });
 }
 
+TEST(ProcessTest, AStateIsOfThatVeryProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const int64_t ticks = start_ticks(child);
+  ASSERT_GT(ticks, 0);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or(0) == 'S'; }));
+  EXPECT_EQ(process_state(child, ticks + 1).value_or('?'), 0) << "another process of that number";
+  EXPECT_EQ(process_state(0, 0).value_or('?'), 0);
+  ::kill(child, SIGSTOP);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or(0) == 'T'; }));
+  ::kill(child, SIGKILL);
+  EXPECT_TRUE(eventually([&] { return process_state(child, ticks).value_or('?') == 0; })) << "a zombie is gone";
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_EQ(process_state(child, ticks).value_or('?'), 0);
+}
+
 TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
   RunFolder run(2, {{"steps", 3}});
   run.start_shim();
