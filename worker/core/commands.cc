@@ -13,6 +13,8 @@ using Message = v1::ControllerMessage;
 
 AttemptKey key_of(const v1::AttemptId& id) { return {id.job_uid(), id.number()}; }
 
+void obey_held(Step& step);
+
 void accept(Step& step, const v1::Welcome& welcome) {
   NodeState& state = step.state;
   state.adopting = false;
@@ -26,6 +28,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
     rewind(attempt);
     report_after_events(step, attempt);
   }
+  obey_held(step);
 }
 
 // Where one is being written down that one counts: the first of two controllers is the one to belong to.
@@ -53,6 +56,7 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
         ": taking no command from it, ranks go on. If that controller is to be followed, restart titan-worker once "
         "with --adopt-cluster"));
     state.heard_at = step.now.monotonic;  // Somebody answers, and a person has to decide: the ranks are no orphans.
+    state.held.clear();
     return;
   }
   const bool same = known.id == welcome.cluster() || welcome.cluster().empty();
@@ -66,7 +70,7 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
 
 // Nothing of a session outlives it: what was not obeyed yet the controller sends again.
 void end_session(NodeState& state) {
-  state.connected = false;
+  state.connected = state.welcomed = false;
   state.joining = 0;
   state.welcome.reset();
   state.held.clear();
@@ -114,14 +118,16 @@ void take(Step& step, const Message& message) {
   const int64_t epoch = message.leader_epoch();
   if (epoch > 0 && epoch < state.leader_epoch) {
     if (!message.has_welcome()) return say_stale_leader(step, message);
+    state.held.clear();
     return step.reset(absl::StrCat("the controller at ", step.config.controller, " led in epoch ", epoch,
                                    ", and this worker has heard of epoch ", state.leader_epoch));
   }
   if (message.has_welcome()) {
     state.leader_epoch = std::max(state.leader_epoch, epoch);
+    state.welcomed = true;
     return on_welcome(step, message.welcome());
   }
-  if (state.joining != 0) return state.held.push_back(message);
+  if (!state.welcomed || state.joining != 0) return state.held.push_back(message);
   if (!state.connected) return;  // Of a controller that this worker does not follow.
   state.leader_epoch = std::max(state.leader_epoch, epoch);
   if (message.has_beat_ack()) {
@@ -139,7 +145,7 @@ void take(Step& step, const Message& message) {
 
 void obey_held(Step& step) {
   NodeState& state = step.state;
-  while (!state.held.empty() && state.joining == 0 && state.raising == 0) {
+  while (!state.held.empty() && state.connected && state.joining == 0 && state.raising == 0) {
     const Message message = std::move(state.held.front());
     state.held.pop_front();
     take(step, message);
@@ -153,7 +159,7 @@ void obey_held(Step& step) {
 
 void on_command(Step& step, const Command& command) {
   NodeState& state = step.state;
-  if (command.message.has_welcome()) {
+  if (command.session > state.session) {
     end_session(state);
     state.session = command.session;
   }
@@ -243,7 +249,6 @@ void on_joined(Step& step, const std::string& before, const std::string& error) 
   }
   step.out(Log{absl::StrCat("belongs to cluster ", welcome.cluster(), before.empty() ? "" : ", before to ", before)});
   accept(step, welcome);
-  obey_held(step);
 }
 
 void on_epoch_written(Step& step, const std::string& error) {
@@ -251,6 +256,7 @@ void on_epoch_written(Step& step, const std::string& error) {
   state.raising = 0;
   if (error.empty()) return obey_held(step);
   step.out(Log{absl::StrCat("cannot write down the leader's epoch: ", error)});
+  if (!state.connected) return;  // What is held waits for its welcome.
   for (const Message& message : std::exchange(state.held, {})) {
     if (message.leader_epoch() > 0 && message.leader_epoch() < state.leader_epoch) {
       say_stale_leader(step, message);
@@ -262,7 +268,10 @@ void on_epoch_written(Step& step, const std::string& error) {
 
 void on_disconnected(Step& step, const Disconnected& lost) {
   NodeState& state = step.state;
-  if (lost.session == state.session) end_session(state);
+  if (lost.session >= state.session) {
+    end_session(state);
+    state.session = lost.session;
+  }
   if (lost.reason == "WRONG_CLUSTER") state.heard_at = step.now.monotonic;  // As in on_welcome().
 }
 

@@ -176,6 +176,7 @@ struct NodeState {
   std::map<std::string, int> highest;  // Attempts by job, of those above.
 
   int64_t session = 0;     // The last one that began.
+  bool welcomed = false;   // It has had its welcome, which says whose controller speaks.
   bool connected = false;  // It stands, and its controller is followed.
   bool adopting = false;   // Until the first welcome.
   int64_t lease_epoch = 0;

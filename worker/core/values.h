@@ -213,7 +213,7 @@ struct Found {
   std::optional<ShimStatus> status;       // What a shim wrote last; none: no shim ever began, or it cannot be read.
   std::vector<v1::RankExitReport> exits;  // Those recorded by the shim.
 };
-// Of the controller. Sessions are numbered from 1; the first message of each is a Welcome.
+// Of the controller. Sessions are numbered from 1; what comes before the Welcome of one waits for it.
 struct Command {
   int64_t session = 0;
   v1::ControllerMessage message;

@@ -122,6 +122,7 @@ Session::End Session::run_once() {
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
   if (!connect(*channel)) return {why_no_connection(*stub, controller_), ""};
   const auto stream = std::make_shared<Stream>();
+  ++sessions_;
   stream->calls = stub->Session(&stream->context);
   {
     sync::Lock lock(mutex_);
@@ -173,7 +174,6 @@ std::thread Session::read_all(Stream& stream) {
       continue;
     }
     welcomed_ = true;
-    ++sessions_;
     {
       sync::Lock lock(mutex_);
       queue_.clear();

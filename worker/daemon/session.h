@@ -24,9 +24,9 @@ class Session {
  public:
   struct Callbacks {  // All on the loop thread.
     std::function<v1::Register()> make_register;
-    // Sessions are numbered from 1; the first message of each is its welcome.
+    // Sessions are numbered from 1. A message may come before the welcome of its session.
     std::function<void(int64_t session, const v1::ControllerMessage&)> on_message;
-    // Also for a try to connect that failed: session 0. `reason`: the controller's own, UPPER_SNAKE, when it ended the
+    // Also for a try that made no connection: session 0. `reason`: the controller's own, UPPER_SNAKE, when it ended the
     // session.
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };

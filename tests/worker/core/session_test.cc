@@ -101,6 +101,26 @@ TEST(SessionTest, NothingOutlivesItsSession) {
   EXPECT_TRUE(world.core().step(Command{2, World::make_prepare(0, 1)}, world.now()).empty());
 }
 
+// A controller may ask a node as soon as it has registered: that waits for the welcome, which says whose controller it
+// is.
+TEST(SessionTest, WhatComesBeforeTheWelcomeWaitsForIt) {
+  for (const std::string cluster : {"c1", "c2"}) {
+    World world;
+    world.connect("c1");
+    world.launch(1, 1);
+    v1::ControllerMessage read;
+    read.mutable_read_log()->mutable_id()->set_job_uid("u1");
+    read.mutable_read_log()->mutable_id()->set_number(1);
+    world.feed(Command{2, read});
+    EXPECT_FALSE(world.core().state().connected) << "the session of before is over";
+    EXPECT_TRUE(world.logs.empty());
+    world.connect(cluster);
+    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u);
+    world.connect("c1");
+    EXPECT_EQ(world.logs.size(), cluster == "c1" ? 1u : 0u) << "nothing outlives its session";
+  }
+}
+
 TEST(SessionTest, AControllerOfAnotherClusterIsNotFollowed) {
   World world;
   world.connect("c1");
