@@ -204,6 +204,26 @@ TEST(CommandsTest, AttemptsAreFenced) {
   }
 }
 
+// What a newer attempt has shut out stays out when the newer one is forgotten and the daemon another.
+TEST(CommandsTest, FencesOutliveTheirAttempts) {
+  World world;
+  world.connect();
+  world.launch(3);
+  world.forget(3);
+  world.settle();
+  ASSERT_TRUE(world.core().state().attempts.empty());
+  for (int daemon = 0; daemon < 2; ++daemon) {
+    world.prepare(2);
+    world.settle();
+    EXPECT_EQ(world.last(2).error_reason(), "STALE_ATTEMPT");
+    EXPECT_EQ(world.last(2).highest_attempt(), 3);
+    EXPECT_EQ(world.count<SpawnShim>(), 1);
+    world.forget_what_was_said();
+    world.restart();
+    world.connect();
+  }
+}
+
 // At every point of its preparation an attempt gives way to a newer one.
 TEST(CommandsTest, ANewerAttemptComesWhileTheOlderIsPrepared) {
   for (int steps = 0; steps < 16; ++steps) {

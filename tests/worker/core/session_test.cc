@@ -81,6 +81,26 @@ TEST(SessionTest, EventsComeAgainUntilTheyAreAcknowledged) {
   EXPECT_EQ(world.core().state().events, before + 4) << "what is acknowledged is not sent again";
 }
 
+// What was being read when the session ended is read again for the next one, and is no damage.
+TEST(SessionTest, AReadThatOutlivesItsSessionIsNotSent) {
+  World world;
+  world.connect();
+  world.launch(1, 1);
+  world.acknowledge = false;
+  world.rank_speaks(1, 0, 3);
+  world.settle();
+  world.hang<ReadSpool>();
+  world.rank_speaks(1, 0, 2);
+  world.settle();
+  world.acknowledge = true;
+  world.connect();
+  world.release<ReadSpool>();
+  world.settle();
+  EXPECT_EQ(world.events_of(1, 0), 5);
+  EXPECT_EQ(world.gaps(), 0);
+  for (const std::string& line : world.log) EXPECT_EQ(line.find("damaged"), std::string::npos) << line;
+}
+
 // An answer that belongs to a session of before is not said on the present one, nor is a command of one obeyed.
 TEST(SessionTest, NothingOutlivesItsSession) {
   World world;

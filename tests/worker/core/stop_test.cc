@@ -115,6 +115,33 @@ TEST(StopTest, RanksThatNoSignalEndsAreSaidAndKeepTheirDevices) {
   EXPECT_EQ(world.core().free_devices().size(), 4u);
 }
 
+// A refused attempt whose shim hangs holds its devices, is not forgotten, and lets no newer one begin before it is
+// gone.
+TEST(StopTest, ARefusedAttemptKeepsWhatItsShimMayUse) {
+  for (const bool forget : {false, true}) {
+    World world;
+    world.connect();
+    world.prepare(1, 3);
+    world.settle();
+    world.hang_shim(1);
+    world.token_refusal = "DUMP_FOLDER_NOT_SHARED";
+    world.start(1);
+    world.settle();
+    EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+    EXPECT_EQ(world.core().free_devices().size(), 1u);
+    if (forget) world.forget(1);
+    world.prepare(2, 1);
+    world.advance(2 * kSecond);
+    EXPECT_EQ(world.core().state().attempts.count({"u1", 1}), 1u);
+    EXPECT_EQ(world.last(2).phase(), Report::PHASE_UNSPECIFIED);
+    world.advance(2 * kSecond);
+    EXPECT_EQ(world.count<KillShim>(), 1);
+    EXPECT_EQ(world.last(2).phase(), Report::PREPARED);
+    EXPECT_EQ(world.core().free_devices().size(), 3u);
+    EXPECT_EQ(world.core().state().attempts.count({"u1", 1}), forget ? 0u : 1u);
+  }
+}
+
 // The shim is dead, one of its ranks is not: nothing is ended, and no device is given away, until it is gone.
 TEST(StopTest, ARankThatOutlivesItsShimKeepsItsDevice) {
   World world;
