@@ -95,9 +95,9 @@ void on_read_log(Step& step, const v1::ReadLog& request) {
 
 void on_read_trace(Step& step, const v1::ReadTrace& request) {
   Attempt* const attempt = step.find(key_of(request.id()));
-  const bool known = attempt != nullptr && attempt->stage != Stage::kForgetting;
-  const Rank* const rank = known ? find_rank(*attempt, request.rank()) : nullptr;
-  step.out(AnswerTrace{step.state.session, request, known, rank == nullptr || attempt->ending() || rank->exit});
+  const Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, request.rank());
+  const bool gone = rank == nullptr || attempt->ending() || rank->exit;
+  step.out(AnswerTrace{step.state.session, request, attempt != nullptr, gone});
 }
 
 // Of a leader whose epoch could not be written down: what ends or reads may be done, what begins may not.
