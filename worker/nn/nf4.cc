@@ -8,31 +8,14 @@
 #include <array>
 
 #include "common/models/adapters.h"
+#include "worker/kernels/cpu/nf4.h"
 #include "worker/nn/products.h"
 
 namespace titan::nn {
 namespace {
 
+using kernels::kNf4Numbers;
 using models::kNf4Block;
-
-constexpr std::array<float, 16> kNumbers = {
-    -1.0F,
-    -0.6961928009986877F,
-    -0.5250730514526367F,
-    -0.39491748809814453F,
-    -0.28444138169288635F,
-    -0.18477343022823334F,
-    -0.09105003625154495F,
-    0.0F,
-    0.07958029955625534F,
-    0.16093020141124725F,
-    0.24611230194568634F,
-    0.33791524171829224F,
-    0.44070982933044434F,
-    0.5626170039176941F,
-    0.7229568362236023F,
-    1.0F,
-};
 
 // More rows at a time would only need more memory beside the result.
 constexpr int64_t kElementsAtOnce = int64_t{1} << 22;
@@ -41,14 +24,14 @@ int64_t columns_of(const at::Tensor& packed) { return packed.size(1) / models::n
 
 // The table stays where it is, so that a device copies it without its host waiting.
 at::Tensor numbers_on(at::Device device) {
-  const at::Tensor here = at::from_blob(const_cast<float*>(kNumbers.data()), {16}, at::kFloat);
+  const at::Tensor here = at::from_blob(const_cast<float*>(kNf4Numbers.data()), {16}, at::kFloat);
   return here.to(device, at::kFloat, /*non_blocking=*/true);
 }
 
 // The middles between neighbours.
 at::Tensor borders(at::Device device) {
   std::array<float, 15> middles{};
-  for (size_t i = 0; i < middles.size(); ++i) middles[i] = (kNumbers[i] + kNumbers[i + 1]) / 2;
+  for (size_t i = 0; i < middles.size(); ++i) middles[i] = (kNf4Numbers[i] + kNf4Numbers[i + 1]) / 2;
   return at::tensor(at::ArrayRef<float>(middles.data(), middles.size())).to(device);
 }
 
@@ -68,14 +51,7 @@ void unpack_on_cpu(const at::Tensor& packed, T* out, int64_t columns) {
   const int64_t stride = packed.stride(0);
   at::parallel_for(0, packed.size(0), std::max<int64_t>(1, (1 << 15) / columns), [&](int64_t from, int64_t to) {
     for (int64_t row = from; row < to; ++row) {
-      const uint8_t* codes = bytes + row * stride;
-      const auto* scales = reinterpret_cast<const float*>(codes + columns / 2);
-      T* target = out + row * columns;
-      for (int64_t i = 0; i < columns / 2; ++i) {
-        const float scale = scales[2 * i / kNf4Block];
-        target[2 * i] = static_cast<T>(kNumbers[codes[i] >> 4] * scale);
-        target[2 * i + 1] = static_cast<T>(kNumbers[codes[i] & 15] * scale);
-      }
+      kernels::unpack_nf4_row(bytes + row * stride, columns, kNf4Block, out + row * columns);
     }
   });
 }

@@ -21,6 +21,10 @@
 #include "worker/kernels/dtype.h"
 #include "worker/kernels/level.h"
 
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/asan_interface.h>
+#endif
+
 // What the tests of all kernels share: levels, numbers from a seed, buffers that notice a touch outside, and comparison
 // with fp64 truth.
 namespace titan::kernels::testing {
@@ -74,10 +78,23 @@ inline uint16_t to_bf16(float value) {  // The nearest, ties to even.
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
+// AddressSanitizer tells of every touch of them until they are unwatched again. Bytes that share eight with those behind
+// them are not told of.
+inline void watch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_poison_memory_region(bytes, size);
+#endif
+}
+inline void unwatch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
+#ifdef __SANITIZE_ADDRESS__
+  __asan_unpoison_memory_region(bytes, size);
+#endif
+}
+
 // Where a buffer meets the page that no one may touch; on its other side are canaries.
 enum class Edge { kEnd, kBegin };
 
-// `size` bytes that end, or begin, at a protected page.
+// `size` bytes that end, or begin, at a protected page. What reads the canaries goes unseen but by AddressSanitizer.
 class GuardedBytes {
  public:
   explicit GuardedBytes(size_t size, Edge edge = Edge::kEnd) : size_(size) {
@@ -93,8 +110,10 @@ class GuardedBytes {
     data_ = edge == Edge::kEnd ? first + inner - size : first;
     canaries_ = edge == Edge::kEnd ? first : first + size;
     num_canaries_ = inner - size;
+    watch(canaries_, num_canaries_);
   }
   ~GuardedBytes() {
+    unwatch(canaries_, num_canaries_);
     EXPECT_TRUE(intact()) << "something wrote beside a buffer of " << size_ << " bytes";
     munmap(base_, mapped_);
   }
