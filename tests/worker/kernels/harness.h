@@ -78,8 +78,8 @@ inline uint16_t to_bf16(float value) {  // The nearest, ties to even.
   return static_cast<uint16_t>((bits + 0x7fff + ((bits >> 16) & 1)) >> 16);
 }
 
-// AddressSanitizer tells of every touch of them until they are unwatched again. Bytes that share eight with those behind
-// them are not told of.
+// AddressSanitizer tells of every touch of them until they are unwatched again. Bytes that share eight with those
+// behind them are not told of.
 inline void watch([[maybe_unused]] const void* bytes, [[maybe_unused]] size_t size) {
 #ifdef __SANITIZE_ADDRESS__
   __asan_poison_memory_region(bytes, size);
