@@ -1,6 +1,8 @@
 // A model library (docs/howto/add-a-model.md) with every family in small, for tests that train them as processes:
 //   --experimental.custom_import .../libsmall_models.so --model.name small_qwen3_moe --model.flavor small
-// Flavor "packed": attention inside documents. Vocabulary and end of document are those of the test tokenizer.
+// Flavor "packed": attention inside documents; "shallow" and "shallow_packed": fewer layers. Vocabulary and end of
+// document are those of the test tokenizer.
+#include "absl/strings/match.h"
 #include "tests/numerics/small_models/small_specs.h"
 #include "worker/model/families.h"
 #include "worker/model/plugin.h"
@@ -9,8 +11,9 @@ namespace {
 
 using namespace titan;
 
-models::ModelSpec flavor(const std::string& family, const char* name) {
-  models::ModelSpec spec = testing::small_spec(name == std::string("packed") ? family + "_packed" : family);
+models::ModelSpec flavor(const std::string& family, const std::string& name) {
+  models::ModelSpec spec = testing::small_spec(absl::EndsWith(name, "packed") ? family + "_packed" : family);
+  if (absl::StartsWith(name, "shallow")) spec = testing::shallow(spec);
   spec.flavor = name;
   spec.vocab_size = 2048;
   spec.max_seq_len = 2048;
@@ -19,7 +22,8 @@ models::ModelSpec flavor(const std::string& family, const char* name) {
 }
 
 model::PluginFamily family(const std::string& name) {
-  model::PluginFamily family{.name = "small_" + name, .flavors = {flavor(name, "small"), flavor(name, "packed")}};
+  model::PluginFamily family{.name = "small_" + name};
+  for (const char* one : {"small", "packed", "shallow", "shallow_packed"}) family.flavors.push_back(flavor(name, one));
   if (name == "llama3") {
     family.build = model::llama3::build;
     family.hf = model::llama3::hf();

@@ -29,6 +29,13 @@ inline models::ModelSpec shrink(models::ModelSpec spec) {
   return spec;
 }
 
+// Every kind of layer of a family, once or more, and no more of them than a pipeline's four stages take: for tests that
+// train many jobs and ask nothing of the layers' number.
+inline models::ModelSpec shallow(models::ModelSpec spec) {
+  spec.n_layers = 4;
+  return spec;
+}
+
 inline const std::vector<std::string>& small_families() {
   static const auto& names =
       *new std::vector<std::string>{"llama3", "qwen3", "qwen3_moe", "deepseek_v3", "llama4", "llama4_irope", "gpt_oss"};

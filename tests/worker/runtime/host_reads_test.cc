@@ -85,12 +85,12 @@ class RowReads {
 // Of a job of two steps, from its first tensor to its last.
 int reads_of(const std::string& words) {
   const ScalarReads reads;
-  testing::run_small_job("--model.flavor packed --training.steps 2 " + words);
+  testing::run_small_job("--model.flavor shallow_packed --training.steps 2 " + words);
   return reads.count();
 }
 
 int expert_layers(const std::string& family) {
-  const models::ModelSpec spec = testing::small_spec(family);
+  const models::ModelSpec spec = testing::shallow(testing::small_spec(family));
   int count = 0;
   for (int64_t layer = 0; layer < spec.n_layers; ++layer) count += spec.layer_has_experts(layer) ? 1 : 0;
   return count;

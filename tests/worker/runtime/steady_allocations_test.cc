@@ -113,7 +113,7 @@ constexpr int kSteps = 6;  // The last one is logged and ends the job.
 
 std::vector<Steps> steps_of(const std::string& words) {
   const StepAllocations allocations;
-  testing::run_small_job(absl::StrCat("--model.flavor small --training.steps ", kSteps, " ", words));
+  testing::run_small_job(absl::StrCat("--model.flavor shallow --training.steps ", kSteps, " ", words));
   std::vector<Steps> ranks = StepAllocations::take();
   EXPECT_FALSE(ranks.empty()) << words;
   for (const Steps& rank : ranks) EXPECT_EQ(rank.size(), kSteps) << words;
@@ -129,7 +129,7 @@ void expect_steady(const std::string& words) {
 
 TEST(SteadyAllocations, AreSeen) {
   const StepAllocations allocations;
-  testing::run_small_job("--model.name small_llama3 --model.flavor small --training.steps 2 --resources.ranks 2");
+  testing::run_small_job("--model.name small_llama3 --model.flavor shallow --training.steps 2 --resources.ranks 2");
   const auto ranks = StepAllocations::take();
   ASSERT_EQ(ranks.size(), 2u);
   EXPECT_FALSE(ranks[0].at(1).blocks.empty());
