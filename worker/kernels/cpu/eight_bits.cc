@@ -72,7 +72,7 @@ void in_parts(int threads, int64_t count, int64_t grain, const Body& body) {
 // `inner` is more than 1, that have the scales from that place on.
 template <typename Visit>
 void each_run(const Blocks& blocks, int threads, const Visit& visit) {
-  const auto& [outer, size, inner, block] = blocks;
+  const int64_t outer = blocks.outer, size = blocks.size, inner = blocks.inner, block = blocks.block;
   const int64_t count = blocks.count();
   if (inner == 1) {
     in_parts(threads, outer * count, std::max<int64_t>(kGrain / block, 1), [&](int64_t begin, int64_t end) {
