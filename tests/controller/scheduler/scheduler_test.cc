@@ -1,5 +1,8 @@
 #include "controller/scheduler/scheduler.h"
 
+#include <numeric>
+
+#include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -8,143 +11,527 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using Placements = std::vector<job::Placement>;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using Runs = std::vector<Run>;
 
-NodeView node(const std::string& name, int devices, int free) { return {name, "cpu", devices, free, true, false}; }
-JobView job(const std::string& name, int ranks, int per_node = 0, int priority = 0, int64_t order = 0) {
-  return {name, name, "cpu", ranks, per_node, priority, order, false, {}};
+const absl::Time kStart = absl::FromUnixSeconds(1'700'000'000);
+
+std::vector<int> first(int count) {
+  std::vector<int> devices(count);
+  std::iota(devices.begin(), devices.end(), 0);
+  return devices;
 }
 
-TEST(SchedulerTest, OneRankOnEachOfTwoWorkers) {
-  const auto decisions = plan({job("a", 2, 1)}, {node("n2", 1, 1), node("n1", 1, 1)});
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n1", 0, 1}, {"n2", 1, 1}}));
+Job job(const std::string& name, int ranks, int per_node = 0, int priority = 0, int64_t order = 0) {
+  Job job;
+  job.uid = job.name = name;
+  job.device = "cpu";
+  job.ranks = ranks;
+  job.ranks_per_node = per_node;
+  job.priority = priority;
+  job.order = order;
+  return job;
 }
 
-TEST(SchedulerTest, TwoSingleDeviceWorkersHoldTwoRanksWithoutBeingTold) {
-  const auto decisions = plan({job("a", 2)}, {node("n1", 1, 1), node("n2", 1, 1)});
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n1", 0, 1}, {"n2", 1, 1}}));
+Job in_units(Job job, int unit) {
+  job.unit = unit;
+  return job;
 }
 
-TEST(SchedulerTest, FewestNodesAndTheTightestFit) {
-  const auto decisions = plan({job("a", 2)}, {node("n1", 8, 8), node("n2", 4, 3), node("n3", 2, 1)});
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n2", 0, 2}}));
-  const auto wide = plan({job("b", 9)}, {node("n1", 8, 8), node("n2", 4, 3), node("n3", 2, 1)});
-  EXPECT_EQ(wide[0].placements, (Placements{{"n1", 0, 8}, {"n2", 8, 1}}));
+Job limited(Job job, absl::Duration limit) {
+  job.time_limit = limit;
+  return job;
 }
 
-TEST(SchedulerTest, AllOrNothing) {
-  const auto decisions = plan({job("a", 4)}, {node("n1", 2, 2), node("n2", 2, 1)});
-  EXPECT_TRUE(decisions[0].placements.empty());
-  EXPECT_EQ(decisions[0].reason, "INSUFFICIENT_DEVICES");
-  EXPECT_EQ(decisions[0].message, "needs 4 cpu devices; 3 of 4 are free on 2 nodes");
+Job recovering(Job job, std::map<std::string, std::vector<int>> reserved) {
+  job.recovering = true;
+  job.reserved = std::move(reserved);
+  return job;
 }
 
-TEST(SchedulerTest, SaysWhyAJobWaits) {
-  EXPECT_EQ(plan({job("a", 1)}, {})[0].reason, "NO_NODES");
-  NodeView cordoned = node("n1", 1, 1);
-  cordoned.cordoned = true;
-  EXPECT_EQ(plan({job("a", 1)}, {cordoned})[0].reason, "ALL_CORDONED");
-  JobView cuda = job("a", 1);
-  cuda.device = "cuda";
-  EXPECT_EQ(plan({cuda}, {node("n1", 1, 1)})[0].reason, "WRONG_DEVICE");
-  const auto narrow = plan({job("a", 4, 2)}, {node("n1", 2, 2), node("n2", 1, 1)});
-  EXPECT_EQ(narrow[0].reason, "RANKS_PER_NODE_UNSATISFIABLE");
-  EXPECT_EQ(narrow[0].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
+std::vector<std::string> nodes_of(const Runs& runs) {
+  std::vector<std::string> nodes;
+  for (const Run& run : runs) nodes.push_back(run.node);
+  return nodes;
+}
+
+class SchedulerTest : public ::testing::Test {
+ protected:
+  // The last devices of the node are taken by an owner of its own.
+  void node(const std::string& name, int devices, int free, const std::string& domain = "") {
+    scheduler_.set_node({name, "cpu", devices, domain});
+    if (free == devices) return;
+    std::vector<int> taken(devices - free);
+    std::iota(taken.begin(), taken.end(), free);
+    scheduler_.occupy("on " + name, name, taken);
+  }
+
+  // By uid; a job that nothing was said of is not there.
+  std::map<std::string, Outcome> cycle(absl::Duration since = absl::ZeroDuration()) {
+    std::map<std::string, Outcome> outcomes;
+    for (Outcome& outcome : scheduler_.cycle(kStart + since)) outcomes[outcome.uid] = std::move(outcome);
+    return outcomes;
+  }
+
+  Outcome place(const Job& job) {
+    scheduler_.add_job(job);
+    return cycle()[job.uid];
+  }
+
+  Scheduler scheduler_;
+};
+
+TEST_F(SchedulerTest, OneRankOnEachOfTwoWorkers) {
+  node("n2", 1, 1);
+  node("n1", 1, 1);
+  EXPECT_EQ(place(job("a", 2, 1)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
+}
+
+TEST_F(SchedulerTest, TwoSingleDeviceWorkersHoldTwoRanksWithoutBeingTold) {
+  node("n1", 1, 1);
+  node("n2", 1, 1);
+  EXPECT_EQ(place(job("a", 2)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
+}
+
+TEST_F(SchedulerTest, TheTightestNode) {
+  node("n1", 8, 8);
+  node("n2", 4, 3);
+  node("n3", 2, 1);
+  EXPECT_EQ(place(job("a", 2)).runs, (Runs{{"n2", 0, {0, 1}}}));
+  EXPECT_EQ(place(job("b", 9)).runs, (Runs{{"n1", 0, first(8)}, {"n2", 8, {2}}}));
+}
+
+TEST_F(SchedulerTest, AllOrNothing) {
+  node("n1", 2, 2);
+  node("n2", 2, 1);
+  const Outcome outcome = place(job("a", 4));
+  EXPECT_THAT(outcome.runs, IsEmpty());
+  EXPECT_EQ(outcome.reason, "INSUFFICIENT_DEVICES");
+  EXPECT_EQ(outcome.message, "needs 4 cpu devices; 3 of 4 are free on 2 nodes");
+}
+
+TEST_F(SchedulerTest, SaysWhyAJobWaits) {
+  EXPECT_EQ(place(job("a", 4, 2)).reason, "NO_NODES");
+  scheduler_.set_node({"n1", "cpu", 1, "", true, /*cordoned=*/true});
+  EXPECT_EQ(cycle()["a"].reason, "ALL_CORDONED");
+  scheduler_.set_node({"n1", "cpu", 1, "", /*ready=*/false});
+  EXPECT_EQ(cycle()["a"].message, "no worker node is ready; start titan-worker on a node");
+  scheduler_.set_node({"n1", "cuda", 1});
+  EXPECT_EQ(cycle()["a"].reason, "WRONG_DEVICE");
+  node("n2", 2, 2);
+  node("n3", 1, 1);
+  EXPECT_EQ(cycle()["a"].reason, "RANKS_PER_NODE_UNSATISFIABLE");
+  scheduler_.add_job(job("a", 4, 2));
+  EXPECT_EQ(cycle()["a"].message, "needs 2 nodes with 2 cpu devices each; 1 of 2 nodes has so many");
+  EXPECT_THAT(cycle(), IsEmpty()) << "said once";
+  Job refusing = job("b", 1);
+  refusing.refused = {"n2", "n3"};
+  EXPECT_EQ(place(refusing).reason, "ALL_REFUSED");
+  EXPECT_EQ(place(in_units(job("c", 4), 4)).reason, "INSUFFICIENT_DEVICES");
+  EXPECT_EQ(place(in_units(job("d", 3), 3)).message,
+            "needs 1 group of 3 cpu devices, each on one node; the nodes, were they idle, hold 0");
+  EXPECT_EQ(place(in_units(job("e", 3), 2)).message, "3 ranks cannot be cut into groups of 2");
+}
+
+// Free devices that are of no use are counted as such.
+TEST_F(SchedulerTest, SaysHowMuchOfWhatIsFreeIsOfUse) {
+  node("n1", 4, 3);
+  node("n2", 4, 3);
+  EXPECT_EQ(place(job("fixed", 4, 4)).message,
+            "needs 4 cpu devices; 6 of 8 are free on 2 nodes, and 0 of 1 node with 4 free");
+  scheduler_.remove_job("fixed");
+  EXPECT_EQ(place(in_units(job("cut", 6), 2)).message,
+            "needs 6 cpu devices; 6 of 8 are free on 2 nodes, with room for 2 of 3 groups of 2");
 }
 
 // A node that failed a job is left alone as long as the others could hold the job, also when they are busy now.
-TEST(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
-  JobView shy = job("a", 1);
+TEST_F(SchedulerTest, AvoidsANodeWhileOthersCouldDo) {
+  Job shy = job("a", 1);
   shy.avoided = {"n1"};
-  EXPECT_EQ(plan({shy}, {node("n1", 4, 1), node("n2", 4, 4)})[0].placements, (Placements{{"n2", 0, 1}}));
-  const auto waits = plan({shy}, {node("n1", 4, 4), node("n2", 4, 0)});
-  EXPECT_TRUE(waits[0].placements.empty());
-  EXPECT_EQ(waits[0].message, "needs 1 cpu device; 0 of 4 are free on 1 node (avoided: n1)");
-  EXPECT_EQ(plan({shy}, {node("n1", 4, 4)})[0].placements, (Placements{{"n1", 0, 1}})) << "there is no other";
+  node("n1", 4, 1);
+  node("n2", 4, 4);
+  EXPECT_EQ(place(shy).runs, (Runs{{"n2", 0, {0}}}));
+  scheduler_.occupy("other", "n2", first(4));
+  const Outcome waits = place(shy);
+  EXPECT_THAT(waits.runs, IsEmpty());
+  EXPECT_EQ(waits.message, "needs 1 cpu device; 0 of 4 are free on 1 node (avoided: n1)");
+  scheduler_.remove_node("n2");
+  EXPECT_EQ(cycle()["a"].runs, (Runs{{"n1", 0, {0}}})) << "there is no other";
 }
 
-TEST(SchedulerTest, PriorityThenAge) {
-  const auto decisions =
-      plan({job("old", 1, 0, 0, 1), job("new", 1, 0, 0, 2), job("urgent", 1, 0, 5, 3)}, {node("n1", 2, 2)});
-  EXPECT_EQ(decisions[0].uid, "urgent");
-  EXPECT_EQ(decisions[1].uid, "old");
-  EXPECT_FALSE(decisions[1].placements.empty());
-  EXPECT_TRUE(decisions[2].placements.empty());
+TEST_F(SchedulerTest, TakesAvoidedNodesLast) {
+  Job shy = job("a", 5);
+  shy.avoided = {"n1"};
+  node("n1", 4, 4);
+  node("n2", 2, 2);
+  node("n3", 2, 2);
+  EXPECT_EQ(place(shy).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0, 1}}, {"n3", 3, {0, 1}}}));
+}
+
+TEST_F(SchedulerTest, NeverUsesARefusedNode) {
+  Job proud = job("a", 1);
+  proud.refused = {"n1"};
+  node("n1", 4, 4);
+  node("n2", 1, 0);
+  EXPECT_EQ(place(proud).message, "needs 1 cpu device; 0 of 1 are free on 1 node (refused: n1)");
+  scheduler_.release("on n2");
+  EXPECT_EQ(cycle()["a"].runs, (Runs{{"n2", 0, {0}}}));
+}
+
+TEST_F(SchedulerTest, PriorityThenAge) {
+  node("n1", 2, 2);
+  scheduler_.add_job(job("new", 1, 0, 0, 2));
+  scheduler_.add_job(job("old", 1, 0, 0, 1));
+  scheduler_.add_job(job("urgent", 1, 0, 5, 3));
+  const std::vector<Outcome> outcomes = scheduler_.cycle(kStart);
+  ASSERT_THAT(outcomes, SizeIs(3));
+  EXPECT_EQ(outcomes[0].uid, "urgent");
+  EXPECT_EQ(outcomes[1].uid, "old");
+  EXPECT_THAT(outcomes[1].runs, SizeIs(1));
+  EXPECT_EQ(outcomes[2].uid, "new");
+  EXPECT_THAT(outcomes[2].runs, IsEmpty());
 }
 
 // A large job collects nodes; smaller ones behind it may only use what it does not wait for.
-TEST(SchedulerTest, ALargeJobIsNotStarved) {
-  const auto decisions =
-      plan({job("large", 4, 2, 0, 1), job("small", 1, 0, 0, 2)}, {node("n1", 2, 1), node("n2", 2, 0)});
-  EXPECT_TRUE(decisions[0].placements.empty());
-  EXPECT_TRUE(decisions[1].placements.empty());
-  EXPECT_EQ(decisions[1].reason, "BEHIND_IN_QUEUE");
-  EXPECT_THAT(decisions[1].message, HasSubstr("large"));
-  const auto roomy = plan({job("large", 4, 2, 0, 1), job("small", 1, 0, 0, 2)},
-                          {node("n1", 2, 1), node("n2", 2, 2), node("n3", 1, 1)});
-  EXPECT_EQ(roomy[1].placements, (Placements{{"n3", 0, 1}}));
+TEST_F(SchedulerTest, ALargeJobIsNotStarved) {
+  node("n1", 2, 1);
+  node("n2", 2, 0);
+  scheduler_.add_job(job("large", 4, 2, 0, 1));
+  scheduler_.add_job(job("small", 1, 0, 0, 2));
+  std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes["large"].message, "needs 4 cpu devices; 1 of 4 is free on 2 nodes");
+  EXPECT_EQ(outcomes["small"].reason, "BEHIND_IN_QUEUE");
+  EXPECT_EQ(outcomes["small"].message, "needs 1 cpu device; 0 of 4 are free on 2 nodes after what large waits for");
+  EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n2"}}));
+  node("n3", 1, 1);
+  EXPECT_EQ(cycle()["small"].runs, (Runs{{"n3", 0, {0}}}));
+}
+
+// Unlike its predecessor, a job that waits behind the first one keeps nothing from those behind it.
+TEST_F(SchedulerTest, OnlyTheFirstJobThatWaitsKeepsNodes) {
+  node("n1", 2, 1);
+  node("n2", 2, 1);
+  node("n3", 2, 1);
+  scheduler_.add_job(job("first", 2, 2, 0, 1));
+  scheduler_.add_job(job("second", 2, 2, 0, 2));
+  scheduler_.add_job(job("small", 2, 1, 0, 3));
+  const std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_THAT(outcomes.at("small").runs, SizeIs(2));
+  EXPECT_EQ(outcomes.at("second").reason, "BEHIND_IN_QUEUE");
 }
 
 // A job that can never run here does not hold up the others.
-TEST(SchedulerTest, AnImpossibleJobBlocksNobody) {
-  const auto decisions = plan({job("huge", 64, 0, 9, 1), job("small", 1, 0, 0, 2)}, {node("n1", 2, 2)});
-  EXPECT_EQ(decisions[0].reason, "INSUFFICIENT_DEVICES");
-  EXPECT_FALSE(decisions[1].placements.empty());
+TEST_F(SchedulerTest, AnImpossibleJobBlocksNobody) {
+  node("n1", 2, 2);
+  scheduler_.add_job(job("huge", 64, 0, 9, 1));
+  scheduler_.add_job(job("small", 1, 0, 0, 2));
+  const std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes.at("huge").reason, "INSUFFICIENT_DEVICES");
+  EXPECT_THAT(outcomes.at("small").runs, SizeIs(1));
 }
 
-// volcano#5805: the slot that a gang lost must not go to a filler, not even to one of higher priority.
-TEST(SchedulerTest, ARecoveringGangComesFirstAndKeepsItsNodes) {
-  JobView gang = job("gang", 2, 1, 0, 5);
-  gang.recovering = true;
-  gang.reserved = {{"n1", 1}};
-  const auto decisions = plan({job("filler", 1, 0, 9, 1), gang}, {node("n1", 1, 1), node("n3", 1, 1)});
-  EXPECT_EQ(decisions[0].uid, "gang");
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n1", 0, 1}, {"n3", 1, 1}}));
-  EXPECT_TRUE(decisions[1].placements.empty());
+// volcano#5805: what a gang lost and what it still has must not go to a filler.
+TEST_F(SchedulerTest, ARecoveringGangComesFirstAndKeepsItsNodes) {
+  node("n1", 1, 1);
+  node("n3", 1, 1);
+  scheduler_.add_job(job("filler", 1, 0, 0, 1));
+  scheduler_.add_job(recovering(job("gang", 2, 1, 0, 5), {{"n1", {0}}}));
+  const std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes.at("gang").runs, (Runs{{"n1", 0, {0}}, {"n3", 1, {0}}}));
+  EXPECT_THAT(outcomes.at("filler").runs, IsEmpty());
+}
+
+TEST_F(SchedulerTest, AFillerOfHigherPriorityTakesOtherDevicesThanTheGangs) {
+  node("n1", 1, 1);
+  node("n3", 1, 1);
+  scheduler_.add_job(job("filler", 1, 0, 9, 1));
+  scheduler_.add_job(recovering(job("gang", 2, 1, 0, 5), {{"n1", {0}}}));
+  std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes["filler"].runs, (Runs{{"n3", 0, {0}}}));
+  EXPECT_THAT(outcomes["gang"].runs, IsEmpty());
+  scheduler_.release("filler");
+  EXPECT_EQ(cycle()["gang"].runs, (Runs{{"n1", 0, {0}}, {"n3", 1, {0}}}));
+}
+
+TEST(OrderTest, RecoveringJobsMayComeBeforeHigherPriorities) {
+  Scheduler scheduler(Order::kRecoveringFirst);
+  scheduler.set_node({"n1", "cpu", 1});
+  scheduler.set_node({"n3", "cpu", 1});
+  scheduler.add_job(job("filler", 1, 0, 9, 1));
+  scheduler.add_job(recovering(job("gang", 2, 1, 0, 5), {{"n1", {0}}}));
+  const std::vector<Outcome> outcomes = scheduler.cycle(kStart);
+  ASSERT_THAT(outcomes, SizeIs(2));
+  EXPECT_EQ(outcomes[0], (Outcome{"gang", {{"n1", 0, {0}}, {"n3", 1, {0}}}, "", ""}));
+  EXPECT_THAT(outcomes[1].runs, IsEmpty());
 }
 
 // Two gangs that each keep a node and miss another would wait for each other for ever: the earlier one takes the later
 // one's.
-TEST(SchedulerTest, TwoRecoveringGangsDoNotBlockEachOther) {
-  JobView first = job("first", 2, 1, 0, 1), second = job("second", 2, 1, 0, 2);
-  first.recovering = second.recovering = true;
-  first.reserved = {{"n1", 1}};
-  second.reserved = {{"n2", 1}};
-  const auto decisions = plan({second, first}, {node("n1", 1, 1), node("n2", 1, 1)});
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n1", 0, 1}, {"n2", 1, 1}}));
-  EXPECT_TRUE(decisions[1].placements.empty());
+TEST_F(SchedulerTest, TwoRecoveringGangsDoNotBlockEachOther) {
+  node("n1", 1, 1);
+  node("n2", 1, 1);
+  scheduler_.add_job(recovering(job("second", 2, 1, 0, 2), {{"n2", {0}}}));
+  scheduler_.add_job(recovering(job("first", 2, 1, 0, 1), {{"n1", {0}}}));
+  std::map<std::string, Outcome> outcomes = cycle();
+  EXPECT_EQ(outcomes["first"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
+  EXPECT_THAT(outcomes["second"].runs, IsEmpty());
+  scheduler_.release("first");
+  EXPECT_EQ(cycle()["second"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
 }
 
-TEST(SchedulerTest, ACordonedNodeGetsNothingNew) {
-  NodeView cordoned = node("n1", 2, 2);
-  cordoned.cordoned = true;
-  JobView recovering = job("a", 1);
-  recovering.recovering = true;
-  recovering.reserved = {{"n1", 1}};
-  const auto decisions = plan({recovering}, {cordoned, node("n2", 1, 1)});
-  EXPECT_EQ(decisions[0].placements, (Placements{{"n2", 0, 1}}));
+// Of the gangs behind it, the last ones give up theirs first.
+TEST_F(SchedulerTest, TakesFromTheLastInTheQueueFirst) {
+  for (const char* name : {"n1", "n2", "n3"}) node(name, 1, 1);
+  scheduler_.add_job(recovering(job("a", 2, 1, 0, 1), {{"n1", {0}}}));
+  scheduler_.add_job(recovering(job("b", 3, 1, 0, 2), {{"n2", {0}}}));
+  scheduler_.add_job(recovering(job("c", 3, 1, 0, 3), {{"n3", {0}}}));
+  EXPECT_EQ(cycle()["a"].runs, (Runs{{"n1", 0, {0}}, {"n3", 1, {0}}}));
+}
+
+// A job of higher priority and a gang that keeps what it needs must not wait for each other.
+TEST_F(SchedulerTest, HigherPriorityAndRecoveringDoNotBlockEachOther) {
+  node("n1", 1, 1);
+  node("n2", 1, 1);
+  scheduler_.add_job(job("urgent", 2, 1, 9, 7));
+  scheduler_.add_job(recovering(job("gang", 2, 1, 0, 1), {{"n1", {0}}}));
+  EXPECT_EQ(cycle()["urgent"].runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
+}
+
+TEST_F(SchedulerTest, ARecoveringJobReturnsToItsDevices) {
+  node("n1", 4, 4);
+  node("n2", 4, 4);
+  EXPECT_EQ(place(recovering(job("a", 2), {{"n2", {2, 3}}})).runs, (Runs{{"n2", 0, {2, 3}}}));
+}
+
+TEST_F(SchedulerTest, WhatIsReservedIsFreeAgainWhenTheJobIsGone) {
+  node("n1", 2, 2);
+  node("n2", 1, 0);
+  scheduler_.add_job(recovering(job("gang", 3, 0, 0, 1), {{"n1", {1}}}));
+  EXPECT_EQ(cycle()["gang"].message, "needs 3 cpu devices; 1 of 3 is free on 2 nodes, 1 kept for jobs that recover");
+  EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0));
+  scheduler_.remove_job("gang");
+  EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(0, 1));
+}
+
+TEST_F(SchedulerTest, ACordonedNodeGetsNothingNew) {
+  scheduler_.set_node({"n1", "cpu", 2, "", true, /*cordoned=*/true});
+  node("n2", 1, 1);
+  EXPECT_EQ(place(recovering(job("a", 1), {{"n1", {0}}})).runs, (Runs{{"n2", 0, {0}}}));
+}
+
+// Tensor groups are consecutive ranks, and none is cut: 3 + 5 would be as many nodes.
+TEST_F(SchedulerTest, AUnitLiesInOneNode) {
+  node("n1", 8, 5);
+  node("n2", 8, 5);
+  node("n3", 8, 3);
+  EXPECT_EQ(place(in_units(job("a", 8), 2)).runs, (Runs{{"n1", 0, first(4)}, {"n2", 4, first(4)}}));
+  EXPECT_THAT(place(in_units(job("b", 4), 4)).runs, IsEmpty());
+}
+
+TEST_F(SchedulerTest, AFixedNumberANodeOverrulesTheUnit) {
+  node("n1", 1, 1);
+  node("n2", 1, 1);
+  EXPECT_EQ(place(in_units(job("a", 2, 1), 2)).runs, (Runs{{"n1", 0, {0}}, {"n2", 1, {0}}}));
+}
+
+TEST_F(SchedulerTest, OneDomainIfOneHasRoom) {
+  node("n1", 8, 8, "rack1");
+  for (int i = 2; i <= 4; ++i) node(absl::StrCat("n", i), 8, 8, "rack2");
+  for (int i = 5; i <= 6; ++i) node(absl::StrCat("n", i), 8, 8, "rack3");
+  EXPECT_THAT(nodes_of(place(job("pair", 16)).runs), ElementsAre("n5", "n6")) << "the domain with the least left over";
+  EXPECT_THAT(nodes_of(place(job("fixed", 24, 8)).runs), ElementsAre("n2", "n3", "n4"));
+}
+
+TEST_F(SchedulerTest, APartOfANodeIsTakenInTheSameDomain) {
+  node("n1", 8, 8, "rack1");
+  node("n2", 8, 4, "rack2");
+  node("n3", 8, 8, "rack3");
+  node("n4", 8, 5, "rack3");
+  EXPECT_EQ(place(job("a", 12)).runs, (Runs{{"n3", 0, first(8)}, {"n4", 8, first(4)}}));
+}
+
+TEST_F(SchedulerTest, TheFewestDomainsAndRanksAlongThem) {
+  node("n1", 8, 8, "rack1");
+  for (int i = 2; i <= 10; ++i) node(absl::StrCat("n", i), 8, 8, absl::StrCat("rack", i <= 4 ? 2 : i <= 6 ? 10 : 3));
+  // rack3: n7-n10, rack2: n2-n4, rack10: n5, n6.
+  EXPECT_THAT(nodes_of(place(job("a", 40, 8)).runs), ElementsAre("n1", "n7", "n8", "n9", "n10"));
+  EXPECT_THAT(nodes_of(place(job("b", 40, 8)).runs), ElementsAre("n2", "n3", "n4", "n5", "n6"));
+}
+
+TEST_F(SchedulerTest, AClaimMayComeBeforeItsNodeAndOutlivesIt) {
+  scheduler_.occupy("stray", "n1", {0, 7});
+  scheduler_.add_job(job("a", 2));
+  node("n1", 2, 2);
+  EXPECT_THAT(cycle()["a"].runs, IsEmpty());
+  scheduler_.remove_node("n1");
+  node("n1", 2, 2);
+  EXPECT_THAT(scheduler_.free_devices("n1"), ElementsAre(1));
+  scheduler_.release("stray", "n1");
+  EXPECT_THAT(cycle()["a"].runs, SizeIs(1));
+}
+
+// A device is free when the last of those that say they have it gives it back.
+TEST_F(SchedulerTest, TwoOwnersOfOneDevice) {
+  node("n1", 1, 1);
+  scheduler_.occupy("stray", "n1", {0});
+  scheduler_.occupy("attempt", "n1", {0});
+  scheduler_.release("attempt");
+  EXPECT_THAT(place(job("a", 1)).runs, IsEmpty());
+  scheduler_.release("stray");
+  EXPECT_THAT(cycle()["a"].runs, SizeIs(1));
+}
+
+TEST_F(SchedulerTest, KindsOfDevicesDoNotWaitForEachOther) {
+  node("n1", 2, 1);
+  scheduler_.set_node({"g1", "cuda", 1});
+  scheduler_.add_job(job("large", 2, 0, 9, 1));
+  Job cuda = job("gpu", 1, 0, 0, 2);
+  cuda.device = "cuda";
+  EXPECT_EQ(place(cuda).runs, (Runs{{"g1", 0, {0}}}));
+}
+
+TEST_F(SchedulerTest, ACycleDoesNoMoreThanItIsAllowed) {
+  node("n1", 8, 8);
+  for (int i = 0; i < 8; ++i) scheduler_.add_job(job(absl::StrCat("j", i), 1, 0, 0, i));
+  EXPECT_THAT(scheduler_.cycle(kStart, {.placements = 3, .reasons = 30}), SizeIs(3));
+  EXPECT_TRUE(scheduler_.has_work());
+  EXPECT_THAT(scheduler_.cycle(kStart, {.placements = 5, .reasons = 30}), SizeIs(5));
+  EXPECT_FALSE(scheduler_.has_work());
+}
+
+// Everybody hears why in bounded time, and again when it changes.
+TEST_F(SchedulerTest, ReasonsComeInTurns) {
+  node("n1", 4, 0);
+  for (int i = 0; i < 100; ++i) scheduler_.add_job(job(absl::StrCat("j", i), 4, 0, 0, i));
+  const auto hear = [&] {
+    std::set<std::string> told;
+    for (int i = 0; i < 200 && scheduler_.has_work(); ++i) {
+      const std::vector<Outcome> outcomes = scheduler_.cycle(kStart, {.placements = 10, .reasons = 9});
+      EXPECT_LE(outcomes.size(), 9);
+      for (const Outcome& outcome : outcomes) told.insert(outcome.uid);
+    }
+    return told;
+  };
+  EXPECT_THAT(hear(), SizeIs(100));
+  EXPECT_FALSE(scheduler_.has_work());
+  node("n2", 4, 1);
+  EXPECT_THAT(hear(), SizeIs(100));
+}
+
+class BackfillTest : public SchedulerTest {
+ protected:
+  // Two nodes of two; n1 is half free, and what runs elsewhere ends after 60 and 100 s.
+  void SetUp() override {
+    scheduler_.set_node({"n1", "cpu", 2});
+    scheduler_.set_node({"n2", "cpu", 2});
+    scheduler_.occupy("short", "n1", {1}, kStart + absl::Seconds(60));
+    scheduler_.occupy("long", "n2", {0, 1}, kStart + absl::Seconds(100));
+    scheduler_.add_job(job("large", 4, 2, 0, 1));
+    cycle();
+  }
+};
+
+TEST_F(BackfillTest, WhatEndsInTimeRunsOnPromisedNodes) {
+  EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n2"}, kStart + absl::Seconds(100)}));
+  EXPECT_THAT(place(limited(job("late", 1, 0, 0, 2), absl::Seconds(101))).runs, IsEmpty());
+  EXPECT_THAT(place(job("endless", 1, 0, 0, 3)).runs, IsEmpty());
+  EXPECT_EQ(place(limited(job("quick", 1, 0, 0, 4), absl::Seconds(100))).runs, (Runs{{"n1", 0, {0}}}));
+}
+
+TEST_F(BackfillTest, NothingStartsThereAfterTheShadowTime) {
+  scheduler_.add_job(limited(job("quick", 1, 0, 0, 4), absl::Seconds(5)));
+  EXPECT_EQ(cycle(absl::Seconds(96))["quick"].reason, "BEHIND_IN_QUEUE");
+  scheduler_.release("short");
+  const std::map<std::string, Outcome> outstayed = cycle(absl::Seconds(200));
+  EXPECT_EQ(outstayed.at("large").message, "needs 4 cpu devices; 2 of 4 are free on 2 nodes");
+  EXPECT_FALSE(outstayed.contains("quick"));
+  scheduler_.release("long");
+  EXPECT_THAT(cycle(absl::Seconds(300))["large"].runs, SizeIs(2));
+}
+
+TEST_F(BackfillTest, AReadyNodeElsewhereReplacesOneThatIsNot) {
+  node("n3", 2, 2);
+  cycle();
+  EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n1", "n3"}, kStart + absl::Seconds(60)}));
+  EXPECT_THAT(place(job("small", 1, 0, 0, 2)).runs, IsEmpty());
+  scheduler_.release("short");
+  EXPECT_THAT(nodes_of(cycle()["large"].runs), ElementsAre("n1", "n3"));
+}
+
+TEST_F(BackfillTest, APromiseIsMadeAgainWhenANodeIsLost) {
+  node("n3", 2, 0);
+  scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false});
+  cycle();
+  EXPECT_THAT(scheduler_.reservations(), ElementsAre(Reservation{"large", {"n2", "n3"}}));
+}
+
+TEST_F(BackfillTest, AJobOfHigherPriorityTakesThePromise) {
+  const Outcome urgent = place(job("urgent", 4, 0, 1, 9));
+  EXPECT_EQ(urgent.reason, "INSUFFICIENT_DEVICES");
+  EXPECT_EQ(scheduler_.reservations()[0].uid, "urgent");
+  EXPECT_THAT(place(job("tiny", 1, 0, 2, 10)).runs, SizeIs(1)) << "and one of yet higher priority runs on it";
+}
+
+// An endless stream of small jobs, more than the cluster can take: once the large one is the first that waits, it
+// starts when the jobs that run by then have ended.
+TEST(StarvationTest, ALargeJobStartsInBoundedTime) {
+  for (const bool limits : {false, true}) {
+    Scheduler scheduler;
+    constexpr int kNodes = 20, kLongest = 17;
+    for (int i = 0; i < kNodes; ++i) scheduler.set_node({absl::StrCat("n", i), "cpu", 4});
+    std::multimap<int, std::string> ends;
+    int64_t submitted = 0;
+    int promised = -1, started = -1;
+    for (int time = 0; time < 300 && started < 0; ++time) {
+      while (!ends.empty() && ends.begin()->first <= time) {
+        scheduler.release(ends.begin()->second);
+        ends.erase(ends.begin());
+      }
+      if (time == 50) scheduler.add_job(job("large", 64, 4, 0, ++submitted));
+      while (scheduler.num_waiting() < 60) {
+        ++submitted;
+        Job small = job(absl::StrCat("s", submitted), 1 + submitted % 3, 0, 0, submitted);
+        if (limits) small.time_limit = absl::Seconds(1 + submitted % kLongest);
+        scheduler.add_job(small);
+      }
+      for (const Outcome& outcome : scheduler.cycle(kStart + absl::Seconds(time))) {
+        if (outcome.runs.empty()) continue;
+        if (outcome.uid == "large") {
+          started = time;
+          break;
+        }
+        ends.emplace(time + 1 + std::stoll(outcome.uid.substr(1)) % kLongest, outcome.uid);
+      }
+      for (const Reservation& reservation : scheduler.reservations()) {
+        if (promised < 0 && reservation.uid == "large") promised = time;
+      }
+    }
+    EXPECT_GT(promised, 50);
+    EXPECT_GT(started, promised);
+    EXPECT_LE(started, promised + kLongest) << (limits ? "with limits" : "without");
+  }
 }
 
 // Whether it could ever run is asked of idle nodes: what is busy, cordoned or away now may serve it tomorrow.
-TEST(MisfitTest, LooksAtWhatTheNodesAreAndNotAtWhatTheyDo) {
-  std::vector<NodeView> nodes = {{"n1", "cpu", 2, 0, false, true}, {"n2", "cpu", 2, 0, true, false}};
-  JobView job;
-  job.device = "cpu";
-  job.ranks = 4;
-  job.ranks_per_node = 2;
-  EXPECT_FALSE(misfit(job, nodes));
-  job.ranks_per_node = 0;
-  EXPECT_FALSE(misfit(job, nodes));
-  job.ranks_per_node = 1;
-  ASSERT_TRUE(misfit(job, nodes));
-  EXPECT_EQ(misfit(job, nodes)->reason, "RANKS_PER_NODE_UNSATISFIABLE");
-  EXPECT_NE(misfit(job, nodes)->message.find("the largest has 2"), std::string::npos);
-  job.ranks = 5;
-  job.ranks_per_node = 0;
-  EXPECT_EQ(misfit(job, nodes)->reason, "INSUFFICIENT_DEVICES");
-  job.device = "cuda";
-  EXPECT_EQ(misfit(job, nodes)->reason, "WRONG_DEVICE");
-  EXPECT_EQ(misfit(job, {})->reason, "NO_NODES");
+TEST_F(SchedulerTest, AMisfitIsJudgedByWhatTheNodesAreAndNotByWhatTheyDo) {
+  EXPECT_EQ(scheduler_.misfit(job("a", 1))->reason, "NO_NODES");
+  scheduler_.set_node({"n1", "cpu", 2, "", /*ready=*/false, /*cordoned=*/true});
+  scheduler_.set_node({"n2", "cpu", 2, "", /*ready=*/true, /*cordoned=*/false});
+  scheduler_.occupy("x", "n2", {0, 1});
+  EXPECT_FALSE(scheduler_.misfit(job("a", 4, 2)));
+  EXPECT_FALSE(scheduler_.misfit(job("a", 4)));
+  EXPECT_FALSE(scheduler_.misfit(in_units(job("a", 4), 2)));
+  EXPECT_EQ(scheduler_.misfit(job("a", 4, 1))->reason, "RANKS_PER_NODE_UNSATISFIABLE");
+  EXPECT_EQ(scheduler_.misfit(job("a", 4, 1))->message,
+            "needs 4 nodes with 1 cpu device each; 2 of 2 nodes have so many, and the largest has 2; "
+            "resources.ranks_per_node = 0 leaves the placement to the scheduler");
+  EXPECT_EQ(scheduler_.misfit(job("a", 5))->message,
+            "needs 5 cpu devices, and all 2 nodes together have 4; use fewer ranks or add nodes");
+  EXPECT_EQ(scheduler_.misfit(in_units(job("a", 4), 4))->reason, "UNIT_UNSATISFIABLE");
+  Job cuda = job("a", 1);
+  cuda.device = "cuda";
+  EXPECT_EQ(scheduler_.misfit(cuda)->reason, "WRONG_DEVICE");
 }
 
 }  // namespace

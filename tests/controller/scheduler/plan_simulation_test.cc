@@ -5,7 +5,7 @@
 #include <map>
 #include <random>
 
-#include "controller/scheduler/scheduler.h"
+#include "controller/scheduler/plan.h"
 #include "gtest/gtest.h"
 
 namespace titan::scheduler {

@@ -1,0 +1,173 @@
+// Which nodes and devices a job gets.
+
+#include <algorithm>
+
+#include "controller/scheduler/pool.h"
+
+namespace titan::scheduler {
+
+Pool::Shunned Pool::shun(const Waiting& job) const {
+  const Request& request = job.request;
+  const auto counts = [&](const NodeState* node) {
+    return node->standing.usable && node->node.device == job.job.device;
+  };
+  Shunned shunned;
+  int64_t room = nodes_.usable().room(request);
+  for (NodeState* node : job.refused) {
+    if (!counts(node)) continue;
+    room -= request.share(node->standing.devices);
+    shunned.hidden.push_back(node);
+  }
+  int64_t others = room;
+  for (NodeState* node : job.avoided) {
+    if (!counts(node)) continue;
+    others -= request.share(node->standing.devices);
+    shunned.last.push_back(node);
+  }
+  if (others >= request.ranks) {
+    shunned.hidden.insert(shunned.hidden.end(), shunned.last.begin(), shunned.last.end());
+    shunned.last.clear();
+  }
+  shunned.fits_idle = request.divides() && room >= request.ranks;
+  return shunned;
+}
+
+// Whether it may run on what the first waiting job was promised: that job itself, jobs before it, and jobs that end
+// before it can start.
+bool Pool::may_use_promised(const Waiting& job, absl::Time now) const {
+  if (promise_.job == nullptr) return false;
+  if (promise_.job == &job || job.place < promise_.job->place) return true;
+  return promise_.shadow != absl::InfiniteFuture() && now + job.job.time_limit <= promise_.shadow;
+}
+
+// No job gets more than this; cheap to say, and nearly always what it gets.
+int64_t Pool::most_room(const Waiting& job, const Shunned& shunned, bool promised) const {
+  int64_t room = nodes_.unclaimed(false).room(job.request);
+  if (promised) room += nodes_.unclaimed(true).room(job.request);
+  for (const NodeState* node : shunned.hidden) {
+    if (promised || !node->targeted) room -= job.request.share(node->standing.unclaimed);
+  }
+  return room;
+}
+
+std::optional<std::vector<Run>> Pool::place(Waiting& job, absl::Time now) {
+  const Shunned shunned = shun(job);
+  const bool promised = may_use_promised(job, now);
+  if (!shunned.fits_idle || most_room(job, shunned, promised) < job.request.ranks) return std::nullopt;
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);
+  lift(job, true);
+  std::vector<Waiting*> lifted = {&job};
+  Shares shares;
+  NodeIndex* index = make_room(job, promised, lifted);
+  if (index != nullptr) shares = choose(*index, job, shunned);
+  std::optional<std::vector<Run>> runs;
+  if (index != nullptr) runs = settle(job, std::move(shares), now);
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
+  for (Waiting* other : lifted) lift(*other, false);
+  nodes_.merge(promise_.nodes, false);
+  if (!runs) return std::nullopt;
+
+  const bool spoils =
+      promise_.job != nullptr && job.place < promise_.job->place &&
+      std::any_of(runs->begin(), runs->end(), [&](const Run& run) { return ledger_.find(run.node)->targeted; });
+  if (spoils) drop_promise();
+  remove(job);
+  return runs;
+}
+
+// Where the job fits: what is open; what was promised, if it may; both; and at last what jobs behind it hold, from the
+// last one on. Null: nowhere.
+NodeIndex* Pool::make_room(const Waiting& job, bool promised, std::vector<Waiting*>& lifted) {
+  const auto room = [&](bool targeted) { return nodes_.index(targeted).counts().room(job.request); };
+  const bool owner = promise_.job == &job;  // It is placed once, so it may choose among all at their cost.
+  if (!owner && room(false) >= job.request.ranks) return &nodes_.index(false);
+  if (!owner && promised && room(true) >= job.request.ranks) return &nodes_.index(true);
+  const auto fits = [&] { return room(false) + (promised ? room(true) : 0) >= job.request.ranks; };
+  for (auto victim = holders_.rbegin(); !fits(); ++victim) {
+    if (victim == holders_.rend() || (*victim)->place <= job.place) return nullptr;
+    lift(**victim, true);
+    lifted.push_back(*victim);
+  }
+  if (promised) nodes_.merge(promise_.nodes, true);
+  return &nodes_.index(false);
+}
+
+// The fewest nodes, the ones that it came from first, in the fewest domains, the tightest that do. The index has room.
+Pool::Shares Pool::choose(NodeIndex& index, const Waiting& job, const Shunned& shunned) {
+  Shares shares;
+  int left = job.request.ranks;
+  for (NodeState* node : shunned.last) nodes_.hide(*node, true);
+  choose_own(index, job, left, shares);
+  choose_more(index, job.request, left, shares);
+  for (NodeState* node : shunned.last) nodes_.hide(*node, false);
+  choose_more(index, job.request, left, shares);
+  return shares;
+}
+
+void Pool::take(NodeState& node, int ranks, int& left, Shares& shares) {
+  nodes_.hide(node, true);
+  shares.emplace_back(&node, ranks);
+  left -= ranks;
+}
+
+void Pool::choose_own(NodeIndex& index, const Waiting& job, int& left, Shares& shares) {
+  std::vector<NodeState*> own;
+  for (NodeState* node : job.held) {
+    if (node->standing.index == &index && job.request.share(node->standing.free) > 0) own.push_back(node);
+  }
+  if (own.empty()) return;
+  std::sort(own.begin(), own.end(), [](const NodeState* a, const NodeState* b) {
+    return a->standing.free != b->standing.free ? a->standing.free > b->standing.free : a->key < b->key;
+  });
+  if (job.request.per_node == 0) {
+    // All of it in one node, the tightest of its own first; the roomiest of them are at the front.
+    const auto too_small = std::find_if(
+        own.begin(), own.end(), [&](const NodeState* node) { return job.request.share(node->standing.free) < left; });
+    if (too_small != own.begin()) return take(**(too_small - 1), left, left, shares);
+    if (index.counts().at_least(left) > 0) return;
+  }
+  for (NodeState* node : own) {
+    if (left == 0) return;
+    take(*node, std::min(left, job.request.share(node->standing.free)), left, shares);
+  }
+}
+
+void Pool::choose_more(NodeIndex& index, const Request& request, int& left, Shares& shares) {
+  while (left > 0) {
+    if ((request.per_node == 0 || left == request.per_node) && index.counts().at_least(left) > 0) {
+      const NodeState* near = shares.empty() ? nullptr : shares.back().first;
+      take(*index.tightest(left, near), left, left, shares);
+      continue;
+    }
+    const int share = request.per_node > 0 ? request.per_node : request.share(index.counts().widest());
+    if (share == 0) return;
+    const int whole = std::min(left / share, index.counts().at_least(share));
+    if (whole == 0) return;
+    const std::vector<NodeState*> nodes = index.neighbours(share, whole, left - whole * share);
+    for (NodeState* node : nodes) take(*node, share, left, shares);
+  }
+}
+
+// Claims the devices, and numbers ranks along the nodes' order: neighbours in rank are neighbours in place.
+std::vector<Run> Pool::settle(Waiting& job, Shares shares, absl::Time now) {
+  std::sort(shares.begin(), shares.end(), [](const auto& a, const auto& b) { return a.first->key < b.first->key; });
+  std::vector<Run> runs;
+  runs.reserve(shares.size());
+  int next = 0;
+  for (const auto& [node, ranks] : shares) {
+    Run run{node->node.name, next, choose_devices(*node, job, ranks)};
+    next += ranks;
+    ledger_.claim(job.job.uid, run.node, run.devices, now + job.job.time_limit);
+    nodes_.hide(*node, false);
+    if (node->targeted) dirty_ = true;  // An exchange may help now.
+    runs.push_back(std::move(run));
+  }
+  return runs;
+}
+
+void Pool::lift(Waiting& job, bool lifted) {
+  job.lifted = lifted;
+  for (NodeState* node : job.held) nodes_.refresh(*node);
+}
+
+}  // namespace titan::scheduler

@@ -1,0 +1,83 @@
+#pragma once
+
+// Waiting jobs in the order in which they are considered.
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "controller/scheduler/request.h"
+#include "controller/scheduler/types.h"
+
+namespace titan::scheduler {
+
+struct NodeState;
+struct Shape;
+
+// Ascending: who comes first is smallest. No two jobs have the same.
+using Place = std::tuple<int64_t, int64_t, int64_t, std::string>;
+
+struct Waiting {
+  Job job;
+  Place place;
+  Request request;
+  std::vector<NodeState*> held;     // Of job.reserved.
+  std::vector<NodeState*> avoided;  // Of job.avoided, but for those refused.
+  std::vector<NodeState*> refused;  // Of job.refused.
+  Shape* shape = nullptr;
+  bool lifted = false;  // Its holds are disregarded, while one job is placed.
+  std::string reason;   // What was last said of it.
+  std::string message;
+};
+
+struct InPlace {
+  using is_transparent = void;
+  bool operator()(const Waiting* a, const Waiting* b) const { return a->place < b->place; }
+  bool operator()(const Waiting* a, const Place& b) const { return a->place < b; }
+  bool operator()(const Place& a, const Waiting* b) const { return a < b->place; }
+};
+
+// Jobs that ask for the same. When the first of them does not fit, none of them does: the others have no right that it
+// lacks. So a cycle looks at the first of each shape and not at each job.
+struct Shape {
+  std::set<Waiting*, InPlace> jobs;
+  uint64_t blocked_at = 0;  // The pool's version at which the first one did not fit.
+
+  Waiting& front() const { return **jobs.begin(); }
+};
+
+class Queue {
+ public:
+  Queue() = default;
+  Queue(const Queue&) = delete;
+  Queue& operator=(const Queue&) = delete;
+
+  // True when the job is now the first of its shape, so that it may fit where the others do not.
+  bool add(Waiting& job);
+  void remove(Waiting& job);
+
+  // The shape whose first job comes first in the queue, of those whose first job comes after the place; null: no more.
+  Shape* first() const { return fronts_.empty() ? nullptr : *fronts_.begin(); }
+  Shape* after(const Place& place) const;
+
+  const std::set<Waiting*, InPlace>& jobs() const { return jobs_; }
+
+ private:
+  using Key = std::tuple<int, int, int, absl::Duration, std::set<std::string>, std::set<std::string>, std::string>;
+  struct ByFront {
+    using is_transparent = void;
+    bool operator()(const Shape* a, const Shape* b) const { return a->front().place < b->front().place; }
+    bool operator()(const Shape* a, const Place& b) const { return a->front().place < b; }
+    bool operator()(const Place& a, const Shape* b) const { return a < b->front().place; }
+  };
+  static Key key_of(const Waiting& job);
+
+  std::set<Waiting*, InPlace> jobs_;
+  std::map<Key, Shape> shapes_;
+  std::set<Shape*, ByFront> fronts_;
+};
+
+}  // namespace titan::scheduler

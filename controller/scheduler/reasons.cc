@@ -1,0 +1,169 @@
+// Why a job waits, with counts.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/text/counted.h"
+#include "controller/scheduler/pool.h"
+
+namespace titan::scheduler {
+namespace {
+
+constexpr char kNoNodeYet[] = "waits for the first worker to register; start titan-worker on a node";
+
+Misfit too_few_wide_nodes(const Job& job, int wide, int nodes, const std::string& more) {
+  return {"RANKS_PER_NODE_UNSATISFIABLE",
+          absl::StrCat("needs ", counted(job.ranks / job.ranks_per_node, "node"), " with ",
+                       counted(job.ranks_per_node, job.device + " device"), " each; ", wide, " of ",
+                       counted(nodes, "node"), wide == 1 ? " has" : " have", " so many", more)};
+}
+
+Misfit too_few_units(const Job& job, int64_t units) {
+  return {"UNIT_UNSATISFIABLE", absl::StrCat("needs ", counted(job.ranks / job.unit, "group"), " of ",
+                                             counted(job.unit, job.device + " device"),
+                                             ", each on one node; the nodes, were they idle, hold ", units)};
+}
+
+Misfit indivisible(const Job& job) {
+  const bool fixed = job.ranks_per_node > 0;
+  return {fixed ? "RANKS_PER_NODE_UNSATISFIABLE" : "UNIT_UNSATISFIABLE",
+          absl::StrCat(counted(job.ranks, "rank"), " cannot be cut into ",
+                       fixed ? absl::StrCat(job.ranks_per_node, " a node") : absl::StrCat("groups of ", job.unit))};
+}
+
+}  // namespace
+
+std::optional<Misfit> Pool::misfit(const Job& job, const NodeTotals& totals) const {
+  const Request request = Request::of(job);
+  const Counts& known = nodes_.known();
+  const int nodes = known.at_least(1);
+  if (request.divides() && known.room(request) >= job.ranks) return std::nullopt;
+  if (totals.known == 0) return Misfit{"NO_NODES", kNoNodeYet};
+  if (nodes == 0) {
+    return Misfit{"WRONG_DEVICE",
+                  absl::StrCat("the job asks for ", job.device, " devices and no node has any; see resources.device")};
+  }
+  if (!request.divides()) return indivisible(job);
+  if (job.ranks_per_node > 0) {
+    return too_few_wide_nodes(job, known.at_least(job.ranks_per_node), nodes,
+                              absl::StrCat(", and the largest has ", known.widest(),
+                                           "; resources.ranks_per_node = 0 leaves the placement to the scheduler"));
+  }
+  if (known.devices() >= job.ranks) return too_few_units(job, known.room(request) / request.unit);
+  return Misfit{"INSUFFICIENT_DEVICES",
+                absl::StrCat("needs ", counted(job.ranks, job.device + " device"), ", and ",
+                             nodes == 1 ? "the one node has " : absl::StrCat("all ", nodes, " nodes together have "),
+                             known.devices(), "; use fewer ranks or add nodes")};
+}
+
+Misfit Pool::reason_of(const Waiting& job, const NodeTotals& totals) const {
+  const Job& asks = job.job;
+  if (totals.known == 0) return {"NO_NODES", kNoNodeYet};
+  if (totals.ready == 0) return {"NO_NODES", "no worker node is ready; start titan-worker on a node"};
+  if (totals.ready_cordoned == totals.ready) {
+    return {"ALL_CORDONED", absl::StrCat(totals.ready == 1 ? "the one ready node is"
+                                                           : absl::StrCat("all ", totals.ready, " ready nodes are"),
+                                         " cordoned; see titanctl node uncordon")};
+  }
+  const Shunned shunned = shun(job);
+  const int usable = nodes_.usable().at_least(0);
+  const int nodes = usable - static_cast<int>(shunned.hidden.size());
+  if (usable == 0) {
+    return {"WRONG_DEVICE", absl::StrCat("the job asks for ", asks.device, " devices and no ready node has any")};
+  }
+  if (nodes == 0) {
+    return {"ALL_REFUSED", absl::StrCat("no ready ", asks.device, " node is left for this job; it refuses ",
+                                        absl::StrJoin(asks.refused, ", "))};
+  }
+  if (!job.request.divides()) return indivisible(asks);
+  if (!shunned.fits_idle) {
+    int wide = nodes_.usable().at_least(job.request.least());
+    int64_t devices = nodes_.usable().devices(), room = nodes_.usable().room(job.request);
+    for (const NodeState* node : shunned.hidden) {
+      wide -= node->standing.devices >= job.request.least() ? 1 : 0;
+      devices -= node->standing.devices;
+      room -= job.request.share(node->standing.devices);
+    }
+    if (asks.ranks_per_node > 0) return too_few_wide_nodes(asks, wide, nodes, "");
+    if (devices >= asks.ranks) return too_few_units(asks, room / job.request.unit);
+  }
+  return lack(job, shunned, nodes);
+}
+
+// The nodes would do, or nearly; what is free now does not.
+Misfit Pool::lack(const Waiting& job, const Shunned& shunned, int nodes) const {
+  const Job& asks = job.job;
+  const bool behind = promise_.job != nullptr && promise_.job->place < job.place;
+  int64_t devices = nodes_.usable().devices();
+  int64_t free = 0, kept = 0, room = 0;
+  for (const bool promised : {false, true}) {
+    if (promised && behind) continue;
+    free += nodes_.index(promised).counts().devices();
+    kept += nodes_.unclaimed(promised).devices() - nodes_.index(promised).counts().devices();
+    room += nodes_.index(promised).counts().room(job.request);
+  }
+  for (const NodeState* node : shunned.hidden) {
+    devices -= node->standing.devices;
+    if (behind && node->targeted) continue;
+    free -= node->standing.free;
+    kept -= node->standing.unclaimed - node->standing.free;
+    room -= job.request.share(node->standing.free);
+  }
+  std::string counts = absl::StrCat("needs ", counted(asks.ranks, asks.device + " device"), "; ", free, " of ", devices,
+                                    free == 1 ? " is" : " are", " free on ", counted(nodes, "node"));
+  if (free >= asks.ranks && asks.ranks_per_node > 0) {
+    absl::StrAppend(&counts, ", and ", room / asks.ranks_per_node, " of ",
+                    counted(asks.ranks / asks.ranks_per_node, "node"), " with ", asks.ranks_per_node, " free");
+  } else if (free >= asks.ranks && job.request.unit > 1) {
+    absl::StrAppend(&counts, ", with room for ", room / job.request.unit, " of ",
+                    counted(asks.ranks / job.request.unit, "group"), " of ", job.request.unit);
+  }
+  if (kept > 0) absl::StrAppend(&counts, ", ", kept, " kept for jobs that recover");
+  if (!shunned.hidden.empty() && !asks.avoided.empty() && shunned.last.empty()) {
+    absl::StrAppend(&counts, " (avoided: ", absl::StrJoin(asks.avoided, ", "), ")");
+  }
+  if (!asks.refused.empty()) absl::StrAppend(&counts, " (refused: ", absl::StrJoin(asks.refused, ", "), ")");
+  if (behind && shunned.fits_idle) {
+    return {"BEHIND_IN_QUEUE", absl::StrCat(counts, " after what ", promise_.job->job.name, " waits for")};
+  }
+  return {"INSUFFICIENT_DEVICES", counts};
+}
+
+void Pool::tell_reason(Waiting& job, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
+  Misfit misfit = reason_of(job, totals);
+  never_told_.erase(&job);
+  if (misfit.reason == job.reason && misfit.message == job.message) return;
+  job.reason = misfit.reason;
+  job.message = misfit.message;
+  outcomes.push_back({job.job.uid, {}, std::move(misfit.reason), std::move(misfit.message)});
+}
+
+// A third of the visits for each: the front of the queue, who never heard a reason, everybody in turns. Nobody is told
+// why it waits before it was looked at.
+void Pool::tell_reasons(int visits, const NodeTotals& totals, std::vector<Outcome>& outcomes) {
+  const auto seen = [&](const Waiting* job) { return !cut_ || job->place < *cut_; };
+  const std::set<Waiting*, InPlace>& jobs = queue_.jobs();
+  if (told_facts_ != facts_) to_visit_ = jobs.size();
+  told_facts_ = facts_;
+  to_visit_ = std::min(to_visit_, jobs.size());
+  if (to_visit_ == 0) return;
+  int left = std::max(1, visits / 3);
+  for (auto it = jobs.begin(); it != jobs.end() && seen(*it) && left > 0; ++it, --left) {
+    tell_reason(**it, totals, outcomes);
+  }
+  left = std::max(1, visits / 3);
+  while (!never_told_.empty() && seen(*never_told_.begin()) && left-- > 0) {
+    tell_reason(**never_told_.begin(), totals, outcomes);
+  }
+  left = std::max(1, visits / 3);
+  for (auto it = jobs.upper_bound(visited_); left > 0 && to_visit_ > 0; --left, --to_visit_) {
+    if (it == jobs.end() || !seen(*it)) it = jobs.begin();
+    if (!seen(*it)) return;
+    tell_reason(**it, totals, outcomes);
+    visited_ = (*it)->place;
+    ++it;
+  }
+}
+
+}  // namespace titan::scheduler

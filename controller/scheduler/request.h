@@ -1,0 +1,58 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "controller/scheduler/types.h"
+
+namespace titan::scheduler {
+
+// How a gang may be cut over nodes.
+struct Request {
+  int ranks = 1;
+  int per_node = 0;  // Exactly so many a node; 0: any multiple of `unit`.
+  int unit = 1;
+
+  static Request of(const Job& job) { return {job.ranks, job.ranks_per_node, job.unit > 1 ? job.unit : 1}; }
+
+  // Devices that a node must offer to be of use.
+  int least() const { return per_node > 0 ? per_node : unit; }
+  // Ranks that a node with so many devices takes.
+  int share(int devices) const {
+    if (per_node > 0) return devices >= per_node ? per_node : 0;
+    return devices / unit * unit;
+  }
+  bool divides() const { return ranks > 0 && ranks % least() == 0; }
+};
+
+// Nodes, counted by their devices. A change and a question cost the devices of one node, whatever the number of nodes.
+class Counts {
+ public:
+  void add(int devices, int nodes) {
+    if (devices >= static_cast<int>(at_least_.size())) at_least_.resize(devices + 1);
+    for (int d = 0; d <= devices; ++d) at_least_[d] += nodes;
+    devices_ += int64_t{devices} * nodes;
+  }
+  // Nodes with so many devices or more; at_least(0): all.
+  int at_least(int devices) const { return devices < static_cast<int>(at_least_.size()) ? at_least_[devices] : 0; }
+  int64_t devices() const { return devices_; }
+  // Devices of the roomiest node; 0 without nodes.
+  int widest() const {
+    int widest = static_cast<int>(at_least_.size()) - 1;
+    while (widest > 0 && at_least_[widest] == 0) --widest;
+    return widest < 0 ? 0 : widest;
+  }
+  // Ranks that all nodes together take.
+  int64_t room(const Request& request) const {
+    if (request.per_node > 0) return int64_t{at_least(request.per_node)} * request.per_node;
+    int64_t units = 0;
+    for (int d = request.unit; d < static_cast<int>(at_least_.size()); d += request.unit) units += at_least_[d];
+    return units * request.unit;
+  }
+
+ private:
+  std::vector<int> at_least_;
+  int64_t devices_ = 0;
+};
+
+}  // namespace titan::scheduler
