@@ -12,7 +12,7 @@ constexpr int kDomainsTried = 16;
 
 }  // namespace
 
-bool NodeIndex::ByKey::operator()(const NodeState* a, const NodeState* b) const { return a->key < b->key; }
+bool NodeOrder::operator()(const NodeState* a, const NodeState* b) const { return a->key < b->key; }
 
 NodeIndex::Domain& NodeIndex::domain_of(const NodeState& node) {
   std::unique_ptr<Domain>& domain = domains_[node.node.domain];
@@ -46,7 +46,7 @@ void NodeIndex::move(NodeState& node, int before, int after) {
   }
   for (const auto& [devices, change] : {std::pair(before, -1), std::pair(after, 1)}) {
     if (devices == 0) continue;
-    std::set<NodeState*, ByKey>& nodes = domain.by_free[devices];
+    NodeSet& nodes = domain.by_free[devices];
     const int size = static_cast<int>(nodes.size());
     rank(exactly_, devices, domain, size, size + change);
     if (change > 0) {

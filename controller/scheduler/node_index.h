@@ -13,6 +13,11 @@ namespace titan::scheduler {
 
 struct NodeState;
 
+struct NodeOrder {  // By NodeState::key.
+  bool operator()(const NodeState* a, const NodeState* b) const;
+};
+using NodeSet = std::set<NodeState*, NodeOrder>;
+
 // Nodes by their free devices and by domain. A change costs the devices that it takes or frees times the logarithm of
 // the domains, a question the devices of one node and what it answers: neither walks the nodes.
 class NodeIndex {
@@ -36,13 +41,10 @@ class NodeIndex {
   std::vector<NodeState*> neighbours(int devices, int count, int rest) const;
 
  private:
-  struct ByKey {
-    bool operator()(const NodeState* a, const NodeState* b) const;
-  };
   struct Domain {
     std::string key;
     Counts counts;
-    std::vector<std::set<NodeState*, ByKey>> by_free;
+    std::vector<NodeSet> by_free;
   };
   using Ranked = std::pair<int, const Domain*>;  // Nodes that count, and where.
   struct ByCount {

@@ -67,16 +67,18 @@ bool Nodes::refresh(NodeState& node) {
     if (now.usable) (now.targeted ? target_unclaimed_ : open_unclaimed_).add(now.unclaimed, 1);
   }
   const auto drains_as = [](const NodeState::Standing& s) {
-    return std::tuple(s.usable, s.devices, s.unclaimed, s.drained);
+    return std::tuple(s.usable, s.targeted, s.devices, s.unclaimed, s.drained);
   };
   if (drains_as(before) != drains_as(now)) {
     if (before.usable) {
       usable_.add(before.devices, -1);
       draining_[before.devices].erase({before.drained, before.unclaimed, &node});
+      if (before.targeted) target_draining_.erase({before.drained, before.unclaimed, &node});
     }
     if (now.usable) {
       usable_.add(now.devices, 1);
       draining_[now.devices].insert({now.drained, now.unclaimed, &node});
+      if (now.targeted) target_draining_.insert({now.drained, now.unclaimed, &node});
     }
   }
   node.standing = now;
@@ -93,19 +95,19 @@ void Nodes::target(NodeState& node, bool targeted) {
   refresh(node);
 }
 
-void Nodes::merge(const std::vector<NodeState*>& targeted, bool merged) {
+void Nodes::merge(const NodeSet& targeted, bool merged) {
   if (merged_ == merged) return;
   merged_ = merged;
   for (NodeState* node : targeted) refresh(*node);
 }
 
-std::vector<NodeState*> Nodes::soonest(const Request& request, const std::set<const NodeState*>& without) const {
+NodeSet Nodes::soonest(const Request& request, const std::set<const NodeState*>& without) const {
   using Place = std::pair<std::set<Draining>::const_iterator, std::set<Draining>::const_iterator>;
   std::vector<Place> widths;  // One for each number of devices that is of use.
   for (const auto& [devices, nodes] : draining_) {
     if (request.share(devices) > 0 && !nodes.empty()) widths.emplace_back(nodes.begin(), nodes.end());
   }
-  std::vector<NodeState*> chosen;
+  NodeSet chosen;
   for (int left = request.ranks; left > 0;) {
     Place* next = nullptr;
     for (Place& width : widths) {
@@ -114,10 +116,22 @@ std::vector<NodeState*> Nodes::soonest(const Request& request, const std::set<co
     if (next == nullptr) return {};
     NodeState* node = (next->first++)->node;
     if (without.contains(node)) continue;
-    chosen.push_back(node);
+    chosen.insert(node);
     left -= request.share(node->standing.devices);
   }
   return chosen;
+}
+
+NodeState* Nodes::slowest(const Request& request) const {
+  for (auto it = target_draining_.rbegin(); it != target_draining_.rend(); ++it) {
+    const NodeState::Standing& now = it->node->standing;
+    if (request.share(now.unclaimed) < request.share(now.devices)) return it->node;
+  }
+  return nullptr;
+}
+
+absl::Time Nodes::targets_drained() const {
+  return target_draining_.empty() ? absl::InfinitePast() : target_draining_.rbegin()->drained;
 }
 
 std::vector<int> choose_devices(const NodeState& node, const Waiting& job, int count) {

@@ -30,7 +30,7 @@ class Nodes {
   void hide(NodeState& node, bool hidden);
   void target(NodeState& node, bool targeted);
   // While merged, targeted nodes are among the open ones in the index (but not in unclaimed()). Costs the nodes given.
-  void merge(const std::vector<NodeState*>& targeted, bool merged);
+  void merge(const NodeSet& targeted, bool merged);
 
   NodeIndex& index(bool targeted) { return targeted ? target_ : open_; }
   const NodeIndex& index(bool targeted) const { return targeted ? target_ : open_; }
@@ -41,7 +41,11 @@ class Nodes {
 
   // The nodes that a request would get first if it waited for them: the ones whose claims end first, then the emptiest.
   // Empty when all usable nodes but those in `without` are too few.
-  std::vector<NodeState*> soonest(const Request& request, const std::set<const NodeState*>& without) const;
+  NodeSet soonest(const Request& request, const std::set<const NodeState*>& without) const;
+  // Of the targeted nodes whose claims keep them from taking their whole share, the one whose claims end last; null:
+  // none.
+  NodeState* slowest(const Request& request) const;
+  absl::Time targets_drained() const;  // When the last claim on a targeted node ends.
 
  private:
   struct Draining {
@@ -60,6 +64,7 @@ class Nodes {
   NodeIndex open_, target_;
   Counts open_unclaimed_, target_unclaimed_, usable_, known_;
   std::map<int, std::set<Draining>> draining_;  // Usable nodes by all their devices.
+  std::set<Draining> target_draining_;
   bool merged_ = false;
   std::vector<char> taken_;  // Scratch of judge.
 };

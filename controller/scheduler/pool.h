@@ -55,7 +55,7 @@ class Pool {
   // Devices that the first waiting job was promised.
   struct Promise {
     Waiting* job = nullptr;
-    std::vector<NodeState*> nodes;
+    NodeSet nodes;
     absl::Time shadow = absl::InfiniteFuture();
   };
   // Nodes that a job does not use: those refused, and those avoided if the others, were they idle, could hold it.
@@ -88,7 +88,7 @@ class Pool {
   // promise.cc
   void promise_to(Waiting& job, const Shunned& shunned);
   void improve_promise(const Shunned& shunned);
-  void set_promise(Waiting& job, std::vector<NodeState*> nodes, absl::Time shadow);
+  void set_promise(Waiting& job, NodeSet nodes);
   void drop_promise();
 
   // reasons.cc

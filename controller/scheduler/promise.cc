@@ -11,29 +11,18 @@
 // until they end. An exchange of nodes (improve_promise) brings a ready node for one that is not.
 
 #include <algorithm>
+#include <utility>
 
 #include "controller/scheduler/pool.h"
 
 namespace titan::scheduler {
-namespace {
 
-absl::Time last_end(const std::vector<NodeState*>& nodes) {
-  absl::Time end = absl::InfinitePast();
-  for (const NodeState* node : nodes) end = std::max(end, node->standing.drained);
-  return end;
-}
-
-void sort_by_key(std::vector<NodeState*>& nodes) {
-  std::sort(nodes.begin(), nodes.end(), [](const NodeState* a, const NodeState* b) { return a->key < b->key; });
-}
-
-}  // namespace
-
-void Pool::set_promise(Waiting& job, std::vector<NodeState*> nodes, absl::Time shadow) {
+void Pool::set_promise(Waiting& job, NodeSet nodes) {
   drop_promise();
-  sort_by_key(nodes);
-  promise_ = {&job, std::move(nodes), shadow};
+  promise_.job = &job;
+  promise_.nodes = std::move(nodes);
   for (NodeState* node : promise_.nodes) nodes_.target(*node, true);
+  promise_.shadow = nodes_.targets_drained();
   changed();
 }
 
@@ -50,38 +39,28 @@ void Pool::promise_to(Waiting& job, const Shunned& shunned) {
       std::none_of(shunned.hidden.begin(), shunned.hidden.end(), [](const NodeState* node) { return node->targeted; });
   if (promise_.job == &job && still_wanted) return improve_promise(shunned);
   drop_promise();  // Or its owner is behind this job now.
-  std::vector<NodeState*> nodes = nodes_.soonest(job.request, {shunned.hidden.begin(), shunned.hidden.end()});
-  const absl::Time shadow = last_end(nodes);
-  set_promise(job, std::move(nodes), shadow);
+  set_promise(job, nodes_.soonest(job.request, {shunned.hidden.begin(), shunned.hidden.end()}));
 }
 
-// Nodes elsewhere that could take their share of the job now, for promised ones that cannot.
+// Nodes elsewhere that could take their share of the job now, for promised ones that cannot. Each exchange brings ranks
+// that could start, so there are no more exchanges than ranks.
 void Pool::improve_promise(const Shunned& shunned) {
   const Request& request = promise_.job->request;
   const NodeIndex& open = nodes_.index(false);
-  if (open.counts().at_least(request.least()) == 0) return;
-  std::vector<NodeState*> unready;
-  for (NodeState* node : promise_.nodes) {
-    const NodeState::Standing& now = node->standing;
-    if (request.share(now.unclaimed) < request.share(now.devices)) unready.push_back(node);
-  }
-  std::sort(unready.begin(), unready.end(), [](const NodeState* a, const NodeState* b) {
-    return a->standing.drained != b->standing.drained ? a->standing.drained > b->standing.drained : a->key < b->key;
-  });
-  std::vector<NodeState*> nodes = promise_.nodes;
   bool exchanged = false;
-  for (NodeState* node : unready) {
-    NodeState* ready = open.tightest(request.share(node->standing.devices), node);
-    if (ready == nullptr || std::count(shunned.hidden.begin(), shunned.hidden.end(), ready) > 0) continue;
-    std::replace(nodes.begin(), nodes.end(), node, ready);
-    nodes_.target(*node, false);
+  while (open.counts().at_least(request.least()) > 0) {
+    NodeState* slow = nodes_.slowest(request);
+    if (slow == nullptr) break;
+    NodeState* ready = open.tightest(request.share(slow->standing.devices), slow);
+    if (ready == nullptr || std::count(shunned.hidden.begin(), shunned.hidden.end(), ready) > 0) break;
+    promise_.nodes.erase(slow);
+    promise_.nodes.insert(ready);
+    nodes_.target(*slow, false);
     nodes_.target(*ready, true);
     exchanged = true;
   }
   if (!exchanged) return;
-  sort_by_key(nodes);
-  promise_.nodes = std::move(nodes);
-  promise_.shadow = std::min(promise_.shadow, last_end(promise_.nodes));
+  promise_.shadow = std::min(promise_.shadow, nodes_.targets_drained());
   changed();
 }
 
@@ -92,13 +71,14 @@ Reservation Pool::reservation() const {
 }
 
 void Pool::restore(Waiting& job, const Reservation& reservation) {
-  std::vector<NodeState*> nodes;
+  NodeSet nodes;
   for (const std::string& name : reservation.nodes) {
     NodeState* node = ledger_.find(name);
     if (node == nullptr || !node->standing.usable || node->node.device != job.job.device) return;
-    nodes.push_back(node);
+    nodes.insert(node);
   }
-  set_promise(job, std::move(nodes), reservation.shadow);
+  set_promise(job, std::move(nodes));
+  promise_.shadow = reservation.shadow;
 }
 
 }  // namespace titan::scheduler
