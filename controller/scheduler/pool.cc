@@ -55,7 +55,6 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
   if (dirty_) {
     dirty_ = false;
     cut_.reset();
-    const uint64_t version = version_;
     bool waits = false;
     int placed = 0;
     for (Shape* shape = queue_.first(); shape != nullptr;) {
@@ -82,7 +81,6 @@ void Pool::cycle(absl::Time now, const Limits& limits, const NodeTotals& totals,
       }
       shape = queue_.after(here);
     }
-    if (version_ != version) dirty_ = true;
   }
   tell_reasons(limits.reasons, totals, outcomes);
 }

@@ -285,7 +285,8 @@ class Simulation {
     const std::vector<Outcome> anew = decide_anew(reservations_anew);
     const std::vector<Outcome> outcomes = placed(scheduler_.cycle(now_));
     ASSERT_EQ(outcomes, anew);
-    promises_before_ = !std::exchange(reservations_, {}).empty();
+    const std::map<std::string, Reservation> before = std::exchange(reservations_, {});
+    promises_before_ = !before.empty();
     for (const Reservation& reservation : scheduler_.reservations()) {
       ASSERT_TRUE(world_.waiting.contains(reservation.uid));
       reservations_[world_.waiting.at(reservation.uid).device] = reservation;
@@ -309,6 +310,22 @@ class Simulation {
       ASSERT_NO_FATAL_FAILURE(check_reservation(job, reservations_.at(job.device)));
     }
     ASSERT_EQ(reservations_.size(), waits.size());
+    for (const auto& [kind, promise] : reservations_) {
+      const auto old = before.find(kind);
+      if (old != before.end() && old->second.uid == promise.uid) check_promise_is_kept(old->second, promise, runs);
+    }
+  }
+
+  // What started on nodes that stay promised ends by the shadow time, which never moves back while they do.
+  void check_promise_is_kept(const Reservation& before, const Reservation& now,
+                             const std::map<std::string, std::vector<Run>>& started) {
+    for (const auto& [uid, runs] : started) {
+      for (const Run& run : runs) {
+        if (std::count(before.nodes.begin(), before.nodes.end(), run.node) == 0) continue;
+        if (std::count(now.nodes.begin(), now.nodes.end(), run.node) == 0) continue;
+        ASSERT_LE(world_.claims.at(uid).at(run.node).ends, now.shadow) << uid << " on " << run.node;
+      }
+    }
   }
 
   // Nodes that the job may not use, because the first waiting job was promised them.
