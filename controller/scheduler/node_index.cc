@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "controller/scheduler/natural_order.h"
 #include "controller/scheduler/node_state.h"
 
 namespace titan::scheduler {
@@ -10,17 +11,36 @@ namespace {
 // Domains that are looked at for one that holds a gang's last, partly used node too.
 constexpr int kDomainsTried = 16;
 
+// "row2/rack7" -> "row2" -> "".
+std::string parent_path(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "" : path.substr(0, slash);
+}
+
 }  // namespace
 
 bool NodeOrder::operator()(const NodeState* a, const NodeState* b) const { return a->key < b->key; }
 
-NodeIndex::Domain& NodeIndex::domain_of(const NodeState& node) {
-  std::unique_ptr<Domain>& domain = domains_[node.node.domain];
-  if (domain == nullptr) domain = std::make_unique<Domain>(Domain{node.domain_key, {}, {}});
-  return *domain;
+bool NodeIndex::ByCount::operator()(const Ranked& a, const Ranked& b) const {
+  if (a.first != b.first) return a.first < b.first;
+  if (a.second == nullptr || b.second == nullptr) return a.second == nullptr && b.second != nullptr;  // Before all.
+  return a.second->key < b.second->key;
 }
 
-void NodeIndex::rank(std::vector<Ranking>& rankings, int devices, const Domain& domain, int before, int after) {
+NodeIndex::Domain& NodeIndex::domain_of(const std::string& path, const NodeState& node) {
+  const auto it = domains_.find(path);
+  if (it != domains_.end()) return *it->second;
+  auto domain = std::make_unique<Domain>();
+  domain->key = path == node.node.domain ? node.domain_key : natural_key(path);
+  if (!path.empty()) {
+    domain->parent = &domain_of(parent_path(path), node);
+    domain->level = domain->parent->level + 1;
+  }
+  if (domain->level >= levels_.size()) levels_.resize(domain->level + 1);
+  return *(domains_[path] = std::move(domain));
+}
+
+void NodeIndex::rank(Rankings& rankings, int devices, const Domain& domain, int before, int after) {
   if (devices >= static_cast<int>(rankings.size())) rankings.resize(devices + 1);
   Ranking& ranking = rankings[devices];
   if (before == 0) {
@@ -35,42 +55,58 @@ void NodeIndex::rank(std::vector<Ranking>& rankings, int devices, const Domain& 
 
 void NodeIndex::move(NodeState& node, int before, int after) {
   if (before == after) return;
-  Domain& domain = domain_of(node);
-  if (static_cast<int>(domain.by_free.size()) <= std::max(before, after)) {
-    domain.by_free.resize(std::max(before, after) + 1);
-  }
-  const int sign = after > before ? 1 : -1;
-  for (int devices = std::min(before, after) + 1; devices <= std::max(before, after); ++devices) {
-    const int nodes = domain.counts.at_least(devices);
-    rank(at_least_, devices, domain, nodes, nodes + sign);
-  }
+  Domain& own = domain_of(node.node.domain, node);
+  if (static_cast<int>(own.by_free.size()) <= std::max(before, after)) own.by_free.resize(std::max(before, after) + 1);
   for (const auto& [devices, change] : {std::pair(before, -1), std::pair(after, 1)}) {
     if (devices == 0) continue;
-    NodeSet& nodes = domain.by_free[devices];
+    NodeSet& nodes = own.by_free[devices];
     const int size = static_cast<int>(nodes.size());
-    rank(exactly_, devices, domain, size, size + change);
+    rank(exactly_, devices, own, size, size + change);
     if (change > 0) {
       nodes.insert(&node);
     } else {
       nodes.erase(&node);
     }
-    domain.counts.add(devices, change);
     counts_.add(devices, change);
   }
-  if (domain.counts.at_least(1) == 0) domains_.erase(node.node.domain);
+  const int sign = after > before ? 1 : -1;
+  for (Domain* domain = &own; domain != nullptr; domain = domain->parent) {
+    for (int devices = std::min(before, after) + 1; devices <= std::max(before, after) && domain->level > 0;
+         ++devices) {
+      const int nodes = domain->counts.at_least(devices);
+      rank(levels_[domain->level], devices, *domain, nodes, nodes + sign);
+      if (domain->level > 1) rank(domain->parent->children, devices, *domain, nodes, nodes + sign);
+    }
+    if (before > 0) domain->counts.add(before, -1);
+    if (after > 0) domain->counts.add(after, 1);
+  }
+  std::string path = node.node.domain;
+  for (Domain* domain = &own; domain != nullptr && domain->counts.at_least(1) == 0; path = parent_path(path)) {
+    domain = domain->parent;
+    domains_.erase(path);
+  }
 }
 
-NodeState* NodeIndex::tightest_in(const Domain& domain, int devices) {
+// The root's children are all domains of level 1. Null: there is none with a node that has so many devices.
+const NodeIndex::Ranking* NodeIndex::children_of(const Domain& domain, int devices) const {
+  if (domain.level == 0 && levels_.size() < 2) return nullptr;
+  const Rankings& rankings = domain.level == 0 ? levels_[1] : domain.children;
+  if (devices >= static_cast<int>(rankings.size()) || rankings[devices].empty()) return nullptr;
+  return &rankings[devices];
+}
+
+NodeState* NodeIndex::tightest_in(const Domain& domain, int devices) const {
   for (size_t free = devices; free < domain.by_free.size(); ++free) {
     if (!domain.by_free[free].empty()) return *domain.by_free[free].begin();
   }
-  return nullptr;
+  const Ranking* children = children_of(domain, devices);
+  return children == nullptr ? nullptr : tightest_in(*children->begin()->second, devices);
 }
 
 NodeState* NodeIndex::tightest(int devices, const NodeState* near) const {
   if (counts_.at_least(devices) == 0) return nullptr;
-  if (near != nullptr) {
-    const auto domain = domains_.find(near->node.domain);
+  for (std::string path = near == nullptr ? "" : near->node.domain; !path.empty(); path = parent_path(path)) {
+    const auto domain = domains_.find(path);
     NodeState* node = domain == domains_.end() ? nullptr : tightest_in(*domain->second, devices);
     if (node != nullptr) return node;
   }
@@ -80,10 +116,10 @@ NodeState* NodeIndex::tightest(int devices, const NodeState* near) const {
   return nullptr;
 }
 
-const NodeIndex::Domain* NodeIndex::roomy_domain(int devices, int count, int rest) const {
-  const Ranking& ranking = at_least_[devices];
+// The domain with the fewest nodes that are enough. Null: none has enough.
+const NodeIndex::Domain* NodeIndex::roomy(const Ranking& ranking, int count, int rest) const {
   const auto enough = ranking.lower_bound({count, nullptr});
-  if (enough == ranking.end()) return ranking.rbegin()->second;
+  if (enough == ranking.end()) return nullptr;
   if (rest == 0) return enough->second;
   int tried = 0;
   for (auto it = enough; it != ranking.end() && tried < kDomainsTried; ++it, ++tried) {
@@ -93,17 +129,36 @@ const NodeIndex::Domain* NodeIndex::roomy_domain(int devices, int count, int res
   return largest->counts.at_least(rest) > count ? largest : enough->second;
 }
 
-std::vector<NodeState*> NodeIndex::neighbours(int devices, int count, int rest) const {
-  std::vector<NodeState*> chosen;
-  if (counts_.at_least(devices) == 0) return chosen;
-  const Domain& domain = *roomy_domain(devices, count, rest);
-  for (size_t free = devices; free < domain.by_free.size(); ++free) {
-    for (NodeState* node : domain.by_free[free]) {
-      if (static_cast<int>(chosen.size()) == count) return chosen;
-      chosen.push_back(node);
+// Children from the largest on, until one holds what is left: of those, the smallest.
+void NodeIndex::collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const {
+  const size_t wanted = nodes.size() + count;
+  const auto left = [&] { return static_cast<int>(wanted - nodes.size()); };
+  if (const Ranking* children = children_of(domain, devices)) {
+    for (auto next = children->rbegin(); next != children->rend() && left() > 0; ++next) {
+      if (next->first < left()) {
+        collect(*next->second, devices, next->first, nodes);
+        continue;
+      }
+      collect(*children->lower_bound({left(), nullptr})->second, devices, left(), nodes);
     }
   }
-  return chosen;
+  for (size_t free = devices; free < domain.by_free.size(); ++free) {
+    for (NodeState* node : domain.by_free[free]) {
+      if (left() == 0) return;
+      nodes.push_back(node);
+    }
+  }
+}
+
+std::vector<NodeState*> NodeIndex::neighbours(int devices, int count, int rest) const {
+  std::vector<NodeState*> nodes;
+  if (counts_.at_least(devices) == 0) return nodes;
+  const Domain* domain = nullptr;
+  for (size_t level = levels_.size(); domain == nullptr && level-- > 1;) {
+    if (devices < static_cast<int>(levels_[level].size())) domain = roomy(levels_[level][devices], count, rest);
+  }
+  collect(domain == nullptr ? *domains_.at("") : *domain, devices, count, nodes);
+  return nodes;
 }
 
 }  // namespace titan::scheduler

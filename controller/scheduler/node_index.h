@@ -18,8 +18,9 @@ struct NodeOrder {  // By NodeState::key.
 };
 using NodeSet = std::set<NodeState*, NodeOrder>;
 
-// Nodes by their free devices and by domain. A change costs the devices that it takes or frees times the logarithm of
-// the domains, a question the devices of one node and what it answers: neither walks the nodes.
+// Nodes by their free devices and by domain. Domains form a tree: "row2/rack7" is in "row2", which is in the root. A
+// change costs the devices that it takes or frees times the levels and the logarithm of the domains, a question the
+// devices of one node and what it answers: neither walks the nodes.
 class NodeIndex {
  public:
   NodeIndex() = default;
@@ -31,40 +32,43 @@ class NodeIndex {
 
   const Counts& counts() const { return counts_; }
 
-  // The node with the fewest free devices of those with at least so many; first one in `near`'s domain if that has any,
-  // else from the domain with the fewest such nodes. Null: there is none.
+  // A node with at least so many free devices: in the smallest domain around `near` that has one, the tightest fit in
+  // its own; without `near`, the tightest of all, from the domain with the fewest such nodes. Null: there is none.
   NodeState* tightest(int devices, const NodeState* near) const;
 
-  // Up to `count` nodes of one domain with at least so many devices, the tightest first: from the domain with the
-  // fewest that has enough, or as many as one has. `rest` > 0: a domain that has one more node with `rest` devices is
-  // preferred. Empty: there is none.
+  // `count` nodes with at least so many devices, or all there are: of the deepest domain that has enough, the one with
+  // the fewest; in it from the fewest domains, and the tightest of theirs. `rest` > 0: a domain that has one more node
+  // with `rest` devices is preferred.
   std::vector<NodeState*> neighbours(int devices, int count, int rest) const;
 
  private:
-  struct Domain {
-    std::string key;
-    Counts counts;
-    std::vector<NodeSet> by_free;
-  };
+  struct Domain;
   using Ranked = std::pair<int, const Domain*>;  // Nodes that count, and where.
   struct ByCount {
-    bool operator()(const Ranked& a, const Ranked& b) const {
-      if (a.first != b.first) return a.first < b.first;
-      if (a.second == nullptr || b.second == nullptr) return a.second == nullptr && b.second != nullptr;  // Before all.
-      return a.second->key < b.second->key;
-    }
+    bool operator()(const Ranked& a, const Ranked& b) const;
   };
   using Ranking = std::set<Ranked, ByCount>;
+  using Rankings = std::vector<Ranking>;  // [devices]
+  struct Domain {
+    std::string key;
+    Domain* parent = nullptr;
+    size_t level = 0;              // 0: the root.
+    Counts counts;                 // With its children's.
+    std::vector<NodeSet> by_free;  // [devices]; its own.
+    Rankings children;             // By nodes with so many free devices or more; of level 2 and deeper.
+  };
 
-  static void rank(std::vector<Ranking>& rankings, int devices, const Domain& domain, int before, int after);
-  static NodeState* tightest_in(const Domain& domain, int devices);
-  const Domain* roomy_domain(int devices, int count, int rest) const;
-  Domain& domain_of(const NodeState& node);
+  static void rank(Rankings& rankings, int devices, const Domain& domain, int before, int after);
+  const Ranking* children_of(const Domain& domain, int devices) const;
+  NodeState* tightest_in(const Domain& domain, int devices) const;
+  const Domain* roomy(const Ranking& ranking, int count, int rest) const;
+  void collect(const Domain& domain, int devices, size_t count, std::vector<NodeState*>& nodes) const;
+  Domain& domain_of(const std::string& path, const NodeState& node);
 
-  std::unordered_map<std::string, std::unique_ptr<Domain>> domains_;
+  std::unordered_map<std::string, std::unique_ptr<Domain>> domains_;  // By path; those with nodes.
   Counts counts_;
-  std::vector<Ranking> at_least_;  // [devices]: domains by their nodes with so many free devices or more.
-  std::vector<Ranking> exactly_;   // [devices]: domains by their nodes with exactly so many.
+  std::vector<Rankings> levels_;  // [level][devices]: all domains of a level, by nodes with so many devices or more.
+  Rankings exactly_;              // [devices]: domains by their own nodes with exactly so many.
 };
 
 }  // namespace titan::scheduler

@@ -149,7 +149,8 @@ class Simulation {
   }
 
   void set_node(const std::string& name) {
-    Node node{name, once_in(5) ? "cuda" : "cpu", 1 + pick(6), absl::StrCat("rack", pick(3))};
+    Node node{name, once_in(5) ? "cuda" : "cpu", 1 + pick(6),
+              once_in(8) ? "" : absl::StrCat(once_in(4) ? "" : absl::StrCat("row", pick(2), "/"), "rack", pick(2))};
     node.cordoned = once_in(6);
     node.ready = !once_in(8);
     const auto known = world_.nodes.find(name);
@@ -383,24 +384,41 @@ class Simulation {
       check_shape(job, runs);
   }
 
-  // The fewest nodes; and one domain, if one has as many with room for ranks_per_node.
+  // A node's domains, the root not among them: "row1", "row1/rack2".
+  static std::vector<std::string> domains_of(const Node& node) {
+    std::vector<std::string> domains;
+    for (size_t end = node.domain.find('/'); end != std::string::npos; end = node.domain.find('/', end + 1)) {
+      domains.push_back(node.domain.substr(0, end));
+    }
+    if (!node.domain.empty()) domains.push_back(node.domain);
+    return domains;
+  }
+
+  // The fewest nodes; and with ranks_per_node, one domain of the deepest level at which one has room.
   void check_shape(const Job& job, const std::vector<Run>& runs) {
     std::vector<int> shares;
-    std::map<std::string, int> domains;
+    std::map<std::string, int> available, used;  // Nodes, by domain.
     for (const auto& [node, ranks] : world_.shares(job, {}, false)) {
       shares.push_back(ranks);
-      ++domains[node->domain];
+      for (const std::string& domain : domains_of(*node)) ++available[domain];
     }
     std::sort(shares.rbegin(), shares.rend());
     size_t fewest = 0;
     for (int left = job.ranks; left > 0; left -= shares[fewest++]) ASSERT_LT(fewest, shares.size());
     ASSERT_EQ(runs.size(), fewest);
-    if (job.ranks_per_node == 0) return;
-    std::set<std::string> used;
-    for (const Run& run : runs) used.insert(world_.nodes.at(run.node).domain);
-    const bool one = std::any_of(domains.begin(), domains.end(),
-                                 [&](const auto& domain) { return domain.second >= static_cast<int>(fewest); });
-    ASSERT_TRUE(!one || used.size() == 1);
+    if (job.ranks_per_node == 0 || fewest == 1) return;
+    for (const Run& run : runs) {
+      for (const std::string& domain : domains_of(world_.nodes.at(run.node))) ++used[domain];
+    }
+    const auto deepest = [&](const std::map<std::string, int>& nodes) {
+      int64_t level = 0;
+      for (const auto& [domain, count] : nodes) {
+        if (count >= static_cast<int>(fewest))
+          level = std::max(level, 1 + std::count(domain.begin(), domain.end(), '/'));
+      }
+      return level;
+    };
+    ASSERT_EQ(deepest(used), deepest(available));
   }
 
   void start(const Job& job, const std::vector<Run>& runs) {

@@ -10,7 +10,6 @@ namespace titan::scheduler {
 namespace {
 
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using Runs = std::vector<Run>;
@@ -357,6 +356,27 @@ TEST_F(SchedulerTest, TheFewestDomainsAndRanksAlongThem) {
   // rack3: n7-n10, rack2: n2-n4, rack10: n5, n6.
   EXPECT_THAT(nodes_of(place(job("a", 40, 8)).runs), ElementsAre("n1", "n7", "n8", "n9", "n10"));
   EXPECT_THAT(nodes_of(place(job("b", 40, 8)).runs), ElementsAre("n2", "n3", "n4", "n5", "n6"));
+}
+
+// The lowest switch that has room: a rack, else a row, else the rows with the most.
+TEST_F(SchedulerTest, TheDeepestDomainWithRoom) {
+  const std::map<std::string, int> racks = {{"row1/rack1", 2}, {"row1/rack2", 2}, {"row2/rack3", 1},
+                                            {"row2/rack4", 3}, {"row2/rack5", 1}, {"row3/rack6", 2}};
+  for (const auto& [rack, nodes] : racks) {
+    for (int i = 1; i <= nodes; ++i) node(absl::StrCat(rack.substr(5), "-", i), 8, 8, rack);
+  }
+  const auto place_and_end = [&](int nodes) {
+    const Outcome outcome = place(job("a", 8 * nodes, 8));
+    scheduler_.release("a");
+    return nodes_of(outcome.runs);
+  };
+  EXPECT_THAT(place_and_end(3), ElementsAre("rack4-1", "rack4-2", "rack4-3"));
+  EXPECT_THAT(place_and_end(4), ElementsAre("rack1-1", "rack1-2", "rack2-1", "rack2-2")) << "the row that is full then";
+  EXPECT_THAT(place_and_end(5), ElementsAre("rack3-1", "rack4-1", "rack4-2", "rack4-3", "rack5-1"));
+  EXPECT_THAT(place_and_end(7),
+              ElementsAre("rack3-1", "rack4-1", "rack4-2", "rack4-3", "rack5-1", "rack6-1", "rack6-2"))
+      << "one row whole and of the others the smallest that holds the rest";
+  EXPECT_THAT(place_and_end(11), SizeIs(11));
 }
 
 TEST_F(SchedulerTest, AClaimMayComeBeforeItsNodeAndOutlivesIt) {
