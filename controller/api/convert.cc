@@ -148,6 +148,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.job_id = job_id;
   spec.real_folder = normalise(sent.real_folder());
   spec.folder_id = sent.folder_id();
+  spec.saves = config.checkpoint.enable;
   const config::Restart& restart = config.restart;
   spec.restart = {restart.no_progress_limit,
                   restart.backoff_initial_seconds,

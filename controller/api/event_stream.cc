@@ -25,14 +25,14 @@ bool EventStream::open() {
       return false;
     }
     job_uid_ = view->record->uid;
-    prefix_ = reconcile::job_events_prefix(job_uid_);
+    prefix_ = core::job_events_prefix(job_uid_);
   } else if (!request_.node().empty()) {
     const absl::StatusOr<reconcile::NodeView> node = reconciler_.node(node_id(request_.node()));
     if (!node.ok()) {
       end(node.status());
       return false;
     }
-    prefix_ = reconcile::node_events_prefix(node->node.record.name);
+    prefix_ = core::node_events_prefix(node->node.record.name);
   }
   revision_ = request_.revision();
   return true;

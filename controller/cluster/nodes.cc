@@ -1,6 +1,7 @@
 #include "controller/cluster/nodes.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
@@ -37,8 +38,8 @@ void Nodes::restore(job::NodeRecord record, absl::Duration now) {
   node.last_beat = now;
 }
 
-absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared_ptr<Session> session,
-                                          absl::Duration now, absl::Time wall) {
+absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, SessionId session, absl::Duration now,
+                                                  absl::Time wall) {
   if (!valid_id(hello.node())) {
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
                       absl::StrCat("node id '", hello.node(), "' must match [a-z]([a-z0-9-]{0,61}[a-z0-9])?"));
@@ -53,7 +54,6 @@ absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared
                       absl::StrCat("another titan-worker with another state folder holds node id '", hello.node(),
                                    "'; give this one its own --node, or wait until that node's lease is over"));
   }
-  if (node.session != nullptr) node.session->close("a newer session of this node took over");
   record.name = hello.node();
   record.instance = hello.instance();
   record.address = hello.address();
@@ -65,21 +65,21 @@ absl::StatusOr<Node*> Nodes::open_session(const v1::Register& hello, std::shared
   record.device_model = hello.resources().device_model();
   record.device_memory_bytes = hello.resources().device_memory_bytes();
   ++record.lease_epoch;
-  node.session = std::move(session);
+  const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;
   beat(node, now, wall);
-  return &node;
+  return Opened{&node, replaced};
 }
 
-Node* Nodes::owner(const std::string& name, const Session* session) {
+Node* Nodes::owner(const std::string& name, SessionId session) {
   Node* node = find(name);
-  return node != nullptr && node->session.get() == session ? node : nullptr;
+  return node != nullptr && session != 0 && node->session == session ? node : nullptr;
 }
 
-void Nodes::close_session(const std::string& name, const Session* session) {
+void Nodes::close_session(const std::string& name, SessionId session) {
   Node* node = owner(name, session);
   if (node == nullptr) return;
-  node->session = nullptr;
+  node->session = 0;
   node->suspect = true;
 }
 

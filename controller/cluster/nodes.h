@@ -4,7 +4,6 @@
 
 #include <cstdint>
 #include <map>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -27,12 +26,12 @@ absl::string_view name(NodeState state);
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  std::shared_ptr<Session> session;  // None: nobody speaks for the node now.
-  absl::Duration last_beat;          // Monotonic.
-  absl::Time last_beat_time;         // For people.
-  bool suspect = false;              // Three beats missed, or its stream broke: nothing new is placed there.
+  SessionId session = 0;      // 0: nobody speaks for the node now.
+  absl::Duration last_beat;   // Monotonic.
+  absl::Time last_beat_time;  // For people.
+  bool suspect = false;       // Three beats missed, or its stream broke: nothing new is placed there.
 
-  bool can_take_ranks() const { return state == NodeState::kReady && session != nullptr && !suspect; }
+  bool can_take_ranks() const { return state == NodeState::kReady && session != 0 && !suspect; }
 };
 
 class Nodes {
@@ -42,14 +41,18 @@ class Nodes {
   // A node of the store, after a restart of the controller: its lease starts now.
   void restore(job::NodeRecord record, absl::Duration now);
 
-  // A new session. The record in the node has the next lease epoch and what the worker said; an older session is
-  // closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE) while another
-  // daemon holds the id.
-  absl::StatusOr<Node*> open_session(const v1::Register& hello, std::shared_ptr<Session> session, absl::Duration now,
-                                     absl::Time wall);
+  // A new session. The record in the node has the next lease epoch and what the worker said; the session that it
+  // replaces is to be closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE)
+  // while another daemon holds the id.
+  struct Opened {
+    Node* node = nullptr;
+    SessionId replaced = 0;
+  };
+  absl::StatusOr<Opened> open_session(const v1::Register& hello, SessionId session, absl::Duration now,
+                                      absl::Time wall);
   // The node whose session this still is, or nullptr.
-  Node* owner(const std::string& node, const Session* session);
-  void close_session(const std::string& node, const Session* session);
+  Node* owner(const std::string& node, SessionId session);
+  void close_session(const std::string& node, SessionId session);
   void beat(Node& node, absl::Duration now, absl::Time wall);
 
   Node* find(const std::string& name);

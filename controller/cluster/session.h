@@ -1,8 +1,13 @@
 #pragma once
 
+#include <cstdint>
+
 #include "titan/v1/worker.pb.h"
 
 namespace titan::cluster {
+
+// Names a stream for as long as the process lives; 0 names none.
+using SessionId = int64_t;
 
 // The controller's end of a worker's stream. Thread-safe; nothing here blocks.
 class Session {

@@ -51,6 +51,16 @@ struct Spec {
   // What the client saw, to find the same folder under another name; either may be empty.
   std::string real_folder;  // Without symbolic links.
   std::string folder_id;
+  bool saves = true;  // False: its configuration turns checkpoints off.
+};
+
+// What somebody wants of a job, written down before anything is done about it.
+struct Intent {
+  bool stop = false;    // Else it is to run.
+  bool save = true;     // Of a stop: at a step edge first.
+  std::string cause;    // UPPER_SNAKE: CANCELLED.
+  std::string actor;    // Who asked; empty: not known.
+  int64_t time_ns = 0;  // When it was accepted.
 };
 
 struct JobRecord {
@@ -62,7 +72,7 @@ struct JobRecord {
   JobState state = JobState::kQueued;
   std::string failure_reason;
   std::string failure_message;
-  bool cancel_requested = false;
+  Intent intent;
   Spec spec;
   RestartHistory history;
   int attempts = 0;          // Attempts made; the newest one's number.
@@ -72,7 +82,9 @@ struct JobRecord {
   int64_t start_time_ns = 0;  // First step of the first attempt that made one.
   int64_t end_time_ns = 0;
   std::string folder_id;                   // Of the dump folder, from the first node that led an attempt.
-  std::vector<std::string> avoided_nodes;  // Where the dump folder was missing or another one.
+  std::vector<std::string> avoided_nodes;  // That failed this job: last to be chosen again.
+  std::map<std::string, int> reserved;     // Devices by node that a recovering job comes back to.
+  int64_t restart_time_ns = 0;             // Its backoff ends then.
 };
 
 struct Placement {
@@ -95,6 +107,8 @@ struct RankExit {
   std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
 };
 
+inline constexpr size_t kExitsKept = 256;
+
 struct AttemptRecord {
   int number = 0;
   std::vector<Placement> placements;  // The first one holds rank 0 and leads.
@@ -105,7 +119,8 @@ struct AttemptRecord {
   int64_t last_step = 0;
   std::string end_cause;
   std::string end_message;
-  std::vector<RankExit> exits;
+  std::vector<RankExit> exits;  // The most telling ones, at most kExitsKept, by rank.
+  int num_exits = 0;            // All of them.
   std::map<std::string, double> phase_seconds;
   std::string store_host;  // Known once prepared.
   int store_port = 0;
@@ -134,6 +149,13 @@ struct EventRecord {
   std::string severity = "info";
 };
 
+// A node failed a job's attempt by itself.
+struct Blame {
+  std::string job_uid;
+  std::string reason;  // UPPER_SNAKE.
+  int64_t time_ns = 0;
+};
+
 struct NodeRecord {
   std::string name;
   std::string instance;
@@ -149,6 +171,7 @@ struct NodeRecord {
   std::string cordon_reason;
   int64_t lease_epoch = 0;
   int64_t events = 0;
+  std::vector<Blame> blames;  // Of the last day.
 };
 
 void to_json(nlohmann::json& json, const RestartPolicy& policy);
@@ -165,6 +188,10 @@ void to_json(nlohmann::json& json, JobState state);
 void from_json(const nlohmann::json& json, JobState& state);
 void to_json(nlohmann::json& json, const Progress& progress);  // Non-finite numbers become null and come back as NaN.
 void from_json(const nlohmann::json& json, Progress& progress);
+void to_json(nlohmann::json& json, const Intent& intent);
+void from_json(const nlohmann::json& json, Intent& intent);
+void to_json(nlohmann::json& json, const Blame& blame);
+void from_json(const nlohmann::json& json, Blame& blame);
 void to_json(nlohmann::json& json, const JobRecord& record);
 void from_json(const nlohmann::json& json, JobRecord& record);
 void to_json(nlohmann::json& json, const AttemptRecord& record);
@@ -180,11 +207,19 @@ std::string encode(const Record& record) {
   return nlohmann::json(record).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 
+// Brings a record of an older version to the present one's members.
+template <typename Record>
+void upgrade(nlohmann::json&) {}
+template <>
+void upgrade<JobRecord>(nlohmann::json& json);
+
 // Errors: DataLoss naming what is wrong with the text.
 template <typename Record>
 absl::StatusOr<Record> decode(const std::string& text) {
   try {
-    return nlohmann::json::parse(text).get<Record>();
+    nlohmann::json json = nlohmann::json::parse(text);
+    upgrade<Record>(json);
+    return json.get<Record>();
   } catch (const nlohmann::json::exception& error) {
     return absl::DataLossError(error.what());
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -215,6 +216,20 @@ AttemptEnd classify(const EndFacts& facts) {
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
                        facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
+}
+
+std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
+  std::vector<RankExit> kept;
+  for (const auto& [rank, exit] : exits) kept.push_back(exit);
+  if (kept.size() <= kExitsKept) return kept;
+  const auto order = [](const RankExit& e) {
+    return std::make_tuple(was_ended_by_titan(e), rank_of_blame(e), e.time_ns);
+  };
+  std::nth_element(kept.begin(), kept.begin() + kExitsKept, kept.end(),
+                   [&](const RankExit& a, const RankExit& b) { return order(a) < order(b); });
+  kept.resize(kExitsKept);
+  std::sort(kept.begin(), kept.end(), [](const RankExit& a, const RankExit& b) { return a.rank < b.rank; });
+  return kept;
 }
 
 bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }

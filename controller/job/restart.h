@@ -84,6 +84,10 @@ bool is_lost_folder(const AttemptEnd& end);
 // are consequences and never the root while anything better is known.
 AttemptEnd classify(const EndFacts& facts);
 
+// What is kept of an attempt's exits and shown: at most kExitsKept, those that explain its end before those that follow
+// from it, by rank.
+std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits);
+
 // Takes a finished step or full commit into the history. True when it was never reached before: the counters start
 // over.
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit);

@@ -191,6 +191,7 @@ absl::Status serve(const Flags& flags) {
   options.lease = absl::Milliseconds(flags.lease_ms);
   options.beat = std::min(absl::Seconds(1), options.lease / 5);
   options.cluster = open.store->id();
+  if (!flags.store.empty()) options.leader_epoch = open.store->epoch();
   if (flags.keep_finished_days > 0) options.keep_finished = absl::Hours(24 * flags.keep_finished_days);
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };

@@ -13,21 +13,12 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/statusor.h"
 #include "common/sync/sync.h"
-#include "controller/job/record.h"
+#include "controller/core/view.h"
 
 namespace titan::reconcile {
 
-// One job at one revision; shares what did not change with its predecessors.
-struct JobView {
-  std::shared_ptr<const job::JobRecord> record;
-  std::vector<std::shared_ptr<const job::AttemptRecord>> attempts;  // Oldest first.
-  job::Progress progress;
-  std::string pending_reason;  // Why nothing runs; not durable, since it follows from the cluster's present.
-  std::string pending_message;
-  int64_t revision = 0;
-  bool deleted = false;  // The last view of a job: as it was.
-};
-using JobViewPtr = std::shared_ptr<const JobView>;
+using core::JobView;
+using core::JobViewPtr;
 
 // Told that there is something new; must not block. Held weakly.
 class Waker {

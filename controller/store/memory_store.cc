@@ -91,8 +91,12 @@ int MemoryStore::run_pending() {
   return count;
 }
 
-void MemoryStore::drop_pending() {
+void MemoryStore::drop_pending(int durable) {
   sync::Lock lock(mutex_);
+  for (int i = 0; i < durable && !queue_.empty(); ++i) {
+    (void)apply(queue_.front().transaction);
+    queue_.pop_front();
+  }
   queue_.clear();
 }
 

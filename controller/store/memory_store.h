@@ -34,8 +34,9 @@ class MemoryStore : public Store {
   int run_pending();
   // The next queued transaction alone. False: none could be taken.
   bool run_one();
-  // What was queued and is not durable is lost, as when the process dies.
-  void drop_pending();
+  // What was queued and is not durable is lost, as when the process dies; the first `durable` of it have become so,
+  // and nobody heard.
+  void drop_pending(int durable = 0);
   // A full disk: refuses or keeps transactions as they ask, until there is room again.
   void set_full(bool full);
   // As a process that opens it anew would find it.

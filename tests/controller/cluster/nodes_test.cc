@@ -5,28 +5,21 @@
 namespace titan::cluster {
 namespace {
 
-struct Quiet : Session {
-  void send(const v1::ControllerMessage&) override {}
-  void close(const std::string&) override { closed = true; }
-  bool closed = false;
-};
-
 class NodesTest : public ::testing::Test {
  protected:
-  absl::StatusOr<Node*> open(double at, const std::string& instance = "i") {
+  absl::StatusOr<Nodes::Opened> open(double at, const std::string& instance = "i") {
     v1::Register hello;
     hello.set_node("n1");
     hello.set_instance(instance);
     hello.mutable_resources()->set_devices(2);
-    session_ = std::make_shared<Quiet>();
-    return nodes_.open_session(hello, session_, absl::Seconds(at), absl::UnixEpoch());
+    return nodes_.open_session(hello, ++session_, absl::Seconds(at), absl::UnixEpoch());
   }
   Nodes nodes_{absl::Seconds(5), absl::Seconds(1)};
-  std::shared_ptr<Quiet> session_;
+  SessionId session_ = 0;
 };
 
 TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
-  Node& node = **open(0);
+  Node& node = *open(0)->node;
   node.state = NodeState::kReady;
   nodes_.mark_suspects(absl::Seconds(3));
   EXPECT_TRUE(node.can_take_ranks());
@@ -41,22 +34,24 @@ TEST_F(NodesTest, SuspectAtThreeBeatsLostAtTheLease) {
 
 // A broken stream is a suspicion at once; a lease decides.
 TEST_F(NodesTest, ABrokenStreamMakesSuspect) {
-  Node& node = **open(0);
+  Node& node = *open(0)->node;
   node.state = NodeState::kReady;
-  nodes_.close_session("n1", session_.get());
+  nodes_.close_session("n1", session_);
   EXPECT_FALSE(node.can_take_ranks());
   EXPECT_FALSE(nodes_.lease_over(node, absl::Seconds(1)));
 }
 
 TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
-  EXPECT_EQ((*open(0))->record.lease_epoch, 1);
-  const std::shared_ptr<Quiet> first = session_;
-  EXPECT_EQ((*open(1))->record.lease_epoch, 2);
-  EXPECT_TRUE(first->closed);
-  EXPECT_EQ(nodes_.owner("n1", first.get()), nullptr);
-  EXPECT_NE(nodes_.owner("n1", session_.get()), nullptr);
-  nodes_.close_session("n1", first.get());
-  EXPECT_NE(nodes_.find("n1")->session, nullptr);
+  EXPECT_EQ(open(0)->node->record.lease_epoch, 1);
+  const SessionId first = session_;
+  const absl::StatusOr<Nodes::Opened> second = open(1);
+  EXPECT_EQ(second->node->record.lease_epoch, 2);
+  EXPECT_EQ(second->replaced, first);
+  EXPECT_EQ(nodes_.owner("n1", first), nullptr);
+  EXPECT_NE(nodes_.owner("n1", session_), nullptr);
+  nodes_.close_session("n1", first);
+  EXPECT_EQ(nodes_.find("n1")->session, session_);
+  EXPECT_EQ(nodes_.owner("n1", 0), nullptr) << "nobody is not a session";
 }
 
 TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
@@ -68,7 +63,7 @@ TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {
 // A broken stream or a restarted controller is no chance for a second daemon that keeps trying.
 TEST_F(NodesTest, AnIdBelongsToItsStateFolderForAWholeLease) {
   ASSERT_TRUE(open(0).ok());
-  nodes_.close_session("n1", session_.get());
+  nodes_.close_session("n1", session_);
   EXPECT_EQ(open(3, "other").status().code(), absl::StatusCode::kAlreadyExists);
   EXPECT_TRUE(open(4).ok());
 

@@ -180,7 +180,7 @@ TEST_F(LifeTest, AFailedSaveIsShown) {
 }
 
 TEST_F(LifeTest, AJobThatNeverSavesRefusesACheckpoint) {
-  config_json = R"({"checkpoint":{"enable":false}})";
+  saves = false;
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 1);

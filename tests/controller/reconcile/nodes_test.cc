@@ -224,7 +224,7 @@ TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
 
 // It would lose all that it trained.
 TEST_F(NodesTest, AJobThatCannotSaveStaysOnADrainedNode) {
-  config_json = R"({"checkpoint":{"enable":false}})";
+  saves = false;
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
   train("a", 5);

@@ -17,6 +17,14 @@
 
 namespace titan::reconcile {
 
+using core::attempt_key;
+using core::cursor_key;
+using core::job_events_prefix;
+using core::job_key;
+using core::node_events_prefix;
+using core::node_key;
+using core::progress_key;
+
 class FakeSession : public cluster::Session {
  public:
   void send(const v1::ControllerMessage& message) override { inbox.push_back(message); }
@@ -128,6 +136,7 @@ class World {
     spec.dump_folder = "/dump/" + id;
     spec.ranks = ranks;
     spec.ranks_per_node = per_node;
+    spec.saves = saves;
     return spec;
   }
   absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
@@ -326,10 +335,12 @@ class World {
   std::map<std::string, FakeNode> nodes;
   std::set<std::string> silent;   // Sessions that hold but say nothing.
   std::set<std::string> refuses;  // Nodes that cannot prepare.
+  std::set<std::string> hung;     // Nodes that neither prepare nor stop anything, and go on beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
   std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it.
   bool obedient = true;                           // Stop kills at once.
   std::string config_json = "{}";
+  bool saves = true;
   std::string cluster = "test";
   absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
@@ -343,6 +354,7 @@ class World {
     for (const v1::ControllerMessage& message : inbox) {
       if (message.has_beat_ack()) continue;
       node.received.push_back(message);
+      if (hung.count(node.name) && !message.has_forget()) continue;
       if (message.has_prepare()) prepare(node, message.prepare());
       if (message.has_start()) start(node, message.start());
       if (message.has_stop()) stop(node, message.stop());

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 using job::JobEvent;
@@ -51,13 +51,13 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
 
 }  // namespace
 
-void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
   const std::map<AttemptKey, Stray> before = std::exchange(strays_[node.record.name], {});
-  std::set<AttemptKey> there;
+  std::map<AttemptKey, Phase::Phase> there;
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
-    there.insert(key);
+    there[key] = item.phase();
     const LiveJob* job = job_of(item.id());
     if (job != nullptr && job->attempt->parts.count(node.record.name) > 0) continue;
     const auto known = before.find(key);
@@ -68,21 +68,22 @@ void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hell
     }
     take_stray(node, item.id(), item.phase());
   }
-  std::vector<std::string> uids;  // conclude() may remove a job from the map.
-  for (const auto& [uid, job] : jobs_) {
-    if (job.attempt && job.attempt->parts.count(node.record.name) > 0) uids.push_back(uid);
-  }
-  for (const std::string& uid : uids) {
+  for (const std::string& uid : jobs_of(node.record.name)) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(node.record.name);
     if (part.ended) continue;
-    const bool present = there.count({uid, attempt.record.number}) > 0;
+    const auto seen = there.find({uid, attempt.record.number});
+    const bool present = seen != there.end();
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
-    if (attempt.advanced_at) attempt.advanced_at = clock_.monotonic();  // Nobody could see what its ranks did.
+    if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
     if (!present && (attempt.start_sent || ending)) {
       part.ended = part.lost = true;
       attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
+      conclude(job, {}, absl::ZeroDuration());
+    } else if (present && seen->second == Phase::ENDED &&
+               attempt.exits_on(node.record.name) == part.placement.num_ranks) {
+      part.ended = true;  // All of it was told to a predecessor.
       conclude(job, {}, absl::ZeroDuration());
     } else if (ending) {
       send_stop(job, node.record.name);
@@ -96,7 +97,7 @@ void Reconciler::compare_inventory(cluster::Node& node, const v1::Register& hell
   }
 }
 
-LiveJob* Reconciler::job_of(const v1::AttemptId& id) {
+LiveJob* Core::job_of(const v1::AttemptId& id) {
   const auto it = jobs_.find(id.job_uid());
   if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
   return &it->second;
@@ -104,7 +105,7 @@ LiveJob* Reconciler::job_of(const v1::AttemptId& id) {
 
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
 // seen, and what runs is not stopped if it can be followed.
-void Reconciler::catch_up(const v1::AttemptInventory& item) {
+void Core::catch_up(const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
   LiveJob& job = live->second;
@@ -121,7 +122,7 @@ void Reconciler::catch_up(const v1::AttemptInventory& item) {
   commit(std::move(change));
 }
 
-void Reconciler::end_superseded(LiveJob& job, int by, Change& change) {
+void Core::end_superseded(LiveJob& job, int by, Change& change) {
   job.attempt->failing = true;
   stop_everywhere(job);
   job::AttemptRecord record = std::move(job.attempt->record);
@@ -130,10 +131,10 @@ void Reconciler::end_superseded(LiveJob& job, int by, Change& change) {
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
-  job.attempt.reset();
+  drop_attempt(job);
 }
 
-void Reconciler::adopt(LiveJob& job, const v1::AttemptInventory& item) {
+void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   Change change;
   if (job.attempt) end_superseded(job, item.id().number(), change);
   apply(job, JobEvent::kAttemptFailed);
@@ -150,15 +151,15 @@ void Reconciler::adopt(LiveJob& job, const v1::AttemptInventory& item) {
     if (nodes_.find(placement.node) != nullptr) continue;
     job::NodeRecord unheard;  // It has a lease's time to register, too.
     unheard.name = placement.node;
-    nodes_.restore(std::move(unheard), clock_.monotonic());
+    nodes_.restore(std::move(unheard), now_.monotonic);
   }
   attempt.start_sent = true;
   attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
   job.record.attempts = attempt.record.number;
   if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
-  job.attempt = std::move(attempt);
-  job.reserved.clear();
+  set_attempt(job, std::move(attempt));
+  job.record.reserved.clear();
   job.lost_seconds.clear();
   job.pending_reason.clear();
   job.pending_message.clear();
@@ -174,4 +175,4 @@ void Reconciler::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   commit(std::move(change));
 }
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

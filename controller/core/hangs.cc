@@ -4,22 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 // The ranks' own timeouts come first, since they name the culprit.
 constexpr int kPatience = 3;
-// Phases that may take long without a sign of life between their begin and end.
 constexpr int kQuietPatience = 10;
 // What this attempt has done before at a slow pace, it may do again.
 constexpr int kSlowerThanEver = 10;
 constexpr size_t kRanksNamed = 8;
-
-bool is_quiet(const std::string& phase) {
-  return phase == "load" || phase == "checkpoint" || phase == "validate" || phase == "exit";
-}
 
 absl::Duration hang_limit(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
@@ -48,11 +43,22 @@ std::string who_hangs(const LiveAttempt& attempt) {
 
 }  // namespace
 
-void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
+// Since the last sign of life; it is the longest pause from now on if none was longer.
+absl::Duration Core::note_advance(LiveAttempt& attempt) const {
+  const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
+  attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  attempt.advanced_at = now_.monotonic;
+  return pause;
+}
+
+void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
   LiveAttempt& attempt = *job.attempt;
-  const absl::Duration now = clock_.monotonic();
+  const absl::Duration now = now_.monotonic;
   int64_t counter = 0;
+  bool quiet = attempt.record.first_step_time_ns == 0;
   for (const v1::RankStatus& rank : beat.ranks()) {
+    const auto before = part.ranks.find(rank.rank());
+    quiet = quiet || is_quiet(rank.phase()) || (before != part.ranks.end() && is_quiet(before->second.phase));
     counter += rank.counter();
     const bool is_new = part.ranks.count(rank.rank()) == 0;
     RankSeen& seen = part.ranks[rank.rank()];
@@ -63,8 +69,8 @@ void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& 
   }
   if (counter > part.counter) {
     part.last_advance = now;
-    if (attempt.advanced_at) attempt.longest_pause = std::max(attempt.longest_pause, now - *attempt.advanced_at);
-    attempt.advanced_at = now;
+    const absl::Duration pause = note_advance(attempt);
+    if (!quiet) attempt.longest_step = std::max(attempt.longest_step, pause);
   }
   if (!attempt.advanced_at) attempt.advanced_at = now;
   part.counter = counter;
@@ -72,14 +78,14 @@ void Reconciler::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& 
 
 // Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
 // for. (Ranks that wait stand still, too, but they are ahead of it.)
-std::vector<job::HungRank> Reconciler::hung_ranks(const LiveJob& job) const {
+std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
   const double timeout =
       attempt.record.first_step_time_ns != 0 ? policy.train_timeout_seconds : policy.init_timeout_seconds;
   std::vector<job::HungRank> hung;
   std::pair<int64_t, int64_t> furthest_behind;
-  for (const job::RankExit& exit : attempt.record.exits) {
+  for (const auto& [number, exit] : attempt.exits) {
     const auto part = attempt.parts.find(exit.node);
     if (exit.stop_reason.empty() || exit.signal == 0 || part == attempt.parts.end()) continue;
     const auto rank = part->second.ranks.find(exit.rank);
@@ -96,7 +102,7 @@ std::vector<job::HungRank> Reconciler::hung_ranks(const LiveJob& job) const {
   return hung;
 }
 
-bool Reconciler::all_speak(const LiveAttempt& attempt) const {
+bool Core::all_speak(const LiveAttempt& attempt) const {
   return std::all_of(attempt.parts.begin(), attempt.parts.end(), [this](const auto& item) {
     const cluster::Node* node = nodes_.find(item.first);
     return item.second.ended || (node != nullptr && node->can_take_ranks());
@@ -105,8 +111,8 @@ bool Reconciler::all_speak(const LiveAttempt& attempt) const {
 
 // Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
 // no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
-void Reconciler::check_hangs() {
-  const absl::Duration now = clock_.monotonic();
+void Core::check_hangs() {
+  const absl::Duration now = now_.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
   for (const auto& [uid, job] : jobs_) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
@@ -130,8 +136,8 @@ void Reconciler::check_hangs() {
 
 // While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
 // own, and what was said meanwhile still waits to be read.
-void Reconciler::excuse_own_pause() {
-  const absl::Duration now = clock_.monotonic();
+void Core::excuse_own_pause() {
+  const absl::Duration now = now_.monotonic;
   const absl::Duration pause = last_tick_ ? now - *last_tick_ : absl::ZeroDuration();
   last_tick_ = now;
   if (pause <= std::max(options_.lease / 2, absl::Seconds(1))) return;
@@ -139,6 +145,8 @@ void Reconciler::excuse_own_pause() {
   for (auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
+    if (job.attempt->prepare_by) *job.attempt->prepare_by += pause;
+    if (job.attempt->stop_by) *job.attempt->stop_by += pause;
     for (auto& [node, part] : job.attempt->parts) {
       part.last_advance = std::min(part.last_advance + pause, now);
       for (auto& [rank, seen] : part.ranks) seen.last_advance = std::min(seen.last_advance + pause, now);
@@ -146,4 +154,4 @@ void Reconciler::excuse_own_pause() {
   }
 }
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

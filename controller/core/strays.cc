@@ -5,9 +5,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 using Phase = v1::AttemptReport;
@@ -32,16 +32,16 @@ int newest_recorded(const LiveJob& job) {
 
 }  // namespace
 
-bool Reconciler::knows(const std::string& uid) const {
-  return jobs_.count(uid) > 0 || deleted_.contains(uid) || published_.find(uid) != nullptr;
+bool Core::knows(const std::string& uid) const {
+  return jobs_.count(uid) > 0 || over_.contains(uid) || deleted_.contains(uid);
 }
 
-Stray& Reconciler::stray_of(cluster::Node& node, const v1::AttemptId& id) {
+Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
-void Reconciler::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
-  if (node.session == nullptr) return;
+void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
+  if (node.session == 0) return;
   const AttemptKey key{id.job_uid(), id.number()};
   const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
   Stray& stray = stray_of(node, id);
@@ -49,7 +49,8 @@ void Reconciler::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::At
   const bool unknown = !knows(key.first);
   if (ended && (!unknown || stray.dismissed)) {
     drop_stray(node.record.name, key);
-    return forget(key, node.record.name);
+    if (std::optional<Send> told = forget(key, node.record.name)) effects_.now.sends.push_back(*std::move(told));
+    return;
   }
   stray.ended = ended;
   if (ended) stray.devices = 0;
@@ -59,14 +60,14 @@ void Reconciler::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::At
 
 // An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may
 // hold work that no checkpoint has yet.
-void Reconciler::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) {
+void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   const auto live = jobs_.find(key.first);
   stray.unknown = false;
   stray.saving = live != jobs_.end() && key.second > newest_recorded(live->second);
-  node.session->send(stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
+  send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
-void Reconciler::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
+void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   if (std::exchange(stray.unknown, true)) return;
   Change change;
   add_node_event(change, node, "UnknownAttempt",
@@ -79,14 +80,14 @@ void Reconciler::list_unknown(cluster::Node& node, const AttemptKey& key, Stray&
   commit(std::move(change));
 }
 
-void Reconciler::drop_stray(const std::string& node, const AttemptKey& key) {
+void Core::drop_stray(const std::string& node, const AttemptKey& key) {
   const auto strays = strays_.find(node);
   if (strays == strays_.end() || strays->second.erase(key) == 0) return;
   if (strays->second.empty()) strays_.erase(strays);
   schedule_requested_ = true;  // Its devices are free; the next tick looks.
 }
 
-int Reconciler::devices_of_strays(const std::string& node) const {
+int Core::devices_of_strays(const std::string& node) const {
   const auto strays = strays_.find(node);
   int devices = 0;
   if (strays == strays_.end()) return 0;
@@ -94,7 +95,7 @@ int Reconciler::devices_of_strays(const std::string& node) const {
   return devices;
 }
 
-std::set<std::string> Reconciler::jobs_that_still_save() const {
+std::set<std::string> Core::jobs_that_still_save() const {
   std::set<std::string> uids;
   for (const auto& [name, strays] : strays_) {
     const cluster::Node* node = nodes_.find(name);
@@ -106,27 +107,23 @@ std::set<std::string> Reconciler::jobs_that_still_save() const {
   return uids;
 }
 
-void Reconciler::stop_unknown(const std::string& name, const std::string& uid, absl::Duration grace,
-                              Done<NodeView> done) {
-  sync::Lock lock(mutex_);
+void Core::take(const StopUnknown& input) {
+  const std::string& name = input.node;
   cluster::Node* node = nodes_.find(name);
-  if (node == nullptr) {
-    return done(
-        rpc::error(absl::StatusCode::kNotFound, "NODE_NOT_FOUND", absl::StrCat("no node ", name), {{"node", name}}));
-  }
+  if (node == nullptr) return refuse(input.request, no_such_node(name));
   std::vector<AttemptKey> keys;
   for (const auto& [key, stray] : strays_[name]) {
-    if (stray.unknown && key.first == uid) keys.push_back(key);
+    if (stray.unknown && key.first == input.uid) keys.push_back(key);
   }
   if (keys.empty()) {
-    return done(rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_UNKNOWN",
-                           absl::StrCat("node ", name, " runs no attempt of an unknown job with uid ", uid,
-                                        "; `titanctl node describe ", name, "` lists them"),
-                           {{"node", name}, {"job_uid", uid}}));
+    return refuse(input.request, rpc::error(absl::StatusCode::kNotFound, "JOB_NOT_UNKNOWN",
+                                            absl::StrCat("node ", name, " runs no attempt of an unknown job with uid ",
+                                                         input.uid, "; `titanctl node describe ", name, "` lists them"),
+                                            {{"node", name}, {"job_uid", input.uid}}));
   }
-  if (node->session == nullptr) {
-    return done(rpc::error(absl::StatusCode::kUnavailable, "NODE_UNREACHABLE",
-                           absl::StrCat("node ", name, " cannot be reached now"), {{"node", name}}));
+  if (node->session == 0) {
+    return refuse(input.request, rpc::error(absl::StatusCode::kUnavailable, "NODE_UNREACHABLE",
+                                            absl::StrCat("node ", name, " cannot be reached now"), {{"node", name}}));
   }
   Change change;
   for (const AttemptKey& key : keys) {
@@ -138,21 +135,26 @@ void Reconciler::stop_unknown(const std::string& name, const std::string& uid, a
                    "info");
   }
   put_node(change, *node);
-  change.then.push_back([this, name, keys, grace, done = std::move(done)] {
-    cluster::Node* node = nodes_.find(name);
-    for (const AttemptKey& key : keys) {
-      const auto strays = strays_.find(name);
-      if (node->session == nullptr || strays == strays_.end() || strays->second.count(key) == 0) continue;
-      if (strays->second.at(key).ended) {
-        drop_stray(name, key);
-        forget(key, name);
-      } else {
-        node->session->send(stop_message(key, grace, "STOPPED_BY_OPERATOR"));
-      }
-    }
-    done(node_view(*node));
-  });
+  expect(change, Dismissed{input, keys});
   commit(std::move(change));
 }
 
-}  // namespace titan::reconcile
+void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
+  const StopUnknown& asked = dismissed.asked;
+  if (!status.ok()) return refuse(asked.request, status);
+  for (const AttemptKey& key : dismissed.keys) {
+    const auto strays = strays_.find(asked.node);
+    if (session_of(asked.node) == 0 || strays == strays_.end() || strays->second.count(key) == 0) continue;
+    if (strays->second.at(key).ended) {
+      drop_stray(asked.node, key);
+      if (std::optional<Send> told = forget(key, asked.node)) effects_.now.sends.push_back(*std::move(told));
+    } else {
+      send(asked.node, stop_message(key, asked.grace, "STOPPED_BY_OPERATOR"));
+    }
+  }
+  Reply& reply = effects_.now.replies.emplace_back();
+  reply.request = asked.request;
+  reply.node = node_view(*nodes_.find(asked.node));
+}
+
+}  // namespace titan::core

@@ -1,18 +1,21 @@
 #pragma once
 
-// A job that is not over, as the reconciler works on it: ahead of the store by what is on its way there.
+// A job that is not over, as the core works on it: ahead of the store by what is on its way there.
 
+#include <algorithm>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "controller/core/stray.h"
 #include "controller/job/record.h"
 #include "controller/job/restart.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 
 // A rank as the last beats showed it.
 struct RankSeen {
@@ -22,13 +25,22 @@ struct RankSeen {
   absl::Duration last_advance;  // Monotonic time at which its counter last grew, or when it was first seen.
 };
 
+// Phases that may take long without a sign of life between their begin and end.
+inline bool is_quiet(absl::string_view phase) {
+  return phase == "load" || phase == "checkpoint" || phase == "validate" || phase == "exit";
+}
+
 // One node's share of an attempt.
 struct NodePart {
   job::Placement placement;
+  bool holds(int rank) const {
+    return rank >= placement.first_rank && rank < placement.first_rank + placement.num_ranks;
+  }
   bool prepared = false;
   bool started = false;         // Every local rank is, or was, a process.
   bool ended = false;           // Every local rank is gone, or the node is.
-  bool lost = false;            // Given up without the node's word.
+  bool lost = false;            // Given up without the node's word,
+  bool overdue = false;         // although the node speaks: it did not do in time what it was told.
   bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
   int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
@@ -38,6 +50,7 @@ struct NodePart {
 struct LiveAttempt {
   job::AttemptRecord record;
   std::map<std::string, NodePart> parts;  // By node.
+  std::map<int, job::RankExit> exits;     // By rank; each is a record of its own until the attempt has ended.
   std::vector<job::ErrorReport> errors;
   std::vector<job::Refusal> refusals;
   bool start_sent = false;
@@ -50,10 +63,21 @@ struct LiveAttempt {
   // moments: what is slow by nature does not hang.
   std::optional<absl::Duration> advanced_at;
   absl::Duration longest_pause;
+  absl::Duration longest_step;                        // Likewise while nothing but steps was made.
+  std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for what its nodes were told.
   // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
   std::optional<absl::Duration> placed_at, started_at, loaded_at, failed_at;
 
   std::string leader() const { return record.placements.front().node; }
+  std::vector<std::string> nodes() const {
+    std::vector<std::string> names;
+    for (const auto& [node, part] : parts) names.push_back(node);
+    return names;
+  }
+  int exits_on(const std::string& node) const {
+    return static_cast<int>(
+        std::count_if(exits.begin(), exits.end(), [&](const auto& exit) { return exit.second.node == node; }));
+  }
   bool all(bool NodePart::*flag) const {
     for (const auto& [node, part] : parts) {
       if (!(part.*flag)) return false;
@@ -67,16 +91,16 @@ struct LiveJob {
   std::vector<std::shared_ptr<const job::AttemptRecord>> past;  // Ended attempts.
   std::optional<LiveAttempt> attempt;                           // The one that has not ended.
   job::Progress progress;
-  std::map<std::string, int> reserved;               // Devices on surviving nodes while recovering.
-  absl::Duration restart_at = absl::ZeroDuration();  // Monotonic; the backoff's end.
+  absl::Duration restart_at = absl::ZeroDuration();  // Monotonic; the backoff's end as the record has it.
   std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
   std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
-  bool stop_now = false;                       // Cancelled without saving.
   std::string pending_reason, pending_message;
 
+  AttemptKey key() const { return {record.uid, attempt->record.number}; }  // Of its attempt, which it must have.
+  bool stops() const { return record.intent.stop; }
   bool waits_for_nodes() const {
     return !attempt && (record.state == job::JobState::kQueued || record.state == job::JobState::kRecovering);
   }
 };
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

@@ -7,9 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 using cluster::NodeState;
@@ -34,6 +35,8 @@ std::string plain(const std::string& text) {
   return result;
 }
 
+constexpr size_t kExitEvents = 64;  // Of one attempt.
+
 void note_newer_attempt(LiveAttempt& attempt, int number) {
   if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
 }
@@ -43,9 +46,13 @@ bool left_well(const v1::RankExitReport& exit) {
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
 }
 
-int64_t exits_of(const LiveAttempt& attempt, const std::string& node) {
-  return std::count_if(attempt.record.exits.begin(), attempt.record.exits.end(),
-                       [&](const job::RankExit& exit) { return exit.node == node; });
+// How long a part's counters may stand still while its ranks do something: three beats, or what a step has taken, and
+// longer where nothing shows between begin and end.
+absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
+  const bool quiet =
+      std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
+  if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
+  return std::max(3 * beat, 2 * attempt.longest_step);
 }
 
 std::string how(const v1::RankExitReport& exit) {
@@ -60,75 +67,71 @@ std::string how(const v1::RankExitReport& exit) {
 
 }  // namespace
 
-absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
-  sync::Lock lock(mutex_);
+void Core::take(const OpenSession& input) {
+  const v1::Register& hello = input.hello;
   const absl::Status ours = check_cluster(hello);
-  const absl::StatusOr<cluster::Node*> opened =
-      ours.ok() ? nodes_.open_session(hello, session, clock_.monotonic(), clock_.now()) : ours;
+  const absl::StatusOr<cluster::Nodes::Opened> opened =
+      ours.ok() ? nodes_.open_session(hello, input.session, now_.monotonic, now_.wall) : ours;
   if (!opened.ok()) {
     note_refusal(hello, opened.status());
-    return opened.status();
+    effects_.refused = opened.status();
+    return;
   }
-  cluster::Node* node = *opened;
+  if (opened->replaced != 0) {
+    effects_.closes.emplace_back(opened->replaced, "a newer session of this node took over");
+  }
   refused_.erase(hello.node());
   Change change;
-  add_node_event(change, *node, "NodeRegistered",
+  add_node_event(change, *opened->node, "NodeRegistered",
                  absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
                               counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
                  "info");
-  put_node(change, *node);
-  change.then.push_back([this, name = hello.node(), session, hello] { welcome(name, session, hello); });
+  put_node(change, *opened->node);
   commit(std::move(change));
-  return absl::OkStatus();
+  welcome(*opened->node, hello);
 }
 
-void Reconciler::welcome(const std::string& name, const std::shared_ptr<cluster::Session>& session,
-                         const v1::Register& hello) {
-  cluster::Node* node = nodes_.owner(name, session.get());
-  if (node == nullptr) return;  // Gone again, or a newer session took over.
+// At once, not when its record is durable: on a full disk its ranks would end as orphans.
+void Core::welcome(cluster::Node& node, const v1::Register& hello) {
+  const std::string& name = hello.node();
   v1::ControllerMessage message;
-  message.mutable_welcome()->set_lease_epoch(node->record.lease_epoch);
+  message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
   message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   message.mutable_welcome()->set_cluster(options_.cluster);
-  session->send(message);
-  node->state = NodeState::kReady;
+  send(name, std::move(message));
+  node.state = NodeState::kReady;
   end_waiting_for(name);
-  compare_inventory(*node, hello);
-  request_schedule(/*urgent=*/true);
+  compare_inventory(node, hello);
+  request_schedule(/*urgent=*/false);
 }
 
 // A node of waiting jobs speaks again.
-void Reconciler::end_waiting_for(const std::string& node) {
-  Change change;
-  for (auto& [uid, job] : jobs_) {
-    if (job.pending_reason == "NODE_UNREACHABLE" && job.attempt && job.attempt->parts.count(node) > 0) {
-      set_pending(job, "", "", change);
-    }
+void Core::end_waiting_for(const std::string& node) {
+  for (const std::string& uid : jobs_of(node)) {
+    LiveJob& job = jobs_.at(uid);
+    if (job.pending_reason != "NODE_UNREACHABLE") continue;
+    Change change;
+    set_pending(job, "", "", change);
+    commit(std::move(change));
   }
-  commit(std::move(change));
 }
 
-void Reconciler::close_session(const std::string& node, const cluster::Session* session) {
-  sync::Lock lock(mutex_);
-  nodes_.close_session(node, session);
-}
+void Core::take(const CloseSession& input) { nodes_.close_session(input.node, input.session); }
 
-void Reconciler::on_message(const std::string& name, const std::shared_ptr<cluster::Session>& session,
-                            const v1::WorkerMessage& message) {
-  sync::Lock lock(mutex_);
-  cluster::Node* node = nodes_.owner(name, session.get());
+void Core::take(const Heard& input) {
+  cluster::Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
-  nodes_.beat(*node, clock_.monotonic(), clock_.now());  // Whatever it says, it lives.
+  nodes_.beat(*node, now_.monotonic, now_.wall);  // Whatever it says, it lives.
   const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
   if (is_back) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
-    end_waiting_for(name);
+    end_waiting_for(input.node);
   }
-  hear(*node, message);
+  hear(*node, input.message);
   if (is_back) request_schedule(/*urgent=*/true);  // After it has said what still runs there.
 }
 
-void Reconciler::hear(cluster::Node& node, const v1::WorkerMessage& message) {
+void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
   switch (message.kind_case()) {
     case v1::WorkerMessage::kBeat:
       return on_beat(node, message.beat());
@@ -144,10 +147,10 @@ void Reconciler::hear(cluster::Node& node, const v1::WorkerMessage& message) {
   }
 }
 
-void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
+void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
   v1::ControllerMessage ack;
   ack.mutable_beat_ack()->set_sequence(beat.sequence());
-  node.session->send(ack);
+  send(node.record.name, std::move(ack));
   for (const v1::AttemptBeat& item : beat.attempts()) {
     LiveJob* job = job_of(item.id());
     if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) {
@@ -174,7 +177,7 @@ void Reconciler::on_beat(cluster::Node& node, const v1::Beat& beat) {
   }
 }
 
-void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report) {
+void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
     return take_stray(node, report.id(), report.phase());
@@ -194,7 +197,7 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
       part.prepared = true;
       if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
         note_phase(*job, "start", attempt.placed_at);
-        attempt.started_at = clock_.monotonic();
+        attempt.started_at = now_.monotonic;
       }
       break;
     case Phase::PREPARED:
@@ -206,7 +209,7 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
         attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
         note_newer_attempt(attempt, report.highest_attempt());
       } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
-                 exits_of(attempt, node.record.name) < part.placement.num_ranks) {
+                 attempt.exits_on(node.record.name) < part.placement.num_ranks) {
         // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
         attempt.refusals.push_back({node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"});
       }
@@ -219,69 +222,65 @@ void Reconciler::on_report(cluster::Node& node, const v1::AttemptReport& report)
   conclude(*job, std::move(change), since_failure);
 }
 
-void Reconciler::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
-                            absl::Duration& since_failure) {
+// Each is a record of its own: a job of ten thousand ranks fails with as many.
+void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+                      absl::Duration& since_failure) {
   LiveAttempt& attempt = *job.attempt;
-  bool changed = false;
+  const NodePart& part = attempt.parts.at(node.record.name);
+  bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    const bool known = std::any_of(attempt.record.exits.begin(), attempt.record.exits.end(),
-                                   [&](const job::RankExit& seen) { return seen.rank == exit.rank(); });
-    if (known) continue;
+    if (!part.holds(exit.rank()) || attempt.exits.count(exit.rank()) > 0) continue;
     changed = true;
-    attempt.record.exits.push_back({exit.rank(), node.record.name, exit.exit_code(), exit.signal(),
-                                    exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()),
-                                    exit.stop_reason()});
+    const job::RankExit seen{
+        exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
+        exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason()};
+    attempt.exits.emplace(exit.rank(), seen);
+    if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
+    change.mutations.push_back(
+        store::put(exit_key(job.record.uid, attempt.record.number, exit.rank()), job::encode(seen)));
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
-    add_event(change, job,
-              {.node = node.record.name,
-               .attempt = attempt.record.number,
-               .rank = exit.rank(),
-               .reason = "RankExited",
-               .message = how(exit),
-               .severity = left_well(exit) ? "info" : "warning"});
+    const size_t count = attempt.exits.size();
+    if (count > kExitEvents) continue;
+    told = true;
+    add_event(
+        change, job,
+        {.node = node.record.name,
+         .attempt = attempt.record.number,
+         .rank = exit.rank(),
+         .reason = "RankExited",
+         .message = absl::StrCat(how(exit), count == kExitEvents ? "; no more exits of this attempt are told" : ""),
+         .severity = left_well(exit) ? "info" : "warning"});
   }
   if (!changed) return;
-  put_attempt(change, job, attempt.record);
-  put_job(change, job);
+  attempt.record.num_exits = static_cast<int>(attempt.exits.size());
+  if (told) return put_job(change, job);
+  show(change, job);
 }
 
-void Reconciler::tick() {
-  bool wake = false, sweep = false;
-  {
-    sync::Lock lock(mutex_);
-    excuse_own_pause();
-    nodes_.mark_suspects(clock_.monotonic());
-    check_leases();
-    check_hangs();
-    const absl::Duration now = clock_.monotonic();
-    bool due = schedule_requested_ && now >= next_cycle_;
-    for (const auto& [uid, job] : jobs_) {
-      due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
-    }
-    due = due || (!scheduling_ && may_schedule());
-    if (due) request_schedule(/*urgent=*/true);
-    wake = std::exchange(soft_changes_, false);
-    sweep = time_to_delete_old();
+void Core::take(const Tick&) {
+  excuse_own_pause();
+  nodes_.mark_suspects(now_.monotonic);
+  check_leases();
+  check_hangs();
+  check_deadlines();
+  const absl::Duration now = now_.monotonic;
+  bool due = schedule_requested_ && now >= next_cycle_;
+  for (const auto& [uid, job] : jobs_) {
+    due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
   }
-  if (sweep) delete_old_jobs();
-  if (wake) published_.wakers().wake_all();  // Without the lock: watchers may ask the reconciler.
+  due = due || (!scheduling_ && may_schedule());
+  if (due) request_schedule(/*urgent=*/true);
+  delete_old_jobs();
 }
 
-void Reconciler::check_leases() {
-  const absl::Duration now = clock_.monotonic();
+void Core::check_leases() {
+  const absl::Duration now = now_.monotonic;
   for (auto& [name, node] : nodes_.all()) {
     if (!nodes_.lease_over(node, now)) continue;
-    // Registered, and not welcomed before that is durable: on a full disk it waits for us and sends no beats.
-    if (node.state == NodeState::kReconciling && node.session != nullptr) continue;
-    std::vector<std::string> uids;
-    for (const auto& [uid, job] : jobs_) {
-      if (!job.attempt) continue;
-      const auto part = job.attempt->parts.find(name);
-      if (part != job.attempt->parts.end() && !part->second.ended) uids.push_back(uid);
-    }
     bool runs = false;
-    for (const std::string& uid : uids) {
+    for (const std::string& uid : jobs_of(name)) {
       LiveJob& job = jobs_.at(uid);
+      if (job.attempt->parts.at(name).ended) continue;
       if (still_runs_without(job, name)) {
         runs = true;
       } else if (job.pending_reason != "NODE_UNREACHABLE") {
@@ -304,15 +303,15 @@ void Reconciler::check_leases() {
 
 // A silent node's share of a job is left alone while the job's other nodes advance, and for a grace while nobody else
 // could tell. Sets NODE_UNREACHABLE as the job's reason while it waits.
-bool Reconciler::still_runs_without(LiveJob& job, const std::string& silent_node) {
+bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
-  const absl::Duration now = clock_.monotonic();
+  const absl::Duration now = now_.monotonic;
   const auto set_reason = [&](const std::string& reason, const std::string& message) {
     Change change;
     set_pending(job, reason, message, change);
     commit(std::move(change));
   };
-  if (attempt.failing || job.stop_now) {
+  if (attempt.failing || (job.stops() && !job.record.intent.save)) {
     set_reason("", "");
     return false;
   }
@@ -324,7 +323,7 @@ bool Reconciler::still_runs_without(LiveJob& job, const std::string& silent_node
     last_word = std::max(last_word, node->last_beat);
     if (name == silent_node || nodes_.lease_over(*node, now)) continue;
     anybody_speaks = true;
-    advancing = advancing || now - part.last_advance <= 3 * options_.beat;
+    advancing = advancing || now - part.last_advance <= patience(attempt, part, options_.beat);
   }
   if (anybody_speaks) {
     set_reason("", "");
@@ -340,7 +339,7 @@ bool Reconciler::still_runs_without(LiveJob& job, const std::string& silent_node
   return false;
 }
 
-void Reconciler::lose_part(LiveJob& job, const std::string& node) {
+void Core::lose_part(LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
   Change change;
@@ -351,7 +350,7 @@ void Reconciler::lose_part(LiveJob& job, const std::string& node) {
              .message = absl::StrCat("node ", node, " is lost with ", counted(part.placement.num_ranks, "rank")),
              .severity = "warning"});
   put_job(change, job);
-  conclude(job, std::move(change), clock_.monotonic() - nodes_.find(node)->last_beat);
+  conclude(job, std::move(change), now_.monotonic - nodes_.find(node)->last_beat);
 }
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 // Keys of dump_folders_. Ids are no paths, so they cannot meet.
@@ -19,33 +19,34 @@ std::vector<std::string> names_of(const job::Spec& spec) {
 
 }  // namespace
 
-absl::Status Reconciler::check_folder(const job::Spec& spec) const {
+absl::Status Core::check_folder(const job::Spec& spec) const {
   for (const std::string& name : names_of(spec)) {
     const auto other = dump_folders_.find(name);
     if (other == dump_folders_.end()) continue;
-    const JobViewPtr view = published_.find(other->second);
-    const std::string holder = view == nullptr ? "a job that is just being created" : view->record->name;
-    const bool same_name = view == nullptr || view->record->spec.dump_folder == spec.dump_folder;
+    const auto live = jobs_.find(other->second);
+    const job::JobRecord* record = live == jobs_.end() ? nullptr : &live->second.record;
+    const std::string holder = record == nullptr ? "a job that is just being created" : record->name;
+    const bool same_name = record == nullptr || record->spec.dump_folder == spec.dump_folder;
     return rpc::error(absl::StatusCode::kFailedPrecondition, "DUMP_FOLDER_IN_USE",
                       absl::StrCat("job.dump_folder ", spec.dump_folder, " belongs to ", holder,
-                                   same_name ? "" : absl::StrCat(" under the name ", view->record->spec.dump_folder),
+                                   same_name ? "" : absl::StrCat(" under the name ", record->spec.dump_folder),
                                    ", which is not over; cancel it or choose another folder"),
                       {{"job", holder}, {"dump_folder", spec.dump_folder}});
   }
   return absl::OkStatus();
 }
 
-void Reconciler::claim_folder(const job::JobRecord& record) {
+void Core::claim_folder(const job::JobRecord& record) {
   for (const std::string& name : names_of(record.spec)) dump_folders_.try_emplace(name, record.uid);
   if (!record.folder_id.empty()) dump_folders_[record.folder_id] = record.uid;  // Seen, not only said.
 }
 
-void Reconciler::drop_folder(const job::JobRecord& record) {
+void Core::drop_folder(const job::JobRecord& record) {
   absl::erase_if(dump_folders_, [&](const auto& item) { return item.second == record.uid; });
 }
 
 // The leader's node says which folder it prepared. False: the attempt must not start there.
-bool Reconciler::take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change) {
+bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change) {
   if (job.record.folder_id == id) return true;
   if (job.attempt->failing) return false;
   const auto refuse = [&](const char* reason, std::string message) {
@@ -87,12 +88,4 @@ bool Reconciler::take_folder_id(LiveJob& job, const std::string& node, const std
   return true;
 }
 
-// The mount may be missing there alone: other nodes first, from now on.
-void Reconciler::avoid_node(LiveJob& job, const job::AttemptEnd& end) {
-  if (!job::is_lost_folder(end) || end.node.empty()) return;
-  std::vector<std::string>& avoided = job.record.avoided_nodes;
-  if (std::find(avoided.begin(), avoided.end(), end.node) == avoided.end()) avoided.push_back(end.node);
-  job.reserved.erase(end.node);
-}
-
-}  // namespace titan::reconcile
+}  // namespace titan::core

@@ -4,9 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 constexpr absl::Duration kShownFor = absl::Minutes(1);   // After the last try.
@@ -15,7 +15,7 @@ constexpr size_t kNamesKept = 1000;                      // Of nodes that nobody
 
 }  // namespace
 
-absl::Status Reconciler::check_cluster(const v1::Register& hello) const {
+absl::Status Core::check_cluster(const v1::Register& hello) const {
   if (hello.cluster().empty() || options_.cluster.empty() || hello.cluster() == options_.cluster) {
     return absl::OkStatus();
   }
@@ -29,10 +29,10 @@ absl::Status Reconciler::check_cluster(const v1::Register& hello) const {
       {{"node", hello.node()}, {"worker_cluster", hello.cluster()}, {"controller_cluster", options_.cluster}});
 }
 
-void Reconciler::note_refusal(const v1::Register& hello, const absl::Status& why) {
-  const absl::Duration now = clock_.monotonic();
+void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
+  const absl::Duration now = now_.monotonic;
   const std::string reason = rpc::reason(why);
-  measures_.refused(reason);
+  measure(Measure::kNodeRefused, 1, reason);
   if (!cluster::valid_id(hello.node())) return;  // Nothing that could be listed.
   for (auto it = refused_.begin(); it != refused_.end();) {
     it = now - it->second.at > kShownFor ? refused_.erase(it) : std::next(it);
@@ -48,33 +48,39 @@ void Reconciler::note_refusal(const v1::Register& hello, const absl::Status& why
   if (node == nullptr) {
     journal::Line line{journal::Level::kWarning, "NodeRefused", {}};
     line.add("node", hello.node()).add("message", absl::StrCat(reason, ": ", refused.message));
-    return write({line});
+    change.then.lines.push_back(std::move(line));
+    return commit(std::move(change));
   }
   add_node_event(change, *node, "NodeRefused", absl::StrCat(reason, ": ", refused.message), "warning");
   put_node(change, *node);
   commit(std::move(change));
 }
 
-std::string Reconciler::refusal_of(const std::string& node) const {
+std::string Core::refusal_of(const std::string& node, absl::Duration now) const {
   const auto it = refused_.find(node);
-  if (it == refused_.end() || clock_.monotonic() - it->second.at > kShownFor) return "";
+  if (it == refused_.end() || now - it->second.at > kShownFor) return "";
   return absl::StrCat(it->second.reason, ": ", it->second.message);
 }
 
-// Those that are no nodes of this cluster: they have a name, and why they are not let in.
-void Reconciler::add_refused(std::vector<NodeView>& views) const {
+// Of the nodes that are shown, and those that are no nodes of this cluster: they have a name, and why they are not let
+// in.
+void Core::add_refusals(std::vector<NodeView>& views, absl::Duration now) const {
+  for (NodeView& view : views) {
+    view.refusal = refusal_of(view.node.record.name, now);
+    if (view.node.session == 0 && !view.refusal.empty()) view.node.state = cluster::NodeState::kRefused;
+  }
   for (const auto& [name, refused] : refused_) {
-    if (nodes_.find(name) != nullptr || refusal_of(name).empty()) continue;
+    if (nodes_.find(name) != nullptr || refusal_of(name, now).empty()) continue;
     NodeView view;
     view.node.record.name = name;
     view.node.record.address = refused.address;
     view.node.record.version = refused.version;
     view.node.state = cluster::NodeState::kRefused;
-    view.refusal = refusal_of(name);
+    view.refusal = refusal_of(name, now);
     views.push_back(std::move(view));
   }
   std::sort(views.begin(), views.end(),
             [](const NodeView& a, const NodeView& b) { return a.node.record.name < b.node.record.name; });
 }
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

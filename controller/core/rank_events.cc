@@ -1,13 +1,15 @@
 // Lines of the ranks' spools: each is taken exactly once, in order, and acknowledged when that is durable.
 
+#include <algorithm>
 #include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/gibibytes.h"
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 namespace event = rank_protocol::event;
@@ -29,6 +31,21 @@ std::string text(const nlohmann::json& json, const char* key) {
   return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
 }
 
+// A node speaks for its own ranks. Of an attempt that an older copy of the store lacks, nobody knows whose they are.
+bool is_placed(const LiveJob& job, int attempt, int rank, const std::string& node) {
+  const auto holds = [&](const job::AttemptRecord& record) {
+    return std::any_of(record.placements.begin(), record.placements.end(), [&](const job::Placement& placement) {
+      return placement.node == node && rank >= placement.first_rank &&
+             rank < placement.first_rank + placement.num_ranks;
+    });
+  };
+  if (job.attempt && job.attempt->record.number == attempt) return holds(job.attempt->record);
+  for (const auto& past : job.past) {
+    if (past->number == attempt) return holds(*past);
+  }
+  return true;
+}
+
 bool flag(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   return it != json.end() && it->is_boolean() && it->get<bool>();
@@ -36,7 +53,7 @@ bool flag(const nlohmann::json& json, const char* key) {
 
 }  // namespace
 
-void Reconciler::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
+void Core::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
   const std::string& uid = events.id().job_uid();
   const int attempt = events.id().number(), rank = events.rank();
   if (events.events().empty()) return;
@@ -46,6 +63,7 @@ void Reconciler::on_rank_events(cluster::Node& node, const v1::RankEvents& event
   Change change;
   if (live != jobs_.end()) {
     LiveJob& job = live->second;
+    if (!is_placed(job, attempt, rank, node.record.name)) return;
     int64_t& cursor = cursors_[{uid, attempt, rank}];
     bool job_changed = false;
     for (const v1::RankEvent& line : events.events()) {
@@ -58,20 +76,16 @@ void Reconciler::on_rank_events(cluster::Node& node, const v1::RankEvents& event
     if (job_changed) put_job(change, job);
   }
   // Of a job that is over there is nothing left to learn; its lines are acknowledged all the same.
-  change.then.push_back([this, name = node.record.name, id = events.id(), rank, last] {
-    cluster::Node* node = nodes_.find(name);
-    if (node == nullptr || node->session == nullptr) return;
-    v1::ControllerMessage message;
-    *message.mutable_events_ack()->mutable_id() = id;
-    message.mutable_events_ack()->set_rank(rank);
-    message.mutable_events_ack()->set_sequence(last);
-    node->session->send(message);
-  });
+  Send& ack = change.then.sends.emplace_back();
+  ack.session = node.session;
+  *ack.message.mutable_events_ack()->mutable_id() = events.id();
+  ack.message.mutable_events_ack()->set_rank(rank);
+  ack.message.mutable_events_ack()->set_sequence(last);
   commit(std::move(change));
 }
 
-void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node,
-                                 const nlohmann::json& json, Change& change, bool& job_changed) {
+void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& json,
+                           Change& change, bool& job_changed) {
   const std::string kind = text(json, "kind");
   const int64_t step = integer(json, "step");
   const bool current = job.attempt && job.attempt->record.number == attempt;
@@ -98,7 +112,7 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     job.attempt->loaded = true;
     job.attempt->record.resumed_step = step;
     note_phase(job, "load", job.attempt->started_at);
-    job.attempt->loaded_at = clock_.monotonic();
+    job.attempt->loaded_at = now_.monotonic;
     put_attempt(change, job, job.attempt->record);
   } else if (kind == event::kStaged) {
     if (rank == 0) tell("CheckpointStaged", absl::StrCat("step ", step), "info");
@@ -107,7 +121,7 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
     const bool full = flag(json, "full");
     const double seconds = number(json, "seconds");
     tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
-    if (seconds == seconds) measures_.checkpoint(seconds);
+    if (seconds == seconds) measure(Measure::kCheckpoint, seconds);
     // The newest in time: after a fall-back to an older step the numbers begin lower again.
     if (full) job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
     job.progress.failed_save.clear();
@@ -119,7 +133,7 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
   } else if (kind == event::kCheckpointFailed) {
     job.progress.failed_save = absl::StrCat("step ", step, ": ", text(json, "reason"));
     tell("CheckpointFailed", job.progress.failed_save, "warning");
-    measures_.checkpoint_failed();
+    measure(Measure::kCheckpointFailed, 1);
     put_progress(change, job);
     if (current) apply(job, job::JobEvent::kCheckpointDone);  // It is over; earlier checkpoints stay, training goes on.
   } else if (kind == event::kRejected) {
@@ -150,7 +164,7 @@ void Reconciler::take_rank_event(LiveJob& job, int attempt, int rank, const std:
   }
 }
 
-void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Change& change) {
+void Core::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Change& change) {
   const int64_t step = integer(json, "step");
   const nlohmann::json metrics = json.value("metrics", nlohmann::json::object());
   const auto take = [&](const char* key, double& figure) {  // A line of a validation has other figures.
@@ -171,7 +185,7 @@ void Reconciler::take_step(LiveJob& job, int attempt, const nlohmann::json& json
 
 // What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between
 // attempts, the last one's.
-void Reconciler::take_finished_step(LiveJob& job, bool current, int64_t step, Change& change) {
+void Core::take_finished_step(LiveJob& job, bool current, int64_t step, Change& change) {
   if (!current) {  // A late word of an attempt that has ended: progress all the same.
     if (!job.attempt) job.progress.step = std::max(job.progress.step, step);
     if (job::note_progress(job.record.history, step, 0)) put_job(change, job);
@@ -183,4 +197,4 @@ void Reconciler::take_finished_step(LiveJob& job, bool current, int64_t step, Ch
   show(change, job);
 }
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

@@ -2,48 +2,49 @@
 
 #include <algorithm>
 
-#include "controller/reconcile/reconciler.h"
+#include "controller/core/core.h"
 #include "controller/scheduler/scheduler.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 namespace {
 
 // Why a job waits is shown for the front of the queue at once and for the rest in later cycles.
-constexpr int kReasonsPerCycle = 200;
+constexpr size_t kReasonsPerCycle = 200;
+// A cycle costs about a microsecond for every waiting job and node. Long ones take no more than a tenth of the time.
+constexpr int64_t kShortCycle = 1000;
+constexpr absl::Duration kPause = absl::Microseconds(10);
 
 }  // namespace
 
 // Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
 // a second would each walk it.
-void Reconciler::request_schedule(bool urgent) {
-  if (!may_schedule() || (!urgent && clock_.monotonic() < next_cycle_)) {
+void Core::request_schedule(bool urgent) {
+  if (!may_schedule() || (!urgent && now_.monotonic < next_cycle_)) {
     schedule_requested_ = true;
     return;
   }
   schedule();
 }
 
-bool Reconciler::may_schedule() {
+bool Core::may_schedule() {
   if (scheduling_) return true;
   const bool all_heard = std::none_of(nodes_.all().begin(), nodes_.all().end(), [](const auto& item) {
     return item.second.state == cluster::NodeState::kReconciling;
   });
-  scheduling_ = clock_.monotonic() >= schedule_after_ || all_heard;
+  scheduling_ = now_.monotonic >= schedule_after_ || all_heard;
   return scheduling_;
 }
 
-void Reconciler::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
-  // What is shown may be older: a view that became durable only after a reason was found does not have it.
-  const JobViewPtr shown = published_.find(job.record.uid);
-  const bool is_shown = shown == nullptr || (shown->pending_reason == reason && shown->pending_message == message);
-  if (is_shown && job.pending_reason == reason && job.pending_message == message) return;
+void Core::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
+  if (job.pending_reason == reason && job.pending_message == message) return;
   job.pending_reason = reason;
   job.pending_message = message;
   show(change, job);
 }
 
-void Reconciler::schedule() {
-  const absl::Duration now = clock_.monotonic();
+void Core::schedule() {
+  const absl::Duration now = now_.monotonic;
+  effects_.scheduled = true;
   schedule_requested_ = false;
   std::map<std::string, int> used;
   std::vector<scheduler::JobView> waiting;
@@ -66,10 +67,10 @@ void Reconciler::schedule() {
                          spec.priority,
                          job.record.order,
                          job.record.state == job::JobState::kRecovering,
-                         job.reserved,
+                         job.record.reserved,
                          {job.record.avoided_nodes.begin(), job.record.avoided_nodes.end()}});
     } else {
-      for (const auto& [node, devices] : job.reserved) used[node] += devices;
+      for (const auto& [node, devices] : job.record.reserved) used[node] += devices;
       if (saving.count(uid) == 0) continue;
       schedule_requested_ = true;
       set_pending(job, "OLD_ATTEMPT_SAVES", "an attempt that this controller's records lack saves and ends first",
@@ -77,6 +78,8 @@ void Reconciler::schedule() {
     }
   }
   if (waiting.empty()) return commit(std::move(reasons));
+  const auto length = static_cast<int64_t>(waiting.size() + nodes_.all().size());
+  if (length > kShortCycle) next_cycle_ = now + std::min(absl::Milliseconds(200), kPause * length);
   std::vector<scheduler::NodeView> views;
   for (const auto& [name, node] : nodes_.all()) {
     views.push_back({name, node.record.device, node.record.devices, std::max(0, node.record.devices - used[name]),
@@ -86,18 +89,14 @@ void Reconciler::schedule() {
     LiveJob& job = jobs_.at(decision.uid);
     if (!decision.placements.empty()) {
       start_attempt(job, std::move(decision.placements));
-    } else if (reasons.views.size() < kReasonsPerCycle) {
+    } else if (reasons.then.views.size() < kReasonsPerCycle) {
       set_pending(job, decision.reason, decision.message, reasons);
     }
   }
-  if (!reasons.views.empty()) commit(std::move(reasons));
-  const absl::Duration took = clock_.monotonic() - now;
-  measures_.scheduler_cycle(took);
-  next_cycle_ = clock_.monotonic() + std::min(10 * took, absl::Milliseconds(200));
+  commit(std::move(reasons));
 }
 
-std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const {
-  sync::Lock lock(mutex_);
+std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
   std::vector<scheduler::NodeView> nodes;
   for (const auto& [name, node] : nodes_.all())
     nodes.push_back({name, node.record.device, node.record.devices, node.record.devices});
@@ -108,8 +107,7 @@ std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const
   return scheduler::misfit(job, nodes);
 }
 
-std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {
-  sync::Lock lock(mutex_);
+std::vector<planner::Room> Core::rooms(const std::string& device) const {
   std::vector<planner::Room> rooms;
   for (const auto& [name, node] : nodes_.all()) {
     const job::NodeRecord& record = node.record;
@@ -121,6 +119,4 @@ std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {
   return rooms;
 }
 
-void Reconciler::on_durable() { published_.wakers().wake_all(); }
-
-}  // namespace titan::reconcile
+}  // namespace titan::core

@@ -9,7 +9,7 @@
 
 #include "absl/time/time.h"
 
-namespace titan::reconcile {
+namespace titan::core {
 
 using AttemptKey = std::pair<std::string, int>;  // Job uid, number.
 
@@ -36,4 +36,4 @@ struct Refused {
   absl::Duration said_at;  // When it was last logged.
 };
 
-}  // namespace titan::reconcile
+}  // namespace titan::core

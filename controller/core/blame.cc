@@ -1,0 +1,58 @@
+// Nodes that fail attempts by themselves: avoided by the job, remembered by the node, taken out when it is the node.
+
+#include "controller/job/blame.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr size_t kNodesPerCordoned = 10;  // The controller takes out at most every tenth by itself.
+
+}  // namespace
+
+void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
+  if (job::avoids_node(end)) {
+    std::vector<std::string>& avoided = job.record.avoided_nodes;
+    if (std::find(avoided.begin(), avoided.end(), end.node) == avoided.end()) avoided.push_back(end.node);
+    job.record.reserved.erase(end.node);
+  }
+  if (job::blames_node(end)) {
+    cluster::Node* node = nodes_.find(end.node);
+    if (node != nullptr) blame(*node, job, end.reason.empty() ? std::string(job::name(end.cause)) : end.reason);
+  }
+  for (const std::string& name : lost) {
+    cluster::Node* node = nodes_.find(name);
+    if (node != nullptr) blame(*node, job, std::string(job::name(job::Cause::kNodeLost)));
+  }
+}
+
+void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& reason) {
+  job::add_blame(node.record.blames, {job.record.uid, reason, now_ns()});
+  const std::string why = job::reason_to_cordon(node.record.blames);
+  Change change;
+  if (!why.empty() && !node.record.cordoned && may_cordon(node)) {
+    node.record.cordoned = true;
+    node.record.cordon_reason = absl::StrCat("by the controller: ", why);
+    node.record.blames.clear();  // Who puts it back into service has mended it.
+    add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
+  }
+  put_node(change, node);
+  commit(std::move(change));
+}
+
+// What fails everywhere is no node's fault, and a small cluster has nothing to spare.
+bool Core::may_cordon(const cluster::Node& node) const {
+  size_t alike = 0, cordoned = 0;
+  for (const auto& [name, other] : nodes_.all()) {
+    if (other.record.device != node.record.device) continue;
+    ++alike;
+    cordoned += other.record.cordoned;
+  }
+  return alike >= 3 && cordoned < std::max<size_t>(1, alike / kNodesPerCordoned);
+}
+
+}  // namespace titan::core

@@ -1,0 +1,114 @@
+// How a step of reconciliation becomes a transaction and what is shown once it is durable.
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
+
+namespace titan::core {
+
+namespace {
+
+// Numbered so that the oldest event beyond the kept number is known without looking.
+void put_event(std::vector<store::Mutation>& mutations, const std::string& prefix, int64_t number, int64_t kept,
+               const job::EventRecord& event) {
+  mutations.push_back(store::put(event_key(prefix, number), job::encode(event)));
+  if (number > kept) mutations.push_back(store::erase(event_key(prefix, number - kept)));
+}
+
+journal::Level level_of(absl::string_view severity) {
+  if (severity == "error") return journal::Level::kError;
+  return severity == "warning" ? journal::Level::kWarning : journal::Level::kInfo;
+}
+
+// Of an event, unless it is what one rank said: those may be many, and are no decision.
+std::vector<journal::Line> line_of(const job::EventRecord& event, const std::string& uid) {
+  if (event.rank >= 0) return {};
+  journal::Line line{level_of(event.severity), event.reason, {}};
+  line.add("job", event.job).add("uid", uid).add("node", event.node);
+  if (event.attempt > 0) line.add("attempt", absl::StrCat(event.attempt));
+  line.add("message", event.message);
+  return {line};
+}
+
+}  // namespace
+
+int64_t Core::now_ns() const { return absl::ToUnixNanos(now_.wall); }
+
+void Core::commit(Change change) {
+  if (change.mutations.empty() && change.erased_prefixes.empty() && change.token == 0 && change.then.empty()) return;
+  effects_.changes.push_back(std::move(change));
+}
+
+void Core::put_job(Change& change, LiveJob& job) {
+  change.mutations.push_back(store::put(job_key(job.record.uid), job::encode(job.record)));
+  show(change, job);
+}
+
+void Core::put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record) {
+  change.mutations.push_back(store::put(attempt_key(job.record.uid, record.number), job::encode(record)));
+}
+
+void Core::put_progress(Change& change, const LiveJob& job) {
+  change.mutations.push_back(store::put(progress_key(job.record.uid), job::encode(job.progress)));
+}
+
+void Core::put_node(Change& change, const cluster::Node& node) {
+  change.mutations.push_back(store::put(node_key(node.record.name), job::encode(node.record)));
+}
+
+// The caller writes the job's record afterwards: it counts the events.
+void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
+  event.time_ns = now_ns();
+  event.job = job.record.name;
+  put_event(change.mutations, job_events_prefix(job.record.uid), ++job.record.events, options_.events_kept, event);
+  for (journal::Line& line : line_of(event, job.record.uid)) change.then.lines.push_back(std::move(line));
+}
+
+// Likewise for the node's record.
+void Core::add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
+                          absl::string_view severity) {
+  job::EventRecord event;
+  event.time_ns = now_ns();
+  event.node = node.record.name;
+  event.reason = std::string(reason);
+  event.message = std::move(message);
+  event.severity = std::string(severity);
+  put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, options_.events_kept, event);
+  for (journal::Line& line : line_of(event, "")) change.then.lines.push_back(std::move(line));
+}
+
+JobViewPtr Core::view_of(const LiveJob& job) {
+  auto view = std::make_shared<JobView>();
+  view->record = std::make_shared<const job::JobRecord>(job.record);
+  view->attempts = job.past;
+  if (job.attempt) view->attempts.push_back(std::make_shared<const job::AttemptRecord>(job.attempt->record));
+  view->progress = job.progress;
+  view->pending_reason = job.pending_reason;
+  view->pending_message = job.pending_message;
+  return view;
+}
+
+void Core::measure(Measure::Kind kind, double seconds, std::string label) {
+  effects_.now.measures.push_back({kind, std::move(label), seconds});
+}
+
+// One view per job and transaction: the last one wins.
+void Core::show(Change& change, const LiveJob& job) {
+  for (JobViewPtr& view : change.then.views) {
+    if (view->record->uid == job.record.uid) {
+      view = view_of(job);
+      return;
+    }
+  }
+  change.then.views.push_back(view_of(job));
+}
+
+// False when the event means nothing in this state: a late or repeated message, which changes nothing.
+bool Core::apply(LiveJob& job, job::JobEvent event) {
+  const absl::StatusOr<job::JobState> next = job::next_state(job.record.state, event);
+  if (!next.ok()) return false;
+  job.record.state = *next;
+  return true;
+}
+
+}  // namespace titan::core

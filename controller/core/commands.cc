@@ -1,0 +1,122 @@
+// What nodes are told about an attempt. Every command may be said twice, and is said again to a node's next session.
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+using job::JobState;
+
+// Written into the dump folder by the leader, read there by all. The same for every controller that continues the
+// attempt, since some of its nodes may have been prepared by a predecessor.
+std::string token_of(const LiveJob& job) { return absl::StrCat(job.record.uid, "-", job.attempt->record.number); }
+
+void identify(v1::AttemptId* id, const LiveJob& job) {
+  id->set_job_uid(job.record.uid);
+  id->set_number(job.attempt->record.number);
+}
+
+std::string reason_to_stop(const LiveJob& job) {
+  if (job.stops()) return job.record.intent.cause;
+  return job.attempt->failing ? "ATTEMPT_FAILED" : "NODE_DRAINED";
+}
+
+}  // namespace
+
+std::shared_ptr<const rank_protocol::Launch> Core::launch_of(const LiveJob& job) const {
+  auto launch = std::make_shared<rank_protocol::Launch>();
+  launch->job = job.record.name;
+  launch->job_uid = job.record.uid;
+  launch->attempt = job.attempt->record.number;
+  launch->threads_per_rank = job.record.threads_per_rank;
+  if (job.progress.committed_step > 0) launch->committed_step = job.progress.committed_step;
+  launch->folder_id = job.record.folder_id;
+  for (const job::Placement& placement : job.attempt->record.placements) {
+    const cluster::Node* node = nodes_.find(placement.node);
+    for (int local = 0; local < placement.num_ranks; ++local) {
+      launch->ranks.push_back(
+          {placement.first_rank + local, local, placement.node, node == nullptr ? "" : node->record.address});
+    }
+  }
+  return launch;
+}
+
+void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
+  LiveAttempt& attempt = *job.attempt;
+  if (attempt.failing || job.record.state == JobState::kStopping) return;
+  const std::shared_ptr<const rank_protocol::Launch> launch = launch_of(job);
+  for (const std::string& name : nodes) {
+    if (session_of(name) == 0) continue;
+    const NodePart& part = attempt.parts.at(name);
+    Send& sent = effects_.now.sends.emplace_back();
+    sent.session = session_of(name);
+    sent.launch = launch;
+    v1::Prepare* prepare = sent.message.mutable_prepare();
+    identify(prepare->mutable_id(), job);
+    prepare->set_leader(name == attempt.leader());
+    for (int i = 0; i < part.placement.num_ranks; ++i) prepare->add_ranks(part.placement.first_rank + i);
+    prepare->set_dump_folder(job.record.spec.dump_folder);
+    prepare->set_token(token_of(job));
+    prepare->set_folder_id(job.record.folder_id);
+    prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
+  }
+}
+
+// Its record is damaged: no attempt can start.
+void Core::take(const SpecUnreadable& input) {
+  const auto live = jobs_.find(input.uid);
+  if (live == jobs_.end() || !live->second.attempt) return;
+  LiveAttempt& attempt = *live->second.attempt;
+  if (attempt.record.number != input.attempt || attempt.failing) return;
+  attempt.refusals.push_back({"", "SPEC_UNREADABLE", input.message});
+  for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
+  conclude(live->second, {}, absl::ZeroDuration());
+}
+
+void Core::send_start(LiveJob& job, const std::string& name) {
+  if (job.attempt->failing || job.record.state == JobState::kStopping) return;
+  v1::ControllerMessage message;
+  identify(message.mutable_start()->mutable_id(), job);
+  message.mutable_start()->set_store_host(job.attempt->record.store_host);
+  message.mutable_start()->set_store_port(job.attempt->record.store_port);
+  send(name, std::move(message));
+}
+
+void Core::send_checkpoint(LiveJob& job, const std::string& name) {
+  v1::ControllerMessage message;
+  identify(message.mutable_checkpoint()->mutable_id(), job);
+  send(name, std::move(message));
+}
+
+void Core::send_stop(LiveJob& job, const std::string& name) {
+  const LiveAttempt& attempt = *job.attempt;
+  const bool save = !attempt.failing && job.record.intent.save && attempt.start_sent;
+  v1::ControllerMessage message;
+  v1::Stop* stop = message.mutable_stop();
+  identify(stop->mutable_id(), job);
+  stop->set_save(save);
+  stop->set_grace_milliseconds(save ? static_cast<int64_t>(job.record.spec.restart.stop_grace_seconds * 1000) : 0);
+  stop->set_reason(reason_to_stop(job));
+  send(name, std::move(message));
+}
+
+void Core::stop_everywhere(LiveJob& job) {
+  if (!job.attempt) return;
+  for (const auto& [node, part] : job.attempt->parts) {
+    if (!part.ended) send_stop(job, node);
+  }
+}
+
+// Nothing when nobody speaks for the node: said again when its next session shows the attempt.
+std::optional<Send> Core::forget(const AttemptKey& key, const std::string& name) const {
+  const SessionId session = session_of(name);
+  if (session == 0) return std::nullopt;
+  Send send;
+  send.session = session;
+  send.message.mutable_forget()->mutable_id()->set_job_uid(key.first);
+  send.message.mutable_forget()->mutable_id()->set_number(key.second);
+  return send;
+}
+
+}  // namespace titan::core

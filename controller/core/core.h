@@ -1,0 +1,300 @@
+#pragma once
+
+// The one decider about jobs, attempts and nodes, as a value: an input and the time go in, effects come out. It reads
+// no clock, no disk and no network, has no threads and no randomness of its own, and never waits. Its state is ahead of
+// the store by the changes that are on their way there; whoever runs it writes them in order and says when they are
+// durable.
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <tuple>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "controller/cluster/nodes.h"
+#include "controller/core/effect.h"
+#include "controller/core/input.h"
+#include "controller/core/live_job.h"
+#include "controller/core/stray.h"
+#include "controller/core/view.h"
+#include "controller/planner/memory_fit.h"
+#include "controller/scheduler/scheduler.h"
+#include "controller/store/store.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::core {
+
+struct Options {
+  absl::Duration lease = absl::Seconds(5);
+  absl::Duration beat = absl::Seconds(1);
+  absl::Duration prepare_timeout =
+      absl::Seconds(75);         // For a part of an attempt; nodes give up after 60 s and say why.
+  int64_t events_kept = 10'000;  // Per job and per node.
+  absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
+  std::string cluster;                                      // The store's id.
+  std::function<double()> jitter;                           // In [0, 1), for backoffs.
+};
+
+class Core {
+ public:
+  explicit Core(Options options);
+
+  // Once, before any step, with every record below loaded_prefixes(), by key. Scheduling begins when every known node
+  // has registered, or after one lease. The views among the effects carry their revisions. `lost`: keys of records that
+  // the store itself could not read.
+  static const std::vector<std::string>& loaded_prefixes();
+  Effects load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now);
+
+  Effects step(const Input& input, const Now& now);
+
+  // Reads. They show what is decided, which may not be durable yet.
+
+  // The checks of CreateJob without its effect; the job as it would be. Errors: those of CreateJob.
+  absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
+  std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
+  // The nodes that have such devices.
+  std::vector<planner::Room> rooms(const std::string& device) const;
+  std::vector<NodeView> nodes(const Now& now) const;  // By name.
+  absl::StatusOr<NodeView> node(const std::string& name, const Now& now) const;
+  SessionId session_of(const std::string& node) const;  // 0: nobody speaks for it now.
+  bool scheduling() const { return scheduling_; }
+
+ private:
+  // --- what is done once a transaction's outcome is known ---
+  struct Created {
+    std::string uid;
+  };
+  struct CancelAccepted {
+    RequestId request = 0;
+    std::string uid;
+    bool now = false;
+    std::string actor;
+  };
+  struct Cordoned {
+    CordonNode asked;
+    bool leave = false;  // Of a drain.
+  };
+  struct Deleted {
+    RequestId request = 0;
+    JobViewPtr view;
+  };
+  struct Dismissed {
+    StopUnknown asked;
+    std::vector<AttemptKey> keys;
+  };
+  // Said to the nodes of an attempt if it still is what it was.
+  enum class Command { kPrepare, kStart, kCheckpoint, kStop };
+  struct Tell {
+    AttemptKey attempt;
+    Command command = Command::kPrepare;
+    std::vector<std::string> nodes;
+  };
+  using Continuation = std::variant<Created, CancelAccepted, Cordoned, Deleted, Dismissed, Tell>;
+  using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
+  struct Creation {
+    LiveJob job;
+    std::vector<RequestId> waiting;
+  };
+
+  // step.cc
+  void take(const CreateJob& input);
+  void take(const CancelJob& input);
+  void take(const CheckpointJob& input);
+  void take(const ProfileJob& input);
+  void take(const DeleteJob& input);
+  void take(const CordonNode& input);
+  void take(const DrainNode& input);
+  void take(const StopUnknown& input);
+  void take(const OpenSession& input);
+  void take(const Heard& input);
+  void take(const CloseSession& input);
+  void take(const Tick& input);
+  void take(const Durable& input);
+  void take(const SpecUnreadable& input);
+  void go_on(const Created& created, const absl::Status& status);
+  void go_on(const CancelAccepted& accepted, const absl::Status& status);
+  void go_on(const Cordoned& cordoned, const absl::Status& status);
+  void go_on(const Deleted& deleted, const absl::Status& status);
+  void go_on(const Dismissed& dismissed, const absl::Status& status);
+  void go_on(const Tell& tell, const absl::Status& status);
+  void expect(Change& change, Continuation continuation);
+  void send(const std::string& node, v1::ControllerMessage message);
+  void refuse(RequestId request, const absl::Status& why);
+  void answer_when_shown(RequestId request, const std::string& job);
+
+  // load.cc
+  template <typename Record>
+  std::optional<Record> read(const store::Record& record);  // Nothing: it is set aside.
+  void set_aside(const store::Record& record, std::string why);
+  void load_jobs(const std::vector<store::Record>& records);
+  void restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits);
+
+  // changes.cc
+  void commit(Change change);
+  void put_job(Change& change, LiveJob& job);
+  void put_attempt(Change& change, const LiveJob& job, const job::AttemptRecord& record);
+  void put_progress(Change& change, const LiveJob& job);
+  void put_node(Change& change, const cluster::Node& node);
+  void add_event(Change& change, LiveJob& job, job::EventRecord event);
+  void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
+                      absl::string_view severity);
+  void show(Change& change, const LiveJob& job);
+  void measure(Measure::Kind kind, double seconds, std::string label = "");
+  static JobViewPtr view_of(const LiveJob& job);
+  static bool apply(LiveJob& job, job::JobEvent event);
+  int64_t now_ns() const;
+
+  // requests.cc
+  absl::Status check_new(const job::Spec& spec, const std::string& name) const;
+  void start_cancel(const CancelAccepted& accepted);
+  absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb);
+  void cordon(const CordonNode& input, bool leave);
+
+  // nodes.cc
+  std::vector<std::string> jobs_of(const std::string& node) const;
+  NodeView node_view(const cluster::Node& node) const;
+
+  // deletion.cc
+  void remove(RequestId request, const JobViewPtr& view);
+  void delete_old_jobs();
+
+  // drain.cc
+  void ask_to_leave(const std::string& node, RequestId request);
+
+  // attempts.cc
+  void start_attempt(LiveJob& job, std::vector<job::Placement> placements);
+  void set_attempt(LiveJob& job, LiveAttempt attempt);
+  void drop_attempt(LiveJob& job);
+  void start_when_prepared(LiveJob& job, Change& change);
+  void conclude(LiveJob& job, Change change, absl::Duration since_failure);
+  void begin_failure(LiveJob& job, Change& change, absl::Duration since_failure);
+  void finish_attempt(LiveJob& job, Change& change);
+  void retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change);
+  void end_job(LiveJob& job, Change& change);
+  void leave_queue(LiveJob& job);
+  void note_first_step(LiveJob& job, Change& change);
+  void take_progress(LiveJob& job, int64_t step, int64_t commit, Change& change);
+  void note_phase(LiveJob& job, const std::string& phase, std::optional<absl::Duration> since);
+  void drop_cursors(Change& change, const std::string& uid);
+  void resolve_threads(LiveJob& job, const std::vector<job::Placement>& placements);
+
+  // commands.cc
+  std::shared_ptr<const rank_protocol::Launch> launch_of(const LiveJob& job) const;
+  void send_prepare(LiveJob& job, const std::vector<std::string>& nodes);
+  void send_start(LiveJob& job, const std::string& node);
+  void send_checkpoint(LiveJob& job, const std::string& node);
+  void send_stop(LiveJob& job, const std::string& node);
+  void stop_everywhere(LiveJob& job);
+  std::optional<Send> forget(const AttemptKey& key, const std::string& node) const;
+
+  // workers.cc
+  void welcome(cluster::Node& node, const v1::Register& hello);
+  void end_waiting_for(const std::string& node);
+  void hear(cluster::Node& node, const v1::WorkerMessage& message);
+  void on_beat(cluster::Node& node, const v1::Beat& beat);
+  void on_report(cluster::Node& node, const v1::AttemptReport& report);
+  void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
+                  absl::Duration& since_failure);
+  void check_leases();
+  bool still_runs_without(LiveJob& job, const std::string& silent_node);
+  void lose_part(LiveJob& job, const std::string& node);
+
+  // refusals.cc
+  absl::Status check_cluster(const v1::Register& hello) const;
+  void note_refusal(const v1::Register& hello, const absl::Status& why);
+  std::string refusal_of(const std::string& node, absl::Duration now) const;
+  void add_refusals(std::vector<NodeView>& views, absl::Duration now) const;
+
+  // inventory.cc
+  void compare_inventory(cluster::Node& node, const v1::Register& hello);
+  LiveJob* job_of(const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
+  void catch_up(const v1::AttemptInventory& item);
+  void adopt(LiveJob& job, const v1::AttemptInventory& item);
+  void end_superseded(LiveJob& job, int by, Change& change);
+
+  // strays.cc
+  Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
+  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase);
+  void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void drop_stray(const std::string& node, const AttemptKey& key);
+  bool knows(const std::string& uid) const;
+  int devices_of_strays(const std::string& node) const;
+  std::set<std::string> jobs_that_still_save() const;
+
+  // hangs.cc
+  void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
+  absl::Duration note_advance(LiveAttempt& attempt) const;
+  void check_hangs();
+  bool all_speak(const LiveAttempt& attempt) const;
+  std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;
+  void excuse_own_pause();
+
+  // deadlines.cc
+  void set_stop_deadline(LiveJob& job);
+  void check_deadlines();
+  void give_up_parts(LiveJob& job);
+
+  // rank_events.cc
+  void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
+  void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
+                       Change& change, bool& job_changed);
+  void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change);
+  void take_finished_step(LiveJob& job, bool current, int64_t step, Change& change);
+
+  // folders.cc
+  absl::Status check_folder(const job::Spec& spec) const;
+  void claim_folder(const job::JobRecord& record);
+  void drop_folder(const job::JobRecord& record);
+  bool take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change);
+
+  // blame.cc
+  void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
+  void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
+  bool may_cordon(const cluster::Node& node) const;
+
+  // scheduling.cc
+  void request_schedule(bool urgent);
+  void schedule();
+  void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change);
+  bool may_schedule();
+
+  const Options options_;
+  Now now_;          // Of the step that is being taken,
+  Effects effects_;  // and what it wants so far.
+  Token next_token_ = 1;
+  std::map<Token, Continuation> expected_;
+
+  std::map<std::string, LiveJob> jobs_;                // Not over, by uid.
+  absl::flat_hash_map<std::string, JobViewPtr> over_;  // By uid.
+  std::map<std::string, Creation> creating_;           // On their way to the store, by uid.
+  cluster::Nodes nodes_;
+  std::map<std::string, std::set<std::string>> jobs_on_;  // By node: uids of jobs whose attempt has a part there.
+  absl::flat_hash_map<std::string, std::string> names_;   // All jobs: name to uid.
+  // Live jobs: every name and id of a dump folder to the uid of the job that has it.
+  absl::flat_hash_map<std::string, std::string> dump_folders_;
+  absl::flat_hash_set<std::string> deleted_;                // Uids of jobs that were deleted.
+  absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
+  std::map<CursorKey, int64_t> cursors_;
+  std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
+  std::map<std::string, Refused> refused_;                     // By node.
+  int64_t next_order_ = 1;
+  bool scheduling_ = false;
+  absl::Duration schedule_after_;
+  bool schedule_requested_ = false;
+  absl::Duration next_cycle_ = absl::ZeroDuration();
+  std::optional<absl::Duration> last_tick_;
+  absl::Duration next_deletion_ = absl::ZeroDuration();
+};
+
+// NotFound, JOB_NOT_FOUND. `what`: its name or uid.
+absl::Status no_such_job(const std::string& what);
+absl::Status no_such_node(const std::string& name);
+
+}  // namespace titan::core

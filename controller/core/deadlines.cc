@@ -1,0 +1,83 @@
+// What a node was told to do, and has not done in time although it speaks: a hung mount, a process that cannot be
+// killed.
+
+#include "absl/strings/str_cat.h"
+#include "common/text/counted.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr absl::Duration kKillTime = absl::Seconds(30);  // From SIGKILL to the last rank's end, generously.
+
+std::vector<int> ranks_of(const job::Placement& placement) {
+  std::vector<int> ranks;
+  for (int i = 0; i < placement.num_ranks; ++i) ranks.push_back(placement.first_rank + i);
+  return ranks;
+}
+
+}  // namespace
+
+void Core::set_stop_deadline(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
+  const absl::Duration grace = saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
+  const absl::Duration by = now_.monotonic + grace + kKillTime;
+  attempt.stop_by = attempt.stop_by ? std::min(*attempt.stop_by, by) : by;
+}
+
+void Core::check_deadlines() {
+  const absl::Duration now = now_.monotonic;
+  std::vector<std::string> late;  // conclude() may remove a job from the map.
+  for (const auto& [uid, job] : jobs_) {
+    if (!job.attempt) continue;
+    const LiveAttempt& attempt = *job.attempt;
+    const bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
+    if ((prepares && attempt.prepare_by && now > *attempt.prepare_by) || (attempt.stop_by && now > *attempt.stop_by)) {
+      late.push_back(uid);
+    }
+  }
+  for (const std::string& uid : late) give_up_parts(jobs_.at(uid));
+}
+
+// The job goes on without the parts that are late. What they hold stays held until their nodes say that it is free.
+void Core::give_up_parts(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  const bool stops = attempt.stop_by.has_value();
+  const char* const reason = stops ? "STOP_TIMEOUT" : "PREPARE_TIMEOUT";
+  attempt.prepare_by.reset();
+  attempt.stop_by.reset();
+  Change change;
+  for (auto& [name, part] : attempt.parts) {
+    const cluster::Node* node = nodes_.find(name);
+    if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
+    if (nodes_.lease_over(*node, now_.monotonic)) continue;  // It is silent: the leases decide.
+    part.ended = part.lost = part.overdue = true;
+    Stray& stray = strays_[name][job.key()];
+    stray.job = job.record.name;
+    stray.ranks = ranks_of(part.placement);
+    stray.devices = part.placement.num_ranks;
+    const std::string message =
+        stops ? absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
+                             "a process that cannot be killed? Its devices stay taken until the node says otherwise")
+              : "did not prepare in time: a mount that hangs?";
+    // Of an attempt that had failed before, it is not what ended it.
+    if (attempt.failing) {
+      blame_nodes(job, {job::Cause::kLaunchFailed, reason, message, false, name}, {});
+    } else {
+      attempt.refusals.push_back({name, reason, message});
+    }
+    add_event(change, job,
+              {.node = name,
+               .attempt = attempt.record.number,
+               .reason = stops ? "StopTimedOut" : "PrepareTimedOut",
+               .message = absl::StrCat("node ", name, ": ", message),
+               .severity = "warning"});
+    if (!stops) send_stop(job, name);
+  }
+  if (change.mutations.empty()) return;
+  put_job(change, job);
+  conclude(job, std::move(change), absl::ZeroDuration());
+}
+
+}  // namespace titan::core

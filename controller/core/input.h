@@ -1,0 +1,134 @@
+#pragma once
+
+// What may happen to the core, as values: whoever has the same inputs has the same history.
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "controller/core/effect.h"
+#include "controller/job/record.h"
+#include "titan/v1/job.pb.h"
+#include "titan/v1/worker.pb.h"
+
+namespace titan::core {
+
+struct Now {
+  absl::Duration monotonic;  // Since any start; leases, deadlines and measures.
+  absl::Time wall;           // For records.
+};
+
+// --- clients. Each is answered once under `request`, when its change is durable or with an error. `actor` is who asks,
+// as whoever let the call in knows them; it is written beside what it changes. ---
+
+// Errors: AlreadyExists (JOB_ID_IN_USE), FailedPrecondition (DUMP_FOLDER_IN_USE), InvalidArgument (REQUEST_ID_REUSED),
+// ResourceExhausted (disk). The same request_id gives the same job again.
+struct CreateJob {
+  RequestId request = 0;
+  std::string uid;  // Random, made by the shell.
+  job::Spec spec;
+  std::string stored;  // Of the specification's record, as bytes.
+  std::string request_id;
+  uint32_t fingerprint = 0;  // Of the request's content.
+  std::string actor;
+};
+
+// Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
+struct CancelJob {
+  RequestId request = 0;
+  std::string uid;
+  bool now = false;  // Without saving.
+  std::string actor;
+};
+
+// Errors: NotFound, FailedPrecondition (JOB_NOT_RUNNING, CHECKPOINTS_DISABLED).
+struct CheckpointJob {
+  RequestId request = 0;
+  std::string uid;
+  std::string actor;
+};
+
+// Notes that ranks of the job are asked for a trace; the asking is the caller's. The newest attempt of the answer is
+// the one that trains. Errors: NotFound, FailedPrecondition (JOB_OVER, JOB_NOT_RUNNING).
+struct ProfileJob {
+  RequestId request = 0;
+  std::string uid;
+  std::vector<int> ranks;
+  int steps = 0;
+  std::string actor;
+};
+
+// Takes a job that is over out of the store with its attempts and events; what lies in its dump folder stays. The
+// answer is the job as it was. Errors: NotFound, FailedPrecondition (JOB_NOT_OVER), ResourceExhausted.
+struct DeleteJob {
+  RequestId request = 0;
+  std::string uid;
+  std::string actor;
+};
+
+// Errors: NotFound, ResourceExhausted.
+struct CordonNode {
+  RequestId request = 0;
+  std::string node;
+  bool cordoned = true;
+  std::string reason;
+  std::string actor;
+};
+
+// Cordons the node, and lets what it runs save and go on elsewhere. Idempotent. Errors: those of CordonNode.
+struct DrainNode {
+  RequestId request = 0;
+  std::string node;
+  std::string reason;
+  std::string actor;
+};
+
+// Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Errors:
+// NotFound (NODE_NOT_FOUND, JOB_NOT_UNKNOWN), Unavailable.
+struct StopUnknown {
+  RequestId request = 0;
+  std::string node;
+  std::string uid;
+  absl::Duration grace;
+  std::string actor;
+};
+
+// --- workers. A session registers once; what a session says that is no longer its node's is ignored. ---
+
+// Refused: InvalidArgument (BAD_NODE_ID), AlreadyExists (NODE_ID_IN_USE), FailedPrecondition (WRONG_CLUSTER).
+struct OpenSession {
+  SessionId session = 0;
+  v1::Register hello;
+};
+struct Heard {
+  std::string node;
+  SessionId session = 0;
+  v1::WorkerMessage message;
+};
+struct CloseSession {
+  std::string node;
+  SessionId session = 0;
+};
+
+// --- the shell ---
+
+struct Tick {};  // About ten times a second: leases, deadlines, backoffs.
+// The transaction with this token is durable, or was refused; nothing else may come of it.
+struct Durable {
+  Token token = 0;
+  absl::Status status;
+};
+// A Prepare could not be sent, since the job's specification cannot be read.
+struct SpecUnreadable {
+  std::string uid;
+  int attempt = 0;
+  std::string message;
+};
+
+using Input = std::variant<CreateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
+                           StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable>;
+
+}  // namespace titan::core

@@ -1,0 +1,33 @@
+#include "controller/core/keys.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+
+namespace titan::core {
+
+std::string job_key(const std::string& uid) { return absl::StrCat("job/", uid); }
+std::string spec_key(const std::string& uid) { return absl::StrCat("spec/", uid); }
+std::string deleted_key(const std::string& uid) { return absl::StrCat("deleted/", uid); }
+std::string cancel_key(const std::string& uid) { return absl::StrCat("cancel/", uid); }
+std::string attempts_prefix(const std::string& uid) { return absl::StrCat("attempt/", uid, "/"); }
+std::string attempt_key(const std::string& uid, int number) {
+  return absl::StrFormat("%s%06d", attempts_prefix(uid), number);
+}
+std::string job_exits_prefix(const std::string& uid) { return absl::StrCat("exit/", uid, "/"); }
+std::string exits_prefix(const std::string& uid, int attempt) {
+  return absl::StrFormat("%s%06d/", job_exits_prefix(uid), attempt);
+}
+std::string exit_key(const std::string& uid, int attempt, int rank) {
+  return absl::StrFormat("%s%06d", exits_prefix(uid, attempt), rank);
+}
+std::string progress_key(const std::string& uid) { return absl::StrCat("progress/", uid); }
+std::string cursors_prefix(const std::string& uid) { return absl::StrCat("cursor/", uid, "/"); }
+std::string cursor_key(const std::string& uid, int attempt, int rank) {
+  return absl::StrFormat("%s%06d/%06d", cursors_prefix(uid), attempt, rank);
+}
+std::string node_key(const std::string& node) { return absl::StrCat("node/", node); }
+std::string job_events_prefix(const std::string& uid) { return absl::StrCat("event/job/", uid, "/"); }
+std::string node_events_prefix(const std::string& node) { return absl::StrCat("event/node/", node, "/"); }
+std::string event_key(const std::string& prefix, int64_t number) { return absl::StrFormat("%s%012d", prefix, number); }
+
+}  // namespace titan::core

@@ -1,0 +1,26 @@
+#pragma once
+
+// Where things lie in the store. Jobs are named by their uid, since a name may be used again once its job was deleted.
+
+#include <string>
+
+namespace titan::core {
+
+std::string job_key(const std::string& uid);
+std::string spec_key(const std::string& uid);
+std::string deleted_key(const std::string& uid);  // Outlives the job: a node may come back with its ranks.
+std::string cancel_key(const std::string& uid);   // An accepted cancel whose effect is not written yet.
+std::string attempt_key(const std::string& uid, int number);
+std::string attempts_prefix(const std::string& uid);
+std::string exit_key(const std::string& uid, int attempt, int rank);  // Of an attempt that has not ended.
+std::string exits_prefix(const std::string& uid, int attempt);
+std::string job_exits_prefix(const std::string& uid);
+std::string progress_key(const std::string& uid);
+std::string cursor_key(const std::string& uid, int attempt, int rank);
+std::string cursors_prefix(const std::string& uid);
+std::string node_key(const std::string& node);
+std::string job_events_prefix(const std::string& uid);
+std::string node_events_prefix(const std::string& node);
+std::string event_key(const std::string& prefix, int64_t number);
+
+}  // namespace titan::core

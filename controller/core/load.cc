@@ -1,0 +1,202 @@
+// From the store's records to a working core, after a start of the controller.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/types/span.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr absl::Duration kPerRegistration = absl::Milliseconds(2);
+
+// A node of whose record only the name is known: a job may run there. It takes no new ones until somebody has looked,
+// since it may have been cordoned.
+job::NodeRecord damaged_node(const std::string& name) {
+  job::NodeRecord record;
+  record.name = name;
+  record.cordoned = true;
+  record.cordon_reason = "the controller's record of it was damaged";
+  return record;
+}
+
+// Whether the job's newest attempt, which may still run, is not among those that can be read.
+bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecord>& attempts) {
+  if (job.attempts == 0 || job::is_final(job.state)) return false;
+  return attempts.empty() || attempts.back().number < job.attempts;
+}
+
+// Records with this prefix: a range, since they come by key.
+absl::Span<const store::Record> below(const std::string& prefix, const std::vector<store::Record>& records) {
+  const auto before = [](const store::Record& record, const std::string& key) { return record.key < key; };
+  const auto begin = std::lower_bound(records.begin(), records.end(), prefix, before);
+  const auto end = std::lower_bound(begin, records.end(), store::prefix_end(prefix), before);
+  return absl::MakeConstSpan(records).subspan(static_cast<size_t>(begin - records.begin()),
+                                              static_cast<size_t>(end - begin));
+}
+
+std::optional<std::string> after(absl::string_view prefix, const std::string& key) {
+  if (!absl::StartsWith(key, prefix)) return std::nullopt;
+  return key.substr(prefix.size());
+}
+
+std::string rest(const store::Record& record, absl::string_view prefix) { return record.key.substr(prefix.size()); }
+
+}  // namespace
+
+const std::vector<std::string>& Core::loaded_prefixes() {
+  static const auto* const prefixes =
+      new std::vector<std::string>{"attempt/", "cancel/", "cursor/", "deleted/", "exit/", "job/", "node/", "progress/"};
+  return *prefixes;
+}
+
+void Core::set_aside(const store::Record& record, std::string why) {
+  effects_.set_aside.emplace_back(record, std::move(why));
+}
+
+template <typename Record>
+std::optional<Record> Core::read(const store::Record& record) {
+  absl::StatusOr<Record> decoded = job::decode<Record>(record.value);
+  if (decoded.ok()) return *std::move(decoded);
+  set_aside(record, std::string(decoded.status().message()));
+  return std::nullopt;
+}
+
+Effects Core::load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now) {
+  now_ = now;
+  const absl::Span<const store::Record> nodes = below("node/", records);
+  // All of them come back at once, and registering takes its time.
+  const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
+  for (const store::Record& record : nodes) {
+    std::optional<job::NodeRecord> node = read<job::NodeRecord>(record);
+    nodes_.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), now_.monotonic + grace);
+  }
+  // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
+  schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
+  load_jobs(records);
+  for (const store::Record& record : below("deleted/", records)) deleted_.insert(rest(record, "deleted/"));
+  // Of what is lost, the key alone may say what matters.
+  for (const std::string& key : lost) {
+    if (const auto name = after("node/", key); name && nodes_.find(*name) == nullptr) {
+      nodes_.restore(damaged_node(*name), now_.monotonic + grace);
+    }
+    if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
+    if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, ""});
+  }
+  // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
+  for (const store::Record& record : below("cancel/", records)) {
+    const std::pair<std::string, std::string> how_and_who = absl::StrSplit(record.value, absl::MaxSplits(' ', 1));
+    start_cancel({/*request=*/0, rest(record, "cancel/"), how_and_who.first == "now", how_and_who.second});
+  }
+  return std::exchange(effects_, {});
+}
+
+void Core::load_jobs(const std::vector<store::Record>& records) {
+  std::map<std::string, std::vector<job::AttemptRecord>> attempts;
+  for (const store::Record& record : below("attempt/", records)) {
+    std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(record);
+    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
+    if (attempt) attempts[parts[1]].push_back(*std::move(attempt));  // In key order: oldest first.
+  }
+  // A job was last shown when any of its records changed.
+  std::map<std::string, int64_t> revisions;
+  for (const char* prefix : {"attempt/", "exit/", "progress/"}) {
+    for (const store::Record& record : below(prefix, records)) {
+      const std::string uid = rest(record, prefix);
+      int64_t& revision = revisions[uid.substr(0, uid.find('/'))];
+      revision = std::max(revision, record.revision);
+    }
+  }
+  std::map<std::string, job::Progress> progress;
+  for (const store::Record& record : below("progress/", records)) {
+    if (std::optional<job::Progress> one = read<job::Progress>(record)) progress[rest(record, "progress/")] = *one;
+  }
+  for (const store::Record& record : below("cursor/", records)) {
+    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
+    int attempt = 0, rank = 0;
+    int64_t sequence = 0;
+    if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt) || !absl::SimpleAtoi(parts[3], &rank) ||
+        !absl::SimpleAtoi(record.value, &sequence)) {
+      set_aside(record, "is not a cursor");
+      continue;
+    }
+    cursors_[{parts[1], attempt, rank}] = sequence;
+  }
+  std::map<AttemptKey, std::map<int, job::RankExit>> exits;
+  for (const store::Record& record : below("exit/", records)) {
+    std::optional<job::RankExit> exit = read<job::RankExit>(record);
+    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
+    int attempt = 0;
+    if (!exit || parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt)) continue;  // Its node says it again.
+    exits[{parts[1], attempt}][exit->rank] = *std::move(exit);
+  }
+  for (const store::Record& record : below("job/", records)) {
+    LiveJob job;
+    std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
+    if (!decoded) continue;
+    job.record = *std::move(decoded);
+    const std::string uid = job.record.uid;
+    // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
+    // whole, and its ranks are listed as those of an unknown job and left alone.
+    if (lacks_newest(job.record, attempts[uid])) {
+      set_aside(record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
+      continue;
+    }
+    job.progress = progress[uid];
+    job::note_progress(job.record.history, job.progress.step, job.progress.committed_step);
+    for (job::AttemptRecord& attempt : attempts[uid]) {
+      if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
+        const AttemptKey key{uid, attempt.number};
+        restore_attempt(job, std::move(attempt), std::move(exits[key]));
+      } else {
+        job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
+      }
+    }
+    names_[job.record.name] = uid;
+    if (!job.record.request_id.empty()) requests_[job.record.request_id] = uid;
+    next_order_ = std::max(next_order_, job.record.order + 1);
+    auto view = std::make_shared<JobView>(*view_of(job));
+    view->revision = std::max(record.revision, revisions[uid]);
+    effects_.now.views.push_back(view);
+    if (job::is_final(job.record.state)) {
+      over_[uid] = std::move(view);
+      continue;
+    }
+    if (!job.attempt) job.idle_since = now_.monotonic;
+    const absl::Duration backoff = absl::Nanoseconds(job.record.restart_time_ns - now_ns());
+    const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
+    job.restart_at = now_.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
+    claim_folder(job.record);
+    jobs_.emplace(uid, std::move(job));
+  }
+}
+
+// Its nodes will say what became of it; until then it counts as running where it was.
+void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits) {
+  LiveAttempt attempt;
+  attempt.exits = std::move(exits);
+  for (const job::RankExit& exit : record.exits) attempt.exits.emplace(exit.rank, exit);  // Of an older version.
+  for (const job::Placement& placement : record.placements) {
+    NodePart& part = attempt.parts[placement.node];
+    part.placement = placement;
+    part.prepared = job.record.state != job::JobState::kReserving;
+  }
+  attempt.start_sent = job.record.state != job::JobState::kReserving;
+  attempt.failing = job.record.state == job::JobState::kRecovering;
+  attempt.loaded = record.first_step_time_ns != 0;
+  attempt.record = std::move(record);
+  // Progress is an earlier attempt's until this one has finished a step.
+  if (attempt.loaded) attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
+  if (attempt.failing) attempt.stop_time_ns = now_ns();
+  attempt.record.exits = job::most_telling(attempt.exits);
+  attempt.record.num_exits = static_cast<int>(attempt.exits.size());
+  if (!attempt.start_sent) attempt.prepare_by = schedule_after_ + options_.prepare_timeout;
+  set_attempt(job, std::move(attempt));
+  if (job.attempt->failing || job.stops()) set_stop_deadline(job);
+}
+
+}  // namespace titan::core

@@ -1,0 +1,254 @@
+// What clients ask for.
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "common/text/counted.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
+
+namespace titan::core {
+namespace {
+
+using absl::StatusCode;
+using job::JobEvent;
+using job::JobState;
+
+absl::Status not_running(const LiveJob& job, absl::string_view why) {
+  return rpc::error(StatusCode::kFailedPrecondition, "JOB_NOT_RUNNING",
+                    absl::StrCat("job ", job.record.name, " is ", job::name(job.record.state), ": ", why),
+                    {{"state", std::string(job::name(job.record.state))}});
+}
+
+std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
+
+}  // namespace
+
+absl::Status no_such_job(const std::string& what) {
+  return rpc::error(StatusCode::kNotFound, "JOB_NOT_FOUND", absl::StrCat("no job ", what), {{"job", what}});
+}
+
+absl::Status Core::check_new(const job::Spec& spec, const std::string& name) const {
+  if (names_.contains(name)) {
+    return rpc::error(StatusCode::kAlreadyExists, "JOB_ID_IN_USE",
+                      absl::StrCat("job ", name, " exists already; choose another scheduling.job_id or leave it empty"),
+                      {{"job", name}});
+  }
+  return check_folder(spec);
+}
+
+absl::StatusOr<JobViewPtr> Core::would_create(const job::Spec& spec) const {
+  const std::string name = full_name(spec);
+  TITAN_RETURN_IF_ERROR(check_new(spec, name));
+  LiveJob job;
+  job.record.name = name;
+  job.record.spec = spec;
+  return view_of(job);
+}
+
+void Core::take(const CreateJob& input) {
+  if (const auto known = requests_.find(input.request_id); !input.request_id.empty() && known != requests_.end()) {
+    const std::string& uid = known->second;
+    const auto creation = creating_.find(uid);
+    const auto live = jobs_.find(uid);
+    const job::JobRecord& record = creation != creating_.end() ? creation->second.job.record
+                                   : live != jobs_.end()       ? live->second.record
+                                                               : *over_.at(uid)->record;
+    if (record.fingerprint != input.fingerprint) {
+      return refuse(input.request, rpc::bad_request("REQUEST_ID_REUSED",
+                                                    {{"request_id", "was used for another job; make a new UUID"}}));
+    }
+    if (creation == creating_.end()) return answer_when_shown(input.request, uid);
+    return creation->second.waiting.push_back(input.request);
+  }
+  Creation creation;
+  LiveJob& job = creation.job;
+  job::JobRecord& record = job.record;
+  record.name = full_name(input.spec);
+  record.request_id = input.request_id;
+  record.fingerprint = input.fingerprint;
+  record.spec = input.spec;
+  record.create_time_ns = now_ns();
+  record.uid = input.uid;
+  if (absl::Status bad = check_new(record.spec, record.name); !bad.ok()) return refuse(input.request, bad);
+  record.order = next_order_++;
+  names_[record.name] = record.uid;
+  claim_folder(record);
+  if (!input.request_id.empty()) requests_[input.request_id] = record.uid;
+  creation.waiting.push_back(input.request);
+
+  // The job joins the queue only once it is durable, so that a full disk can refuse it without a trace.
+  Change change;
+  change.when_full = store::WhenFull::kRefuse;
+  job::EventRecord event;
+  event.reason = "JobQueued";
+  event.message =
+      absl::StrCat(counted(record.spec.ranks, record.spec.device + " rank"), ", priority ", record.spec.priority);
+  add_event(change, job, std::move(event));
+  change.mutations.push_back(store::put(spec_key(record.uid), input.stored));
+  job.idle_since = now_.monotonic;
+  put_job(change, job);
+  expect(change, Created{record.uid});
+  creating_.emplace(input.uid, std::move(creation));
+  commit(std::move(change));
+}
+
+void Core::go_on(const Created& created, const absl::Status& status) {
+  auto node = creating_.extract(created.uid);
+  Creation& creation = node.mapped();
+  if (status.ok()) {
+    jobs_.emplace(created.uid, std::move(creation.job));
+    for (const RequestId request : creation.waiting) answer_when_shown(request, created.uid);
+    return request_schedule(/*urgent=*/false);
+  }
+  const job::JobRecord& record = creation.job.record;
+  names_.erase(record.name);
+  drop_folder(record);
+  requests_.erase(record.request_id);
+  for (const RequestId request : creation.waiting) refuse(request, status);
+}
+
+absl::StatusOr<LiveJob*> Core::live_job(const std::string& uid, absl::string_view verb) {
+  const auto it = jobs_.find(uid);
+  if (it != jobs_.end()) return &it->second;
+  const auto over = over_.find(uid);
+  if (over == over_.end()) return no_such_job(uid);
+  const job::JobRecord& record = *over->second->record;
+  return rpc::error(StatusCode::kFailedPrecondition, "JOB_OVER",
+                    absl::StrCat("job ", record.name, " is ", job::name(record.state), ": cannot ", verb),
+                    {{"state", std::string(job::name(record.state))}});
+}
+
+void Core::take(const CancelJob& input) {
+  const auto over = over_.find(input.uid);
+  if (over != over_.end() && over->second->record->state == JobState::kCancelled) {
+    return answer_when_shown(input.request, input.uid);
+  }
+  const absl::StatusOr<LiveJob*> job = live_job(input.uid, "cancel");
+  if (!job.ok()) return refuse(input.request, job.status());
+  // A request is refused when the disk is full; what follows from an accepted one is not: hence two transactions.
+  Change change;
+  change.when_full = store::WhenFull::kRefuse;
+  change.mutations.push_back(
+      store::put(cancel_key(input.uid), absl::StrCat(input.now ? "now" : "save", " ", input.actor)));
+  expect(change, CancelAccepted{input.request, input.uid, input.now, input.actor});
+  commit(std::move(change));
+}
+
+void Core::go_on(const CancelAccepted& accepted, const absl::Status& status) {
+  if (!status.ok()) return refuse(accepted.request, status);
+  start_cancel(accepted);
+}
+
+void Core::start_cancel(const CancelAccepted& accepted) {
+  const auto it = jobs_.find(accepted.uid);
+  Change change;
+  change.mutations.push_back(store::erase(cancel_key(accepted.uid)));
+  if (it == jobs_.end()) {  // It ended meanwhile, or was even deleted.
+    commit(std::move(change));
+    if (over_.contains(accepted.uid)) return answer_when_shown(accepted.request, accepted.uid);
+    return refuse(accepted.request, no_such_job(accepted.uid));
+  }
+  LiveJob& job = it->second;
+  job::Intent& intent = job.record.intent;
+  const bool repeated = intent.stop;
+  if (!repeated) intent = {true, true, "CANCELLED", accepted.actor, now_ns()};
+  intent.save = intent.save && !accepted.now;
+  job.pending_reason.clear();
+  job.pending_message.clear();
+  if (!repeated) {
+    add_event(change, job, {.reason = "CancelRequested", .message = accepted.now ? "without saving" : "saving first"});
+  }
+  if (job.attempt) {
+    apply(job, JobEvent::kStopRequested);
+    put_job(change, job);
+    set_stop_deadline(job);
+    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
+    commit(std::move(change));
+  } else {
+    apply(job, JobEvent::kStopped);
+    end_job(job, change);
+    commit(std::move(change));
+    leave_queue(job);
+  }
+  answer_when_shown(accepted.request, accepted.uid);
+  request_schedule(/*urgent=*/true);
+}
+
+void Core::take(const CheckpointJob& input) {
+  const absl::StatusOr<LiveJob*> found = live_job(input.uid, "checkpoint");
+  if (!found.ok()) return refuse(input.request, found.status());
+  LiveJob& job = **found;
+  if (!job.record.spec.saves) {
+    return refuse(input.request,
+                  rpc::error(StatusCode::kFailedPrecondition, "CHECKPOINTS_DISABLED",
+                             absl::StrCat("job ", job.record.name, " has checkpoint.enable = false: it cannot save")));
+  }
+  if (job.record.state != JobState::kCheckpointing && !apply(job, JobEvent::kCheckpointRequested)) {
+    return refuse(input.request, not_running(job, "only a running job can save a checkpoint"));
+  }
+  Change change;
+  add_event(
+      change, job,
+      {.attempt = job.attempt->record.number, .reason = "CheckpointRequested", .message = "at the next step edge"});
+  put_job(change, job);
+  expect(change, Tell{job.key(), Command::kCheckpoint, job.attempt->nodes()});
+  commit(std::move(change));
+  answer_when_shown(input.request, input.uid);
+}
+
+void Core::take(const ProfileJob& input) {
+  const absl::StatusOr<LiveJob*> found = live_job(input.uid, "profile");
+  if (!found.ok()) return refuse(input.request, found.status());
+  LiveJob& job = **found;
+  if (job.record.state != JobState::kRunning && job.record.state != JobState::kCheckpointing) {
+    return refuse(input.request, not_running(job, "only a running job can be profiled"));
+  }
+  Change change;
+  add_event(change, job,
+            {.attempt = job.attempt->record.number,
+             .reason = "TraceRequested",
+             .message = absl::StrCat(counted(input.steps, "step"), " of ", input.ranks.size() == 1 ? "rank " : "ranks ",
+                                     absl::StrJoin(input.ranks, ", "))});
+  put_job(change, job);
+  commit(std::move(change));
+  answer_when_shown(input.request, input.uid);
+}
+
+void Core::take(const CordonNode& input) { cordon(input, /*leave=*/false); }
+
+void Core::cordon(const CordonNode& input, bool leave) {
+  cluster::Node* node = nodes_.find(input.node);
+  if (node == nullptr) return refuse(input.request, no_such_node(input.node));
+  cluster::Node changed = *node;
+  changed.record.cordoned = input.cordoned;
+  changed.record.cordon_reason = input.cordoned ? input.reason : "";
+  Change change;
+  change.when_full = store::WhenFull::kRefuse;
+  if (node->record.cordoned != input.cordoned) {
+    add_node_event(change, changed, input.cordoned ? "NodeCordoned" : "NodeUncordoned", input.reason, "info");
+  }
+  put_node(change, changed);
+  node->record.events = changed.record.events;  // The number is taken, whatever becomes of this transaction.
+  expect(change, Cordoned{input, leave});
+  commit(std::move(change));
+}
+
+void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
+  const CordonNode& asked = cordoned.asked;
+  if (!status.ok()) return refuse(asked.request, status);
+  cluster::Node* node = nodes_.find(asked.node);
+  node->record.cordoned = asked.cordoned;
+  node->record.cordon_reason = asked.cordoned ? asked.reason : "";
+  Change again;  // A session that registered meanwhile has written the record as it was before.
+  put_node(again, *node);
+  commit(std::move(again));
+  request_schedule(/*urgent=*/true);
+  if (cordoned.leave) return ask_to_leave(asked.node, asked.request);
+  Reply& reply = effects_.now.replies.emplace_back();
+  reply.request = asked.request;
+  reply.node = node_view(*node);
+}
+
+}  // namespace titan::core

@@ -1,0 +1,37 @@
+#pragma once
+
+// What clients see of a job and of a node.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "controller/cluster/nodes.h"
+#include "controller/core/stray.h"
+#include "controller/job/record.h"
+
+namespace titan::core {
+
+// One job at one revision; shares what did not change with its predecessors.
+struct JobView {
+  std::shared_ptr<const job::JobRecord> record;
+  std::vector<std::shared_ptr<const job::AttemptRecord>> attempts;  // Oldest first.
+  job::Progress progress;
+  std::string pending_reason;  // Why nothing runs; not durable, since it follows from the cluster's present.
+  std::string pending_message;
+  int64_t revision = 0;
+  bool deleted = false;  // The last view of a job: as it was.
+};
+using JobViewPtr = std::shared_ptr<const JobView>;
+
+struct NodeView {
+  cluster::Node node;
+  int devices_used = 0;
+  std::vector<std::string> jobs;
+  std::vector<std::pair<AttemptKey, Stray>> unknown;  // Attempts there of jobs that this controller does not know.
+  std::string refusal;                                // Why its registration was refused in the last minute.
+};
+
+}  // namespace titan::core

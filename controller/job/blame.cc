@@ -1,0 +1,59 @@
+#include "controller/job/blame.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+
+namespace titan::job {
+namespace {
+
+constexpr int64_t kSecond = 1'000'000'000;
+constexpr int64_t kRemembered = 24 * 3600 * kSecond;
+constexpr int64_t kSameLoss = 60 * kSecond;  // One crash takes all jobs of a node along.
+constexpr size_t kJobs = 2;
+constexpr int kLosses = 3;
+
+bool is_about_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "STALE_ATTEMPT"; }
+
+}  // namespace
+
+bool blames_node(const AttemptEnd& end) {
+  if (end.node.empty() || is_about_devices(end)) return false;
+  return end.cause == Cause::kLaunchFailed || end.cause == Cause::kShimLost;
+}
+
+bool avoids_node(const AttemptEnd& end) {
+  if (end.node.empty() || is_about_devices(end)) return false;
+  return blames_node(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_NOT_SHARED" ||
+         end.reason == "DUMP_FOLDER_UNUSABLE";
+}
+
+void add_blame(std::vector<Blame>& blames, Blame blame) {
+  const int64_t oldest = blame.time_ns - kRemembered;
+  blames.erase(std::remove_if(blames.begin(), blames.end(), [&](const Blame& b) { return b.time_ns < oldest; }),
+               blames.end());
+  blames.push_back(std::move(blame));
+}
+
+std::string reason_to_cordon(const std::vector<Blame>& blames) {
+  std::set<std::string> jobs, reasons;
+  int losses = 0;
+  int64_t last_loss = -kSameLoss - 1;
+  for (const Blame& blame : blames) {
+    if (blame.reason == name(Cause::kNodeLost)) {
+      if (blame.time_ns - last_loss > kSameLoss) ++losses;
+      last_loss = blame.time_ns;
+    } else {
+      jobs.insert(blame.job_uid);
+      reasons.insert(blame.reason);
+    }
+  }
+  if (jobs.size() >= kJobs) {
+    return absl::StrCat("failed ", jobs.size(), " jobs within a day: ", absl::StrJoin(reasons, ", "));
+  }
+  return losses >= kLosses ? absl::StrCat("was lost ", losses, " times within a day") : "";
+}
+
+}  // namespace titan::job

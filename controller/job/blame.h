@@ -1,0 +1,28 @@
+#pragma once
+
+// When a node that fails jobs is taken out of service by the controller itself.
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "controller/job/record.h"
+#include "controller/job/restart.h"
+
+namespace titan::job {
+
+// The end was the doing of its node (AttemptEnd::node): it could not prepare or start its ranks, or lost them. Not of
+// the job, not of the dump folder, and not for want of free devices.
+bool blames_node(const AttemptEnd& end);
+
+// Another attempt of the same job had better go elsewhere first, whoever was to blame.
+bool avoids_node(const AttemptEnd& end);
+
+// Adds a blame and drops those of more than a day ago.
+void add_blame(std::vector<Blame>& blames, Blame blame);
+
+// Why the node is to be cordoned, for people; empty: it is not. Two jobs that failed there by its doing, or three
+// losses that were more than a minute apart, within a day. One job that fails again and again may be the cause itself.
+std::string reason_to_cordon(const std::vector<Blame>& blames);
+
+}  // namespace titan::job

@@ -1,0 +1,148 @@
+// What becomes of the core's effects: written, sent, answered and shown, in the order in which they were decided.
+
+#include <algorithm>
+#include <utility>
+
+#include "common/status/status.h"
+#include "controller/reconcile/reconciler.h"
+
+namespace titan::reconcile {
+
+void Reconciler::take(const core::Input& input, Answers& answers) {
+  const absl::Duration begin = clock_.monotonic();
+  core::Effects effects = core_.step(input, now());
+  if (effects.scheduled) measures_.scheduler_cycle(clock_.monotonic() - begin);
+  run(std::move(effects), answers);
+}
+
+void Reconciler::run(core::Effects effects, Answers& answers) {
+  for (const auto& [id, why] : effects.closes) {
+    const auto session = sessions_.find(id);
+    if (session != sessions_.end()) session->second->close(why);
+  }
+  // Changes first get their places in the log: what is sent now may lead to the next step.
+  for (core::Change& change : effects.changes) write(std::move(change), answers);
+  release(effects.now, /*revision=*/0, answers);
+}
+
+void Reconciler::write(core::Change change, Answers& answers) {
+  Pending pending{std::move(change.then), change.token, /*ticket=*/0};
+  if (change.mutations.empty() && change.erased_prefixes.empty()) {
+    pending_.push_back(std::move(pending));
+    return release_waiting(answers);
+  }
+  const int64_t ticket = pending.ticket = next_ticket_++;
+  pending_.push_back(std::move(pending));
+  store_.commit({std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)},
+                [this, ticket](const absl::StatusOr<int64_t>& revision) { settle(ticket, revision); });
+}
+
+// Those that become durable do so in order; one that a full disk refuses overtakes those that wait for room.
+void Reconciler::settle(int64_t ticket, const absl::StatusOr<int64_t>& revision) {
+  if (absl::IsUnavailable(revision.status())) return;  // The store has failed and this process is about to end.
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    const auto found = std::find_if(pending_.begin(), pending_.end(),
+                                    [&](const Pending& pending) { return pending.ticket == ticket; });
+    Pending pending = std::move(*found);
+    pending_.erase(found);
+    // At one moment with what the core makes of it, or who sees a job first might be told that there is none.
+    if (revision.ok()) release(pending.then, *revision, answers);
+    if (pending.token != 0) take(core::Durable{pending.token, revision.status()}, answers);
+    release_waiting(answers);
+  }
+  for (const auto& answer : answers) answer();
+}
+
+void Reconciler::release_waiting(Answers& answers) {
+  while (!pending_.empty() && pending_.front().ticket == 0) {
+    Pending pending = std::move(pending_.front());
+    pending_.pop_front();
+    release(pending.then, /*revision=*/0, answers);
+    if (pending.token != 0) take(core::Durable{pending.token, absl::OkStatus()}, answers);
+  }
+}
+
+void Reconciler::release(core::Release& what, int64_t revision, Answers& answers) {
+  if (!what.views.empty()) {
+    published_.publish(what.views, revision);
+    // Without a transaction nothing follows that would wake the watchers; the next tick does.
+    soft_changes_ = soft_changes_ || revision == 0;
+  }
+  for (const std::string& uid : what.deleted) published_.erase(uid, revision);
+  write(what.lines);
+  for (const core::Measure& one : what.measures) measure(one);
+  for (const core::Reply& reply : what.replies) answer(reply, answers);
+  send_all(what.sends, answers);
+}
+
+void Reconciler::answer(const core::Reply& reply, Answers& answers) {
+  const auto it = waiting_.find(reply.request);
+  if (it == waiting_.end()) return;
+  Waiting waiting = std::move(it->second);
+  waiting_.erase(it);
+  const auto finish = [&](auto done, auto result) {
+    answers.push_back([done = std::move(done), result = std::move(result)] { done(result); });
+  };
+  if (waiting.node != nullptr) {
+    return finish(std::move(waiting.node), reply.node ? absl::StatusOr<NodeView>(*reply.node) : reply.status);
+  }
+  if (!reply.status.ok()) return finish(std::move(waiting.job), absl::StatusOr<JobViewPtr>(reply.status));
+  JobViewPtr view = reply.deleted != nullptr ? reply.deleted : published_.find(reply.job);
+  finish(std::move(waiting.job), view != nullptr ? absl::StatusOr<JobViewPtr>(view) : no_such_job(reply.job));
+}
+
+// Nodes of one attempt get one launch file: made once, since a configuration is long.
+void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
+  const rank_protocol::Launch* made = nullptr;
+  absl::StatusOr<std::string> json;
+  std::vector<core::SpecUnreadable> unreadable;
+  for (core::Send& send : sends) {
+    if (send.launch != nullptr && send.launch.get() != made) {
+      made = send.launch.get();
+      json = launch_json(*made);
+      if (!json.ok()) {
+        unreadable.push_back({made->job_uid, made->attempt, std::string(json.status().message())});
+      }
+    }
+    if (send.launch != nullptr && !json.ok()) continue;
+    if (send.launch != nullptr) send.message.mutable_prepare()->set_launch_json(*json);
+    const auto session = sessions_.find(send.session);
+    send.message.set_leader_epoch(options_.leader_epoch);
+    if (session != sessions_.end()) session->second->send(send.message);
+  }
+  for (const core::SpecUnreadable& one : unreadable) take(one, answers);
+}
+
+absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch) const {
+  TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(launch.job_uid));
+  launch.config = nlohmann::json::parse(spec.config_json(), nullptr, /*allow_exceptions=*/false);
+  return rank_protocol::to_json(launch).dump();
+}
+
+void Reconciler::measure(const core::Measure& one) {
+  switch (one.kind) {
+    case core::Measure::kAttemptEnded:
+      return measures_.attempt_ended(one.label);
+    case core::Measure::kLost:
+      return measures_.lost(one.label, one.seconds);
+    case core::Measure::kRecovered:
+      return measures_.recovered(one.seconds);
+    case core::Measure::kCheckpoint:
+      return measures_.checkpoint(one.seconds);
+    case core::Measure::kCheckpointFailed:
+      return measures_.checkpoint_failed();
+    case core::Measure::kQueueWait:
+      return measures_.queue_wait(absl::Seconds(one.seconds));
+    case core::Measure::kNodeRefused:
+      return measures_.refused(one.label);
+  }
+}
+
+void Reconciler::write(const std::vector<journal::Line>& lines) const {
+  if (options_.journal == nullptr) return;
+  for (const journal::Line& line : lines) options_.journal->write(line);
+}
+
+}  // namespace titan::reconcile

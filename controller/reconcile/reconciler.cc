@@ -1,0 +1,217 @@
+#include "controller/reconcile/reconciler.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/reconcile/migrate.h"
+
+namespace titan::reconcile {
+
+Reconciler::Reconciler(store::Store& store, const Clock& clock, Options options, Measures& measures)
+    : store_(store),
+      clock_(clock),
+      options_(std::move(options)),
+      measures_(measures),
+      published_(store.revision()),
+      core_(options_) {}
+
+absl::StatusOr<std::unique_ptr<Reconciler>> Reconciler::open(store::Store& store, const Clock& clock, Options options,
+                                                             Measures& measures) {
+  std::unique_ptr<Reconciler> reconciler(new Reconciler(store, clock, std::move(options), measures));
+  TITAN_RETURN_IF_ERROR(reconciler->load());
+  reconciler->subscription_ = store.subscribe([raw = reconciler.get()](int64_t) { raw->on_durable(); });
+  return reconciler;
+}
+
+absl::Status Reconciler::load() {
+  std::vector<store::Record> records;
+  for (const std::string& prefix : core::Core::loaded_prefixes()) {
+    TITAN_ASSIGN_OR_RETURN(std::vector<store::Record> found, store::scan_all(store_, prefix));
+    std::move(found.begin(), found.end(), std::back_inserter(records));
+  }
+  migrate(store_, records);
+  std::vector<std::string> lost;
+  for (const store::Quarantined& record : store_.quarantined()) {
+    if (record.lost) lost.push_back(record.key);
+  }
+  sync::Lock lock(mutex_);
+  core::Effects effects = core_.load(records, lost, now());
+  for (const auto& [record, why] : effects.set_aside) store_.set_aside(record, why);
+  for (const JobViewPtr& view : std::exchange(effects.now.views, {})) published_.publish({view}, view->revision);
+  Answers answers;  // Nobody waits yet.
+  run(std::move(effects), answers);
+  return absl::OkStatus();
+}
+
+// --- clients ---
+
+template <typename Request>
+void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node) {
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    request.request = next_request_++;
+    waiting_[request.request] = {std::move(job), std::move(node)};
+    take(request, answers);
+  }
+  for (const auto& answer : answers) answer();
+}
+
+void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
+                        Done<JobViewPtr> done) {
+  core::CreateJob request;
+  request.uid = options_.new_id();
+  request.spec = std::move(spec);
+  request.stored = stored.SerializeAsString();
+  request.request_id = request_id;
+  request.fingerprint = fingerprint;
+  ask(std::move(request), std::move(done), nullptr);
+}
+
+void Reconciler::cancel(const std::string& uid, bool now, Done<JobViewPtr> done) {
+  ask(core::CancelJob{0, uid, now, ""}, std::move(done), nullptr);
+}
+
+void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
+  ask(core::CheckpointJob{0, uid, ""}, std::move(done), nullptr);
+}
+
+void Reconciler::profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done) {
+  ask(core::ProfileJob{0, uid, ranks, steps, ""}, std::move(done), nullptr);
+}
+
+void Reconciler::remove(const std::string& uid, Done<JobViewPtr> done) {
+  ask(core::DeleteJob{0, uid, ""}, std::move(done), nullptr);
+}
+
+void Reconciler::cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done) {
+  ask(core::CordonNode{0, node, cordoned, reason, ""}, nullptr, std::move(done));
+}
+
+void Reconciler::drain(const std::string& node, const std::string& reason, Done<NodeView> done) {
+  ask(core::DrainNode{0, node, reason, ""}, nullptr, std::move(done));
+}
+
+void Reconciler::stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace,
+                              Done<NodeView> done) {
+  ask(core::StopUnknown{0, node, uid, grace, ""}, nullptr, std::move(done));
+}
+
+// --- workers ---
+
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+  Answers answers;
+  absl::Status refused;
+  {
+    sync::Lock lock(mutex_);
+    const core::SessionId id = next_session_++;
+    sessions_[id] = session;
+    session_ids_[session.get()] = id;
+    core::Effects effects = core_.step(core::OpenSession{id, hello}, now());
+    refused = effects.refused;
+    if (!refused.ok()) {
+      sessions_.erase(id);
+      session_ids_.erase(session.get());
+    }
+    run(std::move(effects), answers);
+  }
+  for (const auto& answer : answers) answer();
+  return refused;
+}
+
+void Reconciler::on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
+                            const v1::WorkerMessage& message) {
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    const auto id = session_ids_.find(session.get());
+    if (id == session_ids_.end()) return;
+    take(core::Heard{node, id->second, message}, answers);
+  }
+  for (const auto& answer : answers) answer();
+}
+
+void Reconciler::close_session(const std::string& node, const cluster::Session* session) {
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    const auto id = session_ids_.find(session);
+    if (id == session_ids_.end()) return;
+    take(core::CloseSession{node, id->second}, answers);
+    sessions_.erase(id->second);
+    session_ids_.erase(id);
+  }
+  for (const auto& answer : answers) answer();
+}
+
+absl::Status Reconciler::send(const std::string& name, const v1::ControllerMessage& message) {
+  sync::Lock lock(mutex_);
+  const auto session = sessions_.find(core_.session_of(name));
+  if (session == sessions_.end()) {
+    return rpc::error(absl::StatusCode::kUnavailable, "NODE_UNREACHABLE",
+                      absl::StrCat("node ", name, " cannot be reached now"), {{"node", name}});
+  }
+  v1::ControllerMessage sent = message;
+  sent.set_leader_epoch(options_.leader_epoch);
+  session->second->send(sent);
+  return absl::OkStatus();
+}
+
+void Reconciler::tick() {
+  Answers answers;
+  bool wake = false;
+  {
+    sync::Lock lock(mutex_);
+    take(core::Tick{}, answers);
+    wake = std::exchange(soft_changes_, false);
+  }
+  for (const auto& answer : answers) answer();
+  if (wake) published_.wakers().wake_all();  // Without the lock: watchers may ask the reconciler.
+}
+
+void Reconciler::on_durable() { published_.wakers().wake_all(); }
+
+// --- reads ---
+
+absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::Spec& spec) const {
+  sync::Lock lock(mutex_);
+  return core_.would_create(spec);
+}
+
+std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const {
+  sync::Lock lock(mutex_);
+  return core_.misfit(spec);
+}
+
+std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {
+  sync::Lock lock(mutex_);
+  return core_.rooms(device);
+}
+
+std::vector<NodeView> Reconciler::nodes() const {
+  sync::Lock lock(mutex_);
+  return core_.nodes(now());
+}
+
+absl::StatusOr<NodeView> Reconciler::node(const std::string& name) const {
+  sync::Lock lock(mutex_);
+  return core_.node(name, now());
+}
+
+bool Reconciler::scheduling() const {
+  sync::Lock lock(mutex_);
+  return core_.scheduling();
+}
+
+absl::StatusOr<v1::JobSpec> Reconciler::stored_spec(const std::string& uid) const {
+  TITAN_ASSIGN_OR_RETURN(const std::optional<store::Record> record, store_.get(core::spec_key(uid)));
+  v1::JobSpec spec;
+  if (!record || !spec.ParseFromString(record->value)) {
+    return absl::DataLossError(absl::StrCat("the specification of job ", uid, " cannot be read"));
+  }
+  return spec;
+}
+
+}  // namespace titan::reconcile

@@ -1,0 +1,217 @@
+// Nothing that a node was told may take for ever, a node that fails jobs is not chosen again, and what was decided
+// about a job survives the controller.
+
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+class DeadlinesTest : public World, public ::testing::Test {
+ protected:
+  std::vector<std::string> nodes_of(const std::string& id) {
+    std::vector<std::string> names;
+    for (const job::Placement& placement : job(id)->attempts.back()->placements) names.push_back(placement.node);
+    return names;
+  }
+};
+
+TEST_F(DeadlinesTest, AHungPrepareEndsAndTheNextAttemptGoesElsewhere) {
+  add_node("n1");
+  hung = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  EXPECT_EQ(state("a"), "RESERVING");
+  add_node("n2");
+  advance(absl::Seconds(77));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "LAUNCH_FAILED");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, HasSubstr("did not prepare in time"));
+  EXPECT_EQ(nodes_of("a"), std::vector<std::string>{"n2"});
+  EXPECT_EQ(count_events("a", "PrepareTimedOut"), 1);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "taken until the node says otherwise";
+}
+
+TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
+  FakeNode& first = add_node("n1");
+  add_node("n2");
+  add_node("n3");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  const FakeNode::Key old = key("a");
+  hung = {"n1"};
+  exit_rank(nodes.at("n2"), old, 1, 1, 0);
+  settle();
+  EXPECT_EQ(state("a"), "RECOVERING");
+  advance(absl::Seconds(31));
+  EXPECT_EQ(count_events("a", "StopTimedOut"), 1);
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "what began it, not what was late";
+  EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1);
+  hung.clear();
+  exit_rank(first, old, 0, -1, 9, "ATTEMPT_FAILED");
+  advance(absl::Seconds(1));
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
+}
+
+TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
+  add_node("n1");
+  hung = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_EQ(state("a"), "STOPPING");
+  advance(absl::Seconds(31));
+  EXPECT_EQ(state("a"), "CANCELLED");
+}
+
+TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
+  for (int i = 1; i <= 4; ++i) add_node(absl::StrCat("n", i));
+  refuses = {"n1"};
+  refusal = "LAUNCH_FAILED";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Seconds(3));
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
+  EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned) << "one job may be the cause itself";
+  ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
+  advance(absl::Seconds(3));
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
+  EXPECT_THAT(reconciler->node("n1")->node.record.cordon_reason, HasSubstr("failed 2 jobs within a day"));
+  EXPECT_EQ(job("b")->attempts.size(), 2u);
+}
+
+TEST_F(DeadlinesTest, ASmallClusterKeepsItsNodes) {
+  add_node("n1");
+  refuses = {"n1"};
+  refusal = "LAUNCH_FAILED";
+  for (const char* id : {"a", "b"}) {
+    ASSERT_TRUE(submit(spec(id, 1, 1)).ok());
+    advance(absl::Seconds(30));
+  }
+  EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned);
+}
+
+// The other ranks of a job load a checkpoint, or save one, and show nothing meanwhile: it is not lost with the node
+// that cannot be heard.
+TEST_F(DeadlinesTest, APhaseWithoutSignsOfLifeIsNotALoss) {
+  add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  advance(absl::Seconds(1));
+  for (auto& [name, node] : nodes) node.attempts.at(key("a")).rank_phase = "checkpoint";
+  advance(absl::Seconds(1));
+  silent = {"n2"};
+  advance(absl::Seconds(20));
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  silent.clear();
+  advance(absl::Seconds(2));
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+TEST_F(DeadlinesTest, BackoffAndReservationsSurviveTheController) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  for (int i = 0; i < 2; ++i) finish_all("a", 1);
+  ASSERT_EQ(job("a")->pending_reason, "BACKOFF");
+  const size_t attempts = job("a")->attempts.size();
+  crash();
+  EXPECT_EQ(job("a")->record->reserved.at("n1"), 1);
+  connect_all();
+  ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
+  EXPECT_EQ(state("b"), "QUEUED") << "the device is kept for the one that recovers";
+  EXPECT_EQ(job("a")->attempts.size(), attempts) << "its backoff goes on";
+  advance(absl::Seconds(2));
+  EXPECT_EQ(job("a")->attempts.size(), attempts + 1);
+}
+
+TEST_F(DeadlinesTest, ACancelWithoutSavingSurvivesTheController) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  obedient = false;
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());
+  crash();
+  EXPECT_FALSE(job("a")->record->intent.save);
+  nodes.at("n1").received.clear();
+  connect_all();
+  bool stopped = false;
+  for (const v1::ControllerMessage& message : nodes.at("n1").received) {
+    if (!message.has_stop()) continue;
+    stopped = true;
+    EXPECT_FALSE(message.stop().save());
+  }
+  EXPECT_TRUE(stopped);
+}
+
+TEST_F(DeadlinesTest, ExitsAreRecordsOfTheirOwnUntilTheAttemptEnds) {
+  add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  obedient = false;
+  exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+  settle();
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 1u);
+  crash();
+  obedient = true;
+  connect_all();
+  advance(absl::Seconds(1));
+  ASSERT_GE(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "known although its node has said it once";
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 0u);
+}
+
+// Any node may lie, or be mistaken: it speaks for its own ranks.
+TEST_F(DeadlinesTest, ANodeSpeaksForItsOwnRanksOnly) {
+  add_node("n1");
+  FakeNode& second = add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  FakeNode::Attempt lie = second.attempts.at(key("a"));
+  lie.exits.emplace_back().set_rank(0);
+  lie.exits.back().set_exit_code(1);
+  say(second, report(key("a"), lie));
+  settle();
+  EXPECT_EQ(state("a"), "RUNNING");
+  send_events(second, key("a"), 0, 99, R"({"kind":"step","step":500,"metrics":{}})");
+  settle();
+  EXPECT_EQ(job("a")->progress.step, 1);
+}
+
+TEST_F(DeadlinesTest, AnAcceptedCancelLeavesNothingBehind) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  bool answered = false;
+  reconciler->cancel(job("a")->record->uid, false, [&](const auto&) { answered = true; });
+  for (const int rank : std::vector<int>{0}) exit_rank(nodes.at("n1"), key("a"), rank, 0, 0);  // It ends meanwhile.
+  settle();
+  EXPECT_TRUE(answered);
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_EQ(store::scan_all(store, "cancel/")->size(), 0u);
+}
+
+// A controller that starts on a full disk has to be heard all the same, or its nodes' ranks end as orphans.
+TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  crash();
+  store.set_full(true);
+  nodes.at("n1").received.clear();
+  connect_all();
+  EXPECT_EQ(nodes.at("n1").count(v1::ControllerMessage::kWelcome), 1);
+  advance(absl::Seconds(10));
+  EXPECT_EQ(state("a"), "RUNNING");
+  store.set_full(false);
+  advance(absl::Seconds(1));
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+}  // namespace
+}  // namespace titan::reconcile

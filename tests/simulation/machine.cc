@@ -1,0 +1,530 @@
+#include "tests/simulation/machine.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::simulation {
+namespace {
+
+constexpr int64_t kEventBytes = 100;
+constexpr int kSigkill = 9;
+
+template <class... Ts>
+struct Overloaded : Ts... {
+  using Ts::operator()...;
+};
+template <class... Ts>
+Overloaded(Ts...) -> Overloaded<Ts...>;
+
+template <typename E>
+constexpr bool kOnFolder = std::is_same_v<E, node::RaiseFence> || std::is_same_v<E, node::AddRecord> ||
+                           std::is_same_v<E, node::WriteRecord> || std::is_same_v<E, node::WritePlaces> ||
+                           std::is_same_v<E, node::ForgetAttempt> || std::is_same_v<E, node::DeleteFolder> ||
+                           std::is_same_v<E, node::WriteCluster> || std::is_same_v<E, node::WriteLeaderEpoch>;
+template <typename E>
+constexpr bool kOnSharedStorage = std::is_same_v<E, node::PrepareFolder> || std::is_same_v<E, node::CheckToken>;
+template <typename E>
+constexpr bool kAtOnce =
+    std::is_same_v<E, node::Send> || std::is_same_v<E, node::WatchSpools> || std::is_same_v<E, node::UnwatchSpools> ||
+    std::is_same_v<E, node::ResetSession> || std::is_same_v<E, node::Log> || std::is_same_v<E, node::TellShim> ||
+    std::is_same_v<E, node::KillShim>;
+
+node::LaunchFacts facts_of(const std::string& launch_json) {
+  const absl::StatusOr<rank_protocol::Launch> launch =
+      rank_protocol::launch_from_json(nlohmann::json::parse(launch_json));
+  node::LaunchFacts facts;
+  if (!launch.ok()) return facts;
+  facts.job = launch->job;
+  facts.threads_per_rank = launch->threads_per_rank;
+  for (const rank_protocol::RankPlace& place : launch->ranks) {
+    if (facts.placements.empty() || facts.placements.back().node() != place.node) {
+      facts.placements.emplace_back().set_node(place.node);
+      facts.placements.back().set_first_rank(place.rank);
+    }
+    facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
+  }
+  return facts;
+}
+
+}  // namespace
+
+Machine::Machine(Timeline& timeline, Storage& storage, Training& training, std::string name, int devices)
+    : timeline_(timeline), storage_(storage), training_(training), name_(std::move(name)), devices_(devices) {
+  skew = timeline.random.between(absl::Seconds(-5), absl::Seconds(5));
+}
+
+node::Now Machine::now() const {
+  return {absl::ToInt64Nanoseconds(timeline_.now() + absl::Hours(1)), absl::ToUnixNanos(timeline_.clock.now() + skew)};
+}
+
+absl::Duration Machine::delay() {
+  const absl::Duration most = slow_disk ? absl::Seconds(3) : absl::Milliseconds(10);
+  return timeline_.random.between(absl::Microseconds(100), most);
+}
+
+// --- the daemon ---
+
+void Machine::start_daemon() {
+  if (!up || core_ != nullptr) return;
+  ++life_;
+  node::NodeConfig config;
+  config.node = name_;
+  config.controller = "controller:1";
+  config.address = name_ + ".local";
+  config.version = "simulated";
+  config.instance = "instance-" + name_;
+  config.resources.set_device("cpu");
+  config.resources.set_devices(devices_);
+  config.resources.set_cpu_cores(devices_);
+  folder_ready_ = timeline_.now();
+  for (auto& [key, shim] : shims_) shim.link = 0;
+  core_ = std::make_unique<node::NodeCore>(config, disk_.cluster, disk_.epoch, now());
+  for (const auto& [key, record] : disk_.records) {
+    if (record.phase == node::AttemptRecord::Phase::kForgotten) continue;
+    node::Found found;
+    found.record = record;
+    found.places = disk_.places[key];
+    found.facts = disk_.facts[key];
+    const SimShim* there = shim(key);
+    found.shim = there != nullptr && there->alive ? node::Found::Shim::kAlive : node::Found::Shim::kGone;
+    if (there != nullptr) {
+      found.status = there->written;
+      for (const Rank& rank : there->ranks) {
+        if (rank.exit) found.exits.push_back(*rank.exit);
+      }
+    }
+    feed(found);
+  }
+  wake();
+  timeline_.after(absl::Milliseconds(500), [this, life = life_] {
+    if (life == life_) look_at_beacons();
+  });
+}
+
+void Machine::kill_daemon() {
+  if (core_ != nullptr && on_death) on_death(/*with_machine=*/false);
+  core_.reset();
+  ++life_;
+  wake_at_ = absl::InfiniteDuration();
+  watched_.clear();
+  for (auto& [key, shim] : shims_) shim.link = 0;
+}
+
+void Machine::crash() {
+  if (core_ != nullptr && on_death) on_death(/*with_machine=*/true);
+  core_.reset();
+  kill_daemon();
+  up = false;
+  for (auto& [key, shim] : shims_) {
+    shim.alive = false;
+    for (Rank& rank : shim.ranks) {
+      if (!std::exchange(rank.running, false)) continue;
+      training_.rank_gone(key, name_);
+    }
+  }
+}
+
+void Machine::boot() {
+  up = true;
+  boot_ = absl::StrCat("boot", ++boots_);
+  start_daemon();
+}
+
+void Machine::hear(int64_t session, const v1::ControllerMessage& message) {
+  if (core_ != nullptr) feed(node::Command{session, message});
+}
+
+void Machine::disconnected(int64_t session, const std::string& reason) {
+  if (core_ != nullptr) feed(node::Disconnected{session, reason});
+}
+
+void Machine::feed(const node::Input& input) {
+  if (core_ == nullptr) return;
+  for (node::Effect& effect : core_->step(input, now())) plan(std::move(effect));
+  if (core_ != nullptr) wake();
+}
+
+// A tick when the core wants one.
+void Machine::wake() {
+  const int64_t next = core_->next_deadline();
+  if (next == INT64_MAX) return;
+  const absl::Duration at = std::max(timeline_.now(), absl::Nanoseconds(next) - absl::Hours(1));
+  if (at >= wake_at_) return;
+  wake_at_ = at;
+  timeline_.at(at, [this, at, life = life_] {
+    if (life != life_ || wake_at_ != at) return;
+    wake_at_ = absl::InfiniteDuration();
+    feed(node::Tick{});
+  });
+}
+
+void Machine::later(absl::Duration after, node::Input input) {
+  timeline_.after(after, [this, life = life_, input = std::move(input)] {
+    if (life == life_) feed(input);
+  });
+}
+
+void Machine::plan(node::Effect effect) {
+  absl::Duration at = timeline_.now();
+  std::visit(
+      [&](const auto& what) {
+        using E = std::decay_t<decltype(what)>;
+        if (kAtOnce<E>) return;
+        at += delay();
+        if (!kOnFolder<E>) return;
+        at = std::max(at, folder_ready_);
+        folder_ready_ = at;
+      },
+      effect);
+  if (at == timeline_.now()) return perform(effect);
+  timeline_.at(at, [this, life = life_, effect = std::move(effect)] {
+    if (life == life_) perform(effect);
+  });
+}
+
+void Machine::perform(const node::Effect& effect) {
+  if (hung_storage) {  // Looks again: mounts come back.
+    const bool waits =
+        std::visit([](const auto& what) { return kOnSharedStorage<std::decay_t<decltype(what)>>; }, effect);
+    if (waits) {
+      return timeline_.after(absl::Seconds(1), [this, life = life_, effect] {
+        if (life == life_) perform(effect);
+      });
+    }
+  }
+  std::visit(Overloaded{
+                 [&](const node::Send& it) { on_send(it.session, it.message); },
+                 [&](const node::ResetSession& it) { on_reset(it.session); },
+                 [&](const node::RaiseFence& it) {
+                   int& fence = disk_.fences[it.key.job_uid];
+                   fence = std::max(fence, it.key.number);
+                   feed(node::FenceRaised{it.op, fence, ""});
+                 },
+                 [&](const node::AddRecord& it) {
+                   disk_.records[it.record.key] = it.record;
+                   disk_.places.erase(it.record.key);
+                   shims_.erase(it.record.key);
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::WriteRecord& it) {
+                   disk_.records[it.record.key] = it.record;
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::PrepareFolder& it) {
+                   node::FolderPrepared done;
+                   done.op = it.op;
+                   if (refuses) {
+                     done.refusal = {"LAUNCH_FAILED", "this machine is broken"};
+                     return feed(done);
+                   }
+                   done.facts = disk_.facts[it.record.key] = facts_of(it.launch_json);
+                   done.facts.start_unix_nanos = now().unix_nanos;
+                   if (it.record.leader) {
+                     DumpFolder& folder = storage_[it.record.dump_folder];
+                     if (folder.id.empty()) folder.id = absl::StrCat("id:", it.record.dump_folder);
+                     done.folder_id = folder.id;
+                   }
+                   feed(done);
+                 },
+                 [&](const node::CheckToken& it) {
+                   feed(node::TokenChecked{it.op, {}});
+                 },
+                 [&](const node::SpawnShim& it) {
+                   const node::AttemptRecord& record = disk_.records.at(it.key);
+                   SimShim& made = shims_[it.key] = {};
+                   made.pid = ++last_pid_;
+                   made.link = it.op;
+                   made.orphan_timeout = record.orphan_timeout_seconds;
+                   made.orphan_at = timeline_.now() + absl::Seconds(made.orphan_timeout);
+                   for (const int rank : record.ranks) made.ranks.push_back({.rank = rank});
+                   made.written = status_of(made);
+                   feed(node::ShimSpawned{it.op, made.pid, made.pid, ""});
+                   say(it.key, {.kind = node::ShimSaid::Kind::kStatus, .status = *made.written});
+                 },
+                 [&](const node::FindShim& it) {
+                   node::ShimFound found;
+                   found.op = it.op;
+                   SimShim* there = shim(it.key);
+                   if (there != nullptr && there->alive) {
+                     found.is = node::ShimFound::Is::kLinked;
+                     there->link = it.op;
+                     feed(found);
+                     return say(it.key, {.kind = node::ShimSaid::Kind::kStatus, .status = status_of(*there)});
+                   }
+                   found.is = node::ShimFound::Is::kGone;
+                   if (there != nullptr) {
+                     found.status = there->written;
+                     for (const Rank& rank : there->ranks) {
+                       if (rank.exit) found.exits.push_back(*rank.exit);
+                     }
+                   }
+                   feed(found);
+                 },
+                 [&](const node::CheckRanks& it) {
+                   node::RanksSeen seen;
+                   seen.op = it.op;
+                   seen.same_boot = it.boot == boot_;
+                   if (const SimShim* there = shim(it.key); there != nullptr) {
+                     for (const Rank& rank : there->ranks) {
+                       if (rank.running) seen.alive.push_back({rank.rank, rank.pid, unkillable ? 'D' : 'R'});
+                       if (rank.exit) seen.exits.push_back(*rank.exit);
+                     }
+                   }
+                   if (it.kill_left && !unkillable) kill_ranks(it.key);
+                   feed(seen);
+                 },
+                 [&](const node::KillShim& it) { kill_shim(it.key); },
+                 [&](const node::TellShim& it) {
+                   SimShim* there = shim(it.key);
+                   if (there != nullptr && there->alive && there->link == it.link) shim_does(it.key, it.command);
+                 },
+                 [&](const node::ReadSpool& it) {
+                   node::SpoolRead read;
+                   read.op = it.op;
+                   read.next_offset = it.offset;
+                   const Rank* there = rank(it.key, it.rank);
+                   const auto lines = there == nullptr ? int64_t{0} : static_cast<int64_t>(there->spool.size());
+                   for (int64_t at = it.offset / kEventBytes; at < lines; ++at) {
+                     if (read.next_offset - it.offset >= it.max_bytes) break;
+                     read.next_offset = (at + 1) * kEventBytes;
+                     read.lines.push_back({at + 1, there->spool[static_cast<size_t>(at)], read.next_offset});
+                   }
+                   feed(read);
+                 },
+                 [&](const node::WatchSpools& it) {
+                   for (const int rank : it.ranks) watched_.insert({it.key, rank});
+                 },
+                 [&](const node::UnwatchSpools& it) {
+                   for (const int rank : it.ranks) watched_.erase({it.key, rank});
+                 },
+                 [&](const node::WritePlaces& it) {
+                   disk_.places[it.key] = it.places;
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::ForgetAttempt& it) {
+                   disk_.records[it.record.key] = it.record;
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::DeleteFolder& it) { disk_.records.erase(it.key); },
+                 [&](const node::CleanUp& it) {
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::WriteCluster& it) {
+                   disk_.cluster = it.cluster;
+                   feed(node::Written{it.op, ""});
+                 },
+                 [&](const node::WriteLeaderEpoch& it) {
+                   disk_.epoch = it.epoch;
+                   feed(node::Written{it.op, ""});
+                 },
+                 [](const auto&) {},
+             },
+             effect);
+}
+
+void Machine::look_at_beacons() {
+  node::BeaconsSeen seen;
+  for (const auto& [key, shim] : shims_) {
+    for (const Rank& rank : shim.ranks) {
+      if (!rank.running) continue;
+      node::BeaconsSeen::Item& item = seen.items.emplace_back();
+      item.key = key;
+      item.status.set_rank(rank.rank);
+      item.status.set_step(rank.step);
+      item.status.set_counter(rank.counter);
+      item.status.set_phase(rank.phase);
+      item.phase_since = now().monotonic;
+    }
+  }
+  if (!seen.items.empty()) feed(seen);
+  timeline_.after(absl::Milliseconds(500), [this, life = life_] {
+    if (life == life_) look_at_beacons();
+  });
+}
+
+// --- shims and ranks ---
+
+Machine::SimShim* Machine::shim(const node::AttemptKey& key) {
+  const auto it = shims_.find(key);
+  return it == shims_.end() ? nullptr : &it->second;
+}
+
+Machine::Rank* Machine::rank(const node::AttemptKey& key, int number) {
+  SimShim* there = shim(key);
+  if (there == nullptr) return nullptr;
+  for (Rank& rank : there->ranks) {
+    if (rank.rank == number) return &rank;
+  }
+  return nullptr;
+}
+
+node::ShimStatus Machine::status_of(const SimShim& shim) const {
+  node::ShimStatus status;
+  status.pid = status.start_ticks = shim.pid;
+  status.boot = boot_;
+  status.ended = shim.ended;
+  status.store_port = 4000;
+  for (const Rank& rank : shim.ranks) status.ranks.push_back({rank.rank, rank.pid, rank.pid, rank.running, rank.exit});
+  return status;
+}
+
+void Machine::say(const node::AttemptKey& key, node::ShimSaid said) {
+  const SimShim& there = shims_.at(key);
+  if (there.link == 0) return;
+  said.key = key;
+  said.link = there.link;
+  absl::Duration& ready = link_ready_[key];
+  ready = std::max(ready, timeline_.now() + timeline_.random.between(absl::Microseconds(50), absl::Milliseconds(2)));
+  later(ready - timeline_.now(), std::move(said));
+}
+
+void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& command) {
+  using Kind = node::ShimCommand::Kind;
+  SimShim& there = shims_.at(key);
+  switch (command.kind) {
+    case Kind::kLease:
+      there.orphan_at =
+          timeline_.now() - absl::Milliseconds(command.silence_milliseconds) + absl::Seconds(there.orphan_timeout);
+      say(key, {.kind = node::ShimSaid::Kind::kLease});
+      return run_shims();
+    case Kind::kStart:
+      if (!there.stop_reason.empty()) {
+        return say(key, {.kind = node::ShimSaid::Kind::kStartFailed, .error = "the attempt was stopped"});
+      }
+      if (std::exchange(there.started, true)) {
+        return say(key, {.kind = node::ShimSaid::Kind::kStarted, .status = status_of(there)});
+      }
+      for (Rank& rank : there.ranks) {
+        rank.pid = ++last_pid_;
+        rank.running = true;
+      }
+      there.written = status_of(there);
+      say(key, {.kind = node::ShimSaid::Kind::kStarted, .status = *there.written});
+      return training_.started(*this, key);
+    case Kind::kCheckpoint:
+      return training_.asked_to_save(key, /*leave=*/false);
+    case Kind::kStop:
+      break;
+  }
+  if (there.stop_reason.empty()) there.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
+  if (command.save && command.grace_milliseconds > 0 && there.started) training_.asked_to_save(key, /*leave=*/true);
+  if (command.grace_milliseconds <= 0) {
+    training_.killed(key, command.reason);
+    kill_ranks(key);
+  } else {
+    there.kill_at = std::min(there.kill_at, timeline_.now() + absl::Milliseconds(command.grace_milliseconds));
+    timeline_.at(there.kill_at, [this] { run_shims(); });
+  }
+  end_if_over(key);
+}
+
+// What is due: kills after a grace, and ranks that nobody watches any more.
+void Machine::run_shims() {
+  std::vector<node::AttemptKey> keys;
+  for (const auto& [key, shim] : shims_) keys.push_back(key);
+  for (const node::AttemptKey& key : keys) {
+    SimShim* there = shim(key);
+    if (there == nullptr || !there->alive) continue;
+    if (there->orphan_at <= timeline_.now() && there->stop_reason.empty()) {
+      there->stop_reason = "ORPHANED";
+      there->kill_at = timeline_.now() + absl::Seconds(30);
+      if (there->started) training_.asked_to_save(key, /*leave=*/true);
+      timeline_.at(there->kill_at, [this] { run_shims(); });
+      end_if_over(key);
+    } else if (there->kill_at <= timeline_.now()) {
+      there->kill_at = absl::InfiniteDuration();
+      kill_ranks(key);
+      end_if_over(key);
+    }
+  }
+}
+
+void Machine::kill_ranks(const node::AttemptKey& key) {
+  if (unkillable) {
+    return timeline_.after(absl::Seconds(1), [this, key] {
+      if (shim(key) != nullptr) kill_ranks(key);
+    });
+  }
+  std::vector<int> running;
+  for (const Rank& rank : shims_.at(key).ranks) {
+    if (rank.running) running.push_back(rank.rank);
+  }
+  for (const int rank : running) exit_rank(key, rank, -1, kSigkill);
+}
+
+void Machine::exit_rank(const node::AttemptKey& key, int number, int code, int signal) {
+  Rank* rank = this->rank(key, number);
+  if (rank == nullptr || !rank->running) return;
+  rank->running = false;
+  v1::RankExitReport& exit = rank->exit.emplace();
+  exit.set_rank(number);
+  exit.set_exit_code(code);
+  exit.set_signal(signal);
+  exit.set_time_unix_nanos(now().unix_nanos);
+  if (signal == kSigkill) exit.set_stop_reason(shims_.at(key).stop_reason);
+  if (shims_.at(key).alive) say(key, {.kind = node::ShimSaid::Kind::kExit, .exit = exit});
+  training_.rank_gone(key, name_);
+  end_if_over(key);
+}
+
+void Machine::end_if_over(const node::AttemptKey& key) {
+  SimShim& there = shims_.at(key);
+  const bool any = std::any_of(there.ranks.begin(), there.ranks.end(), [](const Rank& rank) { return rank.running; });
+  if (!there.alive || there.ended || any || (!there.started && there.stop_reason.empty())) return;
+  there.ended = true;
+  there.written = status_of(there);
+  say(key, {.kind = node::ShimSaid::Kind::kEnded, .status = *there.written});
+  if (there.link != 0) {
+    later(link_ready_[key] - timeline_.now(), node::ShimClosed{key, there.link});
+  }
+  there.alive = false;
+}
+
+// The kernel kills its ranks with it; nobody writes down how they ended.
+void Machine::kill_shim(const node::AttemptKey& key) {
+  SimShim* there = shim(key);
+  if (there == nullptr || !there->alive) return;
+  there->alive = false;
+  bool any = false;
+  for (Rank& rank : there->ranks) any = std::exchange(rank.running, rank.running && unkillable) || any;
+  if (there->link != 0) later(absl::Milliseconds(1), node::ShimClosed{key, there->link});
+  if (any) training_.rank_gone(key, name_);
+}
+
+void Machine::speak(const node::AttemptKey& key, int number, const std::string& json) {
+  Rank* rank = this->rank(key, number);
+  if (rank == nullptr || !rank->running) return;
+  rank->spool.push_back(json);
+  if (watched_.count({key, number}) > 0) later(absl::Milliseconds(2), node::SpoolChanged{key, number});
+}
+
+std::set<int> Machine::devices_in_use() const {
+  std::set<int> used;
+  for (const auto& [key, shim] : shims_) {
+    const bool any = std::any_of(shim.ranks.begin(), shim.ranks.end(), [](const Rank& rank) { return rank.running; });
+    if (any) used.insert(disk_.records.at(key).devices.begin(), disk_.records.at(key).devices.end());
+  }
+  return used;
+}
+
+std::vector<std::string> Machine::double_use() const {
+  std::map<int, node::AttemptKey> used;
+  std::vector<std::string> found;
+  for (const auto& [key, shim] : shims_) {
+    const bool any = std::any_of(shim.ranks.begin(), shim.ranks.end(), [](const Rank& rank) { return rank.running; });
+    if (!any) continue;
+    for (const int device : disk_.records.at(key).devices) {
+      const auto [other, first] = used.emplace(device, key);
+      if (first) continue;
+      found.push_back(absl::StrCat("device ", device, " of ", name_, " is used by ", key.job_uid, "/", key.number,
+                                   " and ", other->second.job_uid, "/", other->second.number));
+    }
+  }
+  return found;
+}
+
+}  // namespace titan::simulation

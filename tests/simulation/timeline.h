@@ -1,0 +1,71 @@
+#pragma once
+
+// Time and chance of a simulation: one queue of things to happen, one source of randomness. The same seed gives the
+// same history.
+
+#include <cstdint>
+#include <functional>
+#include <queue>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/clock/clock.h"
+
+namespace titan::simulation {
+
+// SplitMix64 (Steele, Lea and Flood, 2014).
+class Random {
+ public:
+  explicit Random(uint64_t seed) : state_(seed) {}
+  uint64_t next() {
+    uint64_t z = (state_ += 0x9e3779b97f4a7c15);
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
+    return z ^ (z >> 31);
+  }
+  double fraction() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
+  bool chance(double probability) { return fraction() < probability; }
+  int between(int low, int high) { return low + static_cast<int>(next() % static_cast<uint64_t>(high - low + 1)); }
+  absl::Duration between(absl::Duration low, absl::Duration high) { return low + (high - low) * fraction(); }
+
+ private:
+  uint64_t state_;
+};
+
+class Timeline {
+ public:
+  explicit Timeline(uint64_t seed) : random(seed) {}
+
+  void at(absl::Duration when, std::function<void()> what) { queue_.push({when, next_++, std::move(what)}); }
+  void after(absl::Duration delay, std::function<void()> what) { at(now() + delay, std::move(what)); }
+  absl::Duration now() const { return clock.monotonic(); }
+
+  // Everything up to then.
+  void run_until(absl::Duration end) {
+    while (!queue_.empty() && queue_.top().when <= end) {
+      std::function<void()> what = std::move(const_cast<Item&>(queue_.top()).what);
+      const absl::Duration when = queue_.top().when;
+      queue_.pop();
+      if (when > now()) clock.advance(when - now());
+      ++events;
+      what();
+    }
+    if (end > now()) clock.advance(end - now());
+  }
+
+  FakeClock clock;  // The controller's; those of the nodes differ from it.
+  Random random;
+  int64_t events = 0;
+
+ private:
+  struct Item {
+    absl::Duration when;
+    int64_t order = 0;
+    std::function<void()> what;
+    bool operator<(const Item& other) const { return when != other.when ? when > other.when : order > other.order; }
+  };
+  std::priority_queue<Item> queue_;
+  int64_t next_ = 0;
+};
+
+}  // namespace titan::simulation

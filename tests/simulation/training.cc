@@ -1,0 +1,228 @@
+#include "tests/simulation/training.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
+
+namespace titan::simulation {
+namespace {
+
+constexpr absl::Duration kInitTimeout = absl::Seconds(30);
+constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
+
+}  // namespace
+
+template <typename Do>
+void Ranks::for_each_rank(const Run& run, Do&& what) const {
+  for (const v1::Placement& placement : run.placements) {
+    Machine& there = machine(placement.node());
+    for (int i = 0; i < placement.num_ranks(); ++i) what(there, placement.first_rank() + i);
+  }
+}
+
+void Ranks::started(Machine& there, const node::AttemptKey& key) {
+  Run& run = runs_[key];
+  run.placements = there.facts(key).placements;
+  run.folder = there.record(key).dump_folder;
+  run.nodes.insert(there.name());
+  if (run.nodes.size() == 1) {
+    timeline_.after(kInitTimeout, [this, key] {
+      if (!runs_[key].begun) peers_leave(key);
+    });
+  }
+  if (run.nodes.size() < run.placements.size() || run.begun) return;
+  timeline_.after(timeline_.random.between(absl::Milliseconds(200), absl::Seconds(2)), [this, key] { begin(key); });
+}
+
+bool Ranks::all_run(const Run& run, const node::AttemptKey& key) const {
+  bool all = true;
+  for_each_rank(run, [&](Machine& there, int number) {
+    const Machine::Rank* rank = there.rank(key, number);
+    all = all && rank != nullptr && rank->running;
+  });
+  return all;
+}
+
+bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
+  bool any = false;
+  for_each_rank(run, [&](Machine& there, int number) {
+    const Machine::Rank* rank = there.rank(key, number);
+    any = any || (rank != nullptr && rank->stuck);
+    any = any || (run.placements.size() > 1 && !reachable(there.name()));
+  });
+  return any;
+}
+
+void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
+  machine(run.placements.front().node()).speak(key, 0, json);
+}
+
+// Claims the folder, or finds that somebody newer has it and leaves.
+bool Ranks::is_fenced(Run& run, const node::AttemptKey& key) {
+  DumpFolder& folder = storage_[run.folder];
+  if (folder.fence <= key.number) {
+    folder.fence = key.number;
+    return false;
+  }
+  speak(run, key,
+        absl::StrCat(R"({"kind":"error","class":"fenced","reason":"FENCED","message":"attempt )", folder.fence,
+                     R"( has the folder","same_job":true,"holder_attempt":)", folder.fence, "}"));
+  Machine& leader = machine(run.placements.front().node());
+  run.over = true;
+  leader.exit_rank(key, 0, rank_protocol::kExitFenced, 0);
+  return true;
+}
+
+void Ranks::begin(const node::AttemptKey& key) {
+  Run& run = runs_[key];
+  if (run.over || run.begun || !all_run(run, key)) return;
+  run.begun = true;
+  if (is_fenced(run, key)) return;
+  DumpFolder& folder = storage_[run.folder];
+  const auto [known, first] =
+      folder.runs.emplace(key.number, absl::StrCat(key.job_uid, "@", absl::FormatDuration(timeline_.now())));
+  if (!first) violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " trains for a second time"));
+  run.step = folder.committed;
+  run.advanced_at = timeline_.now();
+  for_each_rank(run, [&](Machine& there, int number) {
+    Machine::Rank& rank = *there.rank(key, number);
+    rank.phase = "train";
+    rank.step = run.step;
+    ++rank.counter;
+  });
+  speak(run, key, absl::StrCat(R"({"kind":"loaded","source":"checkpoint","step":)", run.step, "}"));
+  next_step(key);
+}
+
+void Ranks::next_step(const node::AttemptKey& key) {
+  const JobPlan& plan = plans[runs_[key].folder];
+  timeline_.after(plan.step_time * (0.8 + 0.4 * timeline_.random.fraction()), [this, key] { step(key); });
+}
+
+void Ranks::step(const node::AttemptKey& key) {
+  Run& run = runs_[key];
+  if (run.over) return;
+  if (!all_run(run, key)) return peers_leave(key);
+  if (any_stuck(run, key)) {
+    if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
+    return next_step(key);
+  }
+  const JobPlan& plan = plans[run.folder];
+  if (run.step < plan.steps) ++run.step;
+  run.advanced_at = timeline_.now();
+  for_each_rank(run, [&](Machine& there, int number) {
+    Machine::Rank& rank = *there.rank(key, number);
+    rank.step = run.step;
+    ++rank.counter;
+  });
+  speak(run, key,
+        absl::StrCat(R"({"kind":"step","step":)", run.step, R"(,"metrics":{"loss_metrics/global_avg_loss":2.5}})"));
+  const bool saves = run.step % plan.save_every == 0 || run.step >= plan.steps || run.save || run.leave;
+  if (!saves) return next_step(key);
+  for_each_rank(run, [&](Machine& there, int number) { there.rank(key, number)->phase = "checkpoint"; });
+  timeline_.after(timeline_.random.between(absl::Milliseconds(50), absl::Seconds(1)), [this, key] { publish(key); });
+}
+
+void Ranks::publish(const node::AttemptKey& key) {
+  Run& run = runs_[key];
+  if (run.over) return;
+  if (!all_run(run, key)) return peers_leave(key);
+  if (any_stuck(run, key)) {
+    if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
+    return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
+  }
+  if (is_fenced(run, key)) return;
+  DumpFolder& folder = storage_[run.folder];
+  if (run.step < folder.committed) violated(absl::StrCat("checkpoints of ", run.folder, " go back to ", run.step));
+  folder.committed = run.step;
+  folder.published.emplace_back(key.number, run.step);
+  run.save = false;
+  run.advanced_at = timeline_.now();
+  for_each_rank(run, [&](Machine& there, int number) {
+    Machine::Rank& rank = *there.rank(key, number);
+    rank.phase = "train";
+    ++rank.counter;
+  });
+  speak(run, key,
+        absl::StrCat(R"({"kind":"checkpoint_committed","step":)", run.step, R"(,"full":true,"seconds":0.1})"));
+  if (run.step >= plans[run.folder].steps) {
+    speak(run, key, absl::StrCat(R"({"kind":"finished","step":)", run.step, "}"));
+    return all_leave(key, rank_protocol::kExitFinished);
+  }
+  if (run.leave) {
+    speak(run, key, absl::StrCat(R"({"kind":"stopped","step":)", run.step, "}"));
+    return all_leave(key, rank_protocol::kExitStopped);
+  }
+  next_step(key);
+}
+
+void Ranks::all_leave(const node::AttemptKey& key, int code) {
+  Run& run = runs_[key];
+  run.over = true;
+  for_each_rank(run, [&](Machine& there, int number) {
+    timeline_.after(timeline_.random.between(absl::ZeroDuration(), absl::Milliseconds(300)),
+                    [&there, key, number, code] { there.exit_rank(key, number, code, 0); });
+  });
+}
+
+void Ranks::peers_leave(const node::AttemptKey& key) {
+  Run& run = runs_[key];
+  run.over = true;
+  for_each_rank(run, [&](Machine& there, int number) {
+    timeline_.after(timeline_.random.between(absl::Milliseconds(50), absl::Seconds(1)), [this, &there, key, number] {
+      const Machine::Rank* rank = there.rank(key, number);
+      if (rank != nullptr && !rank->stuck) there.exit_rank(key, number, rank_protocol::kExitPeerLost, 0);
+    });
+  });
+}
+
+void Ranks::asked_to_save(const node::AttemptKey& key, bool leave) {
+  Run& run = runs_[key];
+  run.save = true;
+  run.leave = run.leave || leave;
+}
+
+void Ranks::rank_gone(const node::AttemptKey& key, const std::string&) {
+  const auto it = runs_.find(key);
+  if (it == runs_.end() || it->second.over || std::exchange(it->second.losing, true)) return;
+  timeline_.after(absl::Milliseconds(300), [this, key] {
+    if (!runs_[key].over) peers_leave(key);
+  });
+}
+
+void Ranks::killed(const node::AttemptKey& key, const std::string& reason) {
+  const auto it = runs_.find(key);
+  if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || reason == "STOPPED_BY_OPERATOR") return;
+  const Run& run = it->second;
+  const bool is_healthy = run.begun && !run.over && !run.losing && !run.excused && all_run(run, key) &&
+                          !any_stuck(run, key) && timeline_.now() - run.advanced_at < absl::Seconds(10);
+  if (is_healthy) violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
+}
+
+void Ranks::excuse_all() {
+  for (auto& [key, run] : runs_) run.excused = true;
+}
+
+void Ranks::poison() {
+  static const char* const kLines[] = {
+      "\xff\xfe not text",
+      "[1, 2, 3]",
+      R"({"kind":17,"step":"x"})",
+      R"({"kind":"step","step":-9,"metrics":[1]})",
+      R"({"kind":"step","step":1e300,"metrics":{"grad_norm":"nan"}})",
+      R"({"kind":"error","holder_attempt":"many","same_job":3})",
+      R"({"kind":"checkpoint_committed","step":null,"full":"yes"})",
+      R"({"kind":"unheard_of"})",
+  };
+  std::vector<node::AttemptKey> keys;
+  for (const auto& [key, run] : runs_) {
+    if (run.begun && !run.over) keys.push_back(key);
+  }
+  if (keys.empty()) return;
+  const node::AttemptKey& key =
+      keys[static_cast<size_t>(timeline_.random.between(0, static_cast<int>(keys.size()) - 1))];
+  speak(runs_[key], key, kLines[timeline_.random.between(0, static_cast<int>(std::size(kLines)) - 1)]);
+}
+
+}  // namespace titan::simulation

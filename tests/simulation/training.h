@@ -1,0 +1,77 @@
+#pragma once
+
+// What the ranks of the jobs do: they start together, load, step in lockstep, publish under the fence and leave. Ground
+// truth about who was healthy when.
+
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/simulation/machine.h"
+#include "tests/simulation/storage.h"
+#include "tests/simulation/timeline.h"
+
+namespace titan::simulation {
+
+// Of one job, by its dump folder.
+struct JobPlan {
+  int64_t steps = 20;
+  int64_t save_every = 5;
+  absl::Duration step_time = absl::Seconds(1);
+};
+
+class Ranks : public Training {
+ public:
+  Ranks(Timeline& timeline, Storage& storage) : timeline_(timeline), storage_(storage) {}
+
+  std::map<std::string, JobPlan> plans;  // By dump folder.
+  std::function<Machine&(const std::string& node)> machine;
+  std::function<bool(const std::string& node)> reachable;  // For the other ranks.
+  std::function<void(const std::string& what)> violated;
+  std::set<std::string> cancelled;  // Uids of jobs that somebody wanted to end.
+
+  void started(Machine& machine, const node::AttemptKey& key) override;
+  void asked_to_save(const node::AttemptKey& key, bool leave) override;
+  void rank_gone(const node::AttemptKey& key, const std::string& node) override;
+  void killed(const node::AttemptKey& key, const std::string& reason) override;
+
+  // Everything that runs now may be ended without blame: the store that knew of it is gone.
+  void excuse_all();
+  // Says something that no version of a rank ever said.
+  void poison();
+
+ private:
+  struct Run {
+    std::string folder;
+    std::vector<v1::Placement> placements;
+    std::set<std::string> nodes;  // Whose ranks have started.
+    bool begun = false;
+    bool over = false;
+    bool excused = false;
+    bool save = false, leave = false;
+    int64_t step = 0;
+    absl::Duration advanced_at;
+    bool losing = false;  // A rank is gone: the others will notice.
+  };
+
+  void begin(const node::AttemptKey& key);
+  void step(const node::AttemptKey& key);
+  void publish(const node::AttemptKey& key);
+  void next_step(const node::AttemptKey& key);
+  void peers_leave(const node::AttemptKey& key);
+  void all_leave(const node::AttemptKey& key, int code);
+  bool all_run(const Run& run, const node::AttemptKey& key) const;
+  bool any_stuck(const Run& run, const node::AttemptKey& key) const;
+  template <typename Do>
+  void for_each_rank(const Run& run, Do&& what) const;
+  void speak(const Run& run, const node::AttemptKey& key, const std::string& json);
+  bool is_fenced(Run& run, const node::AttemptKey& key);
+
+  Timeline& timeline_;
+  Storage& storage_;
+  std::map<node::AttemptKey, Run> runs_;
+};
+
+}  // namespace titan::simulation
