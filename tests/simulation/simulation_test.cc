@@ -1,4 +1,6 @@
-// Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it.
+// Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it, with
+// TITAN_SIMULATION_TRACE=1 telling what happened. TITAN_LONG=1 takes ten thousand seeds, TITAN_SIMULATION_SEEDS any
+// number.
 
 #include <cstdlib>
 #include <iostream>
@@ -31,9 +33,10 @@ Size size_of(uint64_t seed) {
 }
 
 TEST(SimulationTest, WhateverFailsTheRulesHold) {
+  const int64_t many = getenv("TITAN_LONG") != nullptr ? 10'000 : 400;
   const int64_t only = from_environment("TITAN_SIMULATION_SEED", 0);
   const int64_t first = only != 0 ? only : from_environment("TITAN_SIMULATION_FIRST", 1);
-  const int64_t seeds = only != 0 ? 1 : from_environment("TITAN_SIMULATION_SEEDS", 200);
+  const int64_t seeds = only != 0 ? 1 : from_environment("TITAN_SIMULATION_SEEDS", many);
   std::map<Fault, int64_t> faults;
   int64_t events = 0, failed = 0;
   absl::Duration simulated;

@@ -99,6 +99,34 @@ TEST_F(HangsTest, WhatWasSlowBeforeMayBeSlowAgain) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
+// Nodes show an attempt that they have prepared; what they wait for is not the ranks' doing.
+TEST_F(HangsTest, ALongPreparationIsNoHang) {
+  finish_all("a");
+  hung = {"n2"};
+  job::Spec wanted = spec("b");
+  wanted.restart.train_timeout_seconds = 4;
+  ASSERT_TRUE(submit(wanted).ok());
+  const FakeNode::Key attempt = key("b");
+  FakeNode& first = nodes.at("n1");
+  first.attempts.at(attempt).phase = v1::AttemptReport::STARTED;  // As its beats list it.
+  advance(absl::Seconds(60));
+  first.attempts.at(attempt).phase = v1::AttemptReport::PREPARED;
+  hung.clear();
+  FakeNode& second = nodes.at("n2");
+  second.attempts[attempt].ranks = {1};
+  second.highest[attempt.first] = attempt.second;
+  say(second, report(attempt, second.attempts.at(attempt)));
+  settle();
+  EXPECT_EQ(state("b"), "STARTING");
+  loaded("b", 0);
+  event(first, attempt, 0, R"({"kind":"step","step":1,"metrics":{}})");  // Before the next beat.
+  settle();
+  reconciler->tick();
+  settle();
+  EXPECT_EQ(state("b"), "RUNNING");
+  EXPECT_EQ(job("b")->attempts.size(), 1u);
+}
+
 TEST_F(HangsTest, NobodyHangsWhileHeCannotBeSeen) {
   run();
   const FakeNode::Key first = key("a");

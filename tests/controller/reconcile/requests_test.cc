@@ -80,6 +80,33 @@ TEST_F(RequestsTest, AFullDiskRefusesAndHeals) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
+// A refusal overtakes what waits for room: each outcome belongs to its own change.
+TEST_F(RequestsTest, ARefusalSettlesItsOwnChange) {
+  FakeNode& node = add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  store.set_full(true);
+  event(node, key("a"), 0, R"({"kind":"checkpoint_committed","step":1,"full":true,"seconds":0.1})");
+  EXPECT_EQ(submit(spec("b", 1, 0), "r").status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_EQ(job("a")->progress.committed_step, 0) << "shown by another's refusal";
+  store.set_full(false);
+  settle();
+  EXPECT_EQ(job("a")->progress.committed_step, 1);
+  ASSERT_TRUE(submit(spec("b", 1, 0), "r").ok());
+  EXPECT_EQ(state("b"), "STARTING") << "its specification is there";
+}
+
+// Who has seen a job at a revision never sees it at an older one.
+TEST_F(RequestsTest, ARevisionDoesNotGoBackOverARestart) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  train("a", 2);
+  const int64_t shown = job("a")->revision;
+  crash();
+  EXPECT_GE(job("a")->revision, shown);
+}
+
 TEST_F(RequestsTest, OldEventsAreDropped) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
