@@ -132,7 +132,7 @@ class Core {
   template <typename Record>
   std::optional<Record> read(const store::Record& record);  // Nothing: it is set aside.
   void set_aside(const store::Record& record, std::string why);
-  void load_jobs(const std::vector<store::Record>& records);
+  void load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost);
   void restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits);
 
   // changes.cc

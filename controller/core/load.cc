@@ -8,6 +8,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
 #include "controller/core/core.h"
+#include "controller/core/keys.h"
 
 namespace titan::core {
 namespace {
@@ -24,10 +25,15 @@ job::NodeRecord damaged_node(const std::string& name) {
   return record;
 }
 
-// Whether the job's newest attempt, which may still run, is not among those that can be read.
-bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecord>& attempts) {
-  if (job.attempts == 0 || job::is_final(job.state)) return false;
-  return attempts.empty() || attempts.back().number < job.attempts;
+// Whether an attempt of the job may run of which there is no record: its state says that there is one, or the record of
+// its newest is damaged. Numbers without records are none: a node or a dump folder has seen them.
+bool lacks_newest(const job::JobRecord& job, const std::vector<job::AttemptRecord>& attempts,
+                  const std::set<std::string>& damaged) {
+  if (job::is_final(job.state)) return false;
+  if (damaged.count(attempt_key(job.uid, job.attempts)) > 0) return true;
+  const bool waits = job.state == job::JobState::kQueued || job.state == job::JobState::kRecovering;
+  return !waits && std::none_of(attempts.begin(), attempts.end(),
+                                [](const job::AttemptRecord& attempt) { return attempt.end_time_ns == 0; });
 }
 
 // Records with this prefix: a range, since they come by key.
@@ -77,7 +83,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   }
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
-  load_jobs(records);
+  load_jobs(records, lost);
   for (const store::Record& record : below("deleted/", records)) deleted_.insert(rest(record, "deleted/"));
   // Of what is lost, the key alone may say what matters.
   for (const std::string& key : lost) {
@@ -95,11 +101,13 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   return std::exchange(effects_, {});
 }
 
-void Core::load_jobs(const std::vector<store::Record>& records) {
+void Core::load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
+  std::set<std::string> damaged(lost.begin(), lost.end());
   std::map<std::string, std::vector<job::AttemptRecord>> attempts;
   for (const store::Record& record : below("attempt/", records)) {
     std::optional<job::AttemptRecord> attempt = read<job::AttemptRecord>(record);
     const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
+    if (!attempt) damaged.insert(record.key);
     if (attempt) attempts[parts[1]].push_back(*std::move(attempt));  // In key order: oldest first.
   }
   // A job was last shown when any of its records changed.
@@ -142,7 +150,7 @@ void Core::load_jobs(const std::vector<store::Record>& records) {
     const std::string uid = job.record.uid;
     // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
     // whole, and its ranks are listed as those of an unknown job and left alone.
-    if (lacks_newest(job.record, attempts[uid])) {
+    if (lacks_newest(job.record, attempts[uid], damaged)) {
       set_aside(record, absl::StrCat("attempt ", job.record.attempts, " of it cannot be read"));
       continue;
     }

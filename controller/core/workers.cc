@@ -46,13 +46,15 @@ bool left_well(const v1::RankExitReport& exit) {
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
 }
 
-// How long a part's counters may stand still while its ranks do something: three beats, or what a step has taken, and
-// longer where nothing shows between begin and end.
+// How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
+// besides the beats that show it; longer where nothing shows between begin and end.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
-  return std::max(3 * beat, 2 * attempt.longest_step);
+  const absl::Duration step =
+      attempt.longest_step > absl::ZeroDuration() ? attempt.longest_step : attempt.longest_pause;
+  return 2 * beat + std::max(beat, 3 * step);
 }
 
 std::string how(const v1::RankExitReport& exit) {
@@ -321,7 +323,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
     const cluster::Node* node = nodes_.find(name);
     if (part.ended || node == nullptr) continue;
     last_word = std::max(last_word, node->last_beat);
-    if (name == silent_node || nodes_.lease_over(*node, now)) continue;
+    if (name == silent_node || !node->can_take_ranks()) continue;  // A suspect one: nobody can tell yet.
     anybody_speaks = true;
     advancing = advancing || now - part.last_advance <= patience(attempt, part, options_.beat);
   }

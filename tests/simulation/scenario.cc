@@ -9,7 +9,6 @@ namespace titan::simulation {
 namespace {
 
 constexpr absl::Duration kMostRest = absl::Minutes(15);
-constexpr absl::Duration kReasonBy = absl::Seconds(20);
 
 }  // namespace
 
@@ -72,13 +71,15 @@ std::string Scenario::some_node() { return absl::StrCat("n", random_.between(1, 
 Outcome Scenario::run() {
   plan();
   cluster_.timeline.run_until(size_.chaos);
+  if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
   rest();
   while (!all_over() && cluster_.timeline.now() < size_.chaos + kMostRest && cluster_.violations.empty()) {
     cluster_.timeline.run_until(cluster_.timeline.now() + absl::Seconds(1));
+    if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
   }
   if (!all_over() && cluster_.violations.empty()) {
     for (const auto& [uid, shown] : shown_) {
-      if (!shown.over) cluster_.violate(absl::StrCat("job ", uid, " is still ", shown.state));
+      if (!shown.over) cluster_.violate(absl::StrCat("job ", uid, " is still ", shown.state, " for ", shown.waits_for));
     }
     for (const std::string& uid : acknowledged_) {
       if (shown_.count(uid) == 0 && !restored_) cluster_.violate(absl::StrCat("job ", uid, " is lost"));
@@ -234,6 +235,7 @@ void Scenario::strike(Fault fault) {
       }
       restored_ = true;
       cluster_.ranks.excuse_all();
+      cluster_.crash_controller();
       shown_.clear();
       cluster_.restore_store(backups_.back());
       later(for_a_while(0.1, 5), [this] { cluster_.start_controller(); });
@@ -285,6 +287,15 @@ void Scenario::rest() {
     if (!machine->up) machine->boot();
     machine->start_daemon();
   }
+  // Ranks of jobs that a restored store has never heard of hold their devices until somebody decides.
+  cluster_.timeline.after(absl::Seconds(60), [this] {
+    for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
+      for (const auto& [attempt, stray] : view.unknown) {
+        cluster_.controller->stop_unknown(view.node.record.name, attempt.first, absl::ZeroDuration(),
+                                          [](const auto&) {});
+      }
+    }
+  });
   cluster_.timeline.after(absl::Seconds(5), [this] {
     if (cluster_.controller == nullptr) return;
     for (const auto& [name, machine] : cluster_.machines)
@@ -341,6 +352,7 @@ void Scenario::see(const reconcile::JobView& view) {
   if (shown.state != state) cluster_.trace(absl::StrCat("  ", record.uid, " is ", state));
   shown.revision = view.revision;
   shown.state = state;
+  shown.waits_for = absl::StrCat(view.pending_reason, ": ", view.pending_message);
   shown.over = job::is_final(record.state);
 }
 

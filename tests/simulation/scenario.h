@@ -62,7 +62,7 @@ class Scenario {
     std::string state;
     bool over = false;
     int64_t committed = 0;
-    absl::Duration silent_since;  // Waits without a reason.
+    std::string waits_for;
   };
 
   void plan();

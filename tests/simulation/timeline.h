@@ -46,8 +46,10 @@ class Timeline {
       std::function<void()> what = std::move(const_cast<Item&>(queue_.top()).what);
       const absl::Duration when = queue_.top().when;
       queue_.pop();
+      at_this_instant_ = when > now() ? 0 : at_this_instant_ + 1;
       if (when > now()) clock.advance(when - now());
       ++events;
+      if (at_this_instant_ > kMostAtOnce) return;
       what();
     }
     if (end > now()) clock.advance(end - now());
@@ -56,6 +58,8 @@ class Timeline {
   FakeClock clock;  // The controller's; those of the nodes differ from it.
   Random random;
   int64_t events = 0;
+  // Somebody wants to be woken again and again, and time stands still.
+  bool in_a_circle() const { return at_this_instant_ > kMostAtOnce; }
 
  private:
   struct Item {
@@ -64,6 +68,8 @@ class Timeline {
     std::function<void()> what;
     bool operator<(const Item& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
+  static constexpr int64_t kMostAtOnce = 100'000;
+  int64_t at_this_instant_ = 0;
   std::priority_queue<Item> queue_;
   int64_t next_ = 0;
 };

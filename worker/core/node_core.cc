@@ -226,11 +226,12 @@ int64_t NodeCore::next_deadline() const {
   if (state_.raising != 0) at(state_.raise_by);
   if (!state_.exiting) at(state_.exit_at);
   for (const auto& [key, attempt] : state_.attempts) {
-    for (const int64_t time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
-                               attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
-                               attempt.finish_by, attempt.write_again_at, attempt.report_by, attempt.exits_said_by}) {
+    for (const int64_t time :
+         {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at, attempt.kill_shim_at,
+          attempt.stop_overdue_at, attempt.overdue_said_by, attempt.finish_by, attempt.write_again_at}) {
       at(time);
     }
+    at(attempt.report_by != 0 ? attempt.report_by : attempt.exits_said_by);  // A report of everything says the exits.
   }
   return next;
 }

@@ -143,5 +143,28 @@ TEST_F(DamageTest, ADamagedNodeThatNeverComesBackIsLost) {
   EXPECT_NE(state("a") == "RUNNING", state("b") == "RUNNING");
 }
 
+// A number that a node or a dump folder has seen has no record here, and nothing is damaged.
+TEST_F(DamageTest, ANumberThatWasRaisedIsNoDamage) {
+  std::vector<store::Record> records = copy_store();
+  for (store::Record& record : records) {
+    if (record.key != job_key(uid_)) continue;
+    job::JobRecord raised = *job::decode<job::JobRecord>(record.value);
+    raised.attempts = 7;
+    raised.state = job::JobState::kRecovering;
+    record.value = job::encode(raised);
+  }
+  for (store::Record& record : records) {
+    if (record.key != attempt_key(uid_, 1)) continue;
+    job::AttemptRecord ended = *job::decode<job::AttemptRecord>(record.value);
+    ended.end_time_ns = 1;
+    record.value = job::encode(ended);
+  }
+  crash_to(records);
+  ASSERT_NE(job("a"), nullptr);
+  connect_all();
+  advance(absl::Seconds(5));
+  EXPECT_EQ(job("a")->attempts.back()->number, 8);
+}
+
 }  // namespace
 }  // namespace titan::reconcile
