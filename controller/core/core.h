@@ -196,6 +196,7 @@ class Core {
   // workers.cc
   void welcome(cluster::Node& node, const v1::Register& hello);
   void end_waiting_for(const std::string& node);
+  void excuse_parts(const std::string& node);
   void hear(cluster::Node& node, const v1::WorkerMessage& message);
   void on_beat(cluster::Node& node, const v1::Beat& beat);
   void on_report(cluster::Node& node, const v1::AttemptReport& report);
@@ -230,7 +231,7 @@ class Core {
 
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
-  absl::Duration note_advance(LiveAttempt& attempt) const;
+  void note_advance(LiveAttempt& attempt) const;
   void check_hangs();
   bool all_speak(const LiveAttempt& attempt) const;
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;

@@ -18,12 +18,12 @@ std::vector<int> ranks_of(const job::Placement& placement) {
 
 }  // namespace
 
+// From now on, since it is told now; anew when it has to be told again.
 void Core::set_stop_deadline(LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
   const absl::Duration grace = saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
-  const absl::Duration by = now_.monotonic + grace + kKillTime;
-  attempt.stop_by = attempt.stop_by ? std::min(*attempt.stop_by, by) : by;
+  attempt.stop_by = now_.monotonic + grace + kKillTime;
 }
 
 void Core::check_deadlines() {

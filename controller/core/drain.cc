@@ -33,7 +33,6 @@ void Core::ask_to_leave(const std::string& name, RequestId request) {
          .reason = "NodeDraining",
          .message = leaves ? "the ranks save and go on elsewhere" : "the job cannot save, so it stays to its end"});
     put_job(change, job);
-    if (leaves) set_stop_deadline(job);
     if (leaves) expect(change, Tell{job.key(), Command::kStop, {name}});
     commit(std::move(change));
   }

@@ -43,12 +43,10 @@ std::string who_hangs(const LiveAttempt& attempt) {
 
 }  // namespace
 
-// Since the last sign of life; it is the longest pause from now on if none was longer.
-absl::Duration Core::note_advance(LiveAttempt& attempt) const {
+void Core::note_advance(LiveAttempt& attempt) const {
   const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
   attempt.longest_pause = std::max(attempt.longest_pause, pause);
   attempt.advanced_at = now_.monotonic;
-  return pause;
 }
 
 void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) {
@@ -68,9 +66,10 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     seen.counter = rank.counter();
   }
   if (counter > part.counter) {
+    note_advance(attempt);
+    const absl::Duration step = now - part.last_advance;  // Of this node: others show the same one a little later.
+    if (!quiet && step != absl::InfiniteDuration()) attempt.longest_step = std::max(attempt.longest_step, step);
     part.last_advance = now;
-    const absl::Duration pause = note_advance(attempt);
-    if (!quiet) attempt.longest_step = std::max(attempt.longest_step, pause);
   }
   if (!attempt.advanced_at) attempt.advanced_at = now;
   part.counter = counter;

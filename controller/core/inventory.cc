@@ -85,7 +85,8 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
       conclude(job, {}, absl::ZeroDuration());
-    } else if (ending) {
+    } else if (ending || (part.asked_to_leave && job.record.spec.saves)) {
+      set_stop_deadline(job);
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent) {
       send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.

@@ -163,7 +163,6 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   if (job.attempt) {
     apply(job, JobEvent::kStopRequested);
     put_job(change, job);
-    set_stop_deadline(job);
     expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
     commit(std::move(change));
   } else {

@@ -34,6 +34,7 @@ void Core::go_on(const Tell& tell, const absl::Status& status) {
   LiveJob& job = live->second;
   if (job.attempt->record.number != tell.attempt.second) return;
   if (tell.command == Command::kPrepare) return send_prepare(job, tell.nodes);
+  if (tell.command == Command::kStop) set_stop_deadline(job);
   for (const std::string& node : tell.nodes) {
     if (job.attempt->parts.at(node).ended) continue;
     switch (tell.command) {

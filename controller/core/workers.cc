@@ -35,7 +35,8 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-constexpr size_t kExitEvents = 64;  // Of one attempt.
+constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before any node has shown two of them.
+constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
 void note_newer_attempt(LiveAttempt& attempt, int number) {
   if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
@@ -52,9 +53,8 @@ absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
-  const absl::Duration step =
-      attempt.longest_step > absl::ZeroDuration() ? attempt.longest_step : attempt.longest_pause;
-  return 2 * beat + std::max(beat, 3 * step);
+  if (attempt.longest_step == absl::ZeroDuration()) return std::max(kUnknownStep, 2 * attempt.longest_pause);
+  return 2 * beat + std::max(beat, 3 * attempt.longest_step);
 }
 
 std::string how(const v1::RankExitReport& exit) {
@@ -103,8 +103,14 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   send(name, std::move(message));
   node.state = NodeState::kReady;
   end_waiting_for(name);
+  excuse_parts(name);
   compare_inventory(node, hello);
   request_schedule(/*urgent=*/false);
+}
+
+// Nobody could see what its ranks did: they may have advanced all the time.
+void Core::excuse_parts(const std::string& node) {
+  for (const std::string& uid : jobs_of(node)) jobs_.at(uid).attempt->parts.at(node).last_advance = now_.monotonic;
 }
 
 // A node of waiting jobs speaks again.
@@ -123,6 +129,7 @@ void Core::take(const CloseSession& input) { nodes_.close_session(input.node, in
 void Core::take(const Heard& input) {
   cluster::Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
+  if (now_.monotonic - node->last_beat > 3 * options_.beat) excuse_parts(input.node);
   nodes_.beat(*node, now_.monotonic, now_.wall);  // Whatever it says, it lives.
   const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
   if (is_back) {

@@ -67,6 +67,26 @@ TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
+// The request may be lost with the session; who waits for the drain must not wait for ever, nor the job be killed for
+// it.
+TEST_F(DeadlinesTest, ADrainIsAskedAgainOfTheNextSession) {
+  FakeNode& node = add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  hung = {"n1"};
+  reconciler->drain("n1", "maintenance", [](const auto&) {});
+  settle();
+  hung.clear();
+  disconnect(node);
+  advance(absl::Seconds(2));
+  connect(node);
+  advance(absl::Seconds(1));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "STOPPED");
+  EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
+}
+
 TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
   for (int i = 1; i <= 4; ++i) add_node(absl::StrCat("n", i));
   refuses = {"n1"};
