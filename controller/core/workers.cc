@@ -129,7 +129,7 @@ void Core::take(const CloseSession& input) { nodes_.close_session(input.node, in
 void Core::take(const Heard& input) {
   cluster::Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
-  if (now_.monotonic - node->last_beat > 3 * options_.beat) excuse_parts(input.node);
+  if (nodes_.lease_over(*node, now_.monotonic)) excuse_parts(input.node);
   nodes_.beat(*node, now_.monotonic, now_.wall);  // Whatever it says, it lives.
   const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
   if (is_back) {

@@ -111,7 +111,7 @@ void on_tick(Step& step) {
   for (const AttemptKey& key : late) preparation_overdue(step, *step.find(key));
   if (state.raising != 0 && now >= state.raise_by) on_epoch_written(step, "the state folder does not answer");
   if (now < state.beat_at) return;
-  state.beat_at = now + kBeatInterval;
+  state.beat_at = now + std::min(kBeatInterval, state.lease / kBeatsPerLease);
   send_beat(step);
   if (state.beat % kCleanUpBeats == 1 && state.cleaning == 0) {
     step.out(CleanUp{state.cleaning = step.begin({.kind = Pending::Kind::kCleanUp})});

@@ -31,7 +31,8 @@ struct NodeConfig {
 };
 
 // How long the node waits before it says that something takes too long.
-inline constexpr int64_t kBeatInterval = kSecond;
+inline constexpr int64_t kBeatInterval = kSecond;  // At most,
+inline constexpr int64_t kBeatsPerLease = 5;       // and as many as the controller expects within a short lease.
 inline constexpr int64_t kPreparePatience = 60 * kSecond;  // A lock on shared storage alone may take 30 s.
 inline constexpr int64_t kStartPatience = 30 * kSecond;    // Beyond the token's.
 inline constexpr int64_t kShimPatience = 3 * kSecond;      // After the grace: a shim that hangs cannot end its ranks.

@@ -126,6 +126,21 @@ TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
+// Whoever speaks now and then within its lease, and whose ranks stand still, is no sign that the job goes on.
+TEST_F(NodesTest, RareBeatsAreNoProgress) {
+  run_on_two_of(3);
+  silent = {"n2"};
+  for (int i = 0; i < 48; ++i) {  // n1 beats every four seconds, and its rank waits for the one on n2.
+    clock.advance(absl::Milliseconds(500));
+    if (i % 8 == 0) beat(nodes.at("n1"));
+    beat(nodes.at("n3"));
+    reconciler->tick();
+    settle();
+  }
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+}
+
 TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
   run_on_two_of(2);
   destroy(nodes.at("n2"));
