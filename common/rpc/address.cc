@@ -4,6 +4,8 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/status/status.h"
 #include "common/text/host_port.h"
 
 namespace titan::rpc {
@@ -30,6 +32,12 @@ absl::Status check_address(absl::string_view what, absl::string_view address, Po
   return absl::InvalidArgumentError(absl::StrCat(what, " is '", address, "': it must be HOST:PORT (port ",
                                                  port == Port::kMayBeFree ? "0 to 65535; 0: a free one" : "1 to 65535",
                                                  "), [IPV6]:PORT or unix:PATH"));
+}
+
+absl::StatusOr<std::vector<std::string>> split_addresses(absl::string_view what, absl::string_view addresses) {
+  const std::vector<std::string> all = absl::StrSplit(addresses, ',');
+  for (const std::string& address : all) TITAN_RETURN_IF_ERROR(check_address(what, address));
+  return all;
 }
 
 void quiet_grpc_log() { setenv("GRPC_VERBOSITY", "NONE", /*overwrite=*/0); }

@@ -1,6 +1,10 @@
 #pragma once
 
+#include <string>
+#include <vector>
+
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 
 namespace titan::rpc {
@@ -9,6 +13,9 @@ namespace titan::rpc {
 // Port 0, for a free one, is for those who listen. Errors: InvalidArgument, with the forms.
 enum class Port { kGiven, kMayBeFree };
 absl::Status check_address(absl::string_view what, absl::string_view address, Port port = Port::kGiven);
+
+// Of several controllers, with commas between: "a:7700,b:7700". Never empty. Errors: those of check_address for each.
+absl::StatusOr<std::vector<std::string>> split_addresses(absl::string_view what, absl::string_view addresses);
 
 // Turns gRPC's own lines on stderr off unless GRPC_VERBOSITY asks for them: what went wrong comes back as a status.
 // Before the first use of gRPC and before any other thread.

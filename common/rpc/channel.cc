@@ -1,8 +1,8 @@
 #include "common/rpc/channel.h"
 
 #include "absl/time/clock.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace titan::rpc {
 namespace {
@@ -29,7 +29,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
   arguments.SetServiceConfigJSON(kServiceConfig);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, channel_credentials(), arguments);
 }
 
 void set_deadline(grpc::ClientContext& context, absl::Duration timeout) {

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -26,7 +27,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options.address, grpc::InsecureServerCredentials(), &server->port_);
+  builder.AddListeningPort(options.address, rpc::server_credentials(), &server->port_);
   builder.RegisterService(&server->jobs_);
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);

@@ -1,8 +1,8 @@
 #include "controller/api/standby.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
-#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server_builder.h"
 
 namespace titan::api {
@@ -25,7 +25,7 @@ absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& addre
                                                         std::function<std::string()> leader) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, grpc::InsecureServerCredentials(), &standby->port_);
+  builder.AddListeningPort(address, rpc::server_credentials(), &standby->port_);
   builder.RegisterCallbackGenericService(standby.get());
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   standby->server_ = builder.BuildAndStart();

@@ -11,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/rpc/address.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "controller/cli/terminal.h"
@@ -31,7 +32,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
 }
 
 }  // namespace

@@ -63,6 +63,10 @@ class Controller:
     def leads(self):
         return self.titanctl("cluster", "info").returncode == 0
 
+    def has_node(self):
+        done = self.titanctl("node", "list", "-o", "json")
+        return done.returncode == 0 and any(node["state"] == "READY" for node in json.loads(done.stdout)["nodes"])
+
     def jobs(self):
         done = self.titanctl("list", "-o", "json")
         if done.returncode != 0:
@@ -99,6 +103,15 @@ class LeaderTest(unittest.TestCase):
         self.addCleanup(controller.close)
         return controller
 
+    # A node that knows all of them. What its ranks would be does not matter here.
+    def worker(self, controllers):
+        with open(self.folder / "worker.log", "ab") as log:
+            process = subprocess.Popen(
+                [BIN / "titan-worker", "--controller", ",".join(one.address for one in controllers), "--node", "n1", "--state",
+                 self.folder / "n1", "--devices", "cpu:1", "--rank-binary", "/bin/true"], stdin=subprocess.DEVNULL, stderr=log)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+
     def pair(self):
         first = self.start("first")
         wait_until("leader", first.leads)
@@ -111,6 +124,8 @@ class LeaderTest(unittest.TestCase):
         error = json.loads(refused.stderr.splitlines()[-1])["error"]
         self.assertEqual((error["code"], error["reason"]), ("UNAVAILABLE", "NOT_LEADER"))
         self.assertEqual(error["metadata"]["leader"], first.address)
+        self.worker((second, first))
+        wait_until("node at the leader", first.has_node)
         acknowledged = {first.submit() for _ in range(3)}
         both = f"{second.address},{first.address}"  # The one that stands by first.
         self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
@@ -122,6 +137,8 @@ class LeaderTest(unittest.TestCase):
         print(f"a controller took over {took:.2f} s after the leader's SIGKILL")
         self.assertEqual(second.jobs(), acknowledged)
         self.assertLess(took, TAKEOVER)
+        wait_until("node at the next leader", second.has_node)
+        print(f"and its node was there {time.monotonic() - killed:.2f} s after it")
         acknowledged.add(second.submit())
         third = self.start("third")
         second.send(signal.SIGTERM)

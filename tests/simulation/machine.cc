@@ -73,7 +73,6 @@ void Machine::start_daemon() {
   ++life_;
   node::NodeConfig config;
   config.node = name_;
-  config.controller = "controller:1";
   config.address = name_ + ".local";
   config.version = "simulated";
   config.instance = "instance-" + name_;

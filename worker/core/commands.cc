@@ -23,7 +23,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   if (welcome.lease_milliseconds() > 0) state.lease = welcome.lease_milliseconds() * kMillisecond;
   state.heard_at = step.now.monotonic;
   ++state.sessions;
-  step.out(Log{absl::StrCat("connected to ", step.config.controller, ", lease ", state.lease / kMillisecond, " ms")});
+  step.out(Log{absl::StrCat("connected to ", step.state.controller, ", lease ", state.lease / kMillisecond, " ms")});
   for (auto& [key, attempt] : state.attempts) {
     rewind(attempt);
     report_after_events(step, attempt);
@@ -51,7 +51,7 @@ void on_welcome(Step& step, const v1::Welcome& welcome) {
   const Cluster known = cluster_of(state);
   if (!known.id.empty() && known.id != welcome.cluster() && !state.adopting) {
     step.reset(absl::StrCat(
-        "the controller at ", step.config.controller, " is of cluster ", welcome.cluster(), " and this worker of ",
+        "the controller at ", step.state.controller, " is of cluster ", welcome.cluster(), " and this worker of ",
         known.id,
         ": taking no command from it, ranks go on. If that controller is to be followed, restart titan-worker once "
         "with --adopt-cluster"));
@@ -119,7 +119,7 @@ void take(Step& step, const Message& message) {
   if (epoch > 0 && epoch < state.leader_epoch) {
     if (!message.has_welcome()) return say_stale_leader(step, message);
     state.held.clear();
-    return step.reset(absl::StrCat("the controller at ", step.config.controller, " led in epoch ", epoch,
+    return step.reset(absl::StrCat("the controller at ", step.state.controller, " led in epoch ", epoch,
                                    ", and this worker has heard of epoch ", state.leader_epoch));
   }
   if (message.has_welcome()) {
@@ -163,7 +163,9 @@ void on_command(Step& step, const Command& command) {
     end_session(state);
     state.session = command.session;
   }
-  if (command.session == state.session) take(step, command.message);
+  if (command.session != state.session) return;
+  state.controller = command.controller;
+  take(step, command.message);
 }
 
 const v1::AttemptId* id_of(const Message& message) {

@@ -18,7 +18,6 @@ inline constexpr int64_t kSecond = 1'000'000'000;
 // What does not change while the daemon lives.
 struct NodeConfig {
   std::string node;
-  std::string controller;  // For messages.
   std::string address;
   std::string version;
   std::string instance;
@@ -176,7 +175,8 @@ struct NodeState {
   std::map<AttemptKey, Attempt> attempts;
   std::map<std::string, int> highest;  // Attempts by job, of those above.
 
-  int64_t session = 0;     // The last one that began.
+  int64_t session = 0;     // The last one that began,
+  std::string controller;  // and with whom; for messages.
   bool welcomed = false;   // It has had its welcome, which says whose controller speaks.
   bool connected = false;  // It stands, and its controller is followed.
   bool adopting = false;   // Until the first welcome.

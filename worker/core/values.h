@@ -217,6 +217,7 @@ struct Found {
 struct Command {
   int64_t session = 0;
   v1::ControllerMessage message;
+  std::string controller;  // Its address, for messages.
 };
 // Also of a try that never became a session.
 struct Disconnected {

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
@@ -24,7 +25,6 @@ node::Now now() { return {shim::monotonic_nanos(), shim::unix_nanos()}; }
 node::NodeConfig make_config(const Options& options, const Resources& resources, const StateFolder& state) {
   node::NodeConfig config;
   config.node = options.node;
-  config.controller = options.controller;
   config.address = options.address;
   config.version = TITAN_VERSION;
   config.instance = state.instance();
@@ -85,15 +85,15 @@ void Daemon::run() {
   adopt_all();
   log_line(absl::StrCat("node ", options_.node, ": ", counted(resources_.devices, resources_.device + " device"), ", ",
                         counted(resources_.cpu_cores, "core"), ", ", counted(core_.state().attempts.size(), "attempt"),
-                        " found, controller ", options_.controller));
+                        " found, controller ", absl::StrJoin(options_.controllers, ", ")));
   session_ = std::make_unique<Session>(
-      loop_, options_.controller,
+      loop_, Controllers(options_.controllers),
       Session::Callbacks{[this] {
                            look_at_beacons();
                            return core_.make_register(now());
                          },
-                         [this](int64_t session, const v1::ControllerMessage& message) {
-                           feed(node::Command{session, message});
+                         [this](int64_t session, const std::string& controller, const v1::ControllerMessage& message) {
+                           feed(node::Command{session, message, controller});
                          },
                          [this](int64_t session, const std::string& why, const std::string& reason) {
                            on_lost(session, why, reason);

@@ -4,6 +4,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -23,7 +24,7 @@
 namespace titan::daemon {
 
 struct Options {
-  std::string controller;
+  std::vector<std::string> controllers;  // Their addresses; at least one.
   std::string node;
   std::string address;
   std::string state;

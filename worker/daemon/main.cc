@@ -21,6 +21,7 @@ using titan::daemon::Options;
 
 struct Flags {
   Options options;
+  std::string controllers;
   std::string metrics_address = "0.0.0.0";
   int metrics_port = -1;
   std::string port_file;
@@ -45,8 +46,8 @@ std::string check_label(const std::string& label) {
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
-std::string check_controller(const std::string& address) {
-  return std::string(titan::rpc::check_address("the address", address).message());
+std::string check_controllers(const std::string& addresses) {
+  return std::string(titan::rpc::split_addresses("the address", addresses).status().message());
 }
 
 std::string host_name() {
@@ -64,9 +65,11 @@ std::string beside_this_program(const char* name) {
 
 void declare(CLI::App& app, Flags& flags) {
   Options& options = flags.options;
-  app.add_option("--controller", options.controller, "Address of titan-controller: HOST:PORT or unix:PATH")
+  app.add_option("--controller", flags.controllers,
+                 "Address of titan-controller: HOST:PORT or unix:PATH; of several that stand in for each other, all "
+                 "with commas between")
       ->envname("TITAN_CONTROLLER")
-      ->check(CLI::Validator(check_controller, ""))
+      ->check(CLI::Validator(check_controllers, ""))
       ->default_val("127.0.0.1:7700");
   app.add_option("--node", options.node, "Id of this node, unique in the cluster")
       ->default_val(host_name())
@@ -132,6 +135,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (flags.options.state.empty()) return fail(absl::InvalidArgumentError("--state is needed: this user has no home"));
+  if (auto addresses = titan::rpc::split_addresses("--controller", flags.controllers); addresses.ok()) {
+    flags.options.controllers = *std::move(addresses);
+  } else {
+    return fail(addresses.status());
+  }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "titan/v1/worker.grpc.pb.h"
 
@@ -18,6 +19,7 @@ constexpr double kFirstPauseSeconds = 0.05;
 constexpr double kLongestPauseSeconds = 1.0;
 constexpr auto kConnectStep = std::chrono::milliseconds(100);
 constexpr int kConnectSteps = 50;
+constexpr int kFirstConnectSteps = 10;  // Where another address may answer.
 
 std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
   grpc::ChannelArguments arguments;
@@ -30,7 +32,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  return grpc::CreateCustomChannel(controller, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(controller, rpc::channel_credentials(), arguments);
 }
 
 // A channel does not tell why it is not connected; a call on it does.
@@ -53,8 +55,8 @@ struct Session::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>> calls;
 };
 
-Session::Session(Loop& loop, std::string controller, Callbacks callbacks)
-    : loop_(loop), controller_(std::move(controller)), callbacks_(std::move(callbacks)), thread_([this] { run(); }) {}
+Session::Session(Loop& loop, Controllers controllers, Callbacks callbacks)
+    : loop_(loop), callbacks_(std::move(callbacks)), controllers_(std::move(controllers)), thread_([this] { run(); }) {}
 
 Session::~Session() {
   {
@@ -83,33 +85,37 @@ void Session::reset(int64_t session, const std::string& why) {
 }
 
 void Session::run() {
-  for (int failures = 0;;) {
+  do {
     welcomed_ = false;
     const int64_t before = sessions_;
     const End end = run_once();
     loop_.post([this, end, session = sessions_ == before ? 0 : sessions_] {
       callbacks_.on_lost(session, end.why, end.reason);
     });
-    failures = welcomed_ ? 0 : failures + 1;
-    if (!pause(failures)) return;
-  }
+    controllers_.ended(welcomed_, end.leader);
+  } while (pause());
 }
 
 // False when it is time to stop.
-bool Session::pause(int failures) {
+bool Session::pause() {
   thread_local std::mt19937 random(std::random_device{}());
   double seconds = kFirstPauseSeconds;
-  for (int i = 0; i < failures && seconds < kLongestPauseSeconds; ++i) seconds *= 2;
+  const int patience = controllers_.round_is_over() ? controllers_.rounds() : 0;
+  for (int i = 0; i < patience && seconds < kLongestPauseSeconds; ++i) seconds *= 2;
   seconds = std::min(seconds, kLongestPauseSeconds) * std::uniform_real_distribution(0.5, 1.0)(random);
   std::unique_lock lock(mutex_);
   changed_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return stopping_; });
   return !stopping_;
 }
 
-// In small steps, so that a stop need not wait for the network.
+// In small steps, so that a stop need not wait for the network. Where others may answer, one that refuses is left at
+// once.
 bool Session::connect(grpc::Channel& channel) {
-  for (int step = 0; step < kConnectSteps; ++step) {
+  int steps = kConnectSteps;
+  if (controllers_.several()) steps = std::min(steps, kFirstConnectSteps * (1 + controllers_.rounds()));
+  for (int step = 0; step < steps; ++step) {
     if (channel.WaitForConnected(std::chrono::system_clock::now() + kConnectStep)) return true;
+    if (controllers_.several() && channel.GetState(false) == GRPC_CHANNEL_TRANSIENT_FAILURE) return false;
     sync::Lock lock(mutex_);
     if (stopping_) return false;
   }
@@ -118,9 +124,9 @@ bool Session::connect(grpc::Channel& channel) {
 
 Session::End Session::run_once() {
   // A new channel each time: an old one may hold a connection to a machine that is gone.
-  const std::shared_ptr<grpc::Channel> channel = make_channel(controller_);
+  const std::shared_ptr<grpc::Channel> channel = make_channel(controllers_.present());
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
-  if (!connect(*channel)) return {why_no_connection(*stub, controller_), ""};
+  if (!connect(*channel)) return {why_no_connection(*stub, controllers_.present()), "", ""};
   const auto stream = std::make_shared<Stream>();
   ++sessions_;
   stream->calls = stub->Session(&stream->context);
@@ -158,10 +164,21 @@ Session::End Session::run_once() {
   const grpc::Status status = stream->calls->Finish();
   if (!reason.empty()) {
     welcomed_ = false;  // A controller that we cannot work with is not asked twenty times a second.
-    return {reason, ""};
+    return {reason, "", ""};
   }
-  if (status.ok()) return {"the controller ended the session", ""};
-  return {status.error_message(), rpc::reason(rpc::from_grpc(status))};
+  if (status.ok()) return {"the controller ended the session", "", ""};
+  const absl::Status plain = rpc::from_grpc(status);
+  End end = {status.error_message(), rpc::reason(plain), ""};
+  for (const auto& [key, value] : rpc::metadata(plain)) {
+    if (key == "leader") end.leader = value;
+  }
+  return end;
+}
+
+void Session::hand_over(const v1::ControllerMessage& message) {
+  loop_.post([this, message, session = sessions_, controller = controllers_.present()] {
+    callbacks_.on_message(session, controller, message);
+  });
 }
 
 // Until the stream ends. Returns the writer's thread, which begins with the welcome.
@@ -170,7 +187,7 @@ std::thread Session::read_all(Stream& stream) {
   v1::ControllerMessage message;
   while (stream.calls->Read(&message)) {
     if (!message.has_welcome() || welcomed_) {
-      loop_.post([this, message, session = sessions_] { callbacks_.on_message(session, message); });
+      hand_over(message);
       continue;
     }
     welcomed_ = true;
@@ -180,7 +197,7 @@ std::thread Session::read_all(Stream& stream) {
       open_ = sessions_;
     }
     writer = std::thread([this, &stream] { write_all(stream); });
-    loop_.post([this, message, session = sessions_] { callbacks_.on_message(session, message); });
+    hand_over(message);
   }
   return writer;
 }

@@ -10,6 +10,7 @@
 #include "absl/time/time.h"
 #include "common/sync/sync.h"
 #include "titan/v1/worker.pb.h"
+#include "worker/daemon/controllers.h"
 #include "worker/daemon/loop.h"
 
 namespace grpc {
@@ -18,20 +19,21 @@ class Channel;
 
 namespace titan::daemon {
 
-// The stream to the controller: connects, registers, and connects again for ever, with growing and jittered pauses.
+// The stream to the controller that leads: connects, registers, and connects again for ever, to one of its addresses
+// after the other (controllers.h), with growing and jittered pauses.
 // Reading and writing have a thread each; what arrives is handed to the loop.
 class Session {
  public:
   struct Callbacks {  // All on the loop thread.
     std::function<v1::Register()> make_register;
     // Sessions are numbered from 1. A message may come before the welcome of its session.
-    std::function<void(int64_t session, const v1::ControllerMessage&)> on_message;
+    std::function<void(int64_t session, const std::string& controller, const v1::ControllerMessage&)> on_message;
     // Also for a try that made no connection: session 0. `reason`: the controller's own, UPPER_SNAKE, when it ended the
     // session.
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
-  Session(Loop& loop, std::string controller, Callbacks callbacks);
+  Session(Loop& loop, Controllers controllers, Callbacks callbacks);
   ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -47,15 +49,16 @@ class Session {
   struct End {  // Why a session ended.
     std::string why;
     std::string reason;
+    std::string leader;  // Whom a controller that only stands by named.
   };
   End run_once();
   bool connect(grpc::Channel& channel);
   std::thread read_all(Stream& stream);
+  void hand_over(const v1::ControllerMessage& message);
   void write_all(Stream& stream);
-  bool pause(int failures);
+  bool pause();
 
   Loop& loop_;
-  const std::string controller_;
   const Callbacks callbacks_;
   sync::Mutex mutex_;
   sync::Condition changed_;
@@ -64,8 +67,9 @@ class Session {
   std::string reset_reason_ TITAN_GUARDED_BY(mutex_);
   int64_t open_ TITAN_GUARDED_BY(mutex_) = 0;  // Number of the session that stands: welcomed, and not lost; 0: none.
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
-  int64_t sessions_ = 0;   // So far; only the session thread uses it, as what follows.
-  bool welcomed_ = false;  // In the last run, and not given up since;
+  Controllers controllers_;  // Only the session thread uses it, as what follows.
+  int64_t sessions_ = 0;     // So far.
+  bool welcomed_ = false;    // In the last run, and not given up since;
   std::thread thread_;
 };
 

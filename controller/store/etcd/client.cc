@@ -2,9 +2,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "grpcpp/create_channel.h"
-#include "grpcpp/security/credentials.h"
 
 namespace titan::store {
 namespace {
@@ -26,7 +26,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   // A connection of its own: controllers of one process, as tests have them, are cut off one by one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);  // Pages of a log of large values.
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
 }
 
 absl::Status status_of(const char* what, const grpc::Status& status) {

@@ -22,5 +22,16 @@ TEST(AddressTest, TakesWhatGrpcCanUse) {
   EXPECT_EQ(check_address("--listen", "0.0.0.0:0", Port::kMayBeFree), absl::OkStatus());
 }
 
+// One wrong address among several is named; none, or an empty one, is no address.
+TEST(AddressTest, SeveralAreSplitAndCheckedOneByOne) {
+  EXPECT_THAT(split_addresses("--controller", "a:1").value(), ::testing::ElementsAre("a:1"));
+  EXPECT_THAT(split_addresses("--controller", "a:1,[::1]:2,unix:/s").value(),
+              ::testing::ElementsAre("a:1", "[::1]:2", "unix:/s"));
+  for (const char* bad : {"", ",", "a:1,", ",a:1", "a:1,,b:2", "a:1, b:2", "a:1;b:2"}) {
+    EXPECT_EQ(split_addresses("--controller", bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+  }
+  EXPECT_THAT(split_addresses("--controller", "a:1,b:http").status().message(), ::testing::HasSubstr("'b:http'"));
+}
+
 }  // namespace
 }  // namespace titan::rpc

@@ -40,7 +40,6 @@ bool is_ordered(const Effect& effect) {
 NodeConfig World::default_config() {
   NodeConfig config;
   config.node = "n1";
-  config.controller = "controller:1";
   config.resources.set_device("cpu");
   config.resources.set_devices(4);
   return config;

@@ -31,7 +31,9 @@ using Report = v1::AttemptReport;
 class Worker {
  public:
   Worker(FakeController& controller, std::string node, std::vector<std::string> flags = {})
-      : controller_(controller), node_(std::move(node)), flags_(std::move(flags)) {
+      : Worker(controller.address(), std::move(node), std::move(flags)) {}
+  Worker(std::string controllers, std::string node, std::vector<std::string> flags = {})
+      : controllers_(std::move(controllers)), node_(std::move(node)), flags_(std::move(flags)) {
     start();
   }
   ~Worker() {
@@ -41,7 +43,7 @@ class Worker {
   void start(const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {shim::worker_binary(),
                                           "--controller",
-                                          controller_.address(),
+                                          controllers_,
                                           "--node",
                                           node_,
                                           "--state",
@@ -86,7 +88,7 @@ class Worker {
   std::string log() const { return *shim::read_file(folder_.file("worker.log")); }
 
  private:
-  FakeController& controller_;
+  const std::string controllers_;
   const std::string node_;
   const std::vector<std::string> flags_;
   TempFolder folder_;
@@ -535,6 +537,30 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
+// Of several controllers one leads. The others are asked and name it; when it dies the next one is found, and ranks and
+// events know nothing of it.
+TEST_F(DaemonTest, FollowsWhoeverLeads) {
+  FakeController other;
+  other.stand_by(controller_.address());
+  controller_.acknowledge = false;  // It dies before it has written anything down.
+  Worker worker(absl::StrCat("127.0.0.1:1,", other.address(), ",", controller_.address()), "n1");
+  ASSERT_TRUE(launch(1, 1, {}));
+  EXPECT_TRUE(other.wait([&] { return other.refused() >= 1; }));
+  EXPECT_TRUE(other.heard("n1").registers.empty());
+  EXPECT_THAT(worker.log(), HasSubstr("connected to " + controller_.address()));
+  const auto before = beat_ranks();
+  controller_.stop();
+  EXPECT_TRUE(other.wait([&] { return other.refused() >= 2; })) << "it is asked again, and leads not yet";
+  other.stand_by("");
+  ASSERT_TRUE(other.wait([&] { return other.of("n1").beats >= 2; }));
+  const v1::Register hello = other.heard("n1").registers.at(0);
+  ASSERT_EQ(hello.inventory_size(), 1);
+  EXPECT_EQ(hello.inventory(0).ranks(0).pid(), before.at(0).pid());
+  ASSERT_TRUE(other.wait([&] { return other.of("n1").events[0].size() > 10; }));
+  EXPECT_EQ(other.heard("n1").gaps, 0);
+  EXPECT_THAT(worker.log(), HasSubstr("connected to " + other.address()));
+}
+
 // A connection that swallows everything is noticed, since beats are answered.
 TEST_F(DaemonTest, ASilentControllerIsTriedAnew) {
   controller_.lease_milliseconds = 1000;
@@ -902,6 +928,9 @@ TEST(WorkerFlagsTest, AreCheckedAndNamed) {
   const auto [node, node_text] = run("--node Bad_Name");
   EXPECT_EQ(node, 2);
   EXPECT_THAT(node_text, HasSubstr("'Bad_Name' is no node id"));
+  const auto [address, address_text] = run("--controller 127.0.0.1:7700,nonsense");
+  EXPECT_EQ(address, 2);
+  EXPECT_THAT(address_text, HasSubstr("'nonsense'"));
   const auto [devices, devices_text] = run("--devices tpu:3 --state " + folder.file("state"));
   EXPECT_EQ(devices, 1);
   EXPECT_THAT(devices_text, HasSubstr("--devices is 'tpu:3', expected auto, cpu:N or cuda:N"));

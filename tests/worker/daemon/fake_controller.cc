@@ -28,6 +28,11 @@ void FakeController::start() {
   if (address_ == "127.0.0.1:0") address_ = absl::StrCat("127.0.0.1:", port);
 }
 
+void FakeController::stand_by(const std::string& leader) {
+  sync::Lock lock(mutex_);
+  leader_ = leader;
+}
+
 void FakeController::stop() {
   if (server_ == nullptr) return;
   server_->Shutdown(std::chrono::system_clock::now());
@@ -43,6 +48,11 @@ grpc::Status FakeController::Session(grpc::ServerContext*, ServerStream* stream)
   const std::string node = message.register_().node();
   {
     sync::Lock lock(mutex_);
+    if (!leader_.empty()) {
+      ++refused_;
+      changed_.notify_all();
+      return rpc::to_grpc(rpc::error(absl::StatusCode::kUnavailable, "NOT_LEADER", "stands by", {{"leader", leader_}}));
+    }
     nodes_[node].registers.push_back(message.register_());
     const std::string& theirs = message.register_().cluster();
     if (checks_cluster && !theirs.empty() && theirs != cluster) {

@@ -45,6 +45,7 @@ class FakeController : public v1::WorkerService::Service {
     bool connected = false;
   };
   Heard heard(const std::string& node);
+  int refused() const { return refused_; }  // Sessions while it stood by. Under the lock of wait().
   const v1::AttemptReport* last_report(const std::string& node, int attempt);  // Under the lock of wait().
   Heard& of(const std::string& node) { return nodes_[node]; }                  // Under the lock of wait().
 
@@ -52,6 +53,8 @@ class FakeController : public v1::WorkerService::Service {
   std::atomic<bool> answer_beats = true;
   std::atomic<int64_t> lease_milliseconds = 5000;
   std::string cluster = "fake";
+  // Takes no session while it is not empty: says that this one leads.
+  void stand_by(const std::string& leader);
   std::atomic<bool> checks_cluster =
       false;  // Refuses workers of another cluster, as a controller does; an old one does not.
 
@@ -67,6 +70,8 @@ class FakeController : public v1::WorkerService::Service {
   sync::Condition changed_;
   std::map<std::string, Heard> nodes_;
   std::map<std::string, ServerStream*> streams_;
+  std::string leader_;
+  int refused_ = 0;
   int64_t epoch_ = 0;
 };
 
