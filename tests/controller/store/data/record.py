@@ -1,0 +1,73 @@
+"""Records the store of a controller of the build in TITAN_BIN: NAME.db and, as NAME.json, what a later one must find in it.
+
+    TITAN_SOURCE=. TITAN_BIN=OLD/bin python tests/controller/store/data/record.py tests/controller/store/data/NAME
+
+One recording is made of every schema that was ever in use (recorded_store_test.cc reads them all); none is made anew.
+"""
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+import tempfile
+from pathlib import Path
+
+sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
+from cluster import Cluster, wait_until  # noqa: E402
+from jobs import tiny  # noqa: E402
+
+
+def kill_until_failed(cluster, job):
+    """Its ranks die as soon as they are there, so that no attempt gets anywhere."""
+    def failed():
+        for rank in cluster.ranks():
+            rank.kill(signal.SIGKILL)
+        return cluster.job(job)["state"] == "FAILED"
+    wait_until("end without progress", failed, timeout=120)
+
+
+def scene(cluster, folder):
+    jobs = {}
+
+    def submit(name, **options):
+        jobs[name] = cluster.submit(*tiny(folder / name, **options))
+        return jobs[name]
+
+    cluster.succeed(submit("done", steps=2))
+    kill_until_failed(cluster, submit("failed", steps=100000))
+    cluster.wait(submit("cancelled", steps=100000), until="step=1")
+    cluster.titanctl("cancel", jobs["cancelled"])
+    cluster.wait(jobs["cancelled"])
+    submit("running", steps=100000, ranks_per_node=1)
+    cluster.wait(jobs["running"], until="step=2")
+    cluster.ranks()[1].kill(signal.SIGKILL)
+    wait_until("second attempt", lambda: len(cluster.job(jobs["running"])["attempts"]) == 2)
+    cluster.wait(jobs["running"], until=f"step={cluster.job(jobs['running'])['progress']['step'] + 3}")
+    submit("queued", steps=10, ranks=16)
+    cluster.titanctl("node", "cordon", "n2", "--reason", "maintenance")
+    return jobs
+
+
+def summary(job):
+    attempts = [{"number": one["number"], "end_cause": one["end_cause"],
+                 "placements": [[place["node"], place["first_rank"], place["num_ranks"]] for place in one["placements"]]}
+                for one in job["attempts"]]
+    return {"state": job["state"], "uid": job["uid"], "failure_reason": job["failure_reason"], "attempts": attempts}
+
+
+def main():
+    target = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as folder, Cluster(workers=2, devices=2) as cluster:
+        jobs = {name: cluster.job(job) for name, job in scene(cluster, Path(folder)).items()}
+        cluster.controller.kill(restart=False)
+        [path] = (cluster.folder / "controller").rglob("*.db")
+        target.with_suffix(".db").unlink(missing_ok=True)
+        with sqlite3.connect(path) as store:
+            store.execute("VACUUM INTO ?", [str(target.with_suffix(".db"))])
+    found = [f"  {json.dumps(name)}: {json.dumps(summary(job))}" for name, job in jobs.items()]
+    target.with_suffix(".json").write_text('{"jobs": {\n' + ",\n".join(found) + '\n },\n "cordoned": {"n2": "maintenance"}}\n')
+
+
+if __name__ == "__main__":
+    main()
