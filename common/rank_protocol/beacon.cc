@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <ctime>
 #include <iterator>
 #include <new>
@@ -86,24 +87,6 @@ absl::StatusOr<std::unique_ptr<Beacon>> Beacon::create(const std::string& path, 
   return std::unique_ptr<Beacon>(new Beacon(page));
 }
 
-absl::StatusOr<std::unique_ptr<Beacon>> Beacon::open(const std::string& path) {
-  const Descriptor fd(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  if (fd.get() < 0) return errno_status(errno, absl::StrCat("open beacon ", path));
-  struct stat info {};
-  if (::fstat(fd.get(), &info) != 0) return errno_status(errno, absl::StrCat("open beacon ", path));
-  if (info.st_size < static_cast<off_t>(kBeaconBytes)) {
-    return absl::DataLossError(absl::StrCat("beacon ", path, " has ", info.st_size, " bytes, expected ", kBeaconBytes));
-  }
-  TITAN_ASSIGN_OR_RETURN(BeaconPage * page, map(fd.get(), path));
-  std::unique_ptr<Beacon> beacon(new Beacon(page));
-  if (page->magic != kBeaconMagic) return absl::DataLossError(absl::StrCat("beacon ", path, " is not a beacon file"));
-  if (page->version > kBeaconVersion) {
-    return absl::FailedPreconditionError(absl::StrCat("beacon ", path, " has version ", page->version, ", newer than ",
-                                                      kBeaconVersion, ": update this program"));
-  }
-  return beacon;
-}
-
 Beacon::~Beacon() { ::munmap(page_, kBeaconBytes); }
 
 void Beacon::enter(Phase phase) {
@@ -122,6 +105,43 @@ absl::Duration Beacon::time_in(Phase phase) const {
     nanos += monotonic_nanos() - page_->phase_since.load(std::memory_order_relaxed);
   }
   return absl::Nanoseconds(nanos);
+}
+
+// O_NONBLOCK: a pipe under that name must not hold anybody up.
+absl::StatusOr<std::unique_ptr<BeaconReader>> BeaconReader::open(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return errno_status(errno, absl::StrCat("open beacon ", path));
+  std::unique_ptr<BeaconReader> reader(new BeaconReader(fd, path));
+  TITAN_RETURN_IF_ERROR(reader->look());
+  return reader;
+}
+
+BeaconReader::~BeaconReader() { ::close(fd_); }
+
+absl::Status BeaconReader::look() {
+  alignas(BeaconPage) char bytes[kBeaconBytes];
+  const ssize_t got = ::pread(fd_, bytes, sizeof(bytes), 0);
+  if (got < 0) return errno_status(errno, absl::StrCat("read beacon ", path_));
+  if (got < static_cast<ssize_t>(sizeof(bytes))) {
+    return absl::DataLossError(absl::StrCat("beacon ", path_, " has ", got, " bytes, expected ", sizeof(bytes)));
+  }
+  const auto& page = *reinterpret_cast<const BeaconPage*>(bytes);
+  if (page.magic != kBeaconMagic) return absl::DataLossError(absl::StrCat("beacon ", path_, " is not a beacon file"));
+  if (page.version > kBeaconVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("beacon ", path_, " has version ", page.version, ", newer than ",
+                                                      kBeaconVersion, ": update this program"));
+  }
+  std::memcpy(static_cast<void*>(&page_), bytes, sizeof(page_));
+  return absl::OkStatus();
+}
+
+absl::Status BeaconReader::write_bytes(const void* bytes, size_t count, int64_t offset) {
+  const ssize_t written = ::pwrite(fd_, bytes, count, offset);
+  if (written != static_cast<ssize_t>(count)) {
+    return errno_status(written < 0 ? errno : EIO, absl::StrCat("write beacon ", path_));
+  }
+  std::memcpy(reinterpret_cast<char*>(&page_) + offset, bytes, count);
+  return absl::OkStatus();
 }
 
 }  // namespace titan::rank_protocol

@@ -4,7 +4,9 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 
@@ -67,11 +69,10 @@ struct alignas(64) BeaconPage {
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };
 
-// Maps a beacon file; `create` makes or replaces it. Unmapped on destruction.
+// The rank's side: makes or replaces the file and maps it. Unmapped on destruction.
 class Beacon {
  public:
   static absl::StatusOr<std::unique_ptr<Beacon>> create(const std::string& path, int rank);
-  static absl::StatusOr<std::unique_ptr<Beacon>> open(const std::string& path);
   ~Beacon();
   Beacon(const Beacon&) = delete;
   Beacon& operator=(const Beacon&) = delete;
@@ -79,14 +80,44 @@ class Beacon {
   BeaconPage& page() { return *page_; }
   const BeaconPage& page() const { return *page_; }
 
-  // Writer side: notes the time spent in the previous phase and bumps the counter.
+  // Notes the time spent in the previous phase and bumps the counter.
   void enter(Phase phase);
-  // Writer side: the time in a phase so far, that of the phase which goes on included.
+  // The time in a phase so far, that of the phase which goes on included.
   absl::Duration time_in(Phase phase) const;
 
  private:
   explicit Beacon(BeaconPage* page) : page_(page) {}
   BeaconPage* page_;
+};
+
+// The node's side. It copies the page instead of mapping it: whoever maps a file dies (SIGBUS) when its owner makes it
+// shorter, and the owner is a user's program.
+class BeaconReader {
+ public:
+  // Errors: NotFound, DataLoss for what is no beacon, FailedPrecondition for one of a newer version.
+  static absl::StatusOr<std::unique_ptr<BeaconReader>> open(const std::string& path);
+  ~BeaconReader();
+  BeaconReader(const BeaconReader&) = delete;
+  BeaconReader& operator=(const BeaconReader&) = delete;
+
+  // Takes a new copy. Each word is one that the rank has written; two words may be of different moments.
+  // Errors: DataLoss when it is no beacon any more; the copy is then the last good one.
+  absl::Status look();
+  const BeaconPage& page() const { return page_; }
+  // Writes one word of page(), in the copy too. The rank sees writes in their order.
+  template <typename T>
+  absl::Status write(const std::atomic<T>& word, T value) {
+    const auto offset = reinterpret_cast<const char*>(&word) - reinterpret_cast<const char*>(&page_);
+    return write_bytes(&value, sizeof(value), offset);
+  }
+
+ private:
+  BeaconReader(int fd, std::string path) : fd_(fd), path_(std::move(path)) {}
+  absl::Status write_bytes(const void* bytes, size_t count, int64_t offset);
+
+  const int fd_;
+  const std::string path_;
+  BeaconPage page_{};
 };
 
 }  // namespace titan::rank_protocol

@@ -150,11 +150,14 @@ void Daemon::look_at_beacons() {
     if (attempt.over() || !attempt.started) continue;
     Beacons& beacons = beacons_[key];
     for (const node::Rank& rank : attempt.ranks) {
-      std::unique_ptr<rank_protocol::Beacon>& beacon = beacons[rank.rank];
+      std::unique_ptr<rank_protocol::BeaconReader>& beacon = beacons[rank.rank];
       if (beacon == nullptr) {
-        auto opened = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder(key), rank.rank));
+        auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder(key), rank.rank));
         if (!opened.ok()) continue;
         beacon = *std::move(opened);
+      } else if (!beacon->look().ok()) {
+        beacon = nullptr;  // Of this rank nothing is known until it has one again.
+        continue;
       }
       const rank_protocol::BeaconPage& page = beacon->page();
       node::BeaconsSeen::Item& item = seen.items.emplace_back();

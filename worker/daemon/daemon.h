@@ -61,7 +61,7 @@ class Daemon {
     node::Op number = 0;
     std::unique_ptr<ShimLink> link;
   };
-  using Beacons = std::map<int, std::unique_ptr<rank_protocol::Beacon>>;
+  using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
   Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
          node::NodeCore core);

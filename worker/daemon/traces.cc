@@ -74,7 +74,9 @@ v1::TraceData::State to_proto(TraceState state) {
 }
 
 // What the rank says of this trace; asks it for the trace when it is free.
-void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, TraceWords& words, v1::TraceData* answer) {
+void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_protocol::BeaconReader& beacon,
+              v1::TraceData* answer) {
+  const TraceWords& words = beacon.page().trace;
   const std::string who = absl::StrCat("rank ", request.rank());
   if (words.takes_requests.load() == 0) {
     return fail(answer, "NO_PROFILER",
@@ -103,9 +105,10 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, Trace
   }
   if (request.steps() <= 0) return;
   remove_traces(run_folder, request.rank());
-  words.first_step.store(request.first_step());
-  words.steps.store(request.steps());
-  words.request.store(request.trace());
+  absl::Status asking = beacon.write(words.first_step, request.first_step());
+  asking.Update(beacon.write(words.steps, request.steps()));
+  if (asking.ok()) asking = beacon.write(words.request, request.trace());
+  if (!asking.ok()) return fail(answer, "NO_PROFILER", absl::StrCat(who, " cannot be asked: ", asking.message()));
   answer->set_state(v1::TraceData::WAITING);
   answer->set_first_step(request.first_step());
   answer->set_last_step(request.first_step() + request.steps() - 1);
@@ -120,9 +123,9 @@ int64_t progress_of(const rank_protocol::BeaconPage& page) {
 
 void answer_trace(const node::AnswerTrace& question, const std::string& run_folder, v1::TraceData* answer) {
   const v1::ReadTrace& request = question.request;
-  std::unique_ptr<rank_protocol::Beacon> beacon;
+  std::unique_ptr<rank_protocol::BeaconReader> beacon;
   if (question.known) {
-    auto opened = rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder, request.rank()));
+    auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder, request.rank()));
     if (opened.ok()) beacon = *std::move(opened);
   }
   const absl::Status read =
@@ -146,7 +149,7 @@ void answer_trace(const node::AnswerTrace& question, const std::string& run_fold
                 absl::StrCat("rank ", request.rank(),
                              question.gone ? " ended before it had written its trace" : " has not begun to train"));
   }
-  ask_rank(request, run_folder, beacon->page().trace, answer);
+  ask_rank(request, run_folder, *beacon, answer);
 }
 
 v1::TraceData refuse_trace(const v1::ReadTrace& request) {

@@ -44,6 +44,17 @@ sigset_t watched_signals() {
   return set;
 }
 
+absl::Status write_command(rank_protocol::BeaconReader& beacon, Command wanted) {
+  TITAN_RETURN_IF_ERROR(beacon.look());
+  const rank_protocol::BeaconPage& page = beacon.page();
+  const auto before = static_cast<Command>(page.command.load());
+  if (before == Command::kStopAndSave) return absl::OkStatus();
+  if (before != wanted) return beacon.write(page.command, static_cast<uint32_t>(wanted));
+  // Once more. A request that the rank has not taken yet is the same request.
+  if (page.command_seen.load() != page.command.load()) return absl::OkStatus();
+  return beacon.write(page.command_seen, uint32_t{0});
+}
+
 }  // namespace
 
 const char* Shim::name(State state) {
@@ -236,25 +247,17 @@ void Shim::order(Command command) {
   write_commands();
 }
 
-// A rank that has no beacon yet gets its command as soon as it has one.
+// A rank that has no beacon yet, or none that can be written, gets its command as soon as it has one.
 void Shim::write_commands() {
   for (Rank& rank : ranks_) {
     if (rank.wanted == Command::kNone || !rank.running) continue;
     if (rank.beacon == nullptr) {
-      absl::StatusOr<std::unique_ptr<rank_protocol::Beacon>> beacon =
-          rank_protocol::Beacon::open(rank_protocol::beacon_path(run_folder_, rank.rank));
+      absl::StatusOr<std::unique_ptr<rank_protocol::BeaconReader>> beacon =
+          rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder_, rank.rank));
       if (!beacon.ok()) continue;
       rank.beacon = *std::move(beacon);
     }
-    rank_protocol::BeaconPage& page = rank.beacon->page();
-    const uint32_t before = page.command.load();
-    auto taken = static_cast<uint32_t>(Command::kCheckpoint);
-    if (rank.wanted == Command::kCheckpoint && before == taken) {
-      page.command_seen.compare_exchange_strong(taken, 0);  // Once more. A request not taken yet is the same request.
-    } else if (before != static_cast<uint32_t>(Command::kStopAndSave)) {
-      page.command.store(static_cast<uint32_t>(rank.wanted));
-    }
-    rank.wanted = Command::kNone;
+    if (write_command(*rank.beacon, rank.wanted).ok()) rank.wanted = Command::kNone;
   }
 }
 

@@ -44,7 +44,7 @@ class Shim {
     bool running = false;
     bool unrecorded = false;  // The record of its end is not in exits.jsonl yet.
     std::unique_ptr<ExitRecord> exit;
-    std::unique_ptr<rank_protocol::Beacon> beacon;
+    std::unique_ptr<rank_protocol::BeaconReader> beacon;
     rank_protocol::Command wanted = rank_protocol::Command::kNone;  // Not written to its beacon yet.
   };
 

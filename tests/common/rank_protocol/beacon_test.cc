@@ -1,9 +1,11 @@
 #include "common/rank_protocol/beacon.h"
 
 #include <signal.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "gtest/gtest.h"
@@ -16,18 +18,22 @@ TEST(BeaconTest, ReaderSeesTheWriterAndTheWriterSeesCommands) {
   const TempFolder folder;
   const auto writer = Beacon::create(folder.file("b"), 3);
   ASSERT_TRUE(writer.ok()) << writer.status();
-  const auto reader = Beacon::open(folder.file("b"));
+  const auto reader = BeaconReader::open(folder.file("b"));
   ASSERT_TRUE(reader.ok()) << reader.status();
   (*writer)->page().step = 41;
   (*writer)->enter(Phase::kForward);
+  EXPECT_EQ((*reader)->page().step, 0);
+  ASSERT_TRUE((*reader)->look().ok());
   EXPECT_EQ((*reader)->page().rank, 3);
   EXPECT_EQ((*reader)->page().pid, ::getpid());
   EXPECT_EQ((*reader)->page().step, 41);
   EXPECT_EQ((*reader)->page().phase, static_cast<uint32_t>(Phase::kForward));
   EXPECT_EQ((*reader)->page().counter, 1);
   EXPECT_GT((*reader)->page().phase_nanos[static_cast<int>(Phase::kInit)], 0);
-  (*reader)->page().command = static_cast<uint32_t>(Command::kStopAndSave);
+  ASSERT_TRUE((*reader)->write((*reader)->page().command, static_cast<uint32_t>(Command::kStopAndSave)).ok());
   EXPECT_EQ((*writer)->page().command, 2);
+  EXPECT_EQ((*reader)->page().command, 2);
+  EXPECT_EQ((*writer)->page().command_seen, 0) << "one word and nothing beside it";
 }
 
 // Every moment counts to one phase, also those of the phase that goes on.
@@ -57,7 +63,7 @@ TEST(BeaconTest, OutlivesItsWriter) {
     ::kill(::getpid(), SIGKILL);
   }
   ::waitpid(child, nullptr, 0);
-  const auto reader = Beacon::open(folder.file("b"));
+  const auto reader = BeaconReader::open(folder.file("b"));
   ASSERT_TRUE(reader.ok()) << reader.status();
   EXPECT_EQ((*reader)->page().step, 7);
   EXPECT_EQ((*reader)->page().pid, child);
@@ -65,11 +71,29 @@ TEST(BeaconTest, OutlivesItsWriter) {
 
 TEST(BeaconTest, RefusesOtherFiles) {
   const TempFolder folder;
-  EXPECT_EQ(Beacon::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(BeaconReader::open(folder.file("none")).status().code(), absl::StatusCode::kNotFound);
   std::ofstream(folder.file("short")) << "x";
-  EXPECT_EQ(Beacon::open(folder.file("short")).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(BeaconReader::open(folder.file("short")).status().code(), absl::StatusCode::kDataLoss);
   std::ofstream(folder.file("other")) << std::string(4096, 'x');
-  EXPECT_EQ(Beacon::open(folder.file("other")).status().code(), absl::StatusCode::kDataLoss);
+  EXPECT_EQ(BeaconReader::open(folder.file("other")).status().code(), absl::StatusCode::kDataLoss);
+  ASSERT_TRUE(Beacon::create(folder.file("b"), 0).ok());
+  std::filesystem::create_symlink(folder.file("b"), folder.file("link"));
+  EXPECT_FALSE(BeaconReader::open(folder.file("link")).ok());
+  ASSERT_EQ(::mkfifo(folder.file("pipe").c_str(), 0600), 0);
+  EXPECT_FALSE(BeaconReader::open(folder.file("pipe")).ok());
+}
+
+// A rank is a user's program: whatever it makes of its file, whoever looks at it lives.
+TEST(BeaconTest, AFileThatShrinksEndsNobody) {
+  const TempFolder folder;
+  ASSERT_TRUE(Beacon::create(folder.file("b"), 0).ok());
+  const auto reader = BeaconReader::open(folder.file("b"));
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  for (const int size : {4095, 100, 0}) {
+    ASSERT_EQ(::truncate(folder.file("b").c_str(), size), 0);
+    EXPECT_EQ((*reader)->look().code(), absl::StatusCode::kDataLoss) << size;
+    EXPECT_EQ((*reader)->page().pid, ::getpid()) << "the last that was good";
+  }
 }
 
 TEST(BeaconTest, EveryPhaseHasAName) {

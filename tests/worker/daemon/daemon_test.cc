@@ -537,6 +537,26 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
+// A rank may do to its files what it likes: its daemon and its shim live, and the rest of the node goes on.
+TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
+  Worker worker(controller_, "n1");
+  const pid_t daemon = worker.pid();
+  const int64_t ticks = shim::start_ticks(daemon);
+  ASSERT_TRUE(launch(1, 2, {{"ranks", {{"1", {{"shrinks_beacon", 3}}}}}}));
+  ASSERT_TRUE(events_reach(1, 10));
+  const int beats = controller_.heard("n1").beats;
+  ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").beats > beats + 2; }));
+  controller_.send("n1", stop(1, true, 300));
+  ASSERT_TRUE(reported(1, Report::ENDED));
+  std::map<int, v1::RankExitReport> exits;
+  const Report ended = last(1);
+  for (const v1::RankExitReport& exit : ended.exits()) exits[exit.rank()] = exit;
+  ASSERT_EQ(exits.size(), 2u);
+  EXPECT_EQ(exits[0].signal(), 0) << "saved and left";
+  EXPECT_EQ(exits[1].signal(), SIGKILL) << "could not be told";
+  EXPECT_TRUE(alive(daemon, ticks));
+}
+
 // Of several controllers one leads. The others are asked and name it; when it dies the next one is found, and ranks and
 // events know nothing of it.
 TEST_F(DaemonTest, FollowsWhoeverLeads) {

@@ -239,9 +239,9 @@ TEST(ReporterTest, CommandsAndEvents) {
   char folder[] = "/tmp/titan-reporter-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);
   auto reporter = Reporter::open(absl::StrCat(folder, "/run"), 2, system_clock()).value();
-  auto beacon = Beacon::open(beacon_path(absl::StrCat(folder, "/run"), 2)).value();
+  auto beacon = BeaconReader::open(beacon_path(absl::StrCat(folder, "/run"), 2)).value();
   EXPECT_EQ(reporter->command(), Command::kNone);
-  beacon->page().command.store(static_cast<uint32_t>(Command::kCheckpoint));
+  EXPECT_TRUE(beacon->write(beacon->page().command, static_cast<uint32_t>(Command::kCheckpoint)).ok());
   EXPECT_EQ(reporter->command(), Command::kCheckpoint);
   reporter->acknowledge(Command::kCheckpoint);
   EXPECT_EQ(reporter->command(), Command::kNone);

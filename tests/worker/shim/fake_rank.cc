@@ -138,6 +138,10 @@ int main(int argc, char** argv) {
       (void)spool->append(protocol::event::kStep,
                           {{"step", step}, {"metrics", {{"loss", 1.0 / static_cast<double>(step)}}}});
     }
+    if (step == fake.value("shrinks_beacon", int64_t{-1})) {
+      beacon.reset();
+      std::filesystem::resize_file(protocol::beacon_path(flags.run_dir, flags.rank), 0);
+    }
     if (beacon == nullptr) continue;
     beacon->page().step = step;
     beacon->page().counter += 1;
