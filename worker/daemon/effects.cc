@@ -29,7 +29,7 @@ shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
   spec.job_uid = record.key.job_uid;
   spec.attempt = record.key.number;
   spec.leader = record.leader;
-  spec.ipv6 = options.address.find(':') != std::string::npos;
+  spec.address = options.address;
   spec.rank_binary = options.rank_binary;
   spec.ranks = record.ranks;
   spec.log_max_bytes = options.log_max_bytes;

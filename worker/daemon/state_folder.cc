@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -112,6 +113,8 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   const std::string whole = fs::absolute(path, error).lexically_normal().string();
   fs::create_directories(whole + "/jobs", error);
   if (error) return errno_status(error.value(), absl::StrCat("create state folder ", whole));
+  // Nobody else's business: configurations and logs may hold secrets.
+  if (::chmod(whole.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod state folder ", whole));
   shim::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
   if (!lock) return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {

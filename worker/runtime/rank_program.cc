@@ -141,7 +141,8 @@ void rendezvous(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub, 
       context.attempt = std::stoi(store->get_to_str("attempt"));
     }
   }
-  if (store) context.store = comm::prefixed(store, absl::StrCat("attempt-", context.attempt));
+  // A rank that comes late, of another attempt or of another job that had this port before, finds nothing here.
+  if (store) context.store = comm::prefixed(store, absl::StrCat(job.job_uid, "/attempt-", context.attempt));
   settle_seed(context);
 
   const mesh::Mesh mesh = value(make_mesh(job.config.parallelism, job.world), rank_protocol::kExitBadConfig, "MESH");

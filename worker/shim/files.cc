@@ -1,5 +1,6 @@
 #include "worker/shim/files.h"
 
+#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,6 +12,7 @@
 #include <cstring>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 
@@ -116,13 +118,14 @@ absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::st
   return socket;
 }
 
-absl::StatusOr<Listener> listen_any(bool ipv6) {
+namespace {
+
+absl::StatusOr<Listener> listen_at(sockaddr_storage address) {
+  const bool ipv6 = address.ss_family == AF_INET6;
   Listener result;
-  result.socket = Descriptor(::socket(ipv6 ? AF_INET6 : AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  result.socket = Descriptor(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!result.socket) return errno_status(errno, "create a TCP socket");
-  sockaddr_storage address{};
   socklen_t size = ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  address.ss_family = ipv6 ? AF_INET6 : AF_INET;  // The wildcard address and port 0 are zero bytes.
   const int off = 0;
   if (ipv6) ::setsockopt(result.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
   auto* generic = reinterpret_cast<sockaddr*>(&address);
@@ -133,6 +136,23 @@ absl::StatusOr<Listener> listen_any(bool ipv6) {
   result.port = ntohs(ipv6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
                            : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
   return result;
+}
+
+}  // namespace
+
+absl::StatusOr<Listener> listen_near(const std::string& address) {
+  const bool ipv6 = address.find(':') != std::string::npos;
+  sockaddr_storage at{};  // The wildcard address and port 0 are zero bytes.
+  at.ss_family = ipv6 ? AF_INET6 : AF_INET;
+  void* const host = ipv6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6*>(&at)->sin6_addr)
+                          : static_cast<void*>(&reinterpret_cast<sockaddr_in*>(&at)->sin_addr);
+  const std::string bare = absl::StartsWith(address, "[") ? address.substr(1, address.size() - 2) : address;
+  if (::inet_pton(at.ss_family, bare.c_str(), host) == 1) {
+    absl::StatusOr<Listener> listener = listen_at(at);
+    if (listener.ok()) return listener;
+  }
+  std::memset(host, 0, ipv6 ? sizeof(in6_addr) : sizeof(in_addr));
+  return listen_at(at);
 }
 
 }  // namespace titan::shim

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   std::unique_ptr<Shim> shim(
       new Shim(run_folder, std::move(spec), std::move(lock), std::move(server), std::move(exits)));
   if (shim->spec_.leader) {
-    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_any(shim->spec_.ipv6));
+    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_near(shim->spec_.address));
   }
   const sigset_t set = watched_signals();
   shim->signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));

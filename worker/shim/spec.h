@@ -15,7 +15,7 @@ struct Spec {
   std::string job_uid;
   int attempt = 1;
   bool leader = false;  // Host the store: bind its port now and let rank 0 inherit the listening socket.
-  bool ipv6 = false;    // Listen on IPv6 as well.
+  std::string address;  // That ranks of other nodes know this one by; the store listens there if it is an IP address.
   std::string rank_binary;
   std::vector<int> ranks;  // Of this node, in local order.
   int world = 1;

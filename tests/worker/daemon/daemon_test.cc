@@ -537,6 +537,22 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
+// What systemd gave the daemon is not its ranks' to use, and what it keeps is nobody else's to read.
+TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
+  ::setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1);
+  ::setenv("CREDENTIALS_DIRECTORY", "/run/credentials", 1);
+  ::setenv("TITAN_TEST_PASSED_ON", "yes", 1);
+  Worker worker(controller_, "n1");
+  for (const char* name : {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TEST_PASSED_ON"}) ::unsetenv(name);
+  ASSERT_TRUE(launch(1, 1, {}));
+  const std::string path = absl::StrCat("/proc/", beat_ranks()[0].pid(), "/environ");
+  const std::string environment = *shim::read_file(path);
+  EXPECT_THAT(environment, HasSubstr("TITAN_TEST_PASSED_ON=yes"));
+  EXPECT_THAT(environment, ::testing::Not(HasSubstr("NOTIFY_SOCKET")));
+  EXPECT_THAT(environment, ::testing::Not(HasSubstr("CREDENTIALS_DIRECTORY")));
+  EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
+}
+
 // A rank may do to its files what it likes: its daemon and its shim live, and the rest of the node goes on.
 TEST_F(DaemonTest, ABeaconThatShrinksEndsNobodyElse) {
   Worker worker(controller_, "n1");
