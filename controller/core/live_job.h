@@ -51,6 +51,7 @@ struct LiveAttempt {
   job::AttemptRecord record;
   std::map<std::string, NodePart> parts;  // By node.
   std::map<int, job::RankExit> exits;     // By rank; each is a record of its own until the attempt has ended.
+  int exit_reports = 0;                   // Reports of nodes that told exits.
   std::vector<job::ErrorReport> errors;
   std::vector<job::Refusal> refusals;
   bool start_sent = false;

@@ -188,6 +188,7 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int
   LiveAttempt attempt;
   attempt.exits = std::move(exits);
   for (const job::RankExit& exit : record.exits) attempt.exits.emplace(exit.rank, exit);  // Of an older version.
+  for (const auto& [rank, exit] : attempt.exits) attempt.exit_reports = std::max(attempt.exit_reports, exit.report);
   for (const job::Placement& placement : record.placements) {
     NodePart& part = attempt.parts[placement.node];
     part.placement = placement;

@@ -23,7 +23,7 @@ TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, us
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
                     project, job_id, restart, real_folder, folder_id, saves)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks)
-TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason)
+TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
 TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,

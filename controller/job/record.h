@@ -105,6 +105,7 @@ struct RankExit {
   int64_t time_ns = 0;
   std::string message;
   std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
+  int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
 };
 
 inline constexpr size_t kExitsKept = 256;

@@ -90,7 +90,7 @@ const RankExit* find_root(const EndFacts& facts) {
     for (const RankExit& exit : facts.exits) {
       if (is_collateral(exit, facts.stop_time_ns) != take_collateral || rank_of_blame(exit) == 9) continue;
       if (was_ended_by_titan(exit)) continue;  // Nobody lost it before.
-      const auto order = [](const RankExit& e) { return std::make_pair(rank_of_blame(e), e.time_ns); };
+      const auto order = [](const RankExit& e) { return std::make_tuple(rank_of_blame(e), e.report, e.time_ns); };
       if (root == nullptr || order(exit) < order(*root)) root = &exit;
     }
     // A peer was lost, yet only the controller's own kills are left to explain it: the earliest of them was the lost
@@ -223,7 +223,7 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   for (const auto& [rank, exit] : exits) kept.push_back(exit);
   if (kept.size() <= kExitsKept) return kept;
   const auto order = [](const RankExit& e) {
-    return std::make_tuple(was_ended_by_titan(e), rank_of_blame(e), e.time_ns);
+    return std::make_tuple(was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
   };
   std::nth_element(kept.begin(), kept.begin() + kExitsKept, kept.end(),
                    [&](const RankExit& a, const RankExit& b) { return order(a) < order(b); });

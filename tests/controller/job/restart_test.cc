@@ -30,6 +30,18 @@ TEST(ClassifyTest, APeerLossNeedsAnotherRoot) {
   EXPECT_EQ(classify(facts).cause, Cause::kRankKilled);
 }
 
+// Of two that failed alike the one that was heard of first is the root, however wrong its node's clock is; of one
+// report the earlier one.
+TEST(ClassifyTest, WhoWasHeardOfFirstFailedFirst) {
+  RankExit first = left(0, 1, /*time=*/3'600'000);
+  RankExit second = left(1, 1, /*time=*/10);
+  first.report = 1;
+  second.report = 2;
+  EXPECT_EQ(classify({.exits = {second, first}, .num_ranks = 2}).node, "n0");
+  second.report = 1;
+  EXPECT_EQ(classify({.exits = {second, first}, .num_ranks = 2}).node, "n1");
+}
+
 // Whom Titan itself has ended has lived until then: its signal says nothing about what went wrong.
 TEST(ClassifyTest, ARankThatTitanEndedIsNoCause) {
   RankExit ended = killed(1, 9, 31);

@@ -25,6 +25,7 @@ TEST_F(RestartTest, AKilledRankStartsTheNextAttemptAtOnce) {
   EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_KILLED");
   EXPECT_EQ(job("a")->attempts[0]->last_step, 7);
   EXPECT_EQ(job("a")->attempts[0]->exits.size(), 2u);
+  EXPECT_GT(job("a")->attempts[0]->exits[0].report, job("a")->attempts[0]->exits[1].report) << "rank 1 went first";
   loaded("a", 5);
   train("a", 6);
   EXPECT_EQ(state("a"), "RUNNING");
