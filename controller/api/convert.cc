@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/config/json.h"
+#include "common/config/mesh.h"
 #include "common/config/validate.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
@@ -69,6 +70,19 @@ void set_time(int64_t ns, google::protobuf::Timestamp* (v1::Job::*field)(), v1::
   if (ns != 0) *(job.*field)() = timestamp(ns);
 }
 
+// Axes of degree above 1, of a resolved configuration.
+std::map<std::string, int> mesh_of(const config::JobConfig& config) {
+  const auto mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks);
+  if (!mesh.ok()) return {};  // Checked before.
+  const mesh::Degrees& degrees = mesh->degrees();
+  std::map<std::string, int> axes = {{"pp", degrees.pp},  {"dp_replicate", degrees.dp_replicate},
+                                     {"cp", degrees.cp},  {"dp_shard", degrees.dp_shard},
+                                     {"tp", degrees.tp},  {"ep", degrees.ep},
+                                     {"etp", degrees.etp}};
+  std::erase_if(axes, [](const auto& axis) { return axis.second <= 1; });
+  return axes;
+}
+
 v1::Attempt to_proto(const job::AttemptRecord& record) {
   v1::Attempt attempt;
   attempt.set_number(record.number);
@@ -77,6 +91,7 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
     added->set_node(placement.node);
     added->set_first_rank(placement.first_rank);
     added->set_num_ranks(placement.num_ranks);
+    added->mutable_devices()->Assign(placement.devices.begin(), placement.devices.end());
   }
   *attempt.mutable_start_time() = timestamp(record.start_time_ns);
   if (record.first_step_time_ns != 0) *attempt.mutable_first_step_time() = timestamp(record.first_step_time_ns);
@@ -94,6 +109,9 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
     added->set_message(exit.message);
   }
   for (const auto& [phase, seconds] : record.phase_seconds) (*attempt.mutable_phase_seconds())[phase] = seconds;
+  attempt.set_ranks(record.ranks);
+  attempt.mutable_mesh()->insert(record.mesh.begin(), record.mesh.end());
+  attempt.set_config_version(record.config_version);
   return attempt;
 }
 
@@ -149,6 +167,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   spec.real_folder = normalise(sent.real_folder());
   spec.folder_id = sent.folder_id();
   spec.saves = config.checkpoint.enable;
+  spec.mesh = mesh_of(config);
   const config::Restart& restart = config.restart;
   spec.restart = {restart.no_progress_limit,
                   restart.backoff_initial_seconds,
@@ -248,6 +267,7 @@ v1::Node to_proto(const reconcile::NodeView& view) {
                                       ": this controller has no such job"));
   }
   node.set_refusal(view.refusal);
+  node.mutable_labels()->insert(record.labels.begin(), record.labels.end());
   return node;
 }
 

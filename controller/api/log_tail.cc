@@ -23,7 +23,7 @@ bool LogTail::open() {
     end(no_such_attempt(*view, request_.attempt()));
     return false;
   }
-  if (const absl::Status ranks = check_ranks(request_.ranks(), *view); !ranks.ok()) {
+  if (const absl::Status ranks = check_ranks(request_.ranks(), *view, request_.attempt()); !ranks.ok()) {
     end(ranks);
     return false;
   }

@@ -71,14 +71,22 @@ class NodeStream : public Stream<Chunk> {
   int ticks_waited_ = 0;
 };
 
-// Errors: InvalidArgument for a rank that the job does not have.
+// The world of an attempt, or of the newest one (0); before the first one, the one that was asked for.
+inline int world_of(const reconcile::JobView& view, int attempt = 0) {
+  for (auto it = view.attempts.rbegin(); it != view.attempts.rend(); ++it) {
+    if (attempt == 0 || (*it)->number == attempt) return (*it)->ranks;
+  }
+  return view.record->spec.ranks;
+}
+
+// Errors: InvalidArgument for a rank that the attempt (0: the newest) does not have.
 template <typename Ranks>
-absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view) {
+absl::Status check_ranks(const Ranks& ranks, const reconcile::JobView& view, int attempt = 0) {
+  const int world = world_of(view, attempt);
   for (const int rank : ranks) {
-    if (rank >= 0 && rank < view.record->spec.ranks) continue;
-    return rpc::bad_request(
-        "RANK_NOT_FOUND",
-        {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(view.record->spec.ranks, "rank"))}});
+    if (rank >= 0 && rank < world) continue;
+    return rpc::bad_request("RANK_NOT_FOUND",
+                            {{"ranks", absl::StrCat(rank, " is not one of the job's ", counted(world, "rank"))}});
   }
   return absl::OkStatus();
 }

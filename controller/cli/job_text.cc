@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/output.h"
 #include "controller/cli/pace.h"
@@ -43,9 +44,17 @@ std::string placement_text(const v1::Attempt& attempt) {
   });
 }
 
+// "4 ranks: dp_shard 2, tp 2".
+std::string world_text(const v1::Attempt& attempt) {
+  const std::map<std::string, int> mesh(attempt.mesh().begin(), attempt.mesh().end());
+  return absl::StrCat(counted(attempt.ranks(), "rank"), mesh.empty() ? "" : ": ",
+                      absl::StrJoin(mesh, ", ", absl::PairFormatter(" ")));
+}
+
 void append_attempt(std::string& out, const v1::Attempt& attempt) {
   absl::StrAppend(&out, "  ", attempt.number(), "  ", time_text(attempt.start_time()), "  from step ",
                   attempt.resumed_step(), " to ", attempt.last_step(), "  on ", placement_text(attempt), "\n");
+  if (attempt.ranks() > 0) absl::StrAppend(&out, "     ", world_text(attempt), "\n");
   if (!attempt.end_cause().empty()) {
     absl::StrAppend(&out, "     ended ", time_text(attempt.end_time()), ": ", attempt.end_cause(),
                     attempt.end_message().empty() ? "" : ": ", attempt.end_message(), "\n");

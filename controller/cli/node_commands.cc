@@ -139,6 +139,8 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("cores", absl::StrCat(has.cpu_cores()));
   row("memory", if_known(has.memory_bytes()));
   row("of a device", if_known(has.device_memory_bytes()));
+  const std::map<std::string, std::string> labels(node->labels().begin(), node->labels().end());
+  row("labels", absl::StrJoin(labels, ", ", absl::PairFormatter("=")));
   row("address", node->address());
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));

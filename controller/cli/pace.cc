@@ -11,6 +11,12 @@ namespace {
 constexpr absl::Duration kLeastStall = absl::Seconds(60);
 constexpr int kReportsMissing = 5;
 
+// Ranks of the attempt that trains.
+int world_of(const v1::Job& job) {
+  const int world = job.attempts().empty() ? 0 : job.attempts().rbegin()->ranks();
+  return world > 0 ? world : job.spec().ranks();  // A controller of an older version does not say.
+}
+
 absl::Time time_of(const google::protobuf::Timestamp& stamp) {
   return absl::FromUnixSeconds(stamp.seconds()) + absl::Nanoseconds(stamp.nanos());
 }
@@ -36,7 +42,7 @@ Pace pace_of(const v1::Job& job, absl::Time now) {
 
   const auto config = nlohmann::json::parse(job.spec().config_json(), nullptr, /*allow_exceptions=*/false);
   const double tokens = number_at(config, "training", "global_batch_size") * number_at(config, "training", "seq_len");
-  const double per_second = progress.tokens_per_second() * job.spec().ranks();  // The figure is a device's.
+  const double per_second = progress.tokens_per_second() * world_of(job);  // The figure is a device's.
   if (tokens <= 0 || !(per_second > 0)) return pace;
   pace.step = absl::Seconds(tokens / per_second);
   const int64_t steps = std::max<int64_t>(0, progress.total_steps() - progress.step());

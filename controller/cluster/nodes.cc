@@ -64,6 +64,7 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   record.memory_bytes = hello.resources().memory_bytes();
   record.device_model = hello.resources().device_model();
   record.device_memory_bytes = hello.resources().device_memory_bytes();
+  record.labels = {hello.labels().begin(), hello.labels().end()};
   ++record.lease_epoch;
   const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;
@@ -103,10 +104,12 @@ void Nodes::excuse(absl::Duration pause, absl::Duration now) {
   for (auto& [name, node] : nodes_) node.last_beat = std::min(node.last_beat + pause, now);
 }
 
-void Nodes::mark_suspects(absl::Duration now) {
+std::vector<const Node*> Nodes::mark_suspects(absl::Duration now) {
+  std::vector<const Node*> marked;
   for (auto& [name, node] : nodes_) {
-    if (now - node.last_beat > 3 * beat_) node.suspect = true;
+    if (now - node.last_beat > 3 * beat_ && !std::exchange(node.suspect, true)) marked.push_back(&node);
   }
+  return marked;
 }
 
 }  // namespace titan::cluster

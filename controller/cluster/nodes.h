@@ -63,8 +63,8 @@ class Nodes {
   bool lease_over(const Node& node, absl::Duration now) const { return now - node.last_beat > lease_; }
   // The controller itself has heard nobody for so long: no node's fault.
   void excuse(absl::Duration pause, absl::Duration now);
-  // Marks who missed three beats.
-  void mark_suspects(absl::Duration now);
+  // Marks who missed three beats. Those that were not marked before.
+  std::vector<const Node*> mark_suspects(absl::Duration now);
   absl::Duration lease() const { return lease_; }
   absl::Duration beat_interval() const { return beat_; }
 

@@ -57,11 +57,13 @@ void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& plac
 }
 
 void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
-  if (!apply(job, JobEvent::kPlaced)) return;
+  if (!apply(job, JobEvent::kPlaced)) return leave_scheduler(job.record.uid);
   resolve_threads(job, placements);
   LiveAttempt attempt;
   attempt.record.number = ++job.record.attempts;
   attempt.record.placements = std::move(placements);
+  attempt.record.ranks = job.record.spec.ranks;
+  attempt.record.mesh = job.record.spec.mesh;
   attempt.record.start_time_ns = now_ns();
   attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
   attempt.placed_at = now_.monotonic;
@@ -69,6 +71,8 @@ void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
   set_attempt(job, std::move(attempt));
   job.record.reserved.clear();
+  job.held.clear();
+  reserved_until_.erase(job.record.uid);
   job.pending_reason.clear();
   job.pending_message.clear();
   if (job.record.attempts == 1 && job.idle_since) {
@@ -88,10 +92,15 @@ void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
 }
 
 void Core::set_attempt(LiveJob& job, LiveAttempt attempt) {
-  for (const auto& [node, part] : attempt.parts) jobs_on_[node].insert(job.record.uid);
+  const std::string& uid = job.record.uid;
+  for (auto& [node, part] : attempt.parts) {
+    jobs_on_[node].insert(uid);
+    part.devices = claim(uid, node, part.placement.devices, part.placement.num_ranks);
+  }
   job.attempt = std::move(attempt);
 }
 
+// Its devices stay claimed for the job.
 void Core::drop_attempt(LiveJob& job) {
   for (const auto& [node, part] : job.attempt->parts) {
     const auto there = jobs_on_.find(node);
@@ -188,13 +197,15 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.refusals = attempt.refusals;
   facts.cancelled = job.stops();
   facts.stop_time_ns = attempt.stop_time_ns;
-  facts.num_ranks = job.record.spec.ranks;
+  facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
   facts.newer_attempt = attempt.newer_attempt;
   job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
-    if (!part.lost) job.record.reserved[node] = part.placement.num_ranks;
+    if (part.lost) continue;
+    job.record.reserved[node] = part.placement.num_ranks;
+    job.held[node] = part.devices;
   }
   const job::AttemptEnd end = job::classify(facts);
   const std::vector<std::string> lost_nodes =
@@ -257,6 +268,7 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
   }
   job.restart_at = now_.monotonic + absl::Seconds(verdict.delay_seconds);
   job.record.restart_time_ns = now_ns() + static_cast<int64_t>(verdict.delay_seconds * 1e9);
+  hold_back(job);
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kWarning, "RestartDecided", {}});
   line.add("job", job.record.name)
       .add("uid", job.record.uid)
@@ -303,6 +315,7 @@ void Core::end_job(LiveJob& job, Change& change) {
 void Core::leave_queue(LiveJob& job) {
   const std::string uid = job.record.uid;
   over_[uid] = view_of(job);
+  leave_scheduler(uid);
   jobs_.erase(uid);
 }
 

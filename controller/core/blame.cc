@@ -39,6 +39,7 @@ void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& rea
     node.record.cordon_reason = absl::StrCat("by the controller: ", why);
     node.record.blames.clear();  // Who puts it back into service has mended it.
     add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
+    tell_of(node);
   }
   put_node(change, node);
   commit(std::move(change));

@@ -56,6 +56,7 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
     identify(prepare->mutable_id(), job);
     prepare->set_leader(name == attempt.leader());
     for (int i = 0; i < part.placement.num_ranks; ++i) prepare->add_ranks(part.placement.first_rank + i);
+    prepare->mutable_device_indices()->Assign(part.placement.devices.begin(), part.placement.devices.end());
     prepare->set_dump_folder(job.record.spec.dump_folder);
     prepare->set_token(token_of(job));
     prepare->set_folder_id(job.record.folder_id);

@@ -33,8 +33,9 @@ struct Options {
   absl::Duration lease = absl::Seconds(5);
   absl::Duration beat = absl::Seconds(1);
   absl::Duration prepare_timeout =
-      absl::Seconds(75);         // For a part of an attempt; nodes give up after 60 s and say why.
-  int64_t events_kept = 10'000;  // Per job and per node.
+      absl::Seconds(75);                             // For a part of an attempt; nodes give up after 60 s and say why.
+  absl::Duration reserve_grace = absl::Seconds(60);  // For the devices that a recovering job waits to come back to.
+  int64_t events_kept = 10'000;                      // Per job and per node.
   absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
   std::string cluster;                                      // The store's id.
   std::function<double()> jitter;                           // In [0, 1), for backoffs.
@@ -133,6 +134,7 @@ class Core {
   std::optional<Record> read(const store::Record& record);  // Nothing: it is set aside.
   void set_aside(const store::Record& record, std::string why);
   void load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost);
+  void restore_held(LiveJob& job);
   void restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits);
 
   // changes.cc
@@ -215,6 +217,7 @@ class Core {
   // inventory.cc
   void compare_inventory(cluster::Node& node, const v1::Register& hello);
   LiveJob* job_of(const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
+  static NodePart* part_of(LiveJob* job, const std::string& node);
   void catch_up(const v1::AttemptInventory& item);
   void adopt(LiveJob& job, const v1::AttemptInventory& item);
   void end_superseded(LiveJob& job, int by, Change& change);
@@ -224,6 +227,8 @@ class Core {
   void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
+  std::vector<int> recorded_devices(const AttemptKey& key, const std::string& node) const;
   void drop_stray(const std::string& node, const AttemptKey& key);
   bool knows(const std::string& uid) const;
   int devices_of_strays(const std::string& node) const;
@@ -241,6 +246,14 @@ class Core {
   void set_stop_deadline(LiveJob& job);
   void check_deadlines();
   void give_up_parts(LiveJob& job);
+  struct GivenUp {
+    std::string reason;  // UPPER_SNAKE.
+    std::string event;
+    std::string message;
+  };
+  void give_up_part(LiveJob& job, const std::string& node, const GivenUp& why, Change& change);
+  void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
+  void end_given_up(LiveJob& job, const std::string& node, Change& change);
 
   // rank_events.cc
   void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
@@ -260,9 +273,21 @@ class Core {
   void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
   bool may_cordon(const cluster::Node& node) const;
 
+  // claims.cc
+  void tell_of(const cluster::Node& node);
+  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count);
+  void lose(LiveJob& job, const std::string& node);
+  void note_devices(LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
+  void hold_back(LiveJob& job);
+  void enter_queue(LiveJob& job);
+  void leave_scheduler(const std::string& uid);
+  void give_up_reservations();
+
   // scheduling.cc
   void request_schedule(bool urgent);
+  bool schedule_is_due();
   void schedule();
+  void fill_queue(Change& reasons);
   void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change);
   bool may_schedule();
 
@@ -285,6 +310,9 @@ class Core {
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
   std::map<std::string, Refused> refused_;                     // By node.
+  scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
+  std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
+  std::map<std::string, absl::Duration> reserved_until_;       // By uid: those in the queue that hold devices there.
   int64_t next_order_ = 1;
   bool scheduling_ = false;
   absl::Duration schedule_after_;
@@ -293,6 +321,9 @@ class Core {
   std::optional<absl::Duration> last_tick_;
   absl::Duration next_deletion_ = absl::ZeroDuration();
 };
+
+// What a job asks of the scheduler.
+scheduler::Job asked_for(const job::Spec& spec);
 
 // NotFound, JOB_NOT_FOUND. `what`: its name or uid.
 absl::Status no_such_job(const std::string& what);

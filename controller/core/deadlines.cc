@@ -40,44 +40,80 @@ void Core::check_deadlines() {
   for (const std::string& uid : late) give_up_parts(jobs_.at(uid));
 }
 
-// The job goes on without the parts that are late. What they hold stays held until their nodes say that it is free.
+// The job goes on without it. What it holds stays held until its node says that it is free.
+void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  NodePart& part = attempt.parts.at(name);
+  const std::vector<int> devices = part.devices;
+  lose(job, name);
+  part.overdue = true;
+  Stray& stray = strays_[name][job.key()];
+  stray.job = job.record.name;
+  stray.ranks = ranks_of(part.placement);
+  stray.devices = part.placement.num_ranks;
+  stray.device_indices = devices;
+  claim_stray(name, job.key(), stray);
+  // Of an attempt that had failed before, it is not what ended it.
+  if (attempt.failing) {
+    blame_nodes(job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
+  } else {
+    attempt.refusals.push_back({name, why.reason, why.message});
+  }
+  add_event(change, job,
+            {.node = name,
+             .attempt = attempt.record.number,
+             .reason = why.event,
+             .message = absl::StrCat("node ", name, ": ", why.message),
+             .severity = "warning"});
+}
+
 void Core::give_up_parts(LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const bool stops = attempt.stop_by.has_value();
-  const char* const reason = stops ? "STOP_TIMEOUT" : "PREPARE_TIMEOUT";
   attempt.prepare_by.reset();
   attempt.stop_by.reset();
   Change change;
-  for (auto& [name, part] : attempt.parts) {
+  for (const auto& [name, part] : attempt.parts) {
     const cluster::Node* node = nodes_.find(name);
     if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
     if (nodes_.lease_over(*node, now_.monotonic)) continue;  // It is silent: the leases decide.
-    part.ended = part.lost = part.overdue = true;
-    Stray& stray = strays_[name][job.key()];
-    stray.job = job.record.name;
-    stray.ranks = ranks_of(part.placement);
-    stray.devices = part.placement.num_ranks;
-    const std::string message =
-        stops ? absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
-                             "a process that cannot be killed? Its devices stay taken until the node says otherwise")
-              : "did not prepare in time: a mount that hangs?";
-    // Of an attempt that had failed before, it is not what ended it.
-    if (attempt.failing) {
-      blame_nodes(job, {job::Cause::kLaunchFailed, reason, message, false, name}, {});
+    if (stops) {
+      give_up_part(
+          job, name,
+          {"STOP_TIMEOUT", "StopTimedOut",
+           absl::StrCat(counted(part.placement.num_ranks, "rank"), " did not end in time: ",
+                        "a process that cannot be killed? Its devices stay taken until the node says otherwise")},
+          change);
     } else {
-      attempt.refusals.push_back({name, reason, message});
+      give_up_part(job, name, {"PREPARE_TIMEOUT", "PrepareTimedOut", "did not prepare in time: a mount that hangs?"},
+                   change);
+      send_stop(job, name);
     }
-    add_event(change, job,
-              {.node = name,
-               .attempt = attempt.record.number,
-               .reason = stops ? "StopTimedOut" : "PrepareTimedOut",
-               .message = absl::StrCat("node ", name, ": ", message),
-               .severity = "warning"});
-    if (!stops) send_stop(job, name);
   }
   if (change.mutations.empty()) return;
   put_job(change, job);
   conclude(job, std::move(change), absl::ZeroDuration());
+}
+
+// The node itself says that its ranks cannot be ended: there is nothing more to wait for.
+void Core::take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message) {
+  const std::string name = node.record.name;
+  Change change;
+  add_node_event(change, node, "RankUnkillable", absl::StrCat(job.record.name, ": ", message), "warning");
+  put_node(change, node);
+  // An attempt that ends as it was asked to blames nobody by itself.
+  if (job.stops() && !job.attempt->failing) {
+    blame_nodes(job, {job::Cause::kLaunchFailed, "RANK_UNKILLABLE", message, false, name}, {});
+  }
+  give_up_part(job, name, {"RANK_UNKILLABLE", "RankUnkillable", message}, change);
+  put_job(change, job);
+  conclude(job, std::move(change), absl::ZeroDuration());
+}
+
+// What was given up has ended after all.
+void Core::end_given_up(LiveJob& job, const std::string& node, Change& change) {
+  drop_stray(node, job.key());
+  if (std::optional<Send> told = forget(job.key(), node)) change.then.sends.push_back(*std::move(told));
 }
 
 }  // namespace titan::core

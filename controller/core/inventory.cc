@@ -33,6 +33,7 @@ Stray described(const v1::AttemptInventory& item) {
   stray.job = item.job();
   for (const v1::RankStatus& rank : item.ranks()) stray.ranks.push_back(rank.rank());
   stray.devices = item.devices();
+  stray.device_indices.assign(item.device_indices().begin(), item.device_indices().end());
   stray.start_time_ns = item.start_unix_nanos();
   stray.step = last_step(item);
   return stray;
@@ -54,12 +55,16 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
   const std::map<AttemptKey, Stray> before = std::exchange(strays_[node.record.name], {});
+  for (const auto& [key, stray] : before) scheduler_.release(stray_owner(key), node.record.name);
   std::map<AttemptKey, Phase::Phase> there;
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
     there[key] = item.phase();
-    const LiveJob* job = job_of(item.id());
-    if (job != nullptr && job->attempt->parts.count(node.record.name) > 0) continue;
+    LiveJob* job = job_of(item.id());
+    if (part_of(job, node.record.name) != nullptr) {
+      note_devices(*job, node.record.name, item);
+      continue;
+    }
     const auto known = before.find(key);
     Stray& stray = stray_of(node, item.id()) = described(item);
     if (known != before.end()) {
@@ -78,7 +83,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
     if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
     if (!present && (attempt.start_sent || ending)) {
-      part.ended = part.lost = true;
+      lose(job, node.record.name);
       attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
       conclude(job, {}, absl::ZeroDuration());
     } else if (present && seen->second == Phase::ENDED &&
@@ -102,6 +107,13 @@ LiveJob* Core::job_of(const v1::AttemptId& id) {
   const auto it = jobs_.find(id.job_uid());
   if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
   return &it->second;
+}
+
+// The node's share of the job's attempt; none when it was given up: then it is a stray like any other.
+NodePart* Core::part_of(LiveJob* job, const std::string& node) {
+  if (job == nullptr) return nullptr;
+  const auto part = job->attempt->parts.find(node);
+  return part == job->attempt->parts.end() || part->second.lost ? nullptr : &part->second;
 }
 
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
@@ -145,22 +157,28 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   attempt.record.number = item.id().number();
   attempt.record.start_time_ns = item.start_unix_nanos() != 0 ? item.start_unix_nanos() : now_ns();
   attempt.record.last_step = last_step(item);
+  attempt.record.mesh = job.record.spec.mesh;
   for (const v1::Placement& from : item.placements()) {
-    const job::Placement placement{from.node(), from.first_rank(), from.num_ranks()};
+    const job::Placement placement{
+        from.node(), from.first_rank(), from.num_ranks(), {from.devices().begin(), from.devices().end()}};
     attempt.record.placements.push_back(placement);
+    attempt.record.ranks += placement.num_ranks;
     attempt.parts[placement.node] = {.placement = placement, .prepared = true};
     if (nodes_.find(placement.node) != nullptr) continue;
     job::NodeRecord unheard;  // It has a lease's time to register, too.
     unheard.name = placement.node;
     nodes_.restore(std::move(unheard), now_.monotonic);
+    tell_of(*nodes_.find(placement.node));
   }
   attempt.start_sent = true;
   attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
   job.record.attempts = attempt.record.number;
   if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
+  leave_scheduler(job.record.uid);
   set_attempt(job, std::move(attempt));
   job.record.reserved.clear();
+  job.held.clear();
   job.lost_seconds.clear();
   job.pending_reason.clear();
   job.pending_message.clear();

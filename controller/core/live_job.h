@@ -33,6 +33,7 @@ inline bool is_quiet(absl::string_view phase) {
 // One node's share of an attempt.
 struct NodePart {
   job::Placement placement;
+  std::vector<int> devices;  // Claimed for it: the placement's, or some when nobody has said which.
   bool holds(int rank) const {
     return rank >= placement.first_rank && rank < placement.first_rank + placement.num_ranks;
   }
@@ -96,6 +97,7 @@ struct LiveJob {
   std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
   std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
   std::string pending_reason, pending_message;
+  std::map<std::string, std::vector<int>> held;  // The devices of record.reserved.
 
   AttemptKey key() const { return {record.uid, attempt->record.number}; }  // Of its attempt, which it must have.
   bool stops() const { return record.intent.stop; }

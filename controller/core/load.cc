@@ -81,6 +81,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     std::optional<job::NodeRecord> node = read<job::NodeRecord>(record);
     nodes_.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), now_.monotonic + grace);
   }
+  for (const auto& [name, node] : nodes_.all()) tell_of(node);
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
   load_jobs(records, lost);
@@ -89,6 +90,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && nodes_.find(*name) == nullptr) {
       nodes_.restore(damaged_node(*name), now_.monotonic + grace);
+      tell_of(*nodes_.find(*name));
     }
     if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, ""});
@@ -179,7 +181,18 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     const absl::Duration longest = absl::Seconds(job.record.spec.restart.backoff_max_seconds);  // A clock was set back.
     job.restart_at = now_.monotonic + std::clamp(backoff, absl::ZeroDuration(), longest);
     claim_folder(job.record);
-    jobs_.emplace(uid, std::move(job));
+    LiveJob& kept = jobs_.emplace(uid, std::move(job)).first->second;
+    if (!kept.waits_for_nodes()) continue;
+    restore_held(kept);
+    hold_back(kept);
+  }
+}
+
+// The devices that it waits to come back to: those of its newest attempt.
+void Core::restore_held(LiveJob& job) {
+  const int attempt = job.past.empty() ? 0 : job.past.back()->number;
+  for (const auto& [node, devices] : job.record.reserved) {
+    job.held[node] = claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices);
   }
 }
 

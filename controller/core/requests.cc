@@ -98,7 +98,7 @@ void Core::go_on(const Created& created, const absl::Status& status) {
   auto node = creating_.extract(created.uid);
   Creation& creation = node.mapped();
   if (status.ok()) {
-    jobs_.emplace(created.uid, std::move(creation.job));
+    hold_back(jobs_.emplace(created.uid, std::move(creation.job)).first->second);
     for (const RequestId request : creation.waiting) answer_when_shown(request, created.uid);
     return request_schedule(/*urgent=*/false);
   }
@@ -240,9 +240,11 @@ void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   cluster::Node* node = nodes_.find(asked.node);
   node->record.cordoned = asked.cordoned;
   node->record.cordon_reason = asked.cordoned ? asked.reason : "";
+  if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.
   Change again;  // A session that registered meanwhile has written the record as it was before.
   put_node(again, *node);
   commit(std::move(again));
+  tell_of(*node);
   request_schedule(/*urgent=*/true);
   if (cordoned.leave) return ask_to_leave(asked.node, asked.request);
   Reply& reply = effects_.now.replies.emplace_back();

@@ -1,4 +1,4 @@
-// When the pure scheduler runs, with what, and what becomes of its decisions.
+// When the pure scheduler runs, and what becomes of its decisions.
 
 #include <algorithm>
 
@@ -8,13 +8,37 @@
 namespace titan::core {
 namespace {
 
-// Why a job waits is shown for the front of the queue at once and for the rest in later cycles.
-constexpr size_t kReasonsPerCycle = 200;
-// A cycle costs about a microsecond for every waiting job and node. Long ones take no more than a tenth of the time.
-constexpr int64_t kShortCycle = 1000;
-constexpr absl::Duration kPause = absl::Microseconds(10);
+// With a long queue not every submission is a cycle of its own.
+constexpr size_t kShortQueue = 1000;
+constexpr absl::Duration kPause = absl::Milliseconds(10);
+
+std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& runs) {
+  std::vector<job::Placement> placements;
+  for (const scheduler::Run& run : runs) {
+    placements.push_back({run.node, run.first_rank, static_cast<int>(run.devices.size()), run.devices});
+  }
+  return placements;
+}
+
+// Ranks of one tensor group talk in every layer, over what connects the GPUs of a node. A CPU "device" is a slot of a
+// host, and slots of two hosts are as good.
+int unit_of(const job::Spec& spec) {
+  const auto tensor = spec.mesh.find("tp");
+  if (spec.device == "cpu" || tensor == spec.mesh.end() || spec.ranks % tensor->second != 0) return 1;
+  return tensor->second;
+}
 
 }  // namespace
+
+scheduler::Job asked_for(const job::Spec& spec) {
+  scheduler::Job job;
+  job.device = spec.device;
+  job.ranks = spec.ranks;
+  job.ranks_per_node = spec.ranks_per_node;
+  job.unit = unit_of(spec);
+  job.priority = spec.priority;
+  return job;
+}
 
 // Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
 // a second would each walk it.
@@ -42,69 +66,52 @@ void Core::set_pending(LiveJob& job, const std::string& reason, const std::strin
   show(change, job);
 }
 
-void Core::schedule() {
+bool Core::schedule_is_due() {
   const absl::Duration now = now_.monotonic;
+  if (!scheduling_) return may_schedule();
+  if (std::any_of(held_back_.begin(), held_back_.end(),
+                  [&](const std::string& uid) { return jobs_.at(uid).restart_at <= now; })) {
+    return true;
+  }
+  return now >= next_cycle_ && (schedule_requested_ || scheduler_.has_work());
+}
+
+// Jobs whose backoff is over may be placed; one whose older attempt still saves may not.
+void Core::fill_queue(Change& reasons) {
+  const std::set<std::string> saving = jobs_that_still_save();
+  for (const std::string& uid : saving) {
+    if (scheduler_.waits(uid)) hold_back(jobs_.at(uid));
+    if (held_back_.count(uid) == 0) continue;
+    schedule_requested_ = true;
+    set_pending(jobs_.at(uid), "OLD_ATTEMPT_SAVES",
+                "an attempt that this controller's records lack saves and ends first", reasons);
+  }
+  const std::vector<std::string> held_back(held_back_.begin(), held_back_.end());
+  for (const std::string& uid : held_back) {
+    LiveJob& job = jobs_.at(uid);
+    if (job.restart_at <= now_.monotonic && saving.count(uid) == 0) enter_queue(job);
+  }
+}
+
+void Core::schedule() {
   effects_.scheduled = true;
   schedule_requested_ = false;
-  std::map<std::string, int> used;
-  std::vector<scheduler::JobView> waiting;
   Change reasons;
-  const std::set<std::string> saving = jobs_that_still_save();
-  for (const auto& [name, strays] : strays_) used[name] += devices_of_strays(name);
-  for (auto& [uid, job] : jobs_) {
-    if (job.attempt) {
-      for (const auto& [node, part] : job.attempt->parts) {
-        // Devices of ended parts stay with an attempt that is still being stopped elsewhere: it comes back to them.
-        if (!part.lost) used[node] += part.placement.num_ranks;
-      }
-    } else if (job.waits_for_nodes() && job.restart_at <= now && saving.count(uid) == 0) {
-      const job::Spec& spec = job.record.spec;
-      waiting.push_back({uid,
-                         job.record.name,
-                         spec.device,
-                         spec.ranks,
-                         spec.ranks_per_node,
-                         spec.priority,
-                         job.record.order,
-                         job.record.state == job::JobState::kRecovering,
-                         job.record.reserved,
-                         {job.record.avoided_nodes.begin(), job.record.avoided_nodes.end()}});
+  fill_queue(reasons);
+  if (scheduler_.num_waiting() > kShortQueue) next_cycle_ = now_.monotonic + kPause;
+  for (const scheduler::Outcome& outcome : scheduler_.cycle(now_.wall)) {
+    LiveJob& job = jobs_.at(outcome.uid);
+    if (outcome.runs.empty()) {
+      set_pending(job, outcome.reason, outcome.message, reasons);
     } else {
-      for (const auto& [node, devices] : job.record.reserved) used[node] += devices;
-      if (saving.count(uid) == 0) continue;
-      schedule_requested_ = true;
-      set_pending(job, "OLD_ATTEMPT_SAVES", "an attempt that this controller's records lack saves and ends first",
-                  reasons);
-    }
-  }
-  if (waiting.empty()) return commit(std::move(reasons));
-  const auto length = static_cast<int64_t>(waiting.size() + nodes_.all().size());
-  if (length > kShortCycle) next_cycle_ = now + std::min(absl::Milliseconds(200), kPause * length);
-  std::vector<scheduler::NodeView> views;
-  for (const auto& [name, node] : nodes_.all()) {
-    views.push_back({name, node.record.device, node.record.devices, std::max(0, node.record.devices - used[name]),
-                     node.can_take_ranks(), node.record.cordoned});
-  }
-  for (scheduler::Decision& decision : scheduler::plan(std::move(waiting), std::move(views))) {
-    LiveJob& job = jobs_.at(decision.uid);
-    if (!decision.placements.empty()) {
-      start_attempt(job, std::move(decision.placements));
-    } else if (reasons.then.views.size() < kReasonsPerCycle) {
-      set_pending(job, decision.reason, decision.message, reasons);
+      start_attempt(job, placements_of(outcome.runs));
     }
   }
   commit(std::move(reasons));
 }
 
 std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
-  std::vector<scheduler::NodeView> nodes;
-  for (const auto& [name, node] : nodes_.all())
-    nodes.push_back({name, node.record.device, node.record.devices, node.record.devices});
-  scheduler::JobView job;
-  job.device = spec.device;
-  job.ranks = spec.ranks;
-  job.ranks_per_node = spec.ranks_per_node;
-  return scheduler::misfit(job, nodes);
+  return scheduler_.misfit(asked_for(spec));
 }
 
 std::vector<planner::Room> Core::rooms(const std::string& device) const {

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 
 namespace titan::core {
@@ -18,6 +19,8 @@ struct Stray {
   std::string job;  // Full name as its launch file has it; may be empty.
   std::vector<int> ranks;
   int devices = 0;
+  std::vector<int> device_indices;  // Those devices; empty: not known.
+  std::vector<int> claimed;         // As the scheduler was told.
   int64_t start_time_ns = 0;
   int64_t step = 0;        // Last finished one.
   bool unknown = false;    // This store has no such job: listed and left alone.
@@ -25,6 +28,9 @@ struct Stray {
   bool dismissed = false;  // An operator wants it gone.
   bool saving = false;     // Of a live job, and newer than this store's records: it saves before it is stopped.
 };
+
+// Under which the scheduler knows its devices.
+inline std::string stray_owner(const AttemptKey& key) { return absl::StrCat("stray/", key.first, "/", key.second); }
 
 // A worker that is not let in.
 struct Refused {

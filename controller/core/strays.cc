@@ -54,6 +54,7 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
   }
   stray.ended = ended;
   if (ended) stray.devices = 0;
+  claim_stray(node.record.name, key, stray);
   if (unknown) return list_unknown(node, key, stray);
   stop_stray(node, key, stray);
 }
@@ -83,8 +84,34 @@ void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray
 void Core::drop_stray(const std::string& node, const AttemptKey& key) {
   const auto strays = strays_.find(node);
   if (strays == strays_.end() || strays->second.erase(key) == 0) return;
+  scheduler_.release(stray_owner(key), node);
   if (strays->second.empty()) strays_.erase(strays);
   schedule_requested_ = true;  // Its devices are free; the next tick looks.
+}
+
+// Whoever else comes to the node does not get what it has there.
+void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& stray) {
+  if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(key, node);
+  if (!stray.ended && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
+  const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
+  if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
+  scheduler_.release(stray_owner(key), node);
+  stray.claimed.clear();
+  if (stray.devices > 0) stray.claimed = claim(stray_owner(key), node, stray.device_indices, stray.devices);
+}
+
+// Where the controller had placed it; empty: not known.
+std::vector<int> Core::recorded_devices(const AttemptKey& key, const std::string& node) const {
+  const auto live = jobs_.find(key.first);
+  const auto over = over_.find(key.first);
+  if (live == jobs_.end() && over == over_.end()) return {};
+  for (const auto& attempt : live != jobs_.end() ? live->second.past : over->second->attempts) {
+    if (attempt->number != key.second) continue;
+    for (const job::Placement& placement : attempt->placements) {
+      if (placement.node == node) return placement.devices;
+    }
+  }
+  return {};
 }
 
 int Core::devices_of_strays(const std::string& node) const {

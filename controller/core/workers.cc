@@ -101,10 +101,12 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   message.mutable_welcome()->set_cluster(options_.cluster);
   send(name, std::move(message));
+  tell_of(node);  // What it is; that it takes ranks, once it is known what it has.
   node.state = NodeState::kReady;
   end_waiting_for(name);
   excuse_parts(name);
   compare_inventory(node, hello);
+  tell_of(node);
   request_schedule(/*urgent=*/false);
 }
 
@@ -124,11 +126,15 @@ void Core::end_waiting_for(const std::string& node) {
   }
 }
 
-void Core::take(const CloseSession& input) { nodes_.close_session(input.node, input.session); }
+void Core::take(const CloseSession& input) {
+  nodes_.close_session(input.node, input.session);
+  if (const cluster::Node* node = nodes_.find(input.node); node != nullptr) tell_of(*node);
+}
 
 void Core::take(const Heard& input) {
   cluster::Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
+  const bool could_take_ranks = node->can_take_ranks();
   if (nodes_.lease_over(*node, now_.monotonic)) excuse_parts(input.node);
   nodes_.beat(*node, now_.monotonic, now_.wall);  // Whatever it says, it lives.
   const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
@@ -137,6 +143,7 @@ void Core::take(const Heard& input) {
     end_waiting_for(input.node);
   }
   hear(*node, input.message);
+  if (!could_take_ranks) tell_of(*node);
   if (is_back) request_schedule(/*urgent=*/true);  // After it has said what still runs there.
 }
 
@@ -162,7 +169,8 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
   send(node.record.name, std::move(ack));
   for (const v1::AttemptBeat& item : beat.attempts()) {
     LiveJob* job = job_of(item.id());
-    if (job == nullptr || job->attempt->parts.count(node.record.name) == 0) {
+    NodePart* part = part_of(job, node.record.name);
+    if (part == nullptr) {
       Stray& stray = stray_of(node, item.id());
       stray.ranks.clear();
       for (const v1::RankStatus& rank : item.ranks()) {
@@ -172,8 +180,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
       take_stray(node, item.id(), Phase::STARTED);
       continue;
     }
-    NodePart& part = job->attempt->parts.at(node.record.name);
-    note_beat(*job, part, item);
+    note_beat(*job, *part, item);
     int64_t step = 0;
     for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
     if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
@@ -201,6 +208,10 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
       !take_folder_id(*job, node.record.name, report.folder_id(), change)) {
     return conclude(*job, std::move(change), since_failure);
   }
+  if (report.error_reason() == "STOP_TIMEOUT" && !part.ended) {
+    commit(std::move(change));
+    return take_stop_timeout(*job, node, report.error_message());
+  }
   switch (report.phase()) {
     case Phase::STARTED:
       part.prepared = true;
@@ -214,6 +225,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
       break;
     case Phase::REFUSED:
     case Phase::ENDED:
+      if (part.lost) end_given_up(*job, node.record.name, change);
       if (!part.ended && !report.error_reason().empty()) {
         attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
         note_newer_attempt(attempt, report.highest_attempt());
@@ -268,17 +280,12 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
 
 void Core::take(const Tick&) {
   excuse_own_pause();
-  nodes_.mark_suspects(now_.monotonic);
+  for (const cluster::Node* node : nodes_.mark_suspects(now_.monotonic)) tell_of(*node);
   check_leases();
   check_hangs();
   check_deadlines();
-  const absl::Duration now = now_.monotonic;
-  bool due = schedule_requested_ && now >= next_cycle_;
-  for (const auto& [uid, job] : jobs_) {
-    due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
-  }
-  due = due || (!scheduling_ && may_schedule());
-  if (due) request_schedule(/*urgent=*/true);
+  give_up_reservations();
+  if (schedule_is_due()) request_schedule(/*urgent=*/true);
   delete_old_jobs();
 }
 
@@ -299,6 +306,7 @@ void Core::check_leases() {
     const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;
     if (node.state == state) continue;
     node.state = state;
+    tell_of(node);
     Change change;
     add_node_event(
         change, node, runs ? "NodeUnreachable" : "NodeLost",
@@ -349,8 +357,8 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
 }
 
 void Core::lose_part(LiveJob& job, const std::string& node) {
-  NodePart& part = job.attempt->parts.at(node);
-  part.ended = part.lost = true;
+  const NodePart& part = job.attempt->parts.at(node);
+  lose(job, node);
   Change change;
   add_event(change, job,
             {.node = node,

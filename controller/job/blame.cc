@@ -15,7 +15,9 @@ constexpr int64_t kSameLoss = 60 * kSecond;  // One crash takes all jobs of a no
 constexpr size_t kJobs = 2;
 constexpr int kLosses = 3;
 
-bool is_about_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "STALE_ATTEMPT"; }
+bool is_about_devices(const AttemptEnd& end) {
+  return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN" || end.reason == "STALE_ATTEMPT";
+}
 
 }  // namespace
 
@@ -42,6 +44,7 @@ std::string reason_to_cordon(const std::vector<Blame>& blames) {
   int losses = 0;
   int64_t last_loss = -kSameLoss - 1;
   for (const Blame& blame : blames) {
+    if (blame.reason == "RANK_UNKILLABLE") return "has ranks that cannot be ended (RANK_UNKILLABLE)";
     if (blame.reason == name(Cause::kNodeLost)) {
       if (blame.time_ns - last_loss > kSameLoss) ++losses;
       last_loss = blame.time_ns;

@@ -23,6 +23,7 @@ void add_blame(std::vector<Blame>& blames, Blame blame);
 
 // Why the node is to be cordoned, for people; empty: it is not. Two jobs that failed there by its doing, or three
 // losses that were more than a minute apart, within a day. One job that fails again and again may be the cause itself.
+// Ranks that cannot be ended are the node's matter at once.
 std::string reason_to_cordon(const std::vector<Blame>& blames);
 
 }  // namespace titan::job

@@ -21,8 +21,8 @@ TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, b
 TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step,
                     stale_attempts)
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
-                    project, job_id, restart, real_folder, folder_id, saves)
-TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks)
+                    project, job_id, restart, real_folder, folder_id, saves, mesh)
+TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
 TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
@@ -30,10 +30,11 @@ TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
                     end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
-                    last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port)
+                    last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
+                    mesh, config_version)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
-                    device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames)
+                    device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames, labels)
 
 namespace {
 
@@ -53,6 +54,15 @@ void upgrade<JobRecord>(nlohmann::json& json) {
   const auto old = json.find("cancel_requested");
   if (old == json.end() || json.contains("intent")) return;
   if (old->is_boolean() && old->get<bool>()) json["intent"] = {{"stop", true}, {"cause", "CANCELLED"}};
+}
+
+// Until 0.1 only the job had a world.
+template <>
+void upgrade<AttemptRecord>(nlohmann::json& json) {
+  if (!json.is_object() || json.contains("ranks") || !json.contains("placements")) return;
+  int ranks = 0;
+  for (const nlohmann::json& placement : json.at("placements")) ranks += placement.value("num_ranks", 0);
+  json["ranks"] = ranks;
 }
 
 void to_json(nlohmann::json& json, JobState state) { json = std::string(name(state)); }

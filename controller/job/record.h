@@ -51,7 +51,8 @@ struct Spec {
   // What the client saw, to find the same folder under another name; either may be empty.
   std::string real_folder;  // Without symbolic links.
   std::string folder_id;
-  bool saves = true;  // False: its configuration turns checkpoints off.
+  bool saves = true;                // False: its configuration turns checkpoints off.
+  std::map<std::string, int> mesh;  // Of the resolved configuration: axes of degree above 1, by name ("tp").
 };
 
 // What somebody wants of a job, written down before anything is done about it.
@@ -91,6 +92,8 @@ struct Placement {
   std::string node;
   int first_rank = 0;
   int num_ranks = 0;
+  std::vector<int> devices = {};  // devices[i] is that of rank first_rank + i; empty: the node has chosen, unheard.
+  // Which ranks are where; on which devices is not compared.
   bool operator==(const Placement& other) const {
     return node == other.node && first_rank == other.first_rank && num_ranks == other.num_ranks;
   }
@@ -125,6 +128,9 @@ struct AttemptRecord {
   std::map<std::string, double> phase_seconds;
   std::string store_host;  // Known once prepared.
   int store_port = 0;
+  int ranks = 0;                    // Its world: those of all placements.
+  std::map<std::string, int> mesh;  // Axes of degree above 1, by name.
+  int config_version = 1;           // Of the job's configuration; 1: as it was submitted.
 };
 
 struct Progress {
@@ -173,6 +179,7 @@ struct NodeRecord {
   int64_t lease_epoch = 0;
   int64_t events = 0;
   std::vector<Blame> blames;  // Of the last day.
+  std::map<std::string, std::string> labels;
 };
 
 void to_json(nlohmann::json& json, const RestartPolicy& policy);
@@ -213,6 +220,8 @@ template <typename Record>
 void upgrade(nlohmann::json&) {}
 template <>
 void upgrade<JobRecord>(nlohmann::json& json);
+template <>
+void upgrade<AttemptRecord>(nlohmann::json& json);
 
 // Errors: DataLoss naming what is wrong with the text.
 template <typename Record>

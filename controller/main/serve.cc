@@ -196,6 +196,7 @@ absl::Status serve(const Flags& flags) {
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = journal;
+  options.on_superseded = end_at_once(measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
   metrics.add(std::make_shared<api::Gauges>(*reconciler));

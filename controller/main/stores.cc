@@ -55,8 +55,8 @@ std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr
   };
 }
 
-// After a failed write nothing in memory can be trusted, and whoever leads no longer knows nothing: end, and let the
-// supervisor start a fresh process that reads what the store holds.
+}  // namespace
+
 std::function<void(const absl::Status&)> end_at_once(reconcile::Measures& measures) {
   return [&measures](const absl::Status& status) {
     measures.store_failed();
@@ -64,8 +64,6 @@ std::function<void(const absl::Status&)> end_at_once(reconcile::Measures& measur
     _exit(3);
   };
 }
-
-}  // namespace
 
 absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,
                                     reconcile::Measures& measures) {

@@ -102,6 +102,7 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 // --- workers ---
 
 absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+  note_later_leader(hello.node(), hello.leader_epoch());
   Answers answers;
   absl::Status refused;
   {
@@ -123,6 +124,8 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
 
 void Reconciler::on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                             const v1::WorkerMessage& message) {
+  note_later_leader(node, message.attempt().leader_epoch());
+  if (message.attempt().error_reason() == "STALE_LEADER") return;  // It says nothing of the attempt.
   Answers answers;
   {
     sync::Lock lock(mutex_);
@@ -131,6 +134,17 @@ void Reconciler::on_message(const std::string& node, const std::shared_ptr<clust
     take(core::Heard{node, id->second, message}, answers);
   }
   for (const auto& answer : answers) answer();
+}
+
+// The store would refuse the next write anyway; until there is one, a former leader would be listened to.
+void Reconciler::note_later_leader(const std::string& node, int64_t epoch) const {
+  if (options_.leader_epoch == 0 || epoch <= options_.leader_epoch) return;
+  const absl::Status why = absl::FailedPreconditionError(absl::StrCat("node ", node, " has heard of a leader of epoch ",
+                                                                      epoch, ", and this controller's is ",
+                                                                      options_.leader_epoch, ": another one leads"));
+  journal::Line line{journal::Level::kError, "LeadershipLost", {}};
+  write({line.add("node", node).add("message", std::string(why.message()))});
+  if (options_.on_superseded) options_.on_superseded(why);
 }
 
 void Reconciler::close_session(const std::string& node, const cluster::Session* session) {

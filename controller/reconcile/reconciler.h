@@ -37,6 +37,8 @@ struct Options : core::Options {
   std::function<std::string()> new_id;        // Random hexadecimal text, for uids.
   std::shared_ptr<journal::Journal> journal;  // Of decisions; none: they are not written.
   int64_t leader_epoch = 0;  // That commands carry where another controller may lead one day; 0: none may.
+  // A node has heard of a later leader and obeys this one no more. Called from any thread; not set: it is only logged.
+  std::function<void(const absl::Status& why)> on_superseded;
 };
 
 class Reconciler {
@@ -110,6 +112,7 @@ class Reconciler {
   void send_all(std::vector<core::Send>& sends, Answers& answers) TITAN_REQUIRES(mutex_);
   absl::StatusOr<std::string> launch_json(rank_protocol::Launch launch) const;
   void measure(const core::Measure& one);
+  void note_later_leader(const std::string& node, int64_t epoch) const;
   void write(const std::vector<journal::Line>& lines) const;
 
   store::Store& store_;

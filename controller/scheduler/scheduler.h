@@ -20,7 +20,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "controller/scheduler/plan.h"  // Until the controller calls Scheduler.
 #include "controller/scheduler/pool.h"
 #include "controller/scheduler/types.h"
 

@@ -79,6 +79,7 @@ void Machine::start_daemon() {
   config.resources.set_device("cpu");
   config.resources.set_devices(devices_);
   config.resources.set_cpu_cores(devices_);
+  config.labels["rack"] = absl::StrCat(name_.back() % 2);
   folder_ready_ = timeline_.now();
   for (auto& [key, shim] : shims_) shim.link = 0;
   core_ = std::make_unique<node::NodeCore>(config, disk_.cluster, disk_.epoch, now());
@@ -516,7 +517,13 @@ std::vector<std::string> Machine::double_use() const {
   for (const auto& [key, shim] : shims_) {
     const bool any = std::any_of(shim.ranks.begin(), shim.ranks.end(), [](const Rank& rank) { return rank.running; });
     if (!any) continue;
-    for (const int device : disk_.records.at(key).devices) {
+    const node::AttemptRecord& record = disk_.records.at(key);
+    if (record.devices.size() != record.ranks.size()) {
+      found.push_back(absl::StrCat(record.ranks.size(), " ranks of ", key.job_uid, "/", key.number, " on ", name_,
+                                   " have ", record.devices.size(), " devices"));
+    }
+    for (const int device : record.devices) {
+      if (device < 0 || device >= devices_) found.push_back(absl::StrCat("there is no device ", device, " on ", name_));
       const auto [other, first] = used.emplace(device, key);
       if (first) continue;
       found.push_back(absl::StrCat("device ", device, " of ", name_, " is used by ", key.job_uid, "/", key.number,

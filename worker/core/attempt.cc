@@ -57,6 +57,10 @@ Refusal check(const Step& step, const v1::Prepare& message, const AttemptKey& ke
     return {"BAD_REQUEST", absl::StrCat("prepare: job uid '", key.job_uid, "', attempt ", key.number, ", ",
                                         counted(message.ranks_size(), "rank"))};
   }
+  if (!message.device_indices().empty() && message.device_indices_size() != message.ranks_size()) {
+    return {"BAD_REQUEST", absl::StrCat("prepare: ", counted(message.device_indices_size(), "device"), " for ",
+                                        counted(message.ranks_size(), "rank"))};
+  }
   if (step.state.shutdowns > 0) return {"NODE_STOPPING", "the worker daemon is stopping and takes no new ranks"};
   const bool hangs = std::any_of(step.state.pending.begin(), step.state.pending.end(), [&key](const auto& item) {
     return item.second.kind == Kind::kPrepare && item.second.key == key;
@@ -86,13 +90,49 @@ const Attempt* older_one(const NodeState& state, const AttemptKey& key) {
 }
 
 // Devices that will be free without anything more being asked for.
-size_t devices_on_their_way(const NodeState& state) {
-  size_t count = 0;
+std::set<int> devices_on_their_way(const NodeState& state) {
+  std::set<int> devices;
   for (const auto& [key, attempt] : state.attempts) {
     const bool going = attempt.stopping || attempt.ending() || attempt.end != Attempt::End::kNo;
-    if (attempt.holds_devices() && going && !attempt.overdue) count += attempt.record.devices.size();
+    if (!attempt.holds_devices() || !going || attempt.overdue) continue;
+    devices.insert(attempt.record.devices.begin(), attempt.record.devices.end());
   }
-  return count;
+  return devices;
+}
+
+struct Devices {
+  std::vector<int> granted;  // One for each rank. Empty: not yet,
+  Refusal refusal;           // or never.
+};
+
+// Those that the controller has chosen.
+Devices asked_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
+  const int known = step.config.resources.devices();
+  const std::set<int> soon = devices_on_their_way(step.state);
+  bool wait = false;
+  for (const int device : attempt.asked_devices) {
+    if (device < 0 || device >= known) {
+      return {{}, {"NO_DEVICES", absl::StrCat("there is no device ", device, ": this node has ", known)}};
+    }
+    if (free.count(device) > 0) continue;
+    if (soon.count(device) == 0) {
+      return {{}, {"DEVICE_TAKEN", absl::StrCat("device ", device, " is in use by another attempt")}};
+    }
+    wait = true;
+  }
+  if (wait) return {};
+  return {attempt.asked_devices, {}};
+}
+
+// The first free ones, for a controller that has not chosen.
+Devices any_devices(const Step& step, const Attempt& attempt, const std::set<int>& free) {
+  const size_t wanted = attempt.record.ranks.size();
+  if (free.size() >= wanted) return {{free.begin(), std::next(free.begin(), static_cast<int64_t>(wanted))}, {}};
+  if (free.size() + devices_on_their_way(step.state).size() >= wanted) return {};
+  return {{},
+          {"NO_DEVICES",
+           absl::StrCat(counted(wanted, "rank needs a device", "ranks need a device each"), ", ", free.size(), " of ",
+                        step.config.resources.devices(), free.size() == 1 ? " is" : " are", " free")}};
 }
 
 void go_on_preparing(Step& step, Attempt& attempt) {
@@ -104,16 +144,14 @@ void go_on_preparing(Step& step, Attempt& attempt) {
   }
   if (older_one(step.state, key) != nullptr) return;
   const std::set<int> free = free_devices(step.config, step.state);
-  const size_t wanted = attempt.record.ranks.size();
-  if (free.size() < wanted) {
-    if (free.size() + devices_on_their_way(step.state) >= wanted) return;
+  Devices devices =
+      attempt.asked_devices.empty() ? any_devices(step, attempt, free) : asked_devices(step, attempt, free);
+  if (devices.refusal) {
     const AttemptKey copy = key;
-    return drop(step, copy,
-                {"NO_DEVICES",
-                 absl::StrCat(counted(wanted, "rank needs a device", "ranks need a device each"), ", ", free.size(),
-                              " of ", step.config.resources.devices(), free.size() == 1 ? " is" : " are", " free")});
+    return drop(step, copy, devices.refusal);
   }
-  attempt.record.devices.assign(free.begin(), std::next(free.begin(), static_cast<int64_t>(wanted)));
+  if (devices.granted.empty()) return;
+  attempt.record.devices = std::move(devices.granted);
   attempt.stage = Stage::kRecording;
   attempt.op = step.begin({.kind = Kind::kAddRecord, .key = key});
   step.out(AddRecord{attempt.op, attempt.record});
@@ -157,6 +195,7 @@ void prepare(Step& step, const v1::Prepare& message) {
   }
   Attempt attempt = make_attempt(std::move(record), {});
   attempt.launch_json = message.launch_json();
+  attempt.asked_devices.assign(message.device_indices().begin(), message.device_indices().end());
   const int64_t asked = message.deadline_milliseconds() * kMillisecond;
   attempt.prepare_by = step.now.monotonic + (asked > 0 ? asked : kPreparePatience);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});

@@ -79,6 +79,7 @@ void end_ranks(Step& step, Attempt& attempt, const RanksSeen& done) {
   if (attempt.ending()) {  // Refused before; now its devices are free.
     attempt.shim = Shim::kGone;
     attempt.kill_shim_at = attempt.stop_overdue_at = attempt.overdue_said_by = 0;
+    if (attempt.over()) report(step, attempt);
     return;
   }
   AttemptRecord& record = attempt.record;

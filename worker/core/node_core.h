@@ -84,8 +84,9 @@ struct Attempt {
   Op op = 0;  // What the stage waits for.
   std::vector<Rank> ranks;
   LaunchFacts facts;
-  std::string launch_json;  // Until it is prepared.
-  int64_t prepare_by = 0;   // 0: answered.
+  std::string launch_json;         // Until it is prepared.
+  std::vector<int> asked_devices;  // One for each rank, as the controller says; empty: any.
+  int64_t prepare_by = 0;          // 0: answered.
 
   Shim shim = Shim::kNone;
   Op link = 0;  // Of kSpawning and kLinked.

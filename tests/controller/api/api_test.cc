@@ -26,6 +26,20 @@ TEST_F(JobServiceTest, CreatesGetsAndCancels) {
   EXPECT_EQ(get("a")->state(), v1::Job::CANCELLED);
 }
 
+// What the controller knows of a configuration's mesh: the axes that split anything, resolved.
+TEST_F(JobServiceTest, TheMeshOfAConfigurationIsResolved) {
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/a";
+  config.resources.ranks = 8;
+  config.parallelism.tensor_parallel_degree = 2;
+  config.parallelism.data_parallel_shard_degree = -1;
+  v1::JobSpec sent;
+  sent.set_config_json(config::to_json(config).dump());
+  const auto checked = check_spec(sent, [] { return "0123456789"; });
+  ASSERT_TRUE(checked.ok()) << checked.status();
+  EXPECT_EQ(checked->spec.mesh, (std::map<std::string, int>{{"dp_shard", 4}, {"tp", 2}}));
+}
+
 TEST_F(JobServiceTest, AJobWithoutAnIdGetsOne) {
   v1::Job created;
   v1::CreateJobRequest request = job("");

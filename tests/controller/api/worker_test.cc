@@ -54,6 +54,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_TRUE(prepare.leader());
   EXPECT_EQ(prepare.id().job_uid(), created.uid());
   const nlohmann::json launch = nlohmann::json::parse(prepare.launch_json());
+  EXPECT_THAT(prepare.device_indices(), ::testing::ElementsAre(0));
   EXPECT_EQ(launch["attempt"], 1);
   EXPECT_EQ(launch["config"]["job"]["dump_folder"], "/dump/a");
   EXPECT_EQ(launch["threads_per_rank"], 2);
@@ -69,6 +70,10 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_EQ(expect(*stream, v1::ControllerMessage::kEventsAck).events_ack().sequence(), 1);
   EXPECT_EQ(get("a")->state(), v1::Job::RUNNING);
   EXPECT_EQ(get("a")->progress().loss(), 3.25);
+  const v1::Attempt attempt = get("a")->attempts(0);
+  EXPECT_EQ(attempt.ranks(), 1);
+  EXPECT_EQ(attempt.config_version(), 1);
+  EXPECT_THAT(attempt.placements(0).devices(), ::testing::ElementsAre(0));
 
   // A reader of logs is served through the same stream.
   grpc::ClientContext log_context;

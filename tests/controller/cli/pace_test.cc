@@ -91,6 +91,16 @@ TEST(PaceTest, NothingToDoIsSaid) {
   EXPECT_EQ(nothing_to_do(job), "");
 }
 
+TEST(PaceTest, DescribeShowsEachAttemptsWorldAndMesh) {
+  v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
+  v1::Attempt& attempt = *job.mutable_attempts(0);
+  EXPECT_THAT(describe_text(job, {}), Not(HasSubstr("dp_shard"))) << "of a controller that does not say";
+  attempt.set_ranks(4);
+  (*attempt.mutable_mesh())["tp"] = 2;
+  (*attempt.mutable_mesh())["dp_shard"] = 2;
+  EXPECT_THAT(describe_text(job, {}), HasSubstr("4 ranks: dp_shard 2, tp 2\n"));
+}
+
 TEST(PaceTest, DescribeEndsWithWhatWentWrong) {
   const v1::Job job = running(40, absl::Seconds(100), absl::Seconds(10));
   v1::Event event;

@@ -39,6 +39,29 @@ TEST(RecordTest, MissingMembersTakeDefaults) {
   EXPECT_EQ(node->device_memory_bytes, 0) << "not known";
 }
 
+// Until 0.1 only the job had a world, and nobody wrote down which devices ranks had.
+TEST(RecordTest, AnOldAttemptsWorldIsThatOfItsPlacements) {
+  const absl::StatusOr<AttemptRecord> attempt = decode<AttemptRecord>(
+      R"({"number":1,"placements":[{"node":"a","num_ranks":2},{"node":"b","first_rank":2,"num_ranks":3}]})");
+  ASSERT_TRUE(attempt.ok()) << attempt.status();
+  EXPECT_EQ(attempt->ranks, 5);
+  EXPECT_EQ(attempt->config_version, 1);
+  EXPECT_TRUE(attempt->placements[1].devices.empty());
+}
+
+TEST(RecordTest, AnAttemptComesBackAsItWas) {
+  AttemptRecord record;
+  record.number = 2;
+  record.placements = {{"a", 0, 2, {3, 1}}};
+  record.ranks = 2;
+  record.mesh = {{"tp", 2}};
+  record.config_version = 4;
+  const absl::StatusOr<AttemptRecord> back = decode<AttemptRecord>(encode(record));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(encode(*back), encode(record));
+  EXPECT_EQ(back->placements[0].devices, (std::vector<int>{3, 1}));
+}
+
 // One of an older version may have members that nobody reads any more.
 TEST(RecordTest, ForgottenMembersAreSkipped) {
   const absl::StatusOr<JobRecord> job = decode<JobRecord>(R"({"name":"a","spec":{"memory_at_least":7,"ranks":2}})");

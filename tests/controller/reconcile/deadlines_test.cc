@@ -57,6 +57,39 @@ TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
   EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
 }
 
+// The node knows, and nobody waits for the controller's own deadline.
+TEST_F(DeadlinesTest, ANodeSaysThatItsRanksCannotBeEnded) {
+  FakeNode& first = add_node("n1");
+  for (const char* name : {"n2", "n3", "n4"}) add_node(name);
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  const FakeNode::Key old = key("a");
+  hung = {"n1"};
+  exit_rank(nodes.at("n2"), old, 1, 1, 0);
+  settle();
+  ASSERT_EQ(state("a"), "RECOVERING");
+  v1::WorkerMessage said = report(old, first.attempts.at(old));
+  said.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
+  said.mutable_attempt()->set_error_message("rank 0 is in state D");
+  say(first, said);
+  say(first, said);
+  settle();
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "RANK_FAILED") << "what began it";
+  EXPECT_THAT(nodes_of("a"), Not(Contains("n1")));
+  EXPECT_EQ(count_events("a", "RankUnkillable"), 1);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "taken until the node says otherwise";
+  EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
+  EXPECT_THAT(reconciler->node("n1")->node.record.cordon_reason, HasSubstr("RANK_UNKILLABLE"));
+  connect(first);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "also after a new session";
+  hung.clear();
+  exit_rank(first, old, 0, -1, 9, "ATTEMPT_FAILED");
+  settle();
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
+  EXPECT_EQ(first.attempts.count(old), 0u) << "forgotten, as any that has ended";
+}
+
 TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
   add_node("n1");
   hung = {"n1"};

@@ -39,6 +39,7 @@ class FakeNode {
   struct Attempt {
     v1::AttemptReport::Phase phase = v1::AttemptReport::PREPARED;
     std::vector<int> ranks;
+    std::vector<int> devices;
     bool leader = false;
     std::string folder_id;
     int64_t step = 0, counter = 0;
@@ -55,6 +56,9 @@ class FakeNode {
 
   std::string name;
   int devices;
+  std::string device = "cpu";
+  std::map<std::string, std::string> labels;
+  bool tells_devices = true;  // One of an older version says only how many are in use.
   std::string instance = "i";
   std::string cluster;                 // As its worker has it on disk.
   std::map<std::string, int> highest;  // Attempt seen, by job.
@@ -87,6 +91,8 @@ class World {
     options.journal = journal;
     options.keep_finished = keep_finished;
     options.jitter = [] { return 0.0; };
+    options.leader_epoch = leader_epoch;
+    options.on_superseded = [this](const absl::Status& why) { superseded.push_back(why); };
     options.new_id = [this] { return absl::StrCat("id", ++ids_); };
     measures_ = std::make_unique<Measures>(metrics_);
     auto opened = Reconciler::open(store, clock, options, *measures_);
@@ -168,8 +174,11 @@ class World {
 
   // --- nodes ---
 
-  FakeNode& add_node(const std::string& name, int devices = 1) {
+  FakeNode& add_node(const std::string& name, int devices = 1, const std::string& device = "cpu",
+                     const std::map<std::string, std::string>& labels = {}) {
     FakeNode& node = nodes.emplace(name, FakeNode(name, devices)).first->second;
+    node.device = device;
+    node.labels = labels;
     connect(node);
     return node;
   }
@@ -184,7 +193,8 @@ class World {
     hello.set_node(node.name);
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
-    hello.mutable_resources()->set_device("cpu");
+    hello.mutable_resources()->set_device(node.device);
+    hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());
     hello.mutable_resources()->set_devices(node.devices);
     hello.mutable_resources()->set_cpu_cores(4);
     for (const auto& [key, attempt] : node.attempts) {
@@ -197,6 +207,9 @@ class World {
         item->mutable_ranks()->rbegin()->set_step(attempt.step);
       }
       item->set_devices(attempt.phase == v1::AttemptReport::ENDED ? 0 : static_cast<int>(attempt.ranks.size()));
+      if (node.tells_devices && item->devices() > 0) {
+        item->mutable_device_indices()->Assign(attempt.devices.begin(), attempt.devices.end());
+      }
       if (attempt.launch.is_null()) continue;
       item->set_job(attempt.launch["job"]);
       item->set_threads_per_rank(attempt.launch["threads_per_rank"]);
@@ -343,6 +356,8 @@ class World {
   bool saves = true;
   std::string cluster = "test";
   absl::Duration keep_finished = absl::InfiniteDuration();  // From the next start of the controller on.
+  int64_t leader_epoch = 0;                                 // Likewise.
+  std::vector<absl::Status> superseded;                     // How often the controller was told that it leads no more.
   std::shared_ptr<FakeJournal> journal = std::make_shared<FakeJournal>();
   std::unique_ptr<Reconciler> reconciler;
   metrics::Metrics metrics_;
@@ -386,11 +401,23 @@ class World {
     if (node.attempts.count(key) == 0) {
       FakeNode::Attempt& attempt = node.attempts[key];
       attempt.ranks.assign(command.ranks().begin(), command.ranks().end());
+      attempt.devices.assign(command.device_indices().begin(), command.device_indices().end());
       attempt.leader = command.leader();
       if (attempt.leader) attempt.folder_id = folder_ids[command.dump_folder()];
       attempt.launch = nlohmann::json::parse(command.launch_json());
     }
+    check_devices(node);
     say(node, report(key, node.attempts[key]));
+  }
+  static void check_devices(const FakeNode& node) {
+    std::set<int> used;
+    for (const auto& [key, attempt] : node.attempts) {
+      if (attempt.phase == v1::AttemptReport::ENDED) continue;
+      for (const int device : attempt.devices) {
+        EXPECT_TRUE(used.insert(device).second) << "device " << device << " of " << node.name << " has two owners";
+        EXPECT_LT(device, node.devices);
+      }
+    }
   }
   void start(FakeNode& node, const v1::Start& command) {
     const FakeNode::Key key{command.id().job_uid(), command.id().number()};

@@ -14,6 +14,7 @@
 #include "common/config/validate.h"
 #include "common/models/registry.h"
 #include "controller/api/convert.h"
+#include "controller/core/core.h"
 #include "controller/job/restart.h"
 #include "controller/scheduler/scheduler.h"
 #include "nlohmann/json.hpp"
@@ -25,19 +26,16 @@ using namespace titan;
 
 // The job beside one of priority 0 that has waited longer, on two nodes of four devices.
 json placement(const job::Spec& spec) {
-  const scheduler::JobView older{.uid = "older", .device = "cpu", .ranks = 8, .order = 1};
-  const scheduler::JobView mine{.uid = "mine",
-                                .device = spec.device,
-                                .ranks = spec.ranks,
-                                .ranks_per_node = spec.ranks_per_node,
-                                .priority = spec.priority,
-                                .order = 2};
-  const auto node = [](const char* name) {
-    return scheduler::NodeView{.name = name, .device = "cpu", .devices = 4, .free = 4};
-  };
+  scheduler::Scheduler scheduler;
+  for (const char* name : {"a", "b"}) scheduler.set_node({.name = name, .device = "cpu", .devices = 4});
+  scheduler.add_job({.uid = "older", .name = "older", .device = "cpu", .ranks = 8, .order = 1});
+  scheduler::Job mine = core::asked_for(spec);
+  mine.uid = mine.name = "mine";
+  mine.order = 2;
+  scheduler.add_job(std::move(mine));
   json decided = json::array();
-  for (const scheduler::Decision& decision : scheduler::plan({older, mine}, {node("a"), node("b")})) {
-    decided.push_back({decision.uid, decision.reason, decision.placements.size()});
+  for (const scheduler::Outcome& outcome : scheduler.cycle(absl::UnixEpoch())) {
+    decided.push_back({outcome.uid, outcome.reason, outcome.runs.size()});
   }
   return decided;
 }

@@ -151,6 +151,65 @@ TEST(CommandsTest, AttemptsThatNobodyKnows) {
   EXPECT_TRUE(world.logs[0].closed);
 }
 
+v1::ControllerMessage prepare_on(int attempt, const std::vector<int>& devices) {
+  v1::ControllerMessage message = World::make_prepare(attempt, static_cast<int>(devices.size()));
+  message.mutable_prepare()->mutable_device_indices()->Assign(devices.begin(), devices.end());
+  return message;
+}
+
+// Of another job than the attempts that the world makes.
+v1::ControllerMessage of_another_job(v1::ControllerMessage message) {
+  message.mutable_prepare()->mutable_id()->set_job_uid("another");
+  return message;
+}
+
+TEST(CommandsTest, RanksGetTheDevicesThatTheControllerChose) {
+  World world;
+  world.connect();
+  world.command(prepare_on(1, {3, 1}));
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::PREPARED);
+  EXPECT_EQ(world.core().free_devices(), (std::set<int>{0, 2}));
+  ASSERT_EQ(world.disk.records.size(), 1u);
+  EXPECT_EQ(world.disk.records.begin()->second.devices, (std::vector<int>{3, 1}));
+  world.command(of_another_job(prepare_on(7, {2})));
+  world.settle();
+  EXPECT_EQ(world.core().free_devices(), std::set<int>{0});
+}
+
+TEST(CommandsTest, RefusesDevicesThatAreNotThereOrTaken) {
+  World world;
+  world.connect();
+  world.command(prepare_on(1, {0, 1}));
+  world.settle();
+  world.command(of_another_job(prepare_on(7, {1, 2})));
+  world.settle();
+  EXPECT_EQ(world.reports().back().error_reason(), "DEVICE_TAKEN");
+  EXPECT_THAT(world.reports().back().error_message(), HasSubstr("device 1 is in use by another attempt"));
+  world.command(of_another_job(prepare_on(8, {4})));
+  world.settle();
+  EXPECT_EQ(world.reports().back().error_reason(), "NO_DEVICES");
+  EXPECT_THAT(world.reports().back().error_message(), HasSubstr("no device 4: this node has 4"));
+  v1::ControllerMessage uneven = of_another_job(prepare_on(9, {2, 3}));
+  uneven.mutable_prepare()->add_ranks(2);
+  world.command(uneven);
+  world.settle();
+  EXPECT_EQ(world.reports().back().error_reason(), "BAD_REQUEST");
+  EXPECT_EQ(world.core().free_devices(), (std::set<int>{2, 3}));
+}
+
+// An older attempt of the job still has them, and is being stopped.
+TEST(CommandsTest, WaitsForDevicesThatAreOnTheirWay) {
+  World world;
+  world.connect();
+  world.command(prepare_on(1, {0, 1}));
+  world.settle();
+  world.command(prepare_on(2, {1, 0}));
+  world.settle();
+  EXPECT_EQ(world.last(2).phase(), Report::PREPARED);
+  EXPECT_EQ(world.core().free_devices(), (std::set<int>{2, 3}));
+}
+
 TEST(CommandsTest, RefusesWhatCannotRun) {
   World world;
   world.connect();

@@ -1,0 +1,122 @@
+// What the scheduler is told: of nodes, of who has which devices, and of jobs that wait. It is told at once, so that
+// whatever schedules next knows.
+//
+// A job has one owner's name, its uid, for the devices of its attempt, and for those that it comes back to while it is
+// held back; a stray has its own.
+
+#include <algorithm>
+#include <array>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+// "z1/row2/rack7": where a node stands, from the widest to the narrowest; what its operator did not say is left out.
+std::string domain_of(const std::map<std::string, std::string>& labels) {
+  constexpr std::array<const char*, 3> kLevels = {"zone", "row", "rack"};
+  std::vector<std::string> path;
+  for (const char* level : kLevels) {
+    const auto label = labels.find(level);
+    if (label != labels.end() && !label->second.empty()) path.push_back(label->second);
+  }
+  return absl::StrJoin(path, "/");
+}
+
+}  // namespace
+
+void Core::tell_of(const cluster::Node& node) {
+  const job::NodeRecord& record = node.record;
+  scheduler_.set_node(
+      {record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(), record.cordoned});
+}
+
+// The devices; when nobody has said which: so many that are free. Which they are now.
+std::vector<int> Core::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count) {
+  if (devices.empty()) {
+    devices = scheduler_.free_devices(node);
+    devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
+  }
+  scheduler_.occupy(owner, node, devices);
+  return devices;
+}
+
+// A part is given up without its node's word: whoever else has its devices says so.
+void Core::lose(LiveJob& job, const std::string& node) {
+  NodePart& part = job.attempt->parts.at(node);
+  part.ended = part.lost = true;
+  scheduler_.release(job.record.uid, node);
+}
+
+// The node knows best which devices its ranks have; one of an older version may have chosen others than it was told.
+void Core::note_devices(LiveJob& job, const std::string& node, const v1::AttemptInventory& item) {
+  NodePart& part = job.attempt->parts.at(node);
+  const std::vector<int> told(item.device_indices().begin(), item.device_indices().end());
+  const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
+  if (part.lost || (told.empty() ? !lacks : told == part.devices)) return;
+  scheduler_.release(job.record.uid, node);
+  part.devices = claim(job.record.uid, node, told, part.placement.num_ranks);
+  if (told.empty()) return;
+  part.placement.devices = told;
+  for (job::Placement& placement : job.attempt->record.placements) {
+    if (placement.node == node) placement.devices = told;
+  }
+}
+
+// Until its backoff is over. Nobody gets what it comes back to.
+void Core::hold_back(LiveJob& job) {
+  const std::string& uid = job.record.uid;
+  scheduler_.remove_job(uid);
+  scheduler_.release(uid);
+  std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
+  for (const auto& [node, devices] : job.held) scheduler_.occupy(uid, node, devices);
+  held_back_.insert(uid);
+}
+
+void Core::enter_queue(LiveJob& job) {
+  const job::JobRecord& record = job.record;
+  scheduler::Job waiting = asked_for(record.spec);
+  waiting.uid = record.uid;
+  waiting.name = record.name;
+  waiting.order = record.order;
+  waiting.recovering = record.state == job::JobState::kRecovering;
+  waiting.reserved = job.held;
+  waiting.avoided = {record.avoided_nodes.begin(), record.avoided_nodes.end()};
+  scheduler_.add_job(std::move(waiting));
+  scheduler_.release(record.uid);
+  held_back_.erase(record.uid);
+  if (!job.held.empty()) reserved_until_.emplace(record.uid, now_.monotonic + options_.reserve_grace);
+}
+
+void Core::leave_scheduler(const std::string& uid) {
+  scheduler_.remove_job(uid);
+  scheduler_.release(uid);
+  held_back_.erase(uid);
+  reserved_until_.erase(uid);
+}
+
+// A node that never comes back would have the job's other devices idle for ever.
+void Core::give_up_reservations() {
+  for (auto it = reserved_until_.begin(); it != reserved_until_.end();) {
+    if (now_.monotonic <= it->second) {
+      ++it;
+      continue;
+    }
+    LiveJob& job = jobs_.at(it->first);
+    it = reserved_until_.erase(it);
+    job.record.reserved.clear();
+    job.held.clear();
+    scheduler_.waits(job.record.uid) ? enter_queue(job) : hold_back(job);
+    Change change;
+    add_event(change, job,
+              {.reason = "ReservationGivenUp",
+               .message = absl::StrCat("waited ", absl::FormatDuration(options_.reserve_grace),
+                                       " for devices beside those that it comes back to: others may have them now")});
+    put_job(change, job);
+    commit(std::move(change));
+  }
+}
+
+}  // namespace titan::core

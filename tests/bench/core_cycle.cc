@@ -1,0 +1,143 @@
+// What a scheduling cycle costs the controller's core: 10,000 nodes of 8 devices, all taken by jobs of 8 ranks, and
+// 1,000 jobs that wait. Each round one job is submitted, or one more ends and another starts; no store, no sockets.
+//
+//   build/release/tests/core_cycle
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <deque>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr int kNodes = 10'000;
+constexpr int kDevices = 8;
+constexpr int kWaiting = 1'000;
+constexpr int kRounds = 50;
+
+class Cluster {
+ public:
+  Cluster() : core_(options()) {
+    core_.load({}, {}, now_);
+    for (int i = 0; i < kNodes; ++i) register_node(i);
+  }
+
+  void submit(int ranks) {
+    CreateJob job;
+    job.request = job.fingerprint = ++jobs_;
+    job.uid = absl::StrCat("uid", jobs_);
+    job.spec.job_id = absl::StrCat("job", jobs_);
+    job.spec.dump_folder = absl::StrCat("/dump/", jobs_);
+    job.spec.device = "cuda";
+    job.spec.ranks = ranks;
+    take(job);
+  }
+
+  // The job's ranks leave, on whatever node they were prepared.
+  void end_one() {
+    const auto [session, id] = std::move(running_.front());
+    running_.pop_front();
+    Heard heard{absl::StrCat("node", session - 1), session, {}};
+    v1::AttemptReport* report = heard.message.mutable_attempt();
+    *report->mutable_id() = id;
+    report->set_phase(v1::AttemptReport::ENDED);
+    for (int rank = 0; rank < kDevices; ++rank) report->add_exits()->set_rank(rank);
+    take(heard);
+  }
+
+  void tick() {
+    now_.monotonic += absl::Milliseconds(250);
+    now_.wall += absl::Milliseconds(250);
+    take(Tick{});
+  }
+  size_t running() const { return running_.size(); }
+
+ private:
+  static Options options() {
+    Options options;
+    options.lease = absl::Hours(1);
+    options.beat = absl::Minutes(10);
+    options.jitter = [] { return 0.0; };
+    return options;
+  }
+
+  void register_node(int i) {
+    OpenSession open;
+    open.session = i + 1;
+    open.hello.set_node(absl::StrCat("node", i));
+    open.hello.set_instance("i");
+    open.hello.mutable_resources()->set_device("cuda");
+    open.hello.mutable_resources()->set_devices(kDevices);
+    open.hello.mutable_resources()->set_cpu_cores(64);
+    (*open.hello.mutable_labels())["row"] = absl::StrCat(i / 1024);
+    (*open.hello.mutable_labels())["rack"] = absl::StrCat(i / 32);
+    take(open);
+  }
+
+  // Everything is durable at once.
+  void take(const Input& input) {
+    std::deque<Effects> todo;
+    todo.push_back(core_.step(input, now_));
+    while (!todo.empty()) {
+      const Effects effects = std::move(todo.front());
+      todo.pop_front();
+      note(effects.now);
+      for (const Change& change : effects.changes) {
+        note(change.then);
+        if (change.token != 0) todo.push_back(core_.step(Durable{change.token, absl::OkStatus()}, now_));
+      }
+    }
+  }
+  void note(const Release& release) {
+    for (const Send& send : release.sends) {
+      if (send.message.has_prepare()) running_.emplace_back(send.session, send.message.prepare().id());
+    }
+  }
+
+  Now now_{absl::Hours(1), absl::FromUnixSeconds(1'700'000'000)};
+  Core core_;
+  int jobs_ = 0;
+  std::deque<std::pair<SessionId, v1::AttemptId>> running_;
+};
+
+template <typename Round>
+void time_rounds(const char* what, const Round& round) {
+  double total = 0, longest = 0;
+  for (int i = 0; i < kRounds; ++i) {
+    const auto begin = std::chrono::steady_clock::now();
+    round();
+    const double ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    total += ms;
+    longest = std::max(longest, ms);
+  }
+  std::printf("%-40s mean %8.3f ms, longest %8.3f ms\n", what, total / kRounds, longest);
+}
+
+void run() {
+  const auto begin = std::chrono::steady_clock::now();
+  Cluster cluster;
+  const std::chrono::duration<double> registered = std::chrono::steady_clock::now() - begin;
+  std::printf("%d nodes registered in %.2f s\n", kNodes, registered.count());
+  while (cluster.running() < kNodes) {  // As if they had been submitted at leisure.
+    for (int i = 0; i < 1000; ++i) cluster.submit(kDevices);
+    cluster.tick();
+  }
+  for (int i = 0; i < kWaiting; ++i) cluster.submit(kDevices);
+  for (int i = 0; i < 10; ++i) cluster.tick();
+  time_rounds("a tick without news", [&] { cluster.tick(); });
+  time_rounds("a job is submitted, and a tick", [&] {
+    cluster.submit(kDevices);
+    cluster.tick();
+  });
+  time_rounds("a job ends and the next one starts", [&] { cluster.end_one(); });
+}
+
+}  // namespace
+}  // namespace titan::core
+
+int main() { titan::core::run(); }

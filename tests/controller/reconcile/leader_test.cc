@@ -1,0 +1,47 @@
+// A controller that does not know yet that another one leads: its nodes do.
+
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+class LeaderTest : public ::testing::Test, protected World {
+ protected:
+  void SetUp() override {
+    leader_epoch = 4;
+    crash();
+    add_node("n1");
+    ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+    train("a", 1);
+    ASSERT_EQ(state("a"), "RUNNING");
+  }
+  v1::WorkerMessage stale(int64_t epoch) {
+    FakeNode& node = nodes.at("n1");
+    v1::WorkerMessage said = report(key("a"), node.attempts.at(key("a")));
+    said.mutable_attempt()->set_phase(v1::AttemptReport::REFUSED);
+    said.mutable_attempt()->set_error_reason("STALE_LEADER");
+    said.mutable_attempt()->set_leader_epoch(epoch);
+    return said;
+  }
+};
+
+TEST_F(LeaderTest, ANodeThatHeardOfALaterLeaderEndsIt) {
+  say(nodes.at("n1"), stale(5));
+  settle();
+  ASSERT_EQ(superseded.size(), 1u);
+  EXPECT_EQ(superseded[0].code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(superseded[0].message()), ::testing::HasSubstr("node n1 has heard of a leader of epoch 5"));
+  EXPECT_EQ(state("a"), "RUNNING") << "a command that was not obeyed says nothing of the attempt";
+  v1::Register hello = hello_of(nodes.at("n1"));
+  hello.set_leader_epoch(6);
+  EXPECT_TRUE(reconciler->open_session(hello, std::make_shared<FakeSession>()).ok());
+  EXPECT_EQ(superseded.size(), 2u);
+}
+
+TEST_F(LeaderTest, ItsOwnEpochAndEarlierOnesAreNoNews) {
+  for (const int64_t epoch : {0, 3, 4}) say(nodes.at("n1"), stale(epoch));
+  EXPECT_TRUE(superseded.empty());
+}
+
+}  // namespace
+}  // namespace titan::reconcile
