@@ -47,8 +47,8 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
   return text;
 }
 
-absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std::vector<std::string>& words,
-                             std::vector<Problem> problems) {
+std::optional<Loaded> build(const Raw& file, const std::string& name, const std::vector<std::string>& words,
+                            std::vector<Problem>& problems) {
   Applier applier;
   if (problems.empty()) applier.apply(flatten(file, name), Applier::Repeats::kAreErrors);
   Overrides overrides = parse_overrides(words, applier.catalog(), applier.problems());
@@ -59,7 +59,7 @@ absl::StatusOr<Loaded> build(const Raw& file, const std::string& name, const std
     applier.free_placement();
   }
   problems.insert(problems.end(), applier.problems().begin(), applier.problems().end());
-  if (!problems.empty()) return to_status(problems);
+  if (!problems.empty()) return std::nullopt;
   Loaded loaded = applier.take();
   const std::vector<std::string> support = support_warnings(loaded.config, loaded.origins);
   loaded.warnings.insert(loaded.warnings.end(), support.begin(), support.end());
@@ -90,8 +90,15 @@ absl::Status to_status(const std::vector<Problem>& problems) {
 absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                  const std::vector<std::string>& overrides) {
   std::vector<Problem> problems;
+  std::optional<Loaded> loaded = load_text(text, format, name, overrides, problems);
+  if (!loaded) return to_status(problems);
+  return *std::move(loaded);
+}
+
+std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
+                                const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
   const Raw raw = read(text, format, name, problems);
-  return build(raw, name, overrides, std::move(problems));
+  return build(raw, name, overrides, problems);
 }
 
 absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides) {
@@ -105,7 +112,10 @@ absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std:
 absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides) {
   Raw empty;
   empty.kind = Raw::Kind::kTable;
-  return build(empty, "", overrides, {});
+  std::vector<Problem> problems;
+  std::optional<Loaded> loaded = build(empty, "", overrides, problems);
+  if (!loaded) return to_status(problems);
+  return *std::move(loaded);
 }
 
 absl::StatusOr<Format> format_of(std::string_view path) {

@@ -3,6 +3,7 @@
 // Reads job configurations: TOML, YAML and JSON with one schema, older spellings, and command-line overrides.
 
 #include <map>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std:
 // `name` stands for the file in messages.
 absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                  const std::vector<std::string>& overrides = {});
+// Likewise, with what is wrong as a list: nothing comes back when there is something.
+std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
+                                const std::vector<std::string>& overrides, std::vector<Problem>& problems);
 // Only defaults and overrides.
 absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides);
 

@@ -9,8 +9,9 @@
 namespace titan::config {
 namespace {
 
-// Anchors let a small file describe a huge tree: converting stops here.
+// Anchors let a small file describe a huge tree, or a long text again and again: converting stops here.
 constexpr int kMaxNodes = 100000;
+constexpr std::size_t kMaxText = kMaxFileBytes;
 
 class Converter {
  public:
@@ -19,7 +20,8 @@ class Converter {
   Raw convert(const YAML::Node& node, const std::string& path, int depth) {
     Raw raw;
     raw.line = node.Mark().line + 1;
-    if (++nodes_ > kMaxNodes || depth > kMaxDepth) {
+    if (node.IsScalar()) text_ += node.Scalar().size();
+    if (++nodes_ > kMaxNodes || text_ > kMaxText || depth > kMaxDepth) {
       if (!too_large_) complain(raw.line, path, depth > kMaxDepth ? "nested too deeply" : "expands to too many values");
       too_large_ = true;
       return raw;
@@ -79,6 +81,7 @@ class Converter {
   const std::string& file_;
   std::vector<Problem>& problems_;
   int nodes_ = 0;
+  std::size_t text_ = 0;
   bool too_large_ = false;
 };
 

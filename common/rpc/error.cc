@@ -4,6 +4,7 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/text/utf8.h"
 #include "google/rpc/error_details.pb.h"
 #include "google/rpc/status.pb.h"
 
@@ -12,6 +13,10 @@ namespace {
 
 constexpr char kErrorInfo[] = "type.googleapis.com/google.rpc.ErrorInfo";
 constexpr char kBadRequest[] = "type.googleapis.com/google.rpc.BadRequest";
+
+constexpr char kPreconditionFailure[] = "type.googleapis.com/google.rpc.PreconditionFailure";
+constexpr char kRetryInfo[] = "type.googleapis.com/google.rpc.RetryInfo";
+constexpr absl::Duration kRetryDelay = absl::Seconds(1);
 
 template <typename Message>
 Message payload(const absl::Status& status, const char* url) {
@@ -39,8 +44,9 @@ absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolat
   google::rpc::BadRequest details;
   for (const FieldViolation& violation : violations) {
     auto* added = details.add_field_violations();
-    added->set_field(violation.field);
-    added->set_description(violation.description);
+    // What was sent may be quoted, whatever bytes it holds.
+    added->set_field(text::valid_utf8(violation.field));
+    added->set_description(text::valid_utf8(violation.description));
   }
   if (message.empty()) {
     message = absl::StrJoin(violations, "\n", [](std::string* out, const FieldViolation& violation) {
@@ -49,6 +55,20 @@ absl::Status bad_request(absl::string_view reason, const std::vector<FieldViolat
   }
   absl::Status status = error(absl::StatusCode::kInvalidArgument, reason, message);
   status.SetPayload(kBadRequest, absl::Cord(details.SerializeAsString()));
+  return status;
+}
+
+absl::Status precondition_failure(absl::string_view reason, absl::string_view message,
+                                  const std::vector<PreconditionViolation>& violations) {
+  google::rpc::PreconditionFailure details;
+  for (const PreconditionViolation& violation : violations) {
+    auto* added = details.add_violations();
+    added->set_type(violation.type);
+    added->set_subject(violation.subject);
+    added->set_description(violation.description);
+  }
+  absl::Status status = error(absl::StatusCode::kFailedPrecondition, reason, message);
+  status.SetPayload(kPreconditionFailure, absl::Cord(details.SerializeAsString()));
   return status;
 }
 
@@ -68,6 +88,20 @@ std::vector<FieldViolation> field_violations(const absl::Status& status) {
   return violations;
 }
 
+std::vector<PreconditionViolation> precondition_violations(const absl::Status& status) {
+  std::vector<PreconditionViolation> violations;
+  const auto details = payload<google::rpc::PreconditionFailure>(status, kPreconditionFailure);
+  for (const auto& violation : details.violations()) {
+    violations.push_back({violation.type(), violation.subject(), violation.description()});
+  }
+  return violations;
+}
+
+absl::Duration retry_delay(const absl::Status& status) {
+  const auto info = payload<google::rpc::RetryInfo>(status, kRetryInfo);
+  return absl::Seconds(info.retry_delay().seconds()) + absl::Nanoseconds(info.retry_delay().nanos());
+}
+
 grpc::Status to_grpc(const absl::Status& status) {
   if (status.ok()) return grpc::Status::OK;
   if (reason(status).empty()) {
@@ -75,9 +109,17 @@ grpc::Status to_grpc(const absl::Status& status) {
     status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) { named.SetPayload(url, value); });
     return to_grpc(named);
   }
+  const bool passes = status.code() == absl::StatusCode::kUnavailable || absl::IsResourceExhausted(status);
+  if (passes && !status.GetPayload(kRetryInfo)) {
+    google::rpc::RetryInfo info;
+    info.mutable_retry_delay()->set_seconds(absl::ToInt64Seconds(kRetryDelay));
+    absl::Status later = status;
+    later.SetPayload(kRetryInfo, absl::Cord(info.SerializeAsString()));
+    return to_grpc(later);
+  }
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
-  details.set_message(std::string(status.message()));
+  details.set_message(text::valid_utf8(std::string(status.message())));
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
     auto* any = details.add_details();
     any->set_type_url(std::string(url));

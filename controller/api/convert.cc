@@ -12,7 +12,11 @@
 #include "common/config/validate.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/api/job_source.h"
 #include "controller/cluster/nodes.h"
+#include "controller/core/labels.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::api {
@@ -184,6 +188,18 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
   return checked;
 }
 
+absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
+                                          const std::function<std::string()>& new_id) {
+  TITAN_RETURN_IF_ERROR(check_request_id(request.request_id()));
+  TITAN_RETURN_IF_ERROR(core::check_labels({request.labels().begin(), request.labels().end()}));
+  if (!request.has_source()) return check_spec(request.spec(), new_id);
+  std::vector<std::string> warnings;
+  TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, resolve_source(request, warnings));
+  TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(spec, new_id));
+  checked.warnings = std::move(warnings);
+  return checked;
+}
+
 v1::Job to_proto(const reconcile::JobView& view) {
   const job::JobRecord& record = *view.record;
   v1::Job job;
@@ -220,6 +236,9 @@ v1::Job to_proto(const reconcile::JobView& view) {
   set_time(record.start_time_ns, &v1::Job::mutable_start_time, job);
   set_time(record.end_time_ns, &v1::Job::mutable_end_time, job);
   job.set_revision(view.revision);
+  job.set_etag(job::etag(record));
+  job.mutable_labels()->insert(record.labels.begin(), record.labels.end());
+  job.set_owner(record.owner);
   return job;
 }
 
@@ -282,6 +301,7 @@ v1::Event to_proto(const job::EventRecord& record, int64_t revision) {
   event.set_reason(record.reason);
   event.set_message(record.message);
   event.set_severity(record.severity);
+  event.set_actor(record.actor);
   return event;
 }
 
@@ -291,8 +311,25 @@ std::string full_job_name(const std::string& name) {
 
 std::string node_id(const std::string& name) { return std::string(absl::StripPrefix(name, "nodes/")); }
 
-uint32_t fingerprint(const v1::JobSpec& spec) {
-  const std::string bytes = spec.SerializeAsString();
+absl::Status check_request_id(const std::string& id) {
+  constexpr size_t kLongest = 128;
+  if (id.size() <= kLongest) return absl::OkStatus();
+  return rpc::bad_request("REQUEST_ID_INVALID",
+                          {{"request_id", absl::StrCat("is ", id.size(), " bytes long; use a UUID")}});
+}
+
+// What a specification alone gave before there were labels and texts, it gives still: ids are kept with it.
+uint32_t fingerprint(const v1::CreateJobRequest& request) {
+  v1::CreateJobRequest rest;
+  *rest.mutable_labels() = request.labels();
+  if (request.has_source()) *rest.mutable_source() = request.source();
+  std::string bytes = request.spec().SerializeAsString();
+  {
+    google::protobuf::io::StringOutputStream out(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&out);
+    coded.SetSerializationDeterministic(true);  // Maps have no order.
+    rest.SerializeToCodedStream(&coded);
+  }
   return static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
 }
 

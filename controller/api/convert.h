@@ -18,11 +18,15 @@ struct CheckedSpec {
   job::Spec spec;
   v1::JobSpec stored;  // What is kept: the configuration with every key present.
   config::JobConfig config;
+  std::vector<std::string> warnings;  // Of its text.
 };
 
 // The checks of `titanctl validate`, and those of the specification's other fields. `new_id` names a job that has no
 // id. Errors: InvalidArgument with one field violation per problem.
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, const std::function<std::string()>& new_id);
+// Likewise of a whole request: a job that comes as text is resolved first, and labels are checked.
+absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
+                                          const std::function<std::string()>& new_id);
 
 // Without the configuration texts.
 v1::Job to_proto(const reconcile::JobView& view);
@@ -34,6 +38,10 @@ v1::Event to_proto(const job::EventRecord& event, int64_t revision);
 std::string full_job_name(const std::string& name);
 std::string node_id(const std::string& name);
 
-uint32_t fingerprint(const v1::JobSpec& spec);
+// Errors: InvalidArgument (REQUEST_ID_INVALID) for one that is longer than 128 bytes.
+absl::Status check_request_id(const std::string& id);
+
+// Of what a request creates.
+uint32_t fingerprint(const v1::CreateJobRequest& request);
 
 }  // namespace titan::api

@@ -1,20 +1,39 @@
 #include "controller/api/job_service.h"
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
+#include "controller/api/caller.h"
 #include "controller/api/convert.h"
 #include "controller/api/event_stream.h"
+#include "controller/api/job_list.h"
 #include "controller/api/job_watch.h"
 #include "controller/api/log_tail.h"
-#include "controller/api/paging.h"
 #include "controller/api/trace_stream.h"
+#include "controller/api/update.h"
 #include "controller/planner/memory_fit.h"
 
 namespace titan::api {
 
 using reconcile::JobViewPtr;
+
+namespace {
+
+absl::Status no_fit(const std::vector<scheduler::Misfit>& misfits) {
+  std::vector<rpc::PreconditionViolation> violations;
+  for (const scheduler::Misfit& misfit : misfits) violations.push_back({misfit.reason, "job", misfit.message});
+  return rpc::precondition_failure(
+      misfits[0].reason, absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message), violations);
+}
+
+std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
+  std::vector<scheduler::Misfit> warnings;
+  for (const std::string& warning : checked.warnings) warnings.push_back({"CONFIG_WARNING", warning});
+  return warnings;
+}
+
+}  // namespace
 
 absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
@@ -33,25 +52,31 @@ std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked
 grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
                                                 const v1::CreateJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
-    TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(request->spec(), new_id_));
+    TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_request(*request, new_id_));
     const std::vector<scheduler::Misfit> misfits = misfits_of(checked);
     if (request->require_fit() && !misfits.empty()) {
-      return rpc::error(absl::StatusCode::kFailedPrecondition, misfits[0].reason,
-                        absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message));
+      return no_fit(misfits);
     }
+    const std::string actor = actor_of(*context);
+    const core::Labels labels(request->labels().begin(), request->labels().end());
     if (request->validate_only()) {
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
       *response = to_proto(*view);
+      response->set_owner(actor);
+      *response->mutable_labels() = request->labels();
       response->mutable_spec()->set_config_json(checked.stored.config_json());
       response->mutable_spec()->set_config_source(checked.stored.config_source());
       add_warnings(misfits, *response);
+      add_warnings(config_warnings(checked), *response);
       return rpc::finish_now(reactor);
     }
-    reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(request->spec()),
-                       rpc::finish<JobViewPtr>(reactor, [response, misfits](const JobViewPtr& view) {
-                         *response = to_proto(*view);
-                         add_warnings(misfits, *response);
-                       }));
+    const auto fill = [response, misfits, of_text = config_warnings(checked)](const JobViewPtr& view) {
+      *response = to_proto(*view);
+      add_warnings(misfits, *response);
+      add_warnings(of_text, *response);
+    };
+    reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(*request),
+                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels);
     return absl::OkStatus();
   });
 }
@@ -71,39 +96,39 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
-    std::string bound_to = absl::StrCat("jobs ", request->project());
-    std::set<std::string> states;
-    for (const int state : request->states()) {
-      states.insert(v1::Job::State_Name(static_cast<v1::Job::State>(state)));
-      absl::StrAppend(&bound_to, " ", state);
-    }
-    TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), bound_to));
-    int64_t before = 0;
-    if (!page.after.empty() && !absl::SimpleAtoi(page.after, &before))
-      return absl::InvalidArgumentError("bad page token");
-    const auto wanted = [&](const reconcile::JobView& view) {
-      if (!request->project().empty() && view.record->spec.project != request->project()) return false;
-      return states.empty() || states.count(std::string(job::name(view.record->state))) > 0;
-    };
-    const std::vector<JobViewPtr> views = reconciler_.published().list(before, page.size + 1, wanted);
-    for (const JobViewPtr& view : views) {
-      if (response->jobs_size() == page.size) {
-        response->set_next_page_token(write_token(absl::StrCat(views[page.size - 1]->record->order), bound_to));
-        break;
-      }
-      *response->add_jobs() = to_proto(*view);
-    }
+    TITAN_RETURN_IF_ERROR(list_jobs(reconciler_.published(), *request, absl::Now(), *response));
     return rpc::finish_now(reactor);
+  });
+}
+
+grpc::ServerUnaryReactor* JobService::UpdateJob(grpc::CallbackServerContext* context,
+                                                const v1::UpdateJobRequest* request, v1::Job* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(core::UpdateJob update, read_update(*request));
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->job().name()));
+    update.uid = view->record->uid;
+    update.actor = actor_of(*context);
+    if (request->validate_only()) {
+      TITAN_ASSIGN_OR_RETURN(const JobViewPtr as_it_would_be, reconciler_.would_update(update));
+      *response = to_proto(*as_it_would_be);
+      return rpc::finish_now(reactor);
+    }
+    reconciler_.update(std::move(update), rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) {
+                         *response = to_proto(*job);
+                       }));
+    return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_RETURN_IF_ERROR(check_request_id(request->request_id()));
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
     reconciler_.cancel(
         view->record->uid, request->now(),
-        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }));
+        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }),
+        actor_of(*context), request->request_id());
     return absl::OkStatus();
   });
 }
@@ -111,10 +136,19 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::DeleteJob(grpc::CallbackServerContext* context,
                                                 const v1::DeleteJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
-    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
-    reconciler_.remove(view->record->uid, rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) {
-                         *response = to_proto(*job);
-                       }));
+    const std::string name = full_job_name(request->name());
+    const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<JobViewPtr>& job) {
+      if (job.ok()) *response = to_proto(**job);
+      const bool missing = allow_missing && absl::IsNotFound(job.status());
+      if (missing) response->set_name(name);
+      reactor->Finish(missing ? grpc::Status::OK : rpc::to_grpc(job.status()));
+    };
+    const absl::StatusOr<JobViewPtr> view = find(request->name());
+    if (!view.ok()) {
+      answer(view);
+    } else {
+      reconciler_.remove((*view)->record->uid, answer, actor_of(*context));
+    }
     return absl::OkStatus();
   });
 }
@@ -123,9 +157,10 @@ grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext*
                                                     const v1::CheckpointJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
-    reconciler_.checkpoint(view->record->uid, rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) {
-                             *response = to_proto(*job);
-                           }));
+    reconciler_.checkpoint(
+        view->record->uid,
+        rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }),
+        actor_of(*context));
     return absl::OkStatus();
   });
 }
@@ -156,7 +191,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServe
   return stream.get();
 }
 
-grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackServerContext* context,
                                                                  const v1::ProfileJobRequest* request) {
   auto stream = std::make_shared<TraceStream>(reconciler_, answers_.traces, *request);
   ticks_.add(stream);
@@ -169,7 +204,7 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
   } else {
     std::vector<int> ranks(request->ranks().begin(), request->ranks().end());
     reconciler_.profile((*view)->record->uid, ranks, request->steps(),
-                        [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); });
+                        [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, actor_of(*context));
   }
   stream->begin();
   return stream.get();

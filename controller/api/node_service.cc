@@ -2,6 +2,7 @@
 
 #include "common/rpc/server.h"
 #include "common/status/status.h"
+#include "controller/api/caller.h"
 #include "controller/api/convert.h"
 #include "controller/api/paging.h"
 
@@ -44,7 +45,7 @@ grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* c
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
-                       rpc::finish<reconcile::NodeView>(reactor, fill));
+                       rpc::finish<reconcile::NodeView>(reactor, fill), actor_of(*context));
     return absl::OkStatus();
   });
 }
@@ -53,7 +54,8 @@ grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* co
                                                  const v1::DrainNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
-    reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill));
+    reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
+                      actor_of(*context));
     return absl::OkStatus();
   });
 }
@@ -65,7 +67,7 @@ grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* 
     const int64_t grace = request->grace_milliseconds();
     reconciler_.stop_unknown(node_id(request->name()), request->job_uid(),
                              grace > 0 ? absl::Milliseconds(grace) : kUsualGrace,
-                             rpc::finish<reconcile::NodeView>(reactor, fill));
+                             rpc::finish<reconcile::NodeView>(reactor, fill), actor_of(*context));
     return absl::OkStatus();
   });
 }
@@ -74,7 +76,8 @@ grpc::ServerUnaryReactor* NodeService::UncordonNode(grpc::CallbackServerContext*
                                                     const v1::UncordonNodeRequest* request, v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
-    reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill));
+    reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill),
+                       actor_of(*context));
     return absl::OkStatus();
   });
 }

@@ -1,10 +1,15 @@
 #include "controller/cli/client.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cstdlib>
 #include <random>
 #include <thread>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -49,6 +54,20 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
+void introduce(grpc::ClientContext& context) {
+  static const std::string user = [] {
+    const char* name = std::getenv("USER");
+    if (name == nullptr || *name == '\0') {
+      const passwd* account = getpwuid(getuid());
+      name = account != nullptr ? account->pw_name : "";
+    }
+    // What is no header's value would fail the call.
+    const std::string text = name;
+    return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); }) ? text : "";
+  }();
+  if (!user.empty()) context.AddMetadata("titan-user", user);
+}
+
 bool is_unanswered(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
 }
@@ -70,6 +89,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   for (absl::Duration pause = kFirstPause;; pause = std::min(pause * 2, kLongestPause)) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(deadline));
+    introduce(context);
     Response response;
     const grpc::Status status = attempt(context, response);
     if (status.ok()) return response;
@@ -106,6 +126,11 @@ absl::StatusOr<v1::Job> Client::get_job(const std::string& name) {
   request.set_name(name);
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().GetJob(&context, request, &job); });
+}
+
+absl::StatusOr<v1::Job> Client::update_job(const v1::UpdateJobRequest& request) {
+  return call<v1::Job>(
+      [&](grpc::ClientContext& context, v1::Job& job) { return jobs().UpdateJob(&context, request, &job); });
 }
 
 absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {

@@ -31,6 +31,7 @@ class Client {
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> get_job(const std::string& name);
+  absl::StatusOr<v1::Job> update_job(const v1::UpdateJobRequest& request);
   absl::StatusOr<v1::Job> cancel_job(const std::string& name, bool now);
   absl::StatusOr<v1::Job> delete_job(const std::string& name);
   absl::StatusOr<v1::Job> checkpoint_job(const std::string& name);
@@ -77,6 +78,9 @@ class Client {
 // Whether nobody took the call: it may be repeated. A controller that ends cancels what it was about to take. Not for a
 // call that was cancelled here.
 bool is_unanswered(const grpc::Status& status);
+
+// Puts into a call who makes it: $USER, else the account's name. A claim that no controller can check.
+void introduce(grpc::ClientContext& context);
 
 // A failed call as Status: the same code; field violations that the message does not already hold follow on lines of
 // their own.

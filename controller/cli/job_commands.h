@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct SubmitOptions {
   bool wait = false;
   bool quiet = false;
   std::string job_id;
+  std::vector<std::string> labels;  // KEY=VALUE.
 };
 int submit(const Globals& globals, const SubmitOptions& options);
 
@@ -27,8 +29,20 @@ struct ListOptions {
   std::vector<std::string> states;  // Any case; empty: all.
   std::string project;
   int limit = 0;  // 0: all.
+  std::string filter;
+  std::string sort_by;
+  std::vector<std::string> labels;  // KEY=VALUE, KEY!=VALUE, or KEY alone.
+  std::string owner;                // A user's name, or "user:NAME", "peer:ADDRESS".
 };
 int list(const Globals& globals, const ListOptions& options);
+
+struct UpdateOptions {
+  std::string job;
+  std::optional<int> priority;
+  std::optional<std::string> title;
+  std::vector<std::string> labels;  // KEY=VALUE, or KEY- to take it away.
+};
+int update(const Globals& globals, const UpdateOptions& options);
 
 int describe(const Globals& globals, const std::string& job);
 

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
+#include "common/config/job_text.h"
 #include "common/config/json.h"
 #include "common/config/validate.h"
 #include "common/status/status.h"
@@ -47,38 +47,25 @@ absl::StatusOr<std::string> read_all(const std::string& file) {
 
 std::string source_name(const Source& source) { return source.file == "-" ? "standard input" : source.file; }
 
-absl::StatusOr<config::Loaded> load(const Source& source, const std::string& text) {
-  if (source.file.empty()) return config::load_overrides(source.overrides);
-  const std::string name = source_name(source);
-  config::Format format;
-  if (!source.format.empty()) {
-    TITAN_ASSIGN_OR_RETURN(format, named_format(source.format));
-  } else if (source.file == "-") {
-    format = config::guess_format(text);
-  } else {
-    TITAN_ASSIGN_OR_RETURN(format, config::format_of(source.file));
-  }
-  return config::load_text(text, format, name, source.overrides);
+absl::StatusOr<config::Format> format_of(const Source& source, const std::string& text) {
+  if (!source.format.empty()) return named_format(source.format);
+  return source.file == "-" ? config::guess_format(text) : config::format_of(source.file);
 }
 
-// A job of nothing but defaults is a generator that failed or a variable that was not set.
-absl::Status check_not_empty(const Source& source, const std::string& text) {
-  if (source.may_be_empty) return absl::OkStatus();
+absl::StatusOr<config::Loaded> load(const Source& source, const std::string& text) {
+  if (source.file.empty() && source.may_be_empty) return config::load_overrides(source.overrides);
   if (source.file.empty()) {
+    TITAN_RETURN_IF_ERROR(config::load_overrides(source.overrides).status());
     return absl::InvalidArgumentError(
         "a configuration file is required: FILE.toml, .yaml or .json, or - for standard input");
   }
-  Source alone = source;
-  alone.overrides.clear();
-  TITAN_ASSIGN_OR_RETURN(const config::Loaded file, load(alone, text));
-  if (!file.origins.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(absl::StrCat(
-      source_name(source), ": sets no key; a job of defaults has to set at least one, such as job.description"));
-}
-
-void make_absolute(std::string& path) { path = fs::absolute(path).lexically_normal().string(); }
-void make_absolute(std::optional<std::string>& path) {
-  if (path.has_value() && !path->empty()) make_absolute(*path);
+  const std::string name = source_name(source);
+  TITAN_ASSIGN_OR_RETURN(const config::Format format, format_of(source, text));
+  if (source.may_be_empty) return config::load_text(text, format, name, source.overrides);
+  std::vector<config::Problem> problems;
+  std::optional<config::Loaded> loaded = config::load_job(text, format, name, source.overrides, problems);
+  if (!loaded) return config::to_status(problems);
+  return *std::move(loaded);
 }
 
 // torchtitan's default means the assets of each node's own installation (common/config/assets.h), unless the folder is
@@ -89,19 +76,10 @@ bool stands_for_assets(const std::string& path) {
 }
 
 void make_paths_absolute(config::JobConfig& config) {
-  make_absolute(config.job.dump_folder);
-  if (!stands_for_assets(config.model.hf_assets_path)) make_absolute(config.model.hf_assets_path);
-  make_absolute(config.training.dataset_path);
-  make_absolute(config.validation.dataset_path);
-  make_absolute(config.checkpoint.initial_load_path);
-  if (!config.parallelism.pipeline_parallel_schedule_csv.empty()) {
-    make_absolute(config.parallelism.pipeline_parallel_schedule_csv);
-  }
-  if (!config.experimental.custom_import.empty()) make_absolute(config.experimental.custom_import);
-}
-
-void note_overrides(std::string& text, const std::vector<std::string>& overrides) {
-  if (!overrides.empty()) absl::StrAppend(&text, "\n# command line: ", absl::StrJoin(overrides, " "), "\n");
+  config::visit_paths(config, [](const std::string& key, std::string& path) {
+    if (key == "model.hf_assets_path" && stands_for_assets(path)) return;
+    path = fs::absolute(path).lexically_normal().string();
+  });
 }
 
 }  // namespace
@@ -115,13 +93,12 @@ absl::StatusOr<Prepared> prepare(const Source& source) {
   Prepared prepared;
   TITAN_ASSIGN_OR_RETURN(prepared.text, read_source(source));
   TITAN_ASSIGN_OR_RETURN(prepared.loaded, load(source, prepared.text));
-  TITAN_RETURN_IF_ERROR(check_not_empty(source, prepared.text));
   for (const std::string& warning : prepared.loaded.warnings) warn(warning);
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
   make_paths_absolute(prepared.loaded.config);
   if (source.check_files) TITAN_RETURN_IF_ERROR(config::to_status(check_files(prepared.loaded)));
   config::resolve(prepared.loaded.config);
-  note_overrides(prepared.text, source.overrides);
+  prepared.text = config::source_text(std::move(prepared.text), source.overrides);
   return prepared;
 }
 
@@ -134,7 +111,7 @@ absl::StatusOr<v1::JobSpec> respec(const v1::JobSpec& earlier, const std::vector
   TITAN_RETURN_IF_ERROR(config::validate(prepared.loaded));
   make_paths_absolute(config);
   config::resolve(config);
-  note_overrides(prepared.text, overrides);
+  prepared.text = config::source_text(std::move(prepared.text), overrides);
   return to_spec(prepared);
 }
 

@@ -1,6 +1,7 @@
 #include "controller/cli/job_text.h"
 
 #include <algorithm>
+#include <map>
 #include <optional>
 
 #include "absl/strings/str_cat.h"
@@ -92,6 +93,11 @@ std::string seed_text(const std::string& config_json) {
   return config.is_object() && config.contains(seed) && !config.at(seed).is_null() ? config.at(seed).dump() : "";
 }
 
+std::string labels_text(const v1::Job& job) {
+  const std::map<std::string, std::string> labels(job.labels().begin(), job.labels().end());
+  return absl::StrJoin(labels, ", ", absl::PairFormatter("="));
+}
+
 }  // namespace
 
 std::string list_text(const std::vector<v1::Job>& jobs) {
@@ -125,6 +131,8 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
           job.spec().ranks(), " x ", job.spec().device(),
           job.spec().ranks_per_node() > 0 ? absl::StrCat(", ", job.spec().ranks_per_node(), " per node") : ""));
   row("priority", absl::StrCat(job.spec().priority()));
+  row("owner", job.owner());
+  row("labels", labels_text(job));
   row("seed", seed_text(job.spec().config_json()));
   row("created", time_text(job.create_time()));
   row("started", time_text(job.start_time()));

@@ -48,6 +48,8 @@ CLI::App& add_source_verb(CLI::App& parent, Choice& choice, const std::string& n
 
 void add_submit_flags(CLI::App& verb, SubmitOptions& options) {
   verb.add_option("--job-id", options.job_id, "Id of the job (default: the controller chooses)");
+  verb.add_option("--label", options.labels, "KEY=VALUE, to find the job again; may be given several times")
+      ->allow_extra_args(false);
   verb.add_flag("--dry-run", options.dry_run, "The controller checks everything and queues nothing");
   verb.add_flag("--require-fit", options.require_fit,
                 "Refuse what the nodes there are could never run or hold in memory, instead of warning");
@@ -147,10 +149,20 @@ void add_validate(CLI::App& parent, Choice& choice) {
 void add_reading_verbs(CLI::App& parent, Choice& choice) {
   auto list_options = std::make_shared<ListOptions>();
   CLI::App& list_verb = add_verb(parent, choice, "list", "Jobs, newest first",
-                                 "titanctl list --state running,queued\ntitanctl list -o json",
+                                 "titanctl list --state running,queued\ntitanctl list -o json\n"
+                                 "titanctl list -l team=vision --owner alice --sort-by 'priority desc, create_time'\n"
+                                 "titanctl list --filter 'state = FAILED AND end_time > -2h'",
                                  [&choice, list_options] { return list(choice.globals, *list_options); });
   list_verb.add_option("--state", list_options->states, "Only jobs in these states")->delimiter(',');
   list_verb.add_option("--project", list_options->project, "Only jobs of this project");
+  list_verb.add_option("--filter", list_options->filter,
+                       "Only jobs that it holds for: comparisons of state, name, id, project, owner, title, priority, "
+                       "ranks, device, labels.KEY, create_time, start_time, end_time and progress.step, with AND, OR, "
+                       "NOT and parentheses");
+  list_verb.add_option("--sort-by", list_options->sort_by, "Fields as in --filter: 'priority desc, create_time'");
+  list_verb.add_option("-l,--label", list_options->labels, "KEY=VALUE, KEY!=VALUE or KEY; may be given several times")
+      ->allow_extra_args(false);
+  list_verb.add_option("--owner", list_options->owner, "Only jobs of this user");
   list_verb.add_option("--limit", list_options->limit, "At most this many")->check(CLI::PositiveNumber);
 
   auto described = std::make_shared<std::string>();
@@ -194,6 +206,17 @@ void add_acting_verbs(CLI::App& parent, Choice& choice) {
   cancel_verb.add_flag("--yes", cancelled->yes, "With --all: do not ask");
   cancel_verb.add_flag("--now", cancelled->now, "Kill the ranks at once, without saving");
   cancel_verb.add_flag("--wait", cancelled->wait, "Until they have ended");
+
+  auto updated = std::make_shared<UpdateOptions>();
+  CLI::App& update_verb =
+      add_verb(parent, choice, "update", "Change a job's priority, title or labels; its configuration stays",
+               "titanctl update my-job --priority 10\ntitanctl update my-job --label team=vision --label old-",
+               [&choice, updated] { return update(choice.globals, *updated); });
+  update_verb.add_option("job", updated->job, "Job")->required();
+  update_verb.add_option("--priority", updated->priority, "Jobs with a higher priority are placed first");
+  update_verb.add_option("--title", updated->title, "What `titanctl list` shows");
+  update_verb.add_option("--label", updated->labels, "KEY=VALUE, or KEY- to take it away; may be given several times")
+      ->allow_extra_args(false);
 
   auto deleted = std::make_shared<std::vector<std::string>>();
   add_verb(parent, choice, "delete", "Take jobs that are over off the list, for good; dump folders stay",

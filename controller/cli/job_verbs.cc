@@ -13,6 +13,7 @@
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"
 #include "controller/cli/job_text.h"
+#include "controller/cli/labels.h"
 #include "controller/cli/log_printer.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
@@ -23,9 +24,28 @@ namespace {
 constexpr int kJobPage = 1000;
 constexpr size_t kTroublesShown = 5;
 
+// All flags in one filter.
+absl::StatusOr<std::string> filter_of(const ListOptions& options) {
+  std::vector<std::string> all;
+  if (!options.filter.empty()) all.push_back(options.filter);
+  for (const std::string& word : options.labels) {
+    TITAN_ASSIGN_OR_RETURN(all.emplace_back(), label_filter(word));
+  }
+  if (!options.owner.empty()) {
+    const bool whole = options.owner.find(':') != std::string::npos;
+    all.push_back(absl::StrCat("owner = ", quote(whole ? options.owner : "user:" + options.owner)));
+  }
+  if (all.size() <= 1) return all.empty() ? "" : all[0];
+  // Columns of an error are those of --filter and one more.
+  if (!options.filter.empty()) all[0] = absl::StrCat("(", all[0], ")");
+  return absl::StrJoin(all, " AND ");
+}
+
 absl::StatusOr<std::vector<v1::Job>> list_all(Client& client, const ListOptions& options) {
   v1::ListJobsRequest request;
   request.set_project(options.project);
+  request.set_order_by(options.sort_by);
+  TITAN_ASSIGN_OR_RETURN(*request.mutable_filter(), filter_of(options));
   for (const std::string& text : options.states) {
     const auto state = parse_state(text);
     if (!state.ok()) return state.status();
@@ -105,10 +125,35 @@ int list(const Globals& globals, const ListOptions& options) {
     return kExitOk;
   }
   if (jobs->empty()) {
-    note("no jobs; `titanctl submit FILE` queues one");
+    const bool all = options.states.empty() && options.filter.empty() && options.labels.empty() &&
+                     options.owner.empty() && options.project.empty();
+    note(all ? "no jobs; `titanctl submit FILE` queues one" : "no such jobs");
     return kExitOk;
   }
   print(list_text(*jobs));
+  return kExitOk;
+}
+
+int update(const Globals& globals, const UpdateOptions& options) {
+  v1::UpdateJobRequest request;
+  request.mutable_job()->set_name(options.job);
+  if (options.priority) {
+    request.mutable_job()->mutable_spec()->set_priority(*options.priority);
+    request.mutable_update_mask()->add_paths("spec.priority");
+  }
+  if (options.title) {
+    request.mutable_job()->set_title(*options.title);
+    request.mutable_update_mask()->add_paths("title");
+  }
+  if (const absl::Status bad = add_label_changes(options.labels, request); !bad.ok()) return report(bad);
+  if (request.update_mask().paths().empty()) {
+    return report(absl::InvalidArgumentError("nothing to update: give --priority, --title or --label"));
+  }
+  Client client(globals.controller, globals.timeout);
+  const auto job = client.update_job(request);
+  if (!job.ok()) return report(job.status());
+  if (globals.format != Format::kTable) print(job_json(*job), globals.format);
+  note(absl::StrCat("job ", short_name(job->name()), " is updated"));
   return kExitOk;
 }
 

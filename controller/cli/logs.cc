@@ -19,7 +19,9 @@ std::string event_line(const v1::Event& event) {
   std::string where = event.attempt() > 0 ? absl::StrCat("attempt ", event.attempt()) : "-";
   if (event.rank() >= 0 && event.attempt() > 0) absl::StrAppend(&where, " rank ", event.rank());
   if (!event.node().empty()) absl::StrAppend(&where, " ", event.node());
-  return absl::StrFormat("%s  %-24s  %-22s  %s\n", time_text(event.time()), event.reason(), where, event.message());
+  return absl::StrFormat(
+      "%s  %-24s  %-22s  %s\n", time_text(event.time()), event.reason(), where,
+      event.actor().empty() ? event.message() : absl::StrCat(event.message(), " (", event.actor(), ")"));
 }
 
 }  // namespace

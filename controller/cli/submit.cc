@@ -1,5 +1,6 @@
 #include <unistd.h>
 
+#include <map>
 #include <memory>
 
 #include "absl/strings/numbers.h"
@@ -13,6 +14,7 @@
 #include "controller/cli/interrupt.h"
 #include "controller/cli/job_commands.h"
 #include "controller/cli/job_json.h"
+#include "controller/cli/labels.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
@@ -62,8 +64,10 @@ absl::StatusOr<v1::JobSpec> spec_of_source(const Source& source) {
 }
 
 absl::StatusOr<v1::JobSpec> spec_of_job(Client& client, const std::string& name,
-                                        const std::vector<std::string>& overrides) {
+                                        const std::vector<std::string>& overrides,
+                                        std::map<std::string, std::string>& labels) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.get_job(name));
+  labels.insert(job.labels().begin(), job.labels().end());  // Those that are given anew stay.
   return respec(job.spec(), overrides);
 }
 
@@ -73,17 +77,20 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   set_quiet(options.quiet);
   Source source = options.source;
   if (!options.job_id.empty()) source.overrides.insert(source.overrides.end(), {"--scheduling.job_id", options.job_id});
+  auto labels = parse_labels(options.labels);
+  if (!labels.ok()) return report(labels.status());
   absl::StatusOr<v1::JobSpec> spec = options.earlier.empty() ? spec_of_source(source) : v1::JobSpec();
   if (!spec.ok()) return report(spec.status());
   if (options.wait) Interrupt::block_signals();  // Before the channel's threads start.
   Client client(globals.controller, globals.timeout);
-  if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides);
+  if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides, *labels);
   if (!spec.ok()) return report(spec.status());
   v1::CreateJobRequest request;
   *request.mutable_spec() = *spec;
   request.set_request_id(make_request_id());
   request.set_validate_only(options.dry_run);
   request.set_require_fit(options.require_fit);
+  request.mutable_labels()->insert(labels->begin(), labels->end());
   const auto job = client.create_job(request);
   if (!job.ok()) return report(job.status());
   for (const v1::JobWarning& warning : job->warnings()) {

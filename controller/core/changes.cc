@@ -26,7 +26,7 @@ std::vector<journal::Line> line_of(const job::EventRecord& event, const std::str
   journal::Line line{level_of(event.severity), event.reason, {}};
   line.add("job", event.job).add("uid", uid).add("node", event.node);
   if (event.attempt > 0) line.add("attempt", absl::StrCat(event.attempt));
-  line.add("message", event.message);
+  line.add("message", event.message).add("actor", event.actor);
   return {line};
 }
 
@@ -66,13 +66,14 @@ void Core::add_event(Change& change, LiveJob& job, job::EventRecord event) {
 
 // Likewise for the node's record.
 void Core::add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
-                          absl::string_view severity) {
+                          absl::string_view severity, std::string actor) {
   job::EventRecord event;
   event.time_ns = now_ns();
   event.node = node.record.name;
   event.reason = std::string(reason);
   event.message = std::move(message);
   event.severity = std::string(severity);
+  event.actor = std::move(actor);
   put_event(change.mutations, node_events_prefix(node.record.name), ++node.record.events, options_.events_kept, event);
   for (journal::Line& line : line_of(event, "")) change.then.lines.push_back(std::move(line));
 }

@@ -57,6 +57,8 @@ class Core {
 
   // The checks of CreateJob without its effect; the job as it would be. Errors: those of CreateJob.
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  // Likewise for UpdateJob.
+  absl::StatusOr<JobViewPtr> would_update(const UpdateJob& input) const;
   // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
   // The nodes that have such devices.
@@ -76,6 +78,10 @@ class Core {
     std::string uid;
     bool now = false;
     std::string actor;
+    std::string request_id;
+  };
+  struct UpdateAccepted {
+    UpdateJob asked;
   };
   struct Cordoned {
     CordonNode asked;
@@ -84,6 +90,7 @@ class Core {
   struct Deleted {
     RequestId request = 0;
     JobViewPtr view;
+    std::string actor;
   };
   struct Dismissed {
     StopUnknown asked;
@@ -96,7 +103,7 @@ class Core {
     Command command = Command::kPrepare;
     std::vector<std::string> nodes;
   };
-  using Continuation = std::variant<Created, CancelAccepted, Cordoned, Deleted, Dismissed, Tell>;
+  using Continuation = std::variant<Created, CancelAccepted, UpdateAccepted, Cordoned, Deleted, Dismissed, Tell>;
   using CursorKey = std::tuple<std::string, int, int>;  // uid, attempt, rank
   struct Creation {
     LiveJob job;
@@ -105,6 +112,7 @@ class Core {
 
   // step.cc
   void take(const CreateJob& input);
+  void take(const UpdateJob& input);
   void take(const CancelJob& input);
   void take(const CheckpointJob& input);
   void take(const ProfileJob& input);
@@ -120,6 +128,7 @@ class Core {
   void take(const SpecUnreadable& input);
   void go_on(const Created& created, const absl::Status& status);
   void go_on(const CancelAccepted& accepted, const absl::Status& status);
+  void go_on(const UpdateAccepted& accepted, const absl::Status& status);
   void go_on(const Cordoned& cordoned, const absl::Status& status);
   void go_on(const Deleted& deleted, const absl::Status& status);
   void go_on(const Dismissed& dismissed, const absl::Status& status);
@@ -145,7 +154,7 @@ class Core {
   void put_node(Change& change, const cluster::Node& node);
   void add_event(Change& change, LiveJob& job, job::EventRecord event);
   void add_node_event(Change& change, cluster::Node& node, absl::string_view reason, std::string message,
-                      absl::string_view severity);
+                      absl::string_view severity, std::string actor = "");
   void show(Change& change, const LiveJob& job);
   void measure(Measure::Kind kind, double seconds, std::string label = "");
   static JobViewPtr view_of(const LiveJob& job);
@@ -158,16 +167,20 @@ class Core {
   absl::StatusOr<LiveJob*> live_job(const std::string& uid, absl::string_view verb);
   void cordon(const CordonNode& input, bool leave);
 
+  // update.cc
+  void start_update(const UpdateJob& asked);
+  void load_update(const store::Record& record);
+
   // nodes.cc
   std::vector<std::string> jobs_of(const std::string& node) const;
   NodeView node_view(const cluster::Node& node) const;
 
   // deletion.cc
-  void remove(RequestId request, const JobViewPtr& view);
+  void remove(RequestId request, const JobViewPtr& view, const std::string& actor);
   void delete_old_jobs();
 
   // drain.cc
-  void ask_to_leave(const std::string& node, RequestId request);
+  void ask_to_leave(const std::string& node, RequestId request, const std::string& actor);
 
   // attempts.cc
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements);
@@ -305,7 +318,8 @@ class Core {
   absl::flat_hash_map<std::string, std::string> names_;   // All jobs: name to uid.
   // Live jobs: every name and id of a dump folder to the uid of the job that has it.
   absl::flat_hash_map<std::string, std::string> dump_folders_;
-  absl::flat_hash_set<std::string> deleted_;                // Uids of jobs that were deleted.
+  absl::flat_hash_set<std::string> deleted_;                // Uids of jobs that were deleted,
+  absl::flat_hash_set<std::string> deleting_;               // and of those whose deletion is on its way to the store.
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.

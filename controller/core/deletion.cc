@@ -23,25 +23,31 @@ void Core::take(const DeleteJob& input) {
   }
   const auto over = over_.find(input.uid);
   if (over == over_.end()) return refuse(input.request, no_such_job(input.uid));
-  remove(input.request, over->second);
+  remove(input.request, over->second, input.actor);
 }
 
 // Its id stays, so that a node that was away is told to end what it may still run of it.
-void Core::remove(RequestId request, const JobViewPtr& view) {
+void Core::remove(RequestId request, const JobViewPtr& view, const std::string& actor) {
   const std::string& uid = view->record->uid;
   Change change;
   change.when_full = store::WhenFull::kRefuse;
-  change.mutations = {store::put(deleted_key(uid), view->record->name), store::erase(job_key(uid)),
-                      store::erase(spec_key(uid)), store::erase(progress_key(uid)), store::erase(cancel_key(uid))};
+  change.mutations = {store::put(deleted_key(uid), view->record->name),
+                      store::erase(job_key(uid)),
+                      store::erase(spec_key(uid)),
+                      store::erase(progress_key(uid)),
+                      store::erase(cancel_key(uid)),
+                      store::erase(update_key(uid))};
   change.erased_prefixes = {attempts_prefix(uid), cursors_prefix(uid), job_exits_prefix(uid), job_events_prefix(uid)};
   change.then.deleted.push_back(uid);
-  expect(change, Deleted{request, view});
+  deleting_.insert(uid);
+  expect(change, Deleted{request, view, actor});
   commit(std::move(change));
 }
 
 void Core::go_on(const Deleted& deleted, const absl::Status& status) {
-  if (!status.ok()) return refuse(deleted.request, status);
   const job::JobRecord& record = *deleted.view->record;
+  deleting_.erase(record.uid);
+  if (!status.ok()) return refuse(deleted.request, status);
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
@@ -50,7 +56,7 @@ void Core::go_on(const Deleted& deleted, const absl::Status& status) {
   names_.erase(record.name);
   requests_.erase(record.request_id);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
-  line.add("job", record.name).add("uid", record.uid);
+  line.add("job", record.name).add("uid", record.uid).add("actor", deleted.actor);
   effects_.now.lines.push_back(std::move(line));
 }
 
@@ -64,7 +70,7 @@ void Core::delete_old_jobs() {
     if (view->record->end_time_ns < oldest) old.push_back(view);
     if (old.size() == kOldAtOnce) break;
   }
-  for (const JobViewPtr& view : old) remove(/*request=*/0, view);
+  for (const JobViewPtr& view : old) remove(/*request=*/0, view, /*actor=*/"");
 }
 
 }  // namespace titan::core

@@ -3,6 +3,8 @@
 // What may happen to the core, as values: whoever has the same inputs has the same history.
 
 #include <cstdint>
+#include <map>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -33,14 +35,31 @@ struct CreateJob {
   std::string stored;  // Of the specification's record, as bytes.
   std::string request_id;
   uint32_t fingerprint = 0;  // Of the request's content.
-  std::string actor;
+  std::string actor;         // Its owner.
+  std::map<std::string, std::string> labels;
 };
 
-// Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, ResourceExhausted.
+// Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, unless the same request_id
+// was accepted before; ResourceExhausted.
 struct CancelJob {
   RequestId request = 0;
   std::string uid;
   bool now = false;  // Without saving.
+  std::string actor;
+  std::string request_id;
+};
+
+// Sets what is given. Idempotent: what is so already changes nothing. Errors: NotFound, FailedPrecondition (JOB_OVER;
+// labels can be changed nevertheless), Aborted (ETAG_MISMATCH), InvalidArgument (LABELS_INVALID: too many),
+// ResourceExhausted.
+struct UpdateJob {
+  RequestId request = 0;
+  std::string uid;
+  std::optional<int> priority;
+  std::optional<std::string> title;
+  std::optional<std::map<std::string, std::string>> all_labels;  // Instead of those there are.
+  std::map<std::string, std::optional<std::string>> labels;      // One by one; no value takes it away.
+  std::string etag;                                              // Empty: whatever it is now.
   std::string actor;
 };
 
@@ -128,7 +147,7 @@ struct SpecUnreadable {
   std::string message;
 };
 
-using Input = std::variant<CreateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
+using Input = std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
                            StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable>;
 
 }  // namespace titan::core

@@ -9,6 +9,7 @@ std::string job_key(const std::string& uid) { return absl::StrCat("job/", uid); 
 std::string spec_key(const std::string& uid) { return absl::StrCat("spec/", uid); }
 std::string deleted_key(const std::string& uid) { return absl::StrCat("deleted/", uid); }
 std::string cancel_key(const std::string& uid) { return absl::StrCat("cancel/", uid); }
+std::string update_key(const std::string& uid) { return absl::StrCat("update/", uid); }
 std::string attempts_prefix(const std::string& uid) { return absl::StrCat("attempt/", uid, "/"); }
 std::string attempt_key(const std::string& uid, int number) {
   return absl::StrFormat("%s%06d", attempts_prefix(uid), number);

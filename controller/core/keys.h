@@ -10,6 +10,7 @@ std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);
 std::string deleted_key(const std::string& uid);  // Outlives the job: a node may come back with its ranks.
 std::string cancel_key(const std::string& uid);   // An accepted cancel whose effect is not written yet.
+std::string update_key(const std::string& uid);   // Likewise of an update.
 std::string attempt_key(const std::string& uid, int number);
 std::string attempts_prefix(const std::string& uid);
 std::string exit_key(const std::string& uid, int attempt, int rank);  // Of an attempt that has not ended.

@@ -55,8 +55,8 @@ std::string rest(const store::Record& record, absl::string_view prefix) { return
 }  // namespace
 
 const std::vector<std::string>& Core::loaded_prefixes() {
-  static const auto* const prefixes =
-      new std::vector<std::string>{"attempt/", "cancel/", "cursor/", "deleted/", "exit/", "job/", "node/", "progress/"};
+  static const auto* const prefixes = new std::vector<std::string>{
+      "attempt/", "cancel/", "cursor/", "deleted/", "exit/", "job/", "node/", "progress/", "update/"};
   return *prefixes;
 }
 
@@ -93,13 +93,16 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
       tell_of(*nodes_.find(*name));
     }
     if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
-    if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, ""});
+    if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
-    const std::pair<std::string, std::string> how_and_who = absl::StrSplit(record.value, absl::MaxSplits(' ', 1));
-    start_cancel({/*request=*/0, rest(record, "cancel/"), how_and_who.first == "now", how_and_who.second});
+    std::vector<std::string> parts =
+        absl::StrSplit(record.value, absl::MaxSplits(' ', 2));  // How, who, by which request.
+    parts.resize(3);
+    start_cancel({/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }
+  for (const store::Record& record : below("update/", records)) load_update(record);
   return std::exchange(effects_, {});
 }
 

@@ -1,5 +1,7 @@
 // What clients ask for.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rpc/error.h"
@@ -14,6 +16,13 @@ namespace {
 using absl::StatusCode;
 using job::JobEvent;
 using job::JobState;
+
+constexpr size_t kCancelsKept = 8;
+
+bool accepted_before(const job::Intent& intent, const std::string& request_id) {
+  const std::vector<std::string>& known = intent.request_ids;
+  return !request_id.empty() && std::find(known.begin(), known.end(), request_id) != known.end();
+}
 
 absl::Status not_running(const LiveJob& job, absl::string_view why) {
   return rpc::error(StatusCode::kFailedPrecondition, "JOB_NOT_RUNNING",
@@ -71,6 +80,8 @@ void Core::take(const CreateJob& input) {
   record.spec = input.spec;
   record.create_time_ns = now_ns();
   record.uid = input.uid;
+  record.labels = input.labels;
+  record.owner = input.actor;
   if (absl::Status bad = check_new(record.spec, record.name); !bad.ok()) return refuse(input.request, bad);
   record.order = next_order_++;
   names_[record.name] = record.uid;
@@ -85,6 +96,7 @@ void Core::take(const CreateJob& input) {
   event.reason = "JobQueued";
   event.message =
       absl::StrCat(counted(record.spec.ranks, record.spec.device + " rank"), ", priority ", record.spec.priority);
+  event.actor = input.actor;
   add_event(change, job, std::move(event));
   change.mutations.push_back(store::put(spec_key(record.uid), input.stored));
   job.idle_since = now_.monotonic;
@@ -122,7 +134,8 @@ absl::StatusOr<LiveJob*> Core::live_job(const std::string& uid, absl::string_vie
 
 void Core::take(const CancelJob& input) {
   const auto over = over_.find(input.uid);
-  if (over != over_.end() && over->second->record->state == JobState::kCancelled) {
+  if (over != over_.end() && (over->second->record->state == JobState::kCancelled ||
+                              accepted_before(over->second->record->intent, input.request_id))) {
     return answer_when_shown(input.request, input.uid);
   }
   const absl::StatusOr<LiveJob*> job = live_job(input.uid, "cancel");
@@ -130,9 +143,9 @@ void Core::take(const CancelJob& input) {
   // A request is refused when the disk is full; what follows from an accepted one is not: hence two transactions.
   Change change;
   change.when_full = store::WhenFull::kRefuse;
-  change.mutations.push_back(
-      store::put(cancel_key(input.uid), absl::StrCat(input.now ? "now" : "save", " ", input.actor)));
-  expect(change, CancelAccepted{input.request, input.uid, input.now, input.actor});
+  change.mutations.push_back(store::put(
+      cancel_key(input.uid), absl::StrCat(input.now ? "now" : "save", " ", input.actor, " ", input.request_id)));
+  expect(change, CancelAccepted{input.request, input.uid, input.now, input.actor, input.request_id});
   commit(std::move(change));
 }
 
@@ -147,18 +160,30 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   change.mutations.push_back(store::erase(cancel_key(accepted.uid)));
   if (it == jobs_.end()) {  // It ended meanwhile, or was even deleted.
     commit(std::move(change));
-    if (over_.contains(accepted.uid)) return answer_when_shown(accepted.request, accepted.uid);
+    const auto over = over_.find(accepted.uid);
+    // As the same request would be answered from now on.
+    if (over != over_.end() && over->second->record->state != JobState::kCancelled) {
+      return refuse(accepted.request, live_job(accepted.uid, "cancel").status());
+    }
+    if (over != over_.end()) return answer_when_shown(accepted.request, accepted.uid);
     return refuse(accepted.request, no_such_job(accepted.uid));
   }
   LiveJob& job = it->second;
   job::Intent& intent = job.record.intent;
   const bool repeated = intent.stop;
-  if (!repeated) intent = {true, true, "CANCELLED", accepted.actor, now_ns()};
+  if (!repeated) intent = {true, true, "CANCELLED", accepted.actor, now_ns(), {}};
+  if (!accepted.request_id.empty() && !accepted_before(intent, accepted.request_id)) {
+    intent.request_ids.push_back(accepted.request_id);
+  }
+  if (intent.request_ids.size() > kCancelsKept) intent.request_ids.erase(intent.request_ids.begin());
   intent.save = intent.save && !accepted.now;
   job.pending_reason.clear();
   job.pending_message.clear();
   if (!repeated) {
-    add_event(change, job, {.reason = "CancelRequested", .message = accepted.now ? "without saving" : "saving first"});
+    add_event(change, job,
+              {.reason = "CancelRequested",
+               .message = accepted.now ? "without saving" : "saving first",
+               .actor = accepted.actor});
   }
   if (job.attempt) {
     apply(job, JobEvent::kStopRequested);
@@ -188,9 +213,11 @@ void Core::take(const CheckpointJob& input) {
     return refuse(input.request, not_running(job, "only a running job can save a checkpoint"));
   }
   Change change;
-  add_event(
-      change, job,
-      {.attempt = job.attempt->record.number, .reason = "CheckpointRequested", .message = "at the next step edge"});
+  add_event(change, job,
+            {.attempt = job.attempt->record.number,
+             .reason = "CheckpointRequested",
+             .message = "at the next step edge",
+             .actor = input.actor});
   put_job(change, job);
   expect(change, Tell{job.key(), Command::kCheckpoint, job.attempt->nodes()});
   commit(std::move(change));
@@ -209,7 +236,8 @@ void Core::take(const ProfileJob& input) {
             {.attempt = job.attempt->record.number,
              .reason = "TraceRequested",
              .message = absl::StrCat(counted(input.steps, "step"), " of ", input.ranks.size() == 1 ? "rank " : "ranks ",
-                                     absl::StrJoin(input.ranks, ", "))});
+                                     absl::StrJoin(input.ranks, ", ")),
+             .actor = input.actor});
   put_job(change, job);
   commit(std::move(change));
   answer_when_shown(input.request, input.uid);
@@ -226,7 +254,8 @@ void Core::cordon(const CordonNode& input, bool leave) {
   Change change;
   change.when_full = store::WhenFull::kRefuse;
   if (node->record.cordoned != input.cordoned) {
-    add_node_event(change, changed, input.cordoned ? "NodeCordoned" : "NodeUncordoned", input.reason, "info");
+    add_node_event(change, changed, input.cordoned ? "NodeCordoned" : "NodeUncordoned", input.reason, "info",
+                   input.actor);
   }
   put_node(change, changed);
   node->record.events = changed.record.events;  // The number is taken, whatever becomes of this transaction.
@@ -246,7 +275,7 @@ void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   commit(std::move(again));
   tell_of(*node);
   request_schedule(/*urgent=*/true);
-  if (cordoned.leave) return ask_to_leave(asked.node, asked.request);
+  if (cordoned.leave) return ask_to_leave(asked.node, asked.request, asked.actor);
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = asked.request;
   reply.node = node_view(*node);

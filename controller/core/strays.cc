@@ -159,7 +159,7 @@ void Core::take(const StopUnknown& input) {
     add_node_event(change, *node, "UnknownAttemptStopped",
                    absl::StrCat("attempt ", key.second, " of job ", stray.job, " (uid ", key.first,
                                 ") is ended on request, saving first"),
-                   "info");
+                   "info", input.actor);
   }
   put_node(change, *node);
   expect(change, Dismissed{input, keys});

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "absl/strings/str_cat.h"
+
 namespace titan::job {
 
 // Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them.
@@ -24,15 +26,15 @@ TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, thr
                     project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
-TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns)
+TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, request_ids)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
-                    end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns)
+                    end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
                     mesh, config_version)
-TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity)
+TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
                     device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames, labels)
 
@@ -63,6 +65,16 @@ void upgrade<AttemptRecord>(nlohmann::json& json) {
   int ranks = 0;
   for (const nlohmann::json& placement : json.at("placements")) ranks += placement.value("num_ranks", 0);
   json["ranks"] = ranks;
+}
+
+std::string etag(const JobRecord& record) {
+  // FNV-1a: the same in every version and on every machine, since clients keep it.
+  uint64_t hash = 14695981039346656037ULL;
+  const nlohmann::json content = {record.uid, record.spec.priority, record.spec.title, record.labels};
+  for (const char c : content.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)) {
+    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
+  }
+  return absl::StrCat(absl::Hex(hash, absl::kZeroPad16));
 }
 
 void to_json(nlohmann::json& json, JobState state) { json = std::string(name(state)); }

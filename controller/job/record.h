@@ -57,11 +57,12 @@ struct Spec {
 
 // What somebody wants of a job, written down before anything is done about it.
 struct Intent {
-  bool stop = false;    // Else it is to run.
-  bool save = true;     // Of a stop: at a step edge first.
-  std::string cause;    // UPPER_SNAKE: CANCELLED.
-  std::string actor;    // Who asked; empty: not known.
-  int64_t time_ns = 0;  // When it was accepted.
+  bool stop = false;                     // Else it is to run.
+  bool save = true;                      // Of a stop: at a step edge first.
+  std::string cause;                     // UPPER_SNAKE: CANCELLED.
+  std::string actor;                     // Who asked; empty: not known.
+  int64_t time_ns = 0;                   // When it was accepted.
+  std::vector<std::string> request_ids;  // Of the newest requests for it: each is answered alike when it is repeated.
 };
 
 struct JobRecord {
@@ -86,6 +87,8 @@ struct JobRecord {
   std::vector<std::string> avoided_nodes;  // That failed this job: last to be chosen again.
   std::map<std::string, int> reserved;     // Devices by node that a recovering job comes back to.
   int64_t restart_time_ns = 0;             // Its backoff ends then.
+  std::map<std::string, std::string> labels;
+  std::string owner;  // Who created it; empty: not known.
 };
 
 struct Placement {
@@ -154,6 +157,7 @@ struct EventRecord {
   std::string reason;
   std::string message;
   std::string severity = "info";
+  std::string actor;  // Whose act it was; empty: the cluster's own.
 };
 
 // A node failed a job's attempt by itself.
@@ -181,6 +185,9 @@ struct NodeRecord {
   std::vector<Blame> blames;  // Of the last day.
   std::map<std::string, std::string> labels;
 };
+
+// Of what may be changed while a job lives: priority, title, labels. Progress does not move it.
+std::string etag(const JobRecord& record);
 
 void to_json(nlohmann::json& json, const RestartPolicy& policy);
 void from_json(const nlohmann::json& json, RestartPolicy& policy);

@@ -60,43 +60,53 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
 }
 
 void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-                        Done<JobViewPtr> done) {
+                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels) {
   core::CreateJob request;
   request.uid = options_.new_id();
   request.spec = std::move(spec);
   request.stored = stored.SerializeAsString();
   request.request_id = request_id;
   request.fingerprint = fingerprint;
+  request.actor = actor;
+  request.labels = labels;
   ask(std::move(request), std::move(done), nullptr);
 }
 
-void Reconciler::cancel(const std::string& uid, bool now, Done<JobViewPtr> done) {
-  ask(core::CancelJob{0, uid, now, ""}, std::move(done), nullptr);
+void Reconciler::update(core::UpdateJob request, Done<JobViewPtr> done) {
+  ask(std::move(request), std::move(done), nullptr);
 }
 
-void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done) {
-  ask(core::CheckpointJob{0, uid, ""}, std::move(done), nullptr);
+void Reconciler::cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor,
+                        const std::string& request_id) {
+  ask(core::CancelJob{0, uid, now, actor, request_id}, std::move(done), nullptr);
 }
 
-void Reconciler::profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done) {
-  ask(core::ProfileJob{0, uid, ranks, steps, ""}, std::move(done), nullptr);
+void Reconciler::checkpoint(const std::string& uid, Done<JobViewPtr> done, const std::string& actor) {
+  ask(core::CheckpointJob{0, uid, actor}, std::move(done), nullptr);
 }
 
-void Reconciler::remove(const std::string& uid, Done<JobViewPtr> done) {
-  ask(core::DeleteJob{0, uid, ""}, std::move(done), nullptr);
+void Reconciler::profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done,
+                         const std::string& actor) {
+  ask(core::ProfileJob{0, uid, ranks, steps, actor}, std::move(done), nullptr);
 }
 
-void Reconciler::cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done) {
-  ask(core::CordonNode{0, node, cordoned, reason, ""}, nullptr, std::move(done));
+void Reconciler::remove(const std::string& uid, Done<JobViewPtr> done, const std::string& actor) {
+  ask(core::DeleteJob{0, uid, actor}, std::move(done), nullptr);
 }
 
-void Reconciler::drain(const std::string& node, const std::string& reason, Done<NodeView> done) {
-  ask(core::DrainNode{0, node, reason, ""}, nullptr, std::move(done));
+void Reconciler::cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done,
+                        const std::string& actor) {
+  ask(core::CordonNode{0, node, cordoned, reason, actor}, nullptr, std::move(done));
+}
+
+void Reconciler::drain(const std::string& node, const std::string& reason, Done<NodeView> done,
+                       const std::string& actor) {
+  ask(core::DrainNode{0, node, reason, actor}, nullptr, std::move(done));
 }
 
 void Reconciler::stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace,
-                              Done<NodeView> done) {
-  ask(core::StopUnknown{0, node, uid, grace, ""}, nullptr, std::move(done));
+                              Done<NodeView> done, const std::string& actor) {
+  ask(core::StopUnknown{0, node, uid, grace, actor}, nullptr, std::move(done));
 }
 
 // --- workers ---
@@ -192,6 +202,11 @@ void Reconciler::on_durable() { published_.wakers().wake_all(); }
 absl::StatusOr<JobViewPtr> Reconciler::would_create(const job::Spec& spec) const {
   sync::Lock lock(mutex_);
   return core_.would_create(spec);
+}
+
+absl::StatusOr<JobViewPtr> Reconciler::would_update(const core::UpdateJob& request) const {
+  sync::Lock lock(mutex_);
+  return core_.would_update(request);
 }
 
 std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const {

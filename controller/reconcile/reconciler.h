@@ -19,6 +19,7 @@
 #include "controller/cluster/session.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
+#include "controller/core/labels.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
 #include "controller/store/store.h"
@@ -48,16 +49,21 @@ class Reconciler {
                                                           Measures& measures);
 
   // Clients: see the inputs of the same name. Each `done` runs once, when the change is durable, or with an error.
-  // `actor` is who asks, as the caller authenticated them.
+  // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
   void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-              Done<JobViewPtr> done);
-  void cancel(const std::string& uid, bool now, Done<JobViewPtr> done);
-  void checkpoint(const std::string& uid, Done<JobViewPtr> done);
-  void profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done);
-  void remove(const std::string& uid, Done<JobViewPtr> done);
-  void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done);
-  void drain(const std::string& node, const std::string& reason, Done<NodeView> done);
-  void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done);
+              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {});
+  void update(core::UpdateJob request, Done<JobViewPtr> done);
+  void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
+              const std::string& request_id = "");
+  void checkpoint(const std::string& uid, Done<JobViewPtr> done, const std::string& actor = "");
+  void profile(const std::string& uid, const std::vector<int>& ranks, int steps, Done<JobViewPtr> done,
+               const std::string& actor = "");
+  void remove(const std::string& uid, Done<JobViewPtr> done, const std::string& actor = "");
+  void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done,
+              const std::string& actor = "");
+  void drain(const std::string& node, const std::string& reason, Done<NodeView> done, const std::string& actor = "");
+  void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done,
+                    const std::string& actor = "");
 
   // Workers. Errors: those of core::OpenSession.
   absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session);
@@ -75,6 +81,7 @@ class Reconciler {
   // Reads.
   Published& published() { return published_; }
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
+  absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
   std::vector<planner::Room> rooms(const std::string& device) const;
   std::vector<NodeView> nodes() const;

@@ -42,6 +42,10 @@ class Cli(unittest.TestCase):
         self.refused(2, "number of seconds", "list", "--timeout", "soon")
         self.refused(2, "job is required, or --all", "cancel")
         self.refused(2, "--all takes no job names", "cancel", "a", "--all")
+        self.refused(2, "nothing to update", "update", "a")
+        self.refused(2, "KEY- to take it away", "update", "a", "--label", "x")
+        self.refused(2, "write KEY=VALUE", "submit", TINY, "--label", "x")
+        self.refused(2, "write KEY=VALUE, KEY!=VALUE or KEY", "list", "-l", "=x")
         self.refused(2, "--steps", "profile", "a", "--steps", "101")
         self.refused(2, "--ranks", "profile", "a", "--ranks", "0,x")
 

@@ -42,6 +42,7 @@ TEST(StandbyTest, NamesTheLeader) {
   const absl::Status status = rpc::from_grpc(call(*stub_of(standby->port())));
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(rpc::reason(status), "NOT_LEADER");
+  EXPECT_GT(rpc::retry_delay(status), absl::ZeroDuration());
   EXPECT_THAT(rpc::metadata(status), Contains(std::pair<std::string, std::string>("leader", "other:7700")));
   EXPECT_THAT(std::string(status.message()), HasSubstr("other:7700 leads"));
 }

@@ -1,0 +1,94 @@
+#include "controller/api/job_source.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/config/job_text.h"
+#include "common/config/json.h"
+#include "common/config/raw.h"
+#include "common/config/validate.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::api {
+namespace {
+
+config::Format format_of(const v1::JobText& source) {
+  switch (source.format()) {
+    case v1::JobText::TOML:
+      return config::Format::kToml;
+    case v1::JobText::YAML:
+      return config::Format::kYaml;
+    case v1::JobText::JSON:
+      return config::Format::kJson;
+    default:
+      return config::guess_format(source.text());
+  }
+}
+
+// Each is one setting, with or without the dashes of a command line.
+std::vector<std::string> overrides_of(const v1::JobText& source) {
+  std::vector<std::string> words;
+  for (const std::string& word : source.overrides()) {
+    words.push_back(absl::StartsWith(word, "-") ? word : absl::StrCat("--", word));
+  }
+  return words;
+}
+
+absl::Status refusal(const std::vector<config::Problem>& problems) {
+  std::vector<rpc::FieldViolation> violations;
+  for (const config::Problem& problem : problems) {
+    violations.push_back({problem.key.empty() ? "source.text" : problem.key, config::format(problem)});
+  }
+  return rpc::bad_request("CONFIG_INVALID", violations, std::string(config::to_status(problems).message()));
+}
+
+// The controller's own working folder is nobody's.
+std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
+  std::vector<config::Problem> problems;
+  config::visit_paths(loaded.config, [&](const std::string& key, const std::string& path) {
+    const bool assets = key == "model.hf_assets_path" && path == config::Model{}.hf_assets_path;  // Each node's own.
+    if (assets || absl::StartsWith(path, "/")) return;
+    const auto origin = loaded.origins.find(key);
+    problems.push_back({origin == loaded.origins.end() ? config::Origin{} : origin->second, key, path,
+                        "must be an absolute path: the controller has another working folder", ""});
+  });
+  return problems;
+}
+
+absl::Status check_size(const v1::JobText& source) {
+  size_t bytes = source.text().size();
+  for (const std::string& word : source.overrides()) bytes += word.size();
+  if (bytes <= kMaxSourceBytes) return absl::OkStatus();
+  return rpc::bad_request("TEXT_TOO_LARGE", {{"source.text", absl::StrCat("is ", bytes, " bytes long, but at most ",
+                                                                          kMaxSourceBytes, " with its overrides")}});
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobSpec> resolve_source(const v1::CreateJobRequest& request, std::vector<std::string>& warnings) {
+  const v1::JobText& source = request.source();
+  if (!request.spec().config_json().empty() || !request.spec().config_source().empty()) {
+    return rpc::bad_request("TWO_SOURCES", {{"source", "and spec.config_json cannot be given together"}});
+  }
+  TITAN_RETURN_IF_ERROR(check_size(source));
+  const std::string name = source.file_name().empty() ? "job" : config::printable(source.file_name());
+  const std::vector<std::string> overrides = overrides_of(source);
+  std::vector<config::Problem> problems;
+  std::optional<config::Loaded> loaded = config::load_job(source.text(), format_of(source), name, overrides, problems);
+  if (!loaded) return refusal(problems);
+  problems = config::check(loaded->config, loaded->origins);
+  for (config::Problem& problem : relative_paths(*loaded)) problems.push_back(std::move(problem));
+  if (!problems.empty()) return refusal(problems);
+  warnings = loaded->warnings;
+  config::resolve(loaded->config);
+  v1::JobSpec spec = request.spec();
+  spec.set_config_json(config::to_json(loaded->config).dump());
+  spec.set_config_source(config::source_text(source.text(), overrides));
+  return spec;
+}
+
+}  // namespace titan::api

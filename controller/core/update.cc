@@ -1,0 +1,174 @@
+// What may change of a job after it was taken: its priority and title while it lives, its labels always.
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
+#include "controller/core/labels.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::core {
+namespace {
+
+using absl::StatusCode;
+
+std::map<std::string, std::string> labels_after(const job::JobRecord& record, const UpdateJob& asked) {
+  std::map<std::string, std::string> labels = asked.all_labels ? *asked.all_labels : record.labels;
+  for (const auto& [key, value] : asked.labels) {
+    if (value) {
+      labels[key] = *value;
+    } else {
+      labels.erase(key);
+    }
+  }
+  return labels;
+}
+
+void list_label_changes(const std::map<std::string, std::string>& before,
+                        const std::map<std::string, std::string>& after, std::vector<std::string>& changes) {
+  for (const auto& [key, value] : after) {
+    const auto was = before.find(key);
+    if (was == before.end() || was->second != value) changes.push_back(absl::StrCat("label ", key, "=", value));
+  }
+  for (const auto& [key, value] : before) {
+    if (!after.contains(key)) changes.push_back(absl::StrCat("no label ", key));
+  }
+}
+
+absl::Status check_update(const UpdateJob& input, const job::JobRecord& record) {
+  if (!input.etag.empty() && input.etag != job::etag(record)) {
+    return rpc::error(StatusCode::kAborted, "ETAG_MISMATCH",
+                      absl::StrCat("job ", record.name, " was changed meanwhile: read it and ask again"),
+                      {{"etag", job::etag(record)}});
+  }
+  if (job::is_final(record.state) && (input.priority || input.title)) {
+    return rpc::error(
+        StatusCode::kFailedPrecondition, "JOB_OVER",
+        absl::StrCat("job ", record.name, " is ", job::name(record.state), ": only its labels can be changed"),
+        {{"state", std::string(job::name(record.state))}});
+  }
+  return check_label_count(labels_after(record, input));
+}
+
+// Says what it changes: "priority 0 to 5, label team=vision"; nothing where all is so already.
+std::string change(job::JobRecord& record, const UpdateJob& asked) {
+  std::vector<std::string> changes;
+  job::Spec& spec = record.spec;
+  if (asked.priority && *asked.priority != spec.priority) {
+    changes.push_back(absl::StrCat("priority ", spec.priority, " to ", *asked.priority));
+    spec.priority = *asked.priority;
+  }
+  if (asked.title && *asked.title != spec.title) {
+    changes.push_back(absl::StrCat("title '", *asked.title, "'"));
+    spec.title = *asked.title;
+  }
+  std::map<std::string, std::string> labels = labels_after(record, asked);
+  list_label_changes(record.labels, labels, changes);
+  record.labels = std::move(labels);
+  return absl::StrJoin(changes, ", ");
+}
+
+// An accepted update, until its effect is written.
+std::string encode(const UpdateJob& asked) {
+  nlohmann::json json = {{"etag", asked.etag}, {"actor", asked.actor}, {"labels", nlohmann::json::object()}};
+  for (const auto& [key, value] : asked.labels) {
+    json["labels"][key] = value ? nlohmann::json(*value) : nlohmann::json(nullptr);
+  }
+  if (asked.priority) json["priority"] = *asked.priority;
+  if (asked.title) json["title"] = *asked.title;
+  if (asked.all_labels) json["all_labels"] = *asked.all_labels;
+  return json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+UpdateJob decode(const std::string& text) {
+  const nlohmann::json json = nlohmann::json::parse(text);
+  UpdateJob asked;
+  for (const auto& [key, value] : json.at("labels").items()) {
+    asked.labels[key] = value.is_null() ? std::nullopt : std::optional<std::string>(value.get<std::string>());
+  }
+  json.at("etag").get_to(asked.etag);
+  json.at("actor").get_to(asked.actor);
+  if (json.contains("priority")) asked.priority = json["priority"].get<int>();
+  if (json.contains("title")) asked.title = json["title"].get<std::string>();
+  if (json.contains("all_labels")) asked.all_labels = json["all_labels"].get<std::map<std::string, std::string>>();
+  return asked;
+}
+
+}  // namespace
+
+absl::StatusOr<JobViewPtr> Core::would_update(const UpdateJob& input) const {
+  const auto live = jobs_.find(input.uid);
+  const auto over = over_.find(input.uid);
+  if (live == jobs_.end() && (over == over_.end() || deleting_.contains(input.uid))) return no_such_job(input.uid);
+  const JobViewPtr now = live != jobs_.end() ? view_of(live->second) : over->second;
+  TITAN_RETURN_IF_ERROR(check_update(input, *now->record));
+  job::JobRecord record = *now->record;
+  change(record, input);
+  JobView view = *now;
+  view.record = std::make_shared<const job::JobRecord>(std::move(record));
+  return std::make_shared<const JobView>(std::move(view));
+}
+
+// In two transactions, as a cancel: a full disk may refuse the request, and not what follows from an accepted one.
+void Core::take(const UpdateJob& input) {
+  const absl::StatusOr<JobViewPtr> view = would_update(input);
+  if (!view.ok()) return refuse(input.request, view.status());
+  Change change;
+  change.when_full = store::WhenFull::kRefuse;
+  change.mutations.push_back(store::put(update_key(input.uid), encode(input)));
+  expect(change, UpdateAccepted{input});
+  commit(std::move(change));
+}
+
+void Core::go_on(const UpdateAccepted& accepted, const absl::Status& status) {
+  if (!status.ok()) return refuse(accepted.asked.request, status);
+  start_update(accepted.asked);
+}
+
+void Core::load_update(const store::Record& record) {
+  try {
+    UpdateJob asked = decode(record.value);
+    asked.uid = record.key.substr(update_key("").size());
+    start_update(asked);
+  } catch (const nlohmann::json::exception& error) {
+    set_aside(record, error.what());
+  }
+}
+
+void Core::start_update(const UpdateJob& asked) {
+  Change written;
+  written.mutations.push_back(store::erase(update_key(asked.uid)));
+  const auto live = jobs_.find(asked.uid);
+  const auto over = over_.find(asked.uid);
+  if (live == jobs_.end() && (over == over_.end() || deleting_.contains(asked.uid))) {
+    commit(std::move(written));
+    return refuse(asked.request, no_such_job(asked.uid));
+  }
+  LiveJob ended;  // One that is over, for as long as it is changed.
+  if (live == jobs_.end()) {
+    ended.record = *over->second->record;
+    ended.past = over->second->attempts;
+    ended.progress = over->second->progress;
+  }
+  LiveJob& job = live != jobs_.end() ? live->second : ended;
+  // Another update, or the job's end, may have come in between.
+  if (const absl::Status bad = check_update(asked, job.record); !bad.ok()) {
+    commit(std::move(written));
+    return refuse(asked.request, bad);
+  }
+  if (std::string what = change(job.record, asked); !what.empty()) {
+    add_event(written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
+    put_job(written, job);
+    if (live == jobs_.end()) over->second = view_of(ended);
+  }
+  commit(std::move(written));
+  answer_when_shown(asked.request, asked.uid);
+  request_schedule(/*urgent=*/true);
+}
+
+}  // namespace titan::core
