@@ -165,6 +165,7 @@ void Core::start_update(const UpdateJob& asked) {
     add_event(written, job, {.reason = "JobUpdated", .message = std::move(what), .actor = asked.actor});
     put_job(written, job);
     if (live == jobs_.end()) over->second = view_of(ended);
+    if (scheduler_.waits(asked.uid)) enter_queue(job);  // By its new priority.
   }
   commit(std::move(written));
   answer_when_shown(asked.request, asked.uid);
