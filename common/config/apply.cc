@@ -8,6 +8,9 @@
 namespace titan::config {
 namespace {
 
+// Who has more wrong keys than this needs no hints, which cost a millisecond each.
+constexpr size_t kMostHints = 200;
+
 std::string where(const Origin& origin) {
   return origin.line > 0 ? absl::StrCat(origin.file, ":", origin.line) : origin.file;
 }
@@ -63,6 +66,7 @@ bool Applier::check_repeat(const std::string& key, const Setting& setting, Repea
 }
 
 void Applier::report_unknown(const Setting& setting) {
+  if (problems_.size() >= kMostHints) return complain(setting, "unknown key", "");
   if (const std::string_view text = explain_unknown(setting.key); !text.empty()) {
     return complain(setting, "unknown key", std::string(text));
   }

@@ -25,6 +25,54 @@ Message payload(const absl::Status& status, const char* url) {
   return message;
 }
 
+// All of a status travels as HTTP/2 metadata, of which clients take 8 KiB unless told otherwise: the message with
+// percent signs for what is not plain, and once more in the details, which travel as base64. A longer status arrives as
+// another one, so long texts are cut, and many field violations end with one that counts the rest.
+constexpr size_t kMostMessage = 2400;
+constexpr size_t kMostListed = 600;  // Of a message that the violations say again.
+constexpr size_t kMostDetails = 5200;
+constexpr size_t kMostDescription = 600;
+constexpr size_t kRoomForCount = 100;
+
+size_t encoded_size(char c) { return absl::ascii_isprint(c) && c != '%' ? 1 : 3; }
+
+// Whole lines, or if the first is longer a part of it.
+std::string shortened(const std::string& message, size_t most) {
+  constexpr absl::string_view kMore = " ...";
+  size_t size = 0, fits = 0;
+  for (const char c : message) {
+    size += encoded_size(c);
+    if (size + kMore.size() <= most) ++fits;
+  }
+  if (size <= most) return text::valid_utf8(message);
+  const size_t line = message.rfind('\n', fits);
+  if (line != std::string::npos && line > 0) fits = line;
+  while (fits > 0 && (static_cast<unsigned char>(message[fits]) & 0xC0U) == 0x80U) --fits;
+  return absl::StrCat(text::valid_utf8(message.substr(0, fits)), kMore);
+}
+
+std::string shortened(const google::rpc::BadRequest& all, size_t most) {
+  google::rpc::BadRequest kept;
+  for (const auto& violation : all.field_violations()) {
+    auto* added = kept.add_field_violations();
+    added->set_field(shortened(violation.field(), kMostDescription));
+    added->set_description(shortened(violation.description(), kMostDescription));
+    const bool last = kept.field_violations_size() == all.field_violations_size();
+    if (kept.ByteSizeLong() + (last ? 0 : kRoomForCount) <= most) continue;
+    kept.mutable_field_violations()->RemoveLast();
+    kept.add_field_violations()->set_description(
+        absl::StrCat("and ", all.field_violations_size() - kept.field_violations_size() + 1, " more"));
+    break;
+  }
+  return kept.SerializeAsString();
+}
+
+void add_detail(google::rpc::Status& details, absl::string_view url, std::string value) {
+  auto* any = details.add_details();
+  any->set_type_url(std::string(url));
+  any->set_value(std::move(value));
+}
+
 std::string code_name(absl::StatusCode code) { return absl::StatusCodeToString(code); }
 
 }  // namespace
@@ -117,15 +165,20 @@ grpc::Status to_grpc(const absl::Status& status) {
     later.SetPayload(kRetryInfo, absl::Cord(info.SerializeAsString()));
     return to_grpc(later);
   }
+  const bool listed = status.GetPayload(kBadRequest).has_value();
+  const std::string message = shortened(std::string(status.message()), listed ? kMostListed : kMostMessage);
   google::rpc::Status details;
   details.set_code(static_cast<int>(status.code()));
-  details.set_message(text::valid_utf8(std::string(status.message())));
+  details.set_message(message);
   status.ForEachPayload([&](absl::string_view url, const absl::Cord& value) {
-    auto* any = details.add_details();
-    any->set_type_url(std::string(url));
-    any->set_value(std::string(value));
+    if (url != kBadRequest) add_detail(details, url, std::string(value));
   });
-  return {static_cast<grpc::StatusCode>(status.code()), std::string(status.message()), details.SerializeAsString()};
+  if (listed) {
+    const size_t taken = details.ByteSizeLong();
+    const auto all = payload<google::rpc::BadRequest>(status, kBadRequest);
+    add_detail(details, kBadRequest, shortened(all, kMostDetails > taken ? kMostDetails - taken : 0));
+  }
+  return {static_cast<grpc::StatusCode>(status.code()), message, details.SerializeAsString()};
 }
 
 absl::Status from_grpc(const grpc::Status& status) {

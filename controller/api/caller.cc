@@ -35,7 +35,7 @@ std::string peer_actor(const std::string& peer) {
 std::string actor_of(const grpc::ServerContextBase& context) {
   const auto claimed = context.client_metadata().find(kUserKey);
   if (claimed != context.client_metadata().end()) {
-    const std::string user = user_actor({claimed->second.data(), claimed->second.size()});
+    std::string user = user_actor({claimed->second.data(), claimed->second.size()});
     if (!user.empty()) return user;
   }
   return peer_actor(context.peer());

@@ -18,24 +18,24 @@ struct Named {
   FieldValue (*value)(const JobView&);
 };
 
-FieldValue text(const std::string& value) { return absl::string_view(value); }
-FieldValue time(int64_t ns) { return ns == 0 ? FieldValue() : FieldValue(ns); }
-FieldValue number(int64_t value) { return value; }
+FieldValue text_value(const std::string& value) { return absl::string_view(value); }
+FieldValue time_value(int64_t ns) { return ns == 0 ? FieldValue() : FieldValue(ns); }
+FieldValue number_value(int64_t value) { return value; }
 
 constexpr Named kFields[] = {
     {"state", FieldKind::kState, [](const JobView& job) { return FieldValue(job::name(job.record->state)); }},
-    {"name", FieldKind::kText, [](const JobView& job) { return text(job.record->name); }},
-    {"id", FieldKind::kText, [](const JobView& job) { return text(job.record->spec.job_id); }},
-    {"project", FieldKind::kText, [](const JobView& job) { return text(job.record->spec.project); }},
-    {"owner", FieldKind::kText, [](const JobView& job) { return text(job.record->owner); }},
-    {"title", FieldKind::kText, [](const JobView& job) { return text(job.record->spec.title); }},
-    {"device", FieldKind::kText, [](const JobView& job) { return text(job.record->spec.device); }},
-    {"priority", FieldKind::kNumber, [](const JobView& job) { return number(job.record->spec.priority); }},
-    {"ranks", FieldKind::kNumber, [](const JobView& job) { return number(job.record->spec.ranks); }},
-    {"progress.step", FieldKind::kNumber, [](const JobView& job) { return number(job.progress.step); }},
-    {"create_time", FieldKind::kTime, [](const JobView& job) { return time(job.record->create_time_ns); }},
-    {"start_time", FieldKind::kTime, [](const JobView& job) { return time(job.record->start_time_ns); }},
-    {"end_time", FieldKind::kTime, [](const JobView& job) { return time(job.record->end_time_ns); }},
+    {"name", FieldKind::kText, [](const JobView& job) { return text_value(job.record->name); }},
+    {"id", FieldKind::kText, [](const JobView& job) { return text_value(job.record->spec.job_id); }},
+    {"project", FieldKind::kText, [](const JobView& job) { return text_value(job.record->spec.project); }},
+    {"owner", FieldKind::kText, [](const JobView& job) { return text_value(job.record->owner); }},
+    {"title", FieldKind::kText, [](const JobView& job) { return text_value(job.record->spec.title); }},
+    {"device", FieldKind::kText, [](const JobView& job) { return text_value(job.record->spec.device); }},
+    {"priority", FieldKind::kNumber, [](const JobView& job) { return number_value(job.record->spec.priority); }},
+    {"ranks", FieldKind::kNumber, [](const JobView& job) { return number_value(job.record->spec.ranks); }},
+    {"progress.step", FieldKind::kNumber, [](const JobView& job) { return number_value(job.progress.step); }},
+    {"create_time", FieldKind::kTime, [](const JobView& job) { return time_value(job.record->create_time_ns); }},
+    {"start_time", FieldKind::kTime, [](const JobView& job) { return time_value(job.record->start_time_ns); }},
+    {"end_time", FieldKind::kTime, [](const JobView& job) { return time_value(job.record->end_time_ns); }},
 };
 
 }  // namespace
@@ -49,7 +49,7 @@ std::optional<Field> find_field(const std::string& path) {
   if (!core::valid_label_key(key)) return std::nullopt;
   return Field{FieldKind::kText, [key = std::move(key)](const JobView& job) {
                  const auto label = job.record->labels.find(key);
-                 return label == job.record->labels.end() ? FieldValue() : text(label->second);
+                 return label == job.record->labels.end() ? FieldValue() : text_value(label->second);
                }};
 }
 

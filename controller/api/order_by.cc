@@ -21,7 +21,7 @@ int compare(const FieldValue& a, const FieldValue& b) {
   return a < b ? -1 : 1;
 }
 
-bool is_set(const FieldValue& value) { return !std::holds_alternative<std::monostate>(value); }
+bool has_value(const FieldValue& value) { return !std::holds_alternative<std::monostate>(value); }
 
 }  // namespace
 
@@ -50,7 +50,7 @@ OrderBy::Values OrderBy::values(const core::JobView& job) const {
 
 bool OrderBy::before(const Values& a, int64_t order_a, const Values& b, int64_t order_b) const {
   for (size_t i = 0; i < keys_.size(); ++i) {
-    if (is_set(a[i]) != is_set(b[i])) return is_set(a[i]);
+    if (has_value(a[i]) != has_value(b[i])) return has_value(a[i]);
     const int sign = compare(a[i], b[i]);
     if (sign != 0) return (sign < 0) != keys_[i].descending;
   }
@@ -66,7 +66,7 @@ std::string OrderBy::place(const core::JobView& job) const {
   for (const FieldValue& value : values(job)) {
     if (const auto* text = std::get_if<absl::string_view>(&value)) place.push_back(std::string(*text));
     if (const auto* number = std::get_if<int64_t>(&value)) place.push_back(*number);
-    if (!is_set(value)) place.push_back(nullptr);
+    if (!has_value(value)) place.push_back(nullptr);
   }
   place.push_back(job.record->order);
   return place.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);

@@ -125,6 +125,18 @@ TEST_F(JobTextTest, EveryBadKeyIsNamedWithItsLine) {
   EXPECT_THAT(rpc::field_violations(refusal(overridden)).at(0).description, HasSubstr("command line"));
 }
 
+// More than fits into a status: the rest is counted, and the answer is still what it is.
+TEST_F(JobTextTest, ManyBadKeysAreStillAnAnswer) {
+  std::string written = "[training]\n";
+  for (int i = 0; i < 20'000; ++i) absl::StrAppend(&written, "unknown_key_number_", i, " = ", i, "\n");
+  const absl::Status bad = refusal(text(written));
+  EXPECT_EQ(rpc::reason(bad), "CONFIG_INVALID") << bad;
+  const std::vector<rpc::FieldViolation> violations = rpc::field_violations(bad);
+  ASSERT_GT(violations.size(), 20u);
+  EXPECT_EQ(violations[20].field, "training.unknown_key_number_20");
+  EXPECT_EQ(violations.back().description, absl::StrCat("and ", 20'000 - violations.size() + 1, " more"));
+}
+
 // A wrong type reads the same in all three.
 TEST_F(JobTextTest, TypeErrorsReadAlike) {
   const auto message = [this](const std::string& written) {

@@ -221,6 +221,11 @@ TEST(ErrorTest, DetailsOnTheWire) {
   int details = 0;
   busy.ForEachPayload([&](absl::string_view, const absl::Cord&) { ++details; });
   EXPECT_EQ(details, 2);
+  const absl::Status wide = rpc::from_grpc(rpc::to_grpc(absl::NotFoundError(std::string(9'000, 'x'))));
+  EXPECT_LT(wide.message().size(), 2'500u) << "clients refuse larger ones";
+  const absl::Status cut = rpc::from_grpc(
+      rpc::to_grpc(absl::NotFoundError(absl::StrCat(std::string(2'000, 'x'), "\n", std::string(2'000, 'y')))));
+  EXPECT_EQ(cut.message(), std::string(2'000, 'x') + " ...") << "by whole lines";
   const absl::Status full = rpc::from_grpc(rpc::to_grpc(absl::ResourceExhaustedError("disk")));
   EXPECT_EQ(rpc::retry_delay(full), absl::Seconds(1));
   const absl::Status bad = rpc::from_grpc(rpc::to_grpc(absl::NotFoundError("x")));
