@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -85,7 +86,10 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
       conclude(job, {}, absl::ZeroDuration());
-    } else if (ending || (part.asked_to_leave && job.record.spec.saves)) {
+    } else if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) {
+      continue;
+    } else if (ending ||
+               (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
       set_stop_deadline(job);
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent) {
@@ -100,8 +104,9 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
 
 LiveJob* Core::job_of(const v1::AttemptId& id) {
   const auto it = jobs_.find(id.job_uid());
-  if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
-  return &it->second;
+  if (it == jobs_.end() || !it->second.attempt) return nullptr;
+  const bool is_present = it->second.attempt->record.number == id.number();
+  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? &it->second : nullptr;
 }
 
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
@@ -110,7 +115,8 @@ void Core::catch_up(const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
   LiveJob& job = live->second;
-  if (can_be_adopted(item, job.record.spec)) return adopt(job, item);
+  if (can_be_adopted(item, job.record.spec) && !testing::planted(testing::Bug::kNewerAttemptIsStopped))
+    return adopt(job, item);
   job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
   Change change;
   add_event(change, job,

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -76,7 +77,8 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   now_ = now;
   const absl::Span<const store::Record> nodes = below("node/", records);
   // All of them come back at once, and registering takes its time.
-  const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
+  absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
+  if (testing::planted(testing::Bug::kNoGraceAfterStart)) grace = -options_.lease;
   for (const store::Record& record : nodes) {
     std::optional<job::NodeRecord> node = read<job::NodeRecord>(record);
     nodes_.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), now_.monotonic + grace);
@@ -93,6 +95,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, ""});
   }
+  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
     const std::pair<std::string, std::string> how_and_who = absl::StrSplit(record.value, absl::MaxSplits(' ', 1));
@@ -164,11 +167,14 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
         job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
       }
     }
+    if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
+    if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
+      job.record.attempts = std::max(0, job.record.attempts - 1);
     names_[job.record.name] = uid;
     if (!job.record.request_id.empty()) requests_[job.record.request_id] = uid;
     next_order_ = std::max(next_order_, job.record.order + 1);
     auto view = std::make_shared<JobView>(*view_of(job));
-    view->revision = std::max(record.revision, revisions[uid]);
+    view->revision = std::max(record.revision, testing::planted(testing::Bug::kRevisionGoesBack) ? 0 : revisions[uid]);
     effects_.now.views.push_back(view);
     if (job::is_final(job.record.state)) {
       over_[uid] = std::move(view);

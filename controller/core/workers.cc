@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -50,6 +51,7 @@ bool left_well(const v1::RankExitReport& exit) {
 // How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
 // besides the beats that show it; longer where nothing shows between begin and end.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
+  if (testing::planted(testing::Bug::kOneStepIsALoss)) return absl::Seconds(3);
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
@@ -100,7 +102,9 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
   message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   message.mutable_welcome()->set_cluster(options_.cluster);
-  send(name, std::move(message));
+  const bool late = testing::planted(testing::Bug::kWelcomeWaitsForWrite);
+  std::vector<Send>& sends = late ? effects_.changes.back().then.sends : effects_.now.sends;
+  sends.push_back({node.session, std::move(message), nullptr});
   node.state = NodeState::kReady;
   end_waiting_for(name);
   excuse_parts(name);
@@ -124,7 +128,11 @@ void Core::end_waiting_for(const std::string& node) {
   }
 }
 
-void Core::take(const CloseSession& input) { nodes_.close_session(input.node, input.session); }
+void Core::take(const CloseSession& input) {
+  if (testing::planted(testing::Bug::kOldSessionsEndCounts))
+    return nodes_.close_session(input.node, session_of(input.node));
+  nodes_.close_session(input.node, input.session);
+}
 
 void Core::take(const Heard& input) {
   cluster::Node* node = nodes_.owner(input.node, input.session);
@@ -238,7 +246,8 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank()) || attempt.exits.count(exit.rank()) > 0) continue;
+    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
+    if (attempt.exits.count(exit.rank()) > 0) continue;
     changed = true;
     const job::RankExit seen{
         exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
@@ -275,7 +284,8 @@ void Core::take(const Tick&) {
   const absl::Duration now = now_.monotonic;
   bool due = schedule_requested_ && now >= next_cycle_;
   for (const auto& [uid, job] : jobs_) {
-    due = due || (job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
+    due = due || (!testing::planted(testing::Bug::kBackoffNeverEnds) &&
+                  job.record.state == job::JobState::kRecovering && !job.attempt && job.restart_at <= now);
   }
   due = due || (!scheduling_ && may_schedule());
   if (due) request_schedule(/*urgent=*/true);
@@ -290,6 +300,7 @@ void Core::check_leases() {
     for (const std::string& uid : jobs_of(name)) {
       LiveJob& job = jobs_.at(uid);
       if (job.attempt->parts.at(name).ended) continue;
+      if (testing::planted(testing::Bug::kLostNodeStays)) continue;
       if (still_runs_without(job, name)) {
         runs = true;
       } else if (job.pending_reason != "NODE_UNREACHABLE") {

@@ -56,6 +56,17 @@ std::string name(Fault fault) {
   return "none";
 }
 
+Size size_of(uint64_t seed) {
+  Random random(seed * 31 + 7);
+  Size size;
+  size.nodes = random.chance(0.02) ? random.between(20, 50) : random.between(3, 7);
+  size.devices = random.between(1, 3);
+  size.jobs = random.between(1, size.nodes);
+  size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
+  size.faults_per_second = 0.02 * size.nodes + 0.1 * random.fraction();
+  return size;
+}
+
 Scenario::Scenario(uint64_t seed, const Size& size)
     : cluster_(seed, size.nodes, size.devices), random_(cluster_.timeline.random), size_(size) {
   cluster_.on_view = [this](const reconcile::JobView& view) { see(view); };

@@ -44,6 +44,9 @@ struct Size {
   double faults_per_second = 0.15;
 };
 
+// Mostly small clusters: most of what can go wrong needs few nodes.
+Size size_of(uint64_t seed);
+
 struct Outcome {
   std::vector<std::string> violations;
   std::map<Fault, int> faults;  // How often each struck.

@@ -20,18 +20,6 @@ int64_t from_environment(const char* key, int64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// Mostly small clusters: most of what can go wrong needs few nodes.
-Size size_of(uint64_t seed) {
-  Random random(seed * 31 + 7);
-  Size size;
-  size.nodes = random.chance(0.02) ? random.between(20, 50) : random.between(3, 7);
-  size.devices = random.between(1, 3);
-  size.jobs = random.between(1, size.nodes);
-  size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
-  size.faults_per_second = 0.02 * size.nodes + 0.1 * random.fraction();
-  return size;
-}
-
 TEST(SimulationTest, WhateverFailsTheRulesHold) {
   const int64_t many = getenv("TITAN_LONG") != nullptr ? 10'000 : 400;
   const int64_t only = from_environment("TITAN_SIMULATION_SEED", 0);
