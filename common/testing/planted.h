@@ -14,7 +14,7 @@ enum class Bug {
   kNoPrepareDeadline,
   kNoStopDeadline,
   kOneStepIsALoss,  // A part must advance within three seconds, whatever it does.
-  kNoGraceAfterStart,
+  kNoGraceWhileNobodySpeaks,
   kReturningNodeIsEmpty,     // What an earlier attempt still has there does not count.
   kHangCountsPreparation,    // Its clock does not begin anew with the start.
   kNoHangCheck,              // Only the ranks' own timeouts.

@@ -77,8 +77,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   now_ = now;
   const absl::Span<const store::Record> nodes = below("node/", records);
   // All of them come back at once, and registering takes its time.
-  absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
-  if (testing::planted(testing::Bug::kNoGraceAfterStart)) grace = -options_.lease;
+  const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
   for (const store::Record& record : nodes) {
     std::optional<job::NodeRecord> node = read<job::NodeRecord>(record);
     nodes_.restore(node ? *std::move(node) : damaged_node(rest(record, "node/")), now_.monotonic + grace);

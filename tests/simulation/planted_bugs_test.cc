@@ -30,7 +30,7 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kNoPrepareDeadline), "nothing bounds how long an attempt is prepared"},
     {TITAN_BUG(kNoStopDeadline), "nothing bounds how long an attempt stops"},
     {TITAN_BUG(kOneStepIsALoss), "a part must advance within 3 s, whatever its step or phase takes"},
-    {TITAN_BUG(kNoGraceAfterStart), "nodes have no time to register after a start of the controller"},
+    {TITAN_BUG(kNoGraceWhileNobodySpeaks), "a job is started elsewhere as soon as none of its nodes can be reached"},
     {TITAN_BUG(kReturningNodeIsEmpty), "a returning node gets work while its old ranks have its devices"},
     {TITAN_BUG(kHangCountsPreparation), "the hang clock counts the preparation"},
     {TITAN_BUG(kNoHangCheck), "nobody looks for attempts that hang"},
