@@ -114,7 +114,11 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
 
 // Nobody could see what its ranks did: they may have advanced all the time.
 void Core::excuse_parts(const std::string& node) {
-  for (const std::string& uid : jobs_of(node)) jobs_.at(uid).attempt->parts.at(node).last_advance = now_.monotonic;
+  for (const std::string& uid : jobs_of(node)) {
+    NodePart& part = jobs_.at(uid).attempt->parts.at(node);
+    part.last_advance = now_.monotonic;
+    part.excused = true;
+  }
 }
 
 // A node of waiting jobs speaks again.
@@ -212,6 +216,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   switch (report.phase()) {
     case Phase::STARTED:
       part.prepared = true;
+      if (!part.started) part.last_advance = std::max(part.last_advance, now_.monotonic);  // Its ranks begin.
       if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
         note_phase(*job, "start", attempt.placed_at);
         attempt.started_at = now_.monotonic;
