@@ -1,7 +1,6 @@
 // Ranks that live, whose nodes speak, and that do nothing.
 
 #include <algorithm>
-#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -71,9 +70,10 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     note_advance(attempt);
     const absl::Duration step = now - part.last_advance;  // Of this node: others show the same one a little later.
     // Beats that waited for a controller that stood still come all at once, and show no step either.
-    const bool is_whole = !std::exchange(part.excused, false) && step >= options_.beat / 2;
-    if (!quiet && is_whole && step != absl::InfiniteDuration())
+    if (!quiet && step >= options_.beat / 2 && step != absl::InfiniteDuration()) {
       attempt.longest_step = std::max(attempt.longest_step, step);
+      ++part.steps_measured;
+    }
     part.last_advance = now;
   }
   if (!attempt.advanced_at) attempt.advanced_at = now;

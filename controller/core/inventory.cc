@@ -69,6 +69,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     }
     take_stray(node, item.id(), item.phase());
   }
+  if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
   for (const std::string& uid : jobs_of(node.record.name)) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;

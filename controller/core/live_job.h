@@ -44,7 +44,7 @@ struct NodePart {
   bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
   int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
-  bool excused = false;           // last_advance is later than that: the next advance shows no whole step.
+  int steps_measured = 0;
   std::map<int, RankSeen> ranks;  // By rank.
 };
 

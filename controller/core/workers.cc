@@ -36,7 +36,9 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before any node has shown two of them.
+// The time to a short save and a return of the node look like a step; what is shown first is no measure.
+constexpr int kStepsToKnow = 3;
+constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
 void note_newer_attempt(LiveAttempt& attempt, int number) {
@@ -55,7 +57,7 @@ absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
-  if (attempt.longest_step == absl::ZeroDuration()) return std::max(kUnknownStep, 2 * attempt.longest_pause);
+  if (part.steps_measured < kStepsToKnow) return std::max(kUnknownStep, 2 * attempt.longest_pause);
   return 2 * beat + std::max(beat, 3 * attempt.longest_step);
 }
 
@@ -114,11 +116,7 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
 
 // Nobody could see what its ranks did: they may have advanced all the time.
 void Core::excuse_parts(const std::string& node) {
-  for (const std::string& uid : jobs_of(node)) {
-    NodePart& part = jobs_.at(uid).attempt->parts.at(node);
-    part.last_advance = now_.monotonic;
-    part.excused = true;
-  }
+  for (const std::string& uid : jobs_of(node)) jobs_.at(uid).attempt->parts.at(node).last_advance = now_.monotonic;
 }
 
 // A node of waiting jobs speaks again.

@@ -87,10 +87,7 @@ void Cluster::from_worker(const std::string& node, int64_t session, const v1::Wo
   Link& link = links[node];
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
-  if (message.attempt().error_reason() == "NO_DEVICES") {
-    violate(absl::StrCat("node ", node,
-                         " is asked for devices that it does not have: ", message.attempt().error_message()));
-  }
+  if (message.attempt().error_reason() == "NO_DEVICES" && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
   timeline.at(stream->to_controller_ready, [this, stream, message] { deliver_to_controller(stream, message); });
 }
@@ -208,7 +205,9 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(
     };
     machine->on_reset = [this, name](int64_t session) {
       const std::shared_ptr<Stream> stream = links[name].stream;
-      if (stream != nullptr && stream->number == session) break_stream(stream);
+      if (stream == nullptr || stream->number != session) return;
+      if (on_unanswered) on_unanswered(name);
+      break_stream(stream);
     };
     machine->violated = [this](const std::string& what) { violate(what); };
     machine->on_death = [this, name](bool with_machine) { daemon_died(name, with_machine); };
@@ -379,8 +378,7 @@ void Cluster::command_as_earlier_leader(const std::string& node, v1::ControllerM
 }
 
 void Cluster::pause_controller(absl::Duration pause) {
-  if (controller == nullptr) return;
-  paused_until_ = std::max(paused_until_, timeline.now() + pause);
+  if (controller_answers()) paused_until_ = timeline.now() + pause;
 }
 
 void Cluster::check_machines() {

@@ -99,7 +99,9 @@ class Cluster {
   // Every change that watchers are shown.
   std::function<void(const reconcile::JobView&)> on_view;
   std::function<void()> on_start;
-  std::function<void(const journal::Line&)> on_line;  // Of the controller's journal.
+  std::function<void(const std::string& node)> on_unanswered;  // It gives its session up.
+  std::function<void(const std::string& node)> on_no_devices;  // It is asked for some that it does not have.
+  std::function<void(const journal::Line&)> on_line;           // Of the controller's journal.
 
  private:
   friend struct Stream;

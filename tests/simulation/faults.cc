@@ -135,8 +135,22 @@ void Scenario::trouble(const std::string& node, absl::Duration last) {
   troubled_[node] = std::max(troubled_[node], cluster_.timeline.now() + last);
 }
 
-void Scenario::strike(Fault fault) {
-  const std::string node = some_node();
+// The moment at which something was decided: what was is not done yet.
+void Scenario::strike_at_worst(const std::string& uid) {
+  const auto shown = shown_.find(uid);
+  std::string node = some_node();
+  if (shown != shown_.end() && !shown->second.used.empty()) {
+    auto there = shown->second.used.begin();
+    std::advance(there, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
+    node = there->first;
+  }
+  cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(10)),
+                          [this, node, fault = some_fault()] {
+                            if (!resting_) strike(fault, node);
+                          });
+}
+
+void Scenario::strike(Fault fault, const std::string& node) {
   Machine& machine = *cluster_.machines.at(node);
   if (machine.for_good) return;
   Link& link = cluster_.links[node];
@@ -216,7 +230,7 @@ void Scenario::strike(Fault fault) {
       break;
     case Fault::kDiskFull:
       cluster_.store.set_full(true);
-      cluster_.timeline.after(later, [this] { cluster_.store.set_full(false); });
+      cluster_.timeline.after(random_.chance(0.3) ? much_later : later, [this] { cluster_.store.set_full(false); });
       break;
     case Fault::kStreamReset:
       cluster_.reset_stream(node);

@@ -33,7 +33,7 @@ constexpr bool kAtOnce =
     std::is_same_v<E, node::ResetSession> || std::is_same_v<E, node::Log> || std::is_same_v<E, node::TellShim> ||
     std::is_same_v<E, node::KillShim>;
 
-node::LaunchFacts facts_of(const std::string& launch_json) {
+node::LaunchFacts read_facts(const std::string& launch_json) {
   const absl::StatusOr<rank_protocol::Launch> launch =
       rank_protocol::launch_from_json(nlohmann::json::parse(launch_json));
   node::LaunchFacts facts;
@@ -48,6 +48,13 @@ node::LaunchFacts facts_of(const std::string& launch_json) {
     facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
   }
   return facts;
+}
+
+// Nodes of one attempt get one launch file: read once, since it names all ranks.
+const node::LaunchFacts& facts_of(const std::string& launch_json) {
+  thread_local std::pair<std::string, node::LaunchFacts> last;
+  if (last.first != launch_json) last = {launch_json, read_facts(launch_json)};
+  return last.second;
 }
 
 }  // namespace

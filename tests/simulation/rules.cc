@@ -74,7 +74,8 @@ void Scenario::see(const reconcile::JobView& view) {
     for (const job::Placement& placement : one->placements) used[placement.node] += placement.num_ranks;
   }
   if (shown.state != state) cluster_.trace(absl::StrCat("  ", record.uid, " is ", state));
-  if (shown.state != state || shown.attempt != attempt) shown.since = cluster_.timeline.now();
+  const bool is_placed = shown.attempt != attempt;
+  if (shown.state != state || is_placed) shown.since = cluster_.timeline.now();
   shown.revision = view.revision;
   shown.state = state;
   shown.stops = record.intent.stop;
@@ -86,7 +87,7 @@ void Scenario::see(const reconcile::JobView& view) {
   shown.attempt = attempt;
   shown.used = std::move(used);
   shown.reserved = record.reserved;
-  check_capacity(record.uid, shown);
+  if (is_placed) check_capacity(record.uid, shown);
 }
 
 // Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up.
@@ -120,6 +121,7 @@ void Scenario::check_line(const journal::Line& line) {
   } else if (line.event == "NodeLost" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
+  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(uid);
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
     cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
@@ -136,6 +138,19 @@ void Scenario::check_line(const journal::Line& line) {
       cluster_.violate(absl::StrCat("attempt ", attempt, " of ", uid, " is said to hang: ", field(line, "message")));
     }
   }
+}
+
+// Whoever is connected is heard and answered.
+void Scenario::check_answers(const std::string& node) {
+  const absl::Duration now = cluster_.timeline.now();
+  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < absl::Seconds(10)) return;
+  cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
+}
+
+// What a restarted daemon still prepares it has not said: right after a trouble the controller may not know of it.
+void Scenario::check_room(const std::string& node) {
+  if (restored_ || cluster_.timeline.now() < troubled_[node] + absl::Seconds(60)) return;
+  cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
 }
 
 // --- what outlives the controller ---

@@ -19,7 +19,7 @@ Size size_of(uint64_t seed) {
   size.devices = random.between(1, 3);
   size.jobs = random.between(1, size.nodes);
   size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
-  size.faults_per_second = 0.02 * size.nodes + 0.1 * random.fraction();
+  size.faults_per_second = 0.03 * size.nodes + 0.1 * random.fraction();
   return size;
 }
 
@@ -27,6 +27,8 @@ Scenario::Scenario(uint64_t seed, const Size& size)
     : cluster_(seed, size.nodes, size.devices), random_(cluster_.timeline.random), size_(size) {
   cluster_.on_view = [this](const reconcile::JobView& view) { see(view); };
   cluster_.on_start = [this] { controller_started(); };
+  cluster_.on_unanswered = [this](const std::string& node) { check_answers(node); };
+  cluster_.on_no_devices = [this](const std::string& node) { check_room(node); };
   cluster_.on_line = [this](const journal::Line& line) { check_line(line); };
 }
 
@@ -64,8 +66,12 @@ void Scenario::plan() {
   }
   const auto faults = static_cast<int>(absl::ToDoubleSeconds(size_.chaos) * size_.faults_per_second);
   for (int i = 0; i < faults; ++i) {
-    const auto fault = static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1));
-    cluster_.timeline.at(for_a_while(1, absl::ToDoubleSeconds(size_.chaos)), [this, fault] { strike(fault); });
+    cluster_.timeline.at(for_a_while(1, absl::ToDoubleSeconds(size_.chaos)),
+                         [this] { strike(some_fault(), some_node()); });
+  }
+  if (size_.is_large() || random_.chance(0.3)) {
+    const Fault fault = size_.is_large() ? Fault::kControllerCrash : Fault::kForGood;
+    cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { strike(fault, some_node()); });
   }
   for (int i = 0; i < size_.jobs; ++i) {
     cluster_.timeline.at(for_a_while(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
@@ -78,12 +84,14 @@ void Scenario::submit(int number) {
   if (!cluster_.controller_answers()) {
     return cluster_.timeline.after(absl::Seconds(1), [this, number] { submit(number); });
   }
-  const int most = std::max(1, (size_.nodes - 2) * size_.devices);
+  const bool is_small = size_.is_large() && number > 2;
+  const int most = is_small ? 16 : std::max(1, (size_.nodes - 2) * size_.devices);
   job::Spec spec;
   spec.job_id = id;
   spec.dump_folder = "/dump/" + id;
   spec.ranks_per_node = random_.chance(0.5) ? 1 : 0;
-  spec.ranks = random_.between(1, spec.ranks_per_node == 1 ? std::max(1, size_.nodes - 2) : most);
+  spec.ranks = random_.between(1, spec.ranks_per_node == 1 ? std::min(most, std::max(1, size_.nodes - 2)) : most);
+  if (size_.is_large() && !is_small) spec.ranks = size_.nodes / 4 * (spec.ranks_per_node == 1 ? 1 : size_.devices);
   spec.priority = random_.between(0, 2);
   spec.restart.no_progress_limit = 10'000;
   spec.restart.backoff_max_seconds = 10;
@@ -97,6 +105,10 @@ void Scenario::submit(int number) {
   plan.step_time = for_a_while(0.3, 4);
   plan.load_time = for_a_while(0.5, 6);
   plan.save_time = for_a_while(0.1, 5);
+  if (size_.is_large()) {
+    plan.steps = random_.between(3, 6);
+    plan.step_time = for_a_while(0.5, 2);
+  }
   plan.init_timeout = absl::Seconds(spec.restart.init_timeout_seconds);
   v1::JobSpec stored;
   stored.set_config_json("{}");
@@ -139,6 +151,9 @@ void Scenario::cancel(const std::string& uid) {
   cluster_.controller->cancel(uid, random_.chance(0.5), [this, uid](const auto& done) {
     if (done.ok()) cancels_.insert(uid);
   });
+  if (!random_.chance(0.2)) return;
+  cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(6)),
+                          [this] { strike(Fault::kControllerCrash, some_node()); });
 }
 
 // The first job that is over.

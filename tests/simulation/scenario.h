@@ -57,6 +57,7 @@ struct Size {
   int jobs = 4;
   absl::Duration chaos = absl::Seconds(60);
   double faults_per_second = 0.15;
+  bool is_large() const { return nodes >= 1000; }  // Then a second costs as much as a minute of a small one.
 };
 
 // Mostly small clusters: most of what can go wrong needs few nodes.
@@ -107,7 +108,9 @@ class Scenario {
   absl::Duration for_a_while(double least, double most);
 
   // faults.cc
-  void strike(Fault fault);
+  void strike(Fault fault, const std::string& node);
+  void strike_at_worst(const std::string& uid);
+  Fault some_fault() { return static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1)); }
   void strike_for_good(Machine& machine);
   void restore_store();
   void lie(const std::string& node);
@@ -120,6 +123,8 @@ class Scenario {
   void see(const reconcile::JobView& view);
   void check_capacity(const std::string& uid, const Shown& job);
   void check_line(const journal::Line& line);
+  void check_answers(const std::string& node);
+  void check_room(const std::string& node);
   void controller_started();
   void check_cancels();
   void every_second();

@@ -107,7 +107,7 @@ void Ranks::step(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if (any_stuck(run, key)) {
+  if ((run.blocked = any_stuck(run, key))) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return next_step(key);
   }
@@ -131,7 +131,7 @@ void Ranks::publish(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if (any_stuck(run, key)) {
+  if ((run.blocked = any_stuck(run, key))) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
   }
@@ -211,7 +211,7 @@ bool Ranks::is_healthy(const node::AttemptKey& key) const {
   const auto it = runs_.find(key);
   if (it == runs_.end()) return false;
   const Run& run = it->second;
-  return run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
+  return run.begun && !run.over && !run.losing && !run.blocked && all_run(run, key) && !any_stuck(run, key) &&
          timeline_.now() - run.advanced_at < absl::Seconds(12);
 }
 

@@ -58,7 +58,8 @@ class Ranks : public Training {
     bool save = false, leave = false;
     int64_t step = 0;
     absl::Duration advanced_at;
-    bool losing = false;  // A rank is gone: the others will notice.
+    bool blocked = false;  // Somebody was waited for, and nothing was done since.
+    bool losing = false;   // A rank is gone: the others will notice.
   };
 
   void begin(const node::AttemptKey& key);
