@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -67,6 +68,7 @@ void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   attempt.record.start_time_ns = now_ns();
   attempt.record.phase_seconds = std::exchange(job.lost_seconds, {});
   attempt.placed_at = now_.monotonic;
+  if (testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at = now_.monotonic;
   attempt.prepare_by = now_.monotonic + options_.prepare_timeout;
   for (const job::Placement& placement : attempt.record.placements) attempt.parts[placement.node].placement = placement;
   set_attempt(job, std::move(attempt));
@@ -120,7 +122,8 @@ void Core::start_when_prepared(LiveJob& job, Change& change) {
   const cluster::Node* leader = nodes_.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
   attempt.start_sent = true;
-  attempt.advanced_at.reset();  // What is to be watched begins now.
+  if (!testing::planted(testing::Bug::kHangCountsPreparation))
+    attempt.advanced_at.reset();  // What is to be watched begins now.
   expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
   line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));

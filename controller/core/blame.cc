@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -15,6 +16,7 @@ constexpr size_t kNodesPerCordoned = 10;  // The controller takes out at most ev
 }  // namespace
 
 void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
+  if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
   if (job::avoids_node(end)) {
     std::vector<std::string>& avoided = job.record.avoided_nodes;
     if (std::find(avoided.begin(), avoided.end(), end.node) == avoided.end()) avoided.push_back(end.node);

@@ -2,6 +2,7 @@
 // killed.
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 
@@ -20,6 +21,7 @@ std::vector<int> ranks_of(const job::Placement& placement) {
 
 // From now on, since it is told now; anew when it has to be told again.
 void Core::set_stop_deadline(LiveJob& job) {
+  if (testing::planted(testing::Bug::kNoStopDeadline)) return;
   LiveAttempt& attempt = *job.attempt;
   const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
   const absl::Duration grace = saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
@@ -32,7 +34,8 @@ void Core::check_deadlines() {
   for (const auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;
     const LiveAttempt& attempt = *job.attempt;
-    const bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
+    bool prepares = !attempt.failing && !attempt.start_sent && !attempt.stop_by;
+    if (testing::planted(testing::Bug::kNoPrepareDeadline)) prepares = false;
     if ((prepares && attempt.prepare_by && now > *attempt.prepare_by) || (attempt.stop_by && now > *attempt.stop_by)) {
       late.push_back(uid);
     }

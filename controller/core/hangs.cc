@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -68,7 +69,11 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
   if (counter > part.counter) {
     note_advance(attempt);
     const absl::Duration step = now - part.last_advance;  // Of this node: others show the same one a little later.
-    if (!quiet && step != absl::InfiniteDuration()) attempt.longest_step = std::max(attempt.longest_step, step);
+    // Beats that waited for a controller that stood still come all at once, and show no step either.
+    if (!quiet && step >= options_.beat / 2 && step != absl::InfiniteDuration()) {
+      attempt.longest_step = std::max(attempt.longest_step, step);
+      ++part.steps_measured;
+    }
     part.last_advance = now;
   }
   if (!attempt.advanced_at) attempt.advanced_at = now;
@@ -111,6 +116,7 @@ bool Core::all_speak(const LiveAttempt& attempt) const {
 // Ranks that wait for one that is gone or stopped end by their own timeout, and with them the attempt. This is for what
 // no timeout of a rank covers: all of them stopped, a read that never returns, a deadlock outside of collectives.
 void Core::check_hangs() {
+  if (testing::planted(testing::Bug::kNoHangCheck)) return;
   const absl::Duration now = now_.monotonic;
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
   for (const auto& [uid, job] : jobs_) {
@@ -139,6 +145,7 @@ void Core::excuse_own_pause() {
   const absl::Duration now = now_.monotonic;
   const absl::Duration pause = last_tick_ ? now - *last_tick_ : absl::ZeroDuration();
   last_tick_ = now;
+  if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return;
   if (pause <= std::max(options_.lease / 2, absl::Seconds(1))) return;
   nodes_.excuse(pause, now);
   for (auto& [uid, job] : jobs_) {

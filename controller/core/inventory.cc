@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -73,6 +74,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     }
     take_stray(node, item.id(), item.phase());
   }
+  if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
   for (const std::string& uid : jobs_of(node.record.name)) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;
@@ -90,7 +92,10 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
       conclude(job, {}, absl::ZeroDuration());
-    } else if (ending || (part.asked_to_leave && job.record.spec.saves)) {
+    } else if (testing::planted(testing::Bug::kCommandsAreSaidOnce)) {
+      continue;
+    } else if (ending ||
+               (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
       set_stop_deadline(job);
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent) {
@@ -105,8 +110,9 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
 
 LiveJob* Core::job_of(const v1::AttemptId& id) {
   const auto it = jobs_.find(id.job_uid());
-  if (it == jobs_.end() || !it->second.attempt || it->second.attempt->record.number != id.number()) return nullptr;
-  return &it->second;
+  if (it == jobs_.end() || !it->second.attempt) return nullptr;
+  const bool is_present = it->second.attempt->record.number == id.number();
+  return is_present || testing::planted(testing::Bug::kOldReportCounts) ? &it->second : nullptr;
 }
 
 // The node's share of the job's attempt; none when it was given up: then it is a stray like any other.
@@ -122,7 +128,8 @@ void Core::catch_up(const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
   LiveJob& job = live->second;
-  if (can_be_adopted(item, job.record.spec)) return adopt(job, item);
+  if (can_be_adopted(item, job.record.spec) && !testing::planted(testing::Bug::kNewerAttemptIsStopped))
+    return adopt(job, item);
   job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
   Change change;
   add_event(change, job,

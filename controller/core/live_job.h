@@ -45,7 +45,8 @@ struct NodePart {
   bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
   int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
-  std::map<int, RankSeen> ranks;                            // By rank.
+  int steps_measured = 0;
+  std::map<int, RankSeen> ranks;  // By rank.
 };
 
 struct LiveAttempt {

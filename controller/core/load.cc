@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/types/span.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 
@@ -95,6 +96,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
+  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
     std::vector<std::string> parts =
@@ -169,11 +171,14 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
         job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
       }
     }
+    if (testing::planted(testing::Bug::kReservationLostAtLoad)) job.record.reserved.clear();
+    if (testing::planted(testing::Bug::kNumberUsedAgain) && !job.attempt)
+      job.record.attempts = std::max(0, job.record.attempts - 1);
     names_[job.record.name] = uid;
     if (!job.record.request_id.empty()) requests_[job.record.request_id] = uid;
     next_order_ = std::max(next_order_, job.record.order + 1);
     auto view = std::make_shared<JobView>(*view_of(job));
-    view->revision = std::max(record.revision, revisions[uid]);
+    view->revision = std::max(record.revision, testing::planted(testing::Bug::kRevisionGoesBack) ? 0 : revisions[uid]);
     effects_.now.views.push_back(view);
     if (job::is_final(job.record.state)) {
       over_[uid] = std::move(view);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/testing/planted.h"
 #include "common/text/gibibytes.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -81,6 +82,7 @@ void Core::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
   *ack.message.mutable_events_ack()->mutable_id() = events.id();
   ack.message.mutable_events_ack()->set_rank(rank);
   ack.message.mutable_events_ack()->set_sequence(last);
+  if (testing::planted(testing::Bug::kAckedBeforeDurable)) effects_.now.sends.push_back(ack);
   commit(std::move(change));
 }
 

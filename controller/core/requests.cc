@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -146,6 +147,8 @@ void Core::take(const CancelJob& input) {
   change.mutations.push_back(store::put(
       cancel_key(input.uid), absl::StrCat(input.now ? "now" : "save", " ", input.actor, " ", input.request_id)));
   expect(change, CancelAccepted{input.request, input.uid, input.now, input.actor, input.request_id});
+  if (testing::planted(testing::Bug::kAnsweredBeforeDurable))
+    effects_.now.replies.push_back({input.request, absl::OkStatus(), input.uid});
   commit(std::move(change));
 }
 

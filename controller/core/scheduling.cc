@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 #include "controller/scheduler/scheduler.h"
 
@@ -89,6 +90,7 @@ void Core::fill_queue(Change& reasons) {
   const std::vector<std::string> held_back(held_back_.begin(), held_back_.end());
   for (const std::string& uid : held_back) {
     LiveJob& job = jobs_.at(uid);
+    if (testing::planted(testing::Bug::kBackoffNeverEnds) && job.record.state == job::JobState::kRecovering) continue;
     if (job.restart_at <= now_.monotonic && saving.count(uid) == 0) enter_queue(job);
   }
 }

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
+#include "common/testing/planted.h"
 #include "controller/core/core.h"
 
 namespace titan::core {
@@ -55,7 +56,7 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
   stray.ended = ended;
   if (ended) stray.devices = 0;
   claim_stray(node.record.name, key, stray);
-  if (unknown) return list_unknown(node, key, stray);
+  if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(node, key, stray);
   stop_stray(node, key, stray);
 }
 
@@ -91,6 +92,7 @@ void Core::drop_stray(const std::string& node, const AttemptKey& key) {
 
 // Whoever else comes to the node does not get what it has there.
 void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& stray) {
+  if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(key, node);
   if (!stray.ended && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -35,7 +36,9 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before any node has shown two of them.
+// The time to a short save and a return of the node look like a step; what is shown first is no measure.
+constexpr int kStepsToKnow = 3;
+constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
 void note_newer_attempt(LiveAttempt& attempt, int number) {
@@ -50,10 +53,11 @@ bool left_well(const v1::RankExitReport& exit) {
 // How long a part's counters may stand still while its ranks do something: three steps as this attempt's slowest one,
 // besides the beats that show it; longer where nothing shows between begin and end.
 absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::Duration beat) {
+  if (testing::planted(testing::Bug::kOneStepIsALoss)) return absl::Seconds(3);
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
-  if (attempt.longest_step == absl::ZeroDuration()) return std::max(kUnknownStep, 2 * attempt.longest_pause);
+  if (part.steps_measured < kStepsToKnow) return std::max(kUnknownStep, 2 * attempt.longest_pause);
   return 2 * beat + std::max(beat, 3 * attempt.longest_step);
 }
 
@@ -100,7 +104,9 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   message.mutable_welcome()->set_lease_epoch(node.record.lease_epoch);
   message.mutable_welcome()->set_lease_milliseconds(absl::ToInt64Milliseconds(options_.lease));
   message.mutable_welcome()->set_cluster(options_.cluster);
-  send(name, std::move(message));
+  const bool late = testing::planted(testing::Bug::kWelcomeWaitsForWrite);
+  std::vector<Send>& sends = late ? effects_.changes.back().then.sends : effects_.now.sends;
+  sends.push_back({node.session, std::move(message), nullptr});
   tell_of(node);  // What it is; that it takes ranks, once it is known what it has.
   node.state = NodeState::kReady;
   end_waiting_for(name);
@@ -127,7 +133,8 @@ void Core::end_waiting_for(const std::string& node) {
 }
 
 void Core::take(const CloseSession& input) {
-  nodes_.close_session(input.node, input.session);
+  const bool any = testing::planted(testing::Bug::kOldSessionsEndCounts);
+  nodes_.close_session(input.node, any ? session_of(input.node) : input.session);
   if (const cluster::Node* node = nodes_.find(input.node); node != nullptr) tell_of(*node);
 }
 
@@ -215,6 +222,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   switch (report.phase()) {
     case Phase::STARTED:
       part.prepared = true;
+      if (!part.started) part.last_advance = std::max(part.last_advance, now_.monotonic);  // Its ranks begin.
       if (!std::exchange(part.started, true) && attempt.all(&NodePart::started) && attempt.placed_at) {
         note_phase(*job, "start", attempt.placed_at);
         attempt.started_at = now_.monotonic;
@@ -250,7 +258,8 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank()) || attempt.exits.count(exit.rank()) > 0) continue;
+    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
+    if (attempt.exits.count(exit.rank()) > 0) continue;
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
     const job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
                              exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason(),
@@ -297,6 +306,7 @@ void Core::check_leases() {
     for (const std::string& uid : jobs_of(name)) {
       LiveJob& job = jobs_.at(uid);
       if (job.attempt->parts.at(name).ended) continue;
+      if (testing::planted(testing::Bug::kLostNodeStays)) continue;
       if (still_runs_without(job, name)) {
         runs = true;
       } else if (job.pending_reason != "NODE_UNREACHABLE") {
@@ -346,7 +356,8 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
     set_reason("", "");
     return advancing;
   }
-  const absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
+  absl::Duration grace = absl::Seconds(job.record.spec.restart.unreachable_grace_seconds);
+  if (testing::planted(testing::Bug::kNoGraceWhileNobodySpeaks)) grace = absl::ZeroDuration();
   if (now - last_word > options_.lease + grace) {
     set_reason("", "");
     return false;

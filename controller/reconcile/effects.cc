@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/status/status.h"
+#include "common/testing/planted.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -32,6 +33,7 @@ void Reconciler::write(core::Change change, Answers& answers) {
     return release_waiting(answers);
   }
   const int64_t ticket = pending.ticket = next_ticket_++;
+  if (testing::planted(testing::Bug::kShownBeforeDurable)) release(pending.then, store_.revision() + 1, answers);
   pending_.push_back(std::move(pending));
   store_.commit({std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)},
                 [this, ticket](const absl::StatusOr<int64_t>& revision) { settle(ticket, revision); });

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 
@@ -68,7 +69,11 @@ void Stream::send(const v1::ControllerMessage& message) {
   cluster->timeline.at(to_worker_ready, [self, message] { self->cluster->deliver_to_worker(self, message); });
 }
 
-void Stream::close(const std::string&) { at_controller = false; }
+// A transport that is told to end has its last words on the way.
+void Stream::close(const std::string&) {
+  cluster->timeline.after(cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500)),
+                          [self = shared_from_this()] { self->cluster->end_at_controller(self); });
+}
 
 void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1::ControllerMessage& message) {
   if (!stream->at_worker) return;
@@ -82,6 +87,7 @@ void Cluster::from_worker(const std::string& node, int64_t session, const v1::Wo
   Link& link = links[node];
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
+  if (message.attempt().error_reason() == "NO_DEVICES" && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
   timeline.at(stream->to_controller_ready, [this, stream, message] { deliver_to_controller(stream, message); });
 }
@@ -89,6 +95,9 @@ void Cluster::from_worker(const std::string& node, int64_t session, const v1::Wo
 // What was sent before a stream's end may still arrive.
 void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message) {
   if (controller == nullptr || stream->life != life_ || !stream->at_controller) return;
+  if (timeline.now() < paused_until_) {
+    return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
+  }
   if (!links[stream->machine->name()].to_controller || !stream->held_to_controller.empty()) {
     return stream->held_to_controller.push_back(message);
   }
@@ -100,6 +109,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
                    [this, stream, reason = rpc::reason(status)] { end_at_worker(stream, reason); });
     return;
   }
+  if (message.has_events()) check_events(stream, message.events());
   controller->on_message(stream->machine->name(), stream, message);
 }
 
@@ -111,6 +121,9 @@ void Cluster::end_at_worker(const std::shared_ptr<Stream>& stream, const std::st
 }
 
 void Cluster::end_at_controller(const std::shared_ptr<Stream>& stream) {
+  if (timeline.now() < paused_until_) {
+    return timeline.at(paused_until_, [this, stream] { end_at_controller(stream); });
+  }
   if (!std::exchange(stream->at_controller, false)) return;
   if (controller != nullptr && stream->life == life_) controller->close_session(stream->machine->name(), stream.get());
 }
@@ -165,7 +178,7 @@ void Cluster::try_to_connect(const std::string& node) {
   Machine& machine = *machines.at(node);
   if (!machine.daemon_runs() || !link.to_worker || !link.to_controller) return;
   if (link.stream != nullptr && link.stream->at_worker) return;
-  if (controller == nullptr) return machine.disconnected(0, "");
+  if (!controller_answers()) return machine.disconnected(0, "");
   auto stream = std::make_shared<Stream>();
   stream->cluster = this;
   stream->machine = &machine;
@@ -192,8 +205,11 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(
     };
     machine->on_reset = [this, name](int64_t session) {
       const std::shared_ptr<Stream> stream = links[name].stream;
-      if (stream != nullptr && stream->number == session) break_stream(stream);
+      if (stream == nullptr || stream->number != session) return;
+      if (on_unanswered) on_unanswered(name);
+      break_stream(stream);
     };
+    machine->violated = [this](const std::string& what) { violate(what); };
     machine->on_death = [this, name](bool with_machine) { daemon_died(name, with_machine); };
     machines.emplace(name, std::move(machine));
   }
@@ -215,9 +231,12 @@ void Cluster::trace(const std::string& what) const {
 }
 
 // The controller's decisions, as its log has them.
-struct TraceJournal : journal::Journal {
-  explicit TraceJournal(const Cluster& owner) : cluster(owner) {}
-  void write(const journal::Line& line) override { cluster.trace(absl::StrCat("  ", journal::format(line))); }
+struct SeenJournal : journal::Journal {
+  explicit SeenJournal(const Cluster& owner) : cluster(owner) {}
+  void write(const journal::Line& line) override {
+    if (cluster.traces) cluster.trace(absl::StrCat("  ", journal::format(line)));
+    if (cluster.on_line) cluster.on_line(line);
+  }
   const Cluster& cluster;
 };
 
@@ -229,13 +248,18 @@ void Cluster::start_controller() {
   options.cluster = "simulated";
   options.jitter = [this] { return timeline.random.fraction(); };
   options.new_id = [this] { return absl::StrCat("id", ++ids_); };
-  if (traces) options.journal = std::make_shared<TraceJournal>(*this);
+  options.journal = std::make_shared<SeenJournal>(*this);
+  options.leader_epoch = life_;
   measures_ = std::make_unique<reconcile::Measures>(metrics_);
   auto opened = reconcile::Reconciler::open(store, timeline.clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
   const reconcile::Published::Batch all = controller->published().snapshot();
   cursor_ = all.next_cursor;
+  first_revision_ = all.revision;
+  history_.clear();
+  paused_until_ = absl::ZeroDuration();
+  check_acknowledged();
   if (on_start) on_start();
   for (const reconcile::JobViewPtr& view : all.views) {
     if (on_view) on_view(*view);
@@ -263,22 +287,98 @@ void Cluster::restore_store(const std::vector<store::Record>& records) {
 
 void Cluster::tick() {
   timeline.after(kTick, [this] { tick(); });
-  if (controller == nullptr) return;
+  if (!controller_answers()) return;
   controller->tick();
   watch();
   check_machines();
 }
 
 void Cluster::watch() {
-  for (;;) {
+  while (controller != nullptr) {
     const absl::StatusOr<reconcile::Published::Batch> batch = controller->published().changes(cursor_, 100);
     if (!batch.ok()) return violate(absl::StrCat("the watch fell behind: ", batch.status().message()));
     for (const reconcile::JobViewPtr& view : batch->views) {
+      history_.emplace_back(view->revision, view->record->uid);
       if (on_view) on_view(*view);
     }
     cursor_ = batch->next_cursor;
-    if (batch->views.empty()) return;
+    if (batch->views.empty()) return resume_watch();
   }
+}
+
+// Somebody who has seen everything up to some revision is shown everything after it, and nothing is left out.
+void Cluster::resume_watch() {
+  if (history_.empty() || !timeline.random.chance(0.05)) return;
+  const auto [seen, uid] = history_[timeline.random.next() % history_.size()];
+  if (seen < first_revision_) return;  // An older one that was shown again.
+  const absl::StatusOr<int64_t> cursor = controller->published().cursor_after(seen);
+  if (!cursor.ok()) return violate(absl::StrCat("a watch cannot go on after revision ", seen));
+  const absl::StatusOr<reconcile::Published::Batch> after = controller->published().changes(*cursor, 1 << 20);
+  const auto is_newer = [seen = seen](int64_t revision) { return revision > seen; };
+  std::vector<std::pair<int64_t, std::string>> expected, shown;
+  for (const auto& one : history_) {
+    if (is_newer(one.first)) expected.push_back(one);
+  }
+  for (const reconcile::JobViewPtr& view : after->views) {
+    if (is_newer(view->revision)) shown.emplace_back(view->revision, view->record->uid);
+  }
+  if (shown != expected)
+    violate(absl::StrCat("a watch that goes on after revision ", seen, " is not shown everything"));
+}
+
+// --- the workers' events ---
+
+int64_t Cluster::cursor_of(const std::string& uid, int attempt, int rank) const {
+  const auto record = store.get(core::cursor_key(uid, attempt, rank));
+  int64_t cursor = 0;
+  if (record.ok() && record->has_value() && !absl::SimpleAtoi((*record)->value, &cursor)) return 0;
+  return cursor;
+}
+
+// After a start: what workers need not say again is in the store.
+void Cluster::check_acknowledged() {
+  for (const auto& [name, machine] : machines) {
+    if (machine->core() == nullptr) continue;
+    for (const auto& [key, attempt] : machine->core()->state().attempts) {
+      const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
+      if (view == nullptr || job::is_final(view->record->state)) continue;
+      for (const node::Rank& rank : attempt.ranks) {
+        const int64_t cursor = cursor_of(key.job_uid, key.number, rank.rank);
+        if (rank.tail.acknowledged().sequence <= cursor || excused_events) continue;
+        violate(absl::StrCat("event ", rank.tail.acknowledged().sequence, " of rank ", rank.rank, " of ", key.job_uid,
+                             " was acknowledged, and the store has ", cursor));
+      }
+    }
+  }
+}
+
+// What a session brings of a rank's events goes on where the store's end, or before.
+void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events) {
+  const node::AttemptKey key{events.id().job_uid(), events.id().number()};
+  if (events.events().empty() || !stream->heard.insert({key, events.rank()}).second || excused_events) return;
+  const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
+  if (view == nullptr || job::is_final(view->record->state)) return;
+  const int64_t cursor = cursor_of(key.job_uid, key.number, events.rank());
+  if (events.events(0).sequence() <= cursor + 1) return;
+  violate(absl::StrCat("events of rank ", events.rank(), " of ", key.job_uid, " go on at ", events.events(0).sequence(),
+                       ", and the store has ", cursor));
+}
+
+// --- who must not be obeyed ---
+
+void Cluster::say_as(const std::string& node, const v1::WorkerMessage& message) {
+  if (const std::shared_ptr<Stream> stream = links[node].stream) from_worker(node, stream->number, message);
+}
+
+void Cluster::command_as_earlier_leader(const std::string& node, v1::ControllerMessage message) {
+  const std::shared_ptr<Stream> stream = links[node].stream;
+  if (stream == nullptr || life_ < 2) return;
+  message.set_leader_epoch(life_ - 1);
+  deliver_to_worker(stream, message);
+}
+
+void Cluster::pause_controller(absl::Duration pause) {
+  if (controller_answers()) paused_until_ = timeline.now() + pause;
 }
 
 void Cluster::check_machines() {

@@ -26,6 +26,7 @@ class SimStore : public store::MemoryStore {
   explicit SimStore(Timeline& timeline) : store::MemoryStore(1 << 20), timeline_(timeline) {}
   void commit(store::Transaction transaction, store::Committed done) override;
   void set_full(bool full);
+  bool is_full() const { return is_full_; }
   // The controller dies: some of what was on its way has become durable, unheard.
   void crash();
   void replace(const std::vector<store::Record>& records);  // All that there is, while nobody uses it.
@@ -42,7 +43,7 @@ class SimStore : public store::MemoryStore {
 };
 
 // One stream between a worker and the controller. Each side notices its end by itself.
-struct Stream : cluster::Session {
+struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   Cluster* cluster = nullptr;
   Machine* machine = nullptr;
   int64_t number = 0;  // The worker's.
@@ -51,6 +52,7 @@ struct Stream : cluster::Session {
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;
   std::deque<v1::WorkerMessage> held_to_controller;
+  std::set<std::pair<node::AttemptKey, int>> heard;  // Ranks of which it has brought events.
   void send(const v1::ControllerMessage& message) override;
   void close(const std::string& why) override;
 };
@@ -76,6 +78,7 @@ class Cluster {
   std::map<std::string, Link> links;
   std::unique_ptr<reconcile::Reconciler> controller;  // None while it is down.
   std::vector<std::string> violations;
+  bool excused_events = false;  // The store was set back: cursors with it.
 
   void start_controller();
   void crash_controller();
@@ -83,13 +86,22 @@ class Cluster {
   void block(const std::string& node, bool to_worker, bool to_controller);
   void heal(const std::string& node);
   void reset_stream(const std::string& node);
+  void pause_controller(absl::Duration pause);  // Hears, says and does nothing meanwhile.
+  bool controller_answers() const { return controller != nullptr && timeline.now() >= paused_until_; }
+  // What somebody says who must not be obeyed: a node of another node's ranks, a leader of an earlier epoch.
+  void say_as(const std::string& node, const v1::WorkerMessage& message);
+  void command_as_earlier_leader(const std::string& node, v1::ControllerMessage message);
   void violate(const std::string& what);
   void trace(const std::string& what) const;  // For who replays a seed.
   const bool traces = getenv("TITAN_SIMULATION_TRACE") != nullptr;
   void check_machines();
+  void watch();  // Shows what is new.
   // Every change that watchers are shown.
   std::function<void(const reconcile::JobView&)> on_view;
   std::function<void()> on_start;
+  std::function<void(const std::string& node)> on_unanswered;  // It gives its session up.
+  std::function<void(const std::string& node)> on_no_devices;  // It is asked for some that it does not have.
+  std::function<void(const journal::Line&)> on_line;           // Of the controller's journal.
 
  private:
   friend struct Stream;
@@ -102,12 +114,18 @@ class Cluster {
   void end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason);
   void end_at_controller(const std::shared_ptr<Stream>& stream);
   void daemon_died(const std::string& node, bool with_machine);
-  void watch();
+  void resume_watch();
+  int64_t cursor_of(const std::string& uid, int attempt, int rank) const;
+  void check_acknowledged();
+  void check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events);
 
   metrics::Metrics metrics_;
   std::unique_ptr<reconcile::Measures> measures_;
   int life_ = 0;  // Of the controller.
   int64_t cursor_ = 0;
+  absl::Duration paused_until_;
+  std::vector<std::pair<int64_t, std::string>> history_;  // Revision and uid: what this controller has shown.
+  int64_t first_revision_ = 0;                            // When it started.
   int ids_ = 0;
 };
 

@@ -33,7 +33,7 @@ constexpr bool kAtOnce =
     std::is_same_v<E, node::ResetSession> || std::is_same_v<E, node::Log> || std::is_same_v<E, node::TellShim> ||
     std::is_same_v<E, node::KillShim>;
 
-node::LaunchFacts facts_of(const std::string& launch_json) {
+node::LaunchFacts read_facts(const std::string& launch_json) {
   const absl::StatusOr<rank_protocol::Launch> launch =
       rank_protocol::launch_from_json(nlohmann::json::parse(launch_json));
   node::LaunchFacts facts;
@@ -48,6 +48,13 @@ node::LaunchFacts facts_of(const std::string& launch_json) {
     facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
   }
   return facts;
+}
+
+// Nodes of one attempt get one launch file: read once, since it names all ranks.
+const node::LaunchFacts& facts_of(const std::string& launch_json) {
+  thread_local std::pair<std::string, node::LaunchFacts> last;
+  if (last.first != launch_json) last = {launch_json, read_facts(launch_json)};
+  return last.second;
 }
 
 }  // namespace
@@ -135,7 +142,8 @@ void Machine::boot() {
 }
 
 void Machine::hear(int64_t session, const v1::ControllerMessage& message) {
-  if (core_ != nullptr) feed(node::Command{session, message});
+  const bool is_told = !message.has_welcome() && !message.has_beat_ack();
+  if (core_ != nullptr && !(idle && is_told)) feed(node::Command{session, message});
 }
 
 void Machine::disconnected(int64_t session, const std::string& reason) {
@@ -235,6 +243,9 @@ void Machine::perform(const node::Effect& effect) {
                  },
                  [&](const node::SpawnShim& it) {
                    const node::AttemptRecord& record = disk_.records.at(it.key);
+                   if (shims_.count(it.key) > 0) {
+                     violated(absl::StrCat("attempt ", it.key.number, " of ", it.key.job_uid, " gets a second shim"));
+                   }
                    SimShim& made = shims_[it.key] = {};
                    made.pid = ++last_pid_;
                    made.link = it.op;
@@ -249,6 +260,10 @@ void Machine::perform(const node::Effect& effect) {
                    node::ShimFound found;
                    found.op = it.op;
                    SimShim* there = shim(it.key);
+                   if (unreadable) {
+                     found.why = "Input/output error";
+                     return feed(found);
+                   }
                    if (there != nullptr && there->alive) {
                      found.is = node::ShimFound::Is::kLinked;
                      there->link = it.op;
@@ -268,6 +283,10 @@ void Machine::perform(const node::Effect& effect) {
                    node::RanksSeen seen;
                    seen.op = it.op;
                    seen.same_boot = it.boot == boot_;
+                   if (unreadable) {
+                     seen.unknown = seen.exits_unknown = "Input/output error";
+                     return feed(seen);
+                   }
                    if (const SimShim* there = shim(it.key); there != nullptr) {
                      for (const Rank& rank : there->ranks) {
                        if (rank.running) seen.alive.push_back({rank.rank, rank.pid, unkillable ? 'D' : 'R'});
@@ -362,6 +381,24 @@ Machine::Rank* Machine::rank(const node::AttemptKey& key, int number) {
   return nullptr;
 }
 
+// An attempt starts alone: those before it are gone, and none after it has been here.
+void Machine::note_start(const node::AttemptKey& key) {
+  int& newest = newest_[key.job_uid];
+  if (key.number < newest) {
+    violated(
+        absl::StrCat("attempt ", key.number, " of ", key.job_uid, " starts on ", name_, " after attempt ", newest));
+  }
+  newest = std::max(newest, key.number);
+  for (const auto& [other, shim] : shims_) {
+    if (other.job_uid != key.job_uid || other.number == key.number) continue;
+    for (const Rank& rank : shim.ranks) {
+      if (!rank.running) continue;
+      return violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " starts on ", name_,
+                                   " beside ranks of attempt ", other.number));
+    }
+  }
+}
+
 node::ShimStatus Machine::status_of(const SimShim& shim) const {
   node::ShimStatus status;
   status.pid = status.start_ticks = shim.pid;
@@ -398,6 +435,7 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
       if (std::exchange(there.started, true)) {
         return say(key, {.kind = node::ShimSaid::Kind::kStarted, .status = status_of(there)});
       }
+      note_start(key);
       for (Rank& rank : there.ranks) {
         rank.pid = ++last_pid_;
         rank.running = true;
@@ -412,6 +450,7 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
   }
   if (there.stop_reason.empty()) there.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
   if (command.save && command.grace_milliseconds > 0 && there.started) training_.asked_to_save(key, /*leave=*/true);
+  if (command.reason == "STALE_ATTEMPT" && command.grace_milliseconds > 0) training_.killed(key, command.reason);
   if (command.grace_milliseconds <= 0) {
     training_.killed(key, command.reason);
     kill_ranks(key);

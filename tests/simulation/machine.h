@@ -80,6 +80,9 @@ class Machine {
   bool hung_storage = false;  // Shared storage does not answer.
   bool refuses = false;       // Cannot prepare, for ever.
   bool unkillable = false;    // Its ranks wait in the kernel.
+  bool unreadable = false;    // What lies in its state folder cannot be read.
+  bool idle = false;          // Its daemon beats, and does nothing that it is told.
+  bool for_good = false;      // None of this is ever mended.
   bool slow_disk = false;
   absl::Duration skew;  // Of its wall clock.
 
@@ -93,6 +96,8 @@ class Machine {
   void kill_shim(const node::AttemptKey& key);
   std::set<int> devices_in_use() const;
   std::vector<std::string> double_use() const;  // Devices that two attempts use at once.
+  std::function<void(const std::string& what)> violated;
+  const node::NodeCore* core() const { return core_.get(); }
   std::map<node::AttemptKey, SimShim>& shims() { return shims_; }
 
  private:
@@ -113,6 +118,7 @@ class Machine {
   void say(const node::AttemptKey& key, node::ShimSaid said);
   void shim_does(const node::AttemptKey& key, const node::ShimCommand& command);
   void kill_ranks(const node::AttemptKey& key);
+  void note_start(const node::AttemptKey& key);
   void end_if_over(const node::AttemptKey& key);
   node::ShimStatus status_of(const SimShim& shim) const;
   void wake();
@@ -129,6 +135,7 @@ class Machine {
   int life_ = 0;  // Of the daemon: what belongs to an earlier one comes to nothing.
   Disk disk_;
   std::map<node::AttemptKey, SimShim> shims_;
+  std::map<std::string, int> newest_;  // Attempts that have started here, by job.
   std::set<std::pair<node::AttemptKey, int>> watched_;
   absl::Duration folder_ready_ = absl::ZeroDuration();     // Effects on the state folder keep their order,
   std::map<node::AttemptKey, absl::Duration> link_ready_;  // and what a shim says its.

@@ -1,10 +1,14 @@
 #pragma once
 
-// One simulated history: users who submit and cancel, faults of every kind, then rest; and what must hold throughout.
+// One simulated history: users who submit, cancel, drain and delete, faults of every kind, then rest; and what must
+// hold throughout.
 
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "tests/simulation/cluster.h"
@@ -19,11 +23,15 @@ enum class Fault {
   kMachineCrash,
   kDataPartition,
   kHungStorage,
-  kBrokenNode,  // Refuses every attempt, for ever.
+  kForGood,  // A machine that refuses every attempt, never ends a rank or is gone, for ever.
   kUnkillableRanks,
+  kUnreadableState,
+  kIdleDaemon,  // It beats, and does nothing that it is told.
   kPoisonEvent,
+  kLyingNode,
   // Of the control plane: no healthy job may notice.
   kControllerCrash,
+  kControllerPause,
   kStoreRestored,
   kDiskFull,
   kStreamReset,
@@ -32,9 +40,16 @@ enum class Fault {
   kSlowNetwork,
   kDaemonCrash,
   kSlowDisk,
+  kEarlierLeader,
   kCount,
 };
 std::string name(Fault fault);
+
+// Of an attempt, when a fault strikes.
+enum class Phase { kPlaced, kPrepare, kStart, kRunning, kSaving, kStopping, kRecovering, kCount };
+std::string name(Phase phase);
+// A fault of ranks needs ranks; one of a node or of the control plane may strike at any time.
+bool can_strike(Fault fault, Phase phase);
 
 struct Size {
   int nodes = 4;
@@ -42,11 +57,18 @@ struct Size {
   int jobs = 4;
   absl::Duration chaos = absl::Seconds(60);
   double faults_per_second = 0.15;
+  bool is_large() const { return nodes >= 1000; }  // Then a second costs as much as a minute of a small one.
 };
+
+// Mostly small clusters: most of what can go wrong needs few nodes.
+Size size_of(uint64_t seed);
+
+using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
 struct Outcome {
   std::vector<std::string> violations;
-  std::map<Fault, int> faults;  // How often each struck.
+  std::map<Fault, int> faults;  // How often each struck,
+  Hits hits;                    // and what it found: one for each attempt.
   int64_t events = 0;
   absl::Duration simulated;
 };
@@ -57,33 +79,75 @@ class Scenario {
   Outcome run();
 
  private:
+  // A job as watchers have been shown it.
   struct Shown {
     int64_t revision = 0;
     std::string state;
     bool over = false;
+    bool stops = false;
     int64_t committed = 0;
     std::string waits_for;
+    bool has_reason = false;
+    int attempts = 0;
+    int attempt = 0;                  // The one that has not ended; 0: none.
+    std::map<std::string, int> used;  // Its ranks by node.
+    std::map<std::string, int> reserved;
+    absl::Duration since;  // State and attempt are these.
   };
 
   void plan();
-  void strike(Fault fault);
-  void user_acts();
   void submit(int number);
+  void user_acts();
+  void cancel(const std::string& uid);
+  void remove();
+  void drain(const std::string& node, absl::Duration last);
+  void ask_to_drain(const std::string& node);
   void rest();
-  void see(const reconcile::JobView& view);
-  void controller_started();
   bool all_over() const;
   std::string some_node();
   absl::Duration for_a_while(double least, double most);
+
+  // faults.cc
+  void strike(Fault fault, const std::string& node);
+  void strike_at_worst(const std::string& uid);
+  Fault some_fault() { return static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1)); }
+  void strike_for_good(Machine& machine);
+  void restore_store();
+  void lie(const std::string& node);
+  void command_of_earlier_leader(Machine& machine, const node::AttemptKey& running);
+  void note_hits(Fault fault, const std::string& node, const node::AttemptKey& running);
+  std::optional<Phase> phase_of(const std::string& uid, const Shown& shown);
+  void trouble(const std::string& node, absl::Duration last);
+
+  // rules.cc
+  void see(const reconcile::JobView& view);
+  void check_capacity(const std::string& uid, const Shown& job);
+  void check_line(const journal::Line& line);
+  void check_answers(const std::string& node);
+  void check_room(const std::string& node);
+  void controller_started();
+  void check_cancels();
+  void every_second();
+  void check_waits();
+  void check_drains();
+  void check_all_over();
 
   Cluster cluster_;
   Random& random_;
   const Size size_;
   Outcome outcome_;
   std::map<std::string, Shown> shown_;       // By uid.
-  std::set<std::string> acknowledged_;       // Uids.
-  std::map<std::string, std::string> uids_;  // By job id.
-  std::set<std::string> broken_;
+  std::set<std::string> acknowledged_;       // Uids,
+  std::set<std::string> cancels_, deletes_;  // likewise.
+  std::set<std::string> asked_to_delete_;
+  std::map<std::string, std::string> uids_;                         // By job id.
+  std::map<std::string, absl::Duration> drains_;                    // By node: since when.
+  std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: it may hold nothing any more.
+  std::map<std::string, absl::Duration> troubled_, registered_;     // By node: until when, and when.
+  std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
+  absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
+  int starts_ = 0;                                                  // Of the controller.
+  bool for_good_ = false;
   std::vector<std::vector<store::Record>> backups_;
   bool restored_ = false;
   bool resting_ = false;

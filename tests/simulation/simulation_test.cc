@@ -1,18 +1,30 @@
 // Whole clusters of real cores under random faults. A failure names its seed: TITAN_SIMULATION_SEED=N replays it, with
-// TITAN_SIMULATION_TRACE=1 telling what happened. TITAN_LONG=1 takes ten thousand seeds, TITAN_SIMULATION_SEEDS any
-// number.
+// TITAN_SIMULATION_TRACE=1 telling what happened. TITAN_LONG=1 takes a hundred thousand seeds, TITAN_SIMULATION_SEEDS
+// any number.
 
+#include <atomic>
 #include <cstdlib>
+#include <ctime>
 #include <iostream>
+#include <mutex>
+#include <thread>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/testing/planted.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/scenario.h"
 
 namespace titan::simulation {
 namespace {
+
+static_assert(!testing::planted(testing::Bug::kNoHangCheck), "what is tested here is what is shipped");
+
+constexpr int64_t kThreads = 2;
+constexpr int64_t kMostFailures = 10;
+constexpr int64_t kSeedsForAllHits = 5000;
 
 int64_t from_environment(const char* key, int64_t otherwise) {
   const char* text = getenv(key);
@@ -20,38 +32,90 @@ int64_t from_environment(const char* key, int64_t otherwise) {
   return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
 }
 
-// Mostly small clusters: most of what can go wrong needs few nodes.
-Size size_of(uint64_t seed) {
-  Random random(seed * 31 + 7);
-  Size size;
-  size.nodes = random.chance(0.02) ? random.between(20, 50) : random.between(3, 7);
-  size.devices = random.between(1, 3);
-  size.jobs = random.between(1, size.nodes);
-  size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
-  size.faults_per_second = 0.02 * size.nodes + 0.1 * random.fraction();
-  return size;
+struct Sum {
+  std::mutex mutex;
+  std::map<Fault, int64_t> faults;
+  Hits hits;
+  int64_t events = 0;
+  absl::Duration simulated;
+  std::map<int64_t, std::string> failures;  // By seed.
+};
+
+void add(Sum& sum, int64_t seed, const Outcome& outcome) {
+  const std::lock_guard<std::mutex> lock(sum.mutex);
+  for (const auto& [fault, count] : outcome.faults) sum.faults[fault] += count;
+  for (const auto& [what, count] : outcome.hits) sum.hits[what] += count;
+  sum.events += outcome.events;
+  sum.simulated += outcome.simulated;
+  if (!outcome.violations.empty()) sum.failures[seed] = absl::StrJoin(outcome.violations, "\n  ");
+}
+
+// How often each fault struck an attempt in each phase.
+void print(const Sum& sum) {
+  std::cout << absl::StrFormat("%-24s %8s", "fault", "struck");
+  for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
+    std::cout << absl::StrFormat(" %10s", name(static_cast<Phase>(phase)));
+  }
+  std::cout << "\n";
+  for (const auto& [fault, count] : sum.faults) {
+    std::cout << absl::StrFormat("%-24s %8d", name(fault), count);
+    for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
+      const auto hits = sum.hits.find({fault, static_cast<Phase>(phase)});
+      std::cout << absl::StrFormat(" %10d", hits == sum.hits.end() ? 0 : hits->second);
+    }
+    std::cout << "\n";
+  }
+}
+
+void expect_all_hits(const Sum& sum) {
+  for (int fault = 0; fault < static_cast<int>(Fault::kCount); ++fault) {
+    for (int phase = 0; phase < static_cast<int>(Phase::kCount); ++phase) {
+      const std::pair what{static_cast<Fault>(fault), static_cast<Phase>(phase)};
+      if (!can_strike(what.first, what.second)) continue;
+      EXPECT_GT(sum.hits.count(what), 0) << name(what.first) << " never struck in phase " << name(what.second);
+    }
+  }
 }
 
 TEST(SimulationTest, WhateverFailsTheRulesHold) {
-  const int64_t many = getenv("TITAN_LONG") != nullptr ? 10'000 : 400;
+  const int64_t many = getenv("TITAN_LONG") != nullptr ? 100'000 : 10'000;
   const int64_t only = from_environment("TITAN_SIMULATION_SEED", 0);
   const int64_t first = only != 0 ? only : from_environment("TITAN_SIMULATION_FIRST", 1);
   const int64_t seeds = only != 0 ? 1 : from_environment("TITAN_SIMULATION_SEEDS", many);
-  std::map<Fault, int64_t> faults;
-  int64_t events = 0, failed = 0;
-  absl::Duration simulated;
-  for (int64_t seed = first; seed < first + seeds; ++seed) {
-    const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
-    for (const auto& [fault, count] : outcome.faults) faults[fault] += count;
-    events += outcome.events;
-    simulated += outcome.simulated;
-    if (outcome.violations.empty()) continue;
-    ADD_FAILURE() << "seed " << seed << ": " << absl::StrJoin(outcome.violations, "\n  ");
-    if (++failed >= 10) break;
+  Sum sum;
+  std::atomic<int64_t> next = first, failed = 0;
+  std::vector<std::thread> threads;
+  for (int64_t i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      for (int64_t seed = next++; seed < first + seeds && failed < kMostFailures; seed = next++) {
+        const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
+        if (!outcome.violations.empty()) ++failed;
+        add(sum, seed, outcome);
+      }
+    });
   }
-  std::cout << seeds << " seeds from " << first << ": " << events << " events, " << absl::FormatDuration(simulated)
-            << " simulated\n";
-  for (const auto& [fault, count] : faults) std::cout << "  " << name(fault) << ": " << count << "\n";
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& [seed, what] : sum.failures) ADD_FAILURE() << "seed " << seed << ": " << what;
+  std::cout << seeds << " seeds from " << first << ": " << sum.events << " events, "
+            << absl::FormatDuration(sum.simulated) << " simulated\n";
+  print(sum);
+  if (seeds >= kSeedsForAllHits) expect_all_hits(sum);
+}
+
+// Two jobs of a quarter of ten thousand nodes each beside small ones, and the controller starts anew among them.
+TEST(SimulationTest, TenThousandNodes) {
+  const int64_t seeds = from_environment("TITAN_SIMULATION_LARGE_SEEDS", getenv("TITAN_LONG") != nullptr ? 5 : 1);
+  if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one small seed";
+  for (int64_t seed = 1; seed <= seeds; ++seed) {
+    const clock_t begin = clock();
+    const Size size{static_cast<int>(from_environment("TITAN_SIMULATION_NODES", 10'000)), 2, 30, absl::Seconds(15),
+                    0.6};
+    const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size).run();
+    EXPECT_TRUE(outcome.violations.empty()) << "seed " << seed << ": " << absl::StrJoin(outcome.violations, "\n  ");
+    std::cout << "seed " << seed << " with " << size.nodes << " nodes: " << outcome.events << " events, "
+              << absl::FormatDuration(outcome.simulated) << " simulated in "
+              << static_cast<double>(clock() - begin) / CLOCKS_PER_SEC << " s\n";
+  }
 }
 
 }  // namespace

@@ -8,7 +8,6 @@
 namespace titan::simulation {
 namespace {
 
-constexpr absl::Duration kInitTimeout = absl::Seconds(30);
 constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
 
 }  // namespace
@@ -27,12 +26,16 @@ void Ranks::started(Machine& there, const node::AttemptKey& key) {
   run.folder = there.record(key).dump_folder;
   run.nodes.insert(there.name());
   if (run.nodes.size() == 1) {
-    timeline_.after(kInitTimeout, [this, key] {
+    timeline_.after(plans[run.folder].init_timeout, [this, key] {
       if (!runs_[key].begun) peers_leave(key);
     });
   }
   if (run.nodes.size() < run.placements.size() || run.begun) return;
-  timeline_.after(timeline_.random.between(absl::Milliseconds(200), absl::Seconds(2)), [this, key] { begin(key); });
+  for_each_rank(run, [&](Machine& where, int number) {
+    if (Machine::Rank* rank = where.rank(key, number)) rank->phase = "load";
+  });
+  timeline_.after(timeline_.random.between(absl::Milliseconds(200), plans[run.folder].load_time),
+                  [this, key] { begin(key); });
 }
 
 bool Ranks::all_run(const Run& run, const node::AttemptKey& key) const {
@@ -104,7 +107,7 @@ void Ranks::step(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if (any_stuck(run, key)) {
+  if ((run.blocked = any_stuck(run, key))) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return next_step(key);
   }
@@ -121,14 +124,14 @@ void Ranks::step(const node::AttemptKey& key) {
   const bool saves = run.step % plan.save_every == 0 || run.step >= plan.steps || run.save || run.leave;
   if (!saves) return next_step(key);
   for_each_rank(run, [&](Machine& there, int number) { there.rank(key, number)->phase = "checkpoint"; });
-  timeline_.after(timeline_.random.between(absl::Milliseconds(50), absl::Seconds(1)), [this, key] { publish(key); });
+  timeline_.after(timeline_.random.between(absl::Milliseconds(50), plan.save_time), [this, key] { publish(key); });
 }
 
 void Ranks::publish(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if (any_stuck(run, key)) {
+  if ((run.blocked = any_stuck(run, key))) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
   }
@@ -194,14 +197,22 @@ void Ranks::rank_gone(const node::AttemptKey& key, const std::string&) {
 void Ranks::killed(const node::AttemptKey& key, const std::string& reason) {
   const auto it = runs_.find(key);
   if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || reason == "STOPPED_BY_OPERATOR") return;
-  const Run& run = it->second;
-  const bool is_healthy = run.begun && !run.over && !run.losing && !run.excused && all_run(run, key) &&
-                          !any_stuck(run, key) && timeline_.now() - run.advanced_at < absl::Seconds(10);
-  if (is_healthy) violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
+  if (is_healthy(key))
+    violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
 }
 
-void Ranks::excuse_all() {
-  for (auto& [key, run] : runs_) run.excused = true;
+std::optional<absl::Duration> Ranks::last_advance(const node::AttemptKey& key) const {
+  const auto it = runs_.find(key);
+  if (it == runs_.end() || !it->second.begun) return std::nullopt;
+  return it->second.advanced_at;
+}
+
+bool Ranks::is_healthy(const node::AttemptKey& key) const {
+  const auto it = runs_.find(key);
+  if (it == runs_.end()) return false;
+  const Run& run = it->second;
+  return run.begun && !run.over && !run.losing && !run.blocked && all_run(run, key) && !any_stuck(run, key) &&
+         timeline_.now() - run.advanced_at < absl::Seconds(12);
 }
 
 void Ranks::poison() {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -20,6 +21,9 @@ struct JobPlan {
   int64_t steps = 20;
   int64_t save_every = 5;
   absl::Duration step_time = absl::Seconds(1);
+  absl::Duration load_time = absl::Seconds(1);      // At most; nothing shows meanwhile.
+  absl::Duration save_time = absl::Seconds(1);      // Likewise.
+  absl::Duration init_timeout = absl::Seconds(30);  // Of the ranks themselves.
 };
 
 class Ranks : public Training {
@@ -37,8 +41,10 @@ class Ranks : public Training {
   void rank_gone(const node::AttemptKey& key, const std::string& node) override;
   void killed(const node::AttemptKey& key, const std::string& reason) override;
 
-  // Everything that runs now may be ended without blame: the store that knew of it is gone.
-  void excuse_all();
+  // When its ranks last did something together; nothing before they have begun.
+  std::optional<absl::Duration> last_advance(const node::AttemptKey& key) const;
+  // All ranks run, and nothing keeps them from going on.
+  bool is_healthy(const node::AttemptKey& key) const;
   // Says something that no version of a rank ever said.
   void poison();
 
@@ -49,11 +55,11 @@ class Ranks : public Training {
     std::set<std::string> nodes;  // Whose ranks have started.
     bool begun = false;
     bool over = false;
-    bool excused = false;
     bool save = false, leave = false;
     int64_t step = 0;
     absl::Duration advanced_at;
-    bool losing = false;  // A rank is gone: the others will notice.
+    bool blocked = false;  // Somebody was waited for, and nothing was done since.
+    bool losing = false;   // A rank is gone: the others will notice.
   };
 
   void begin(const node::AttemptKey& key);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "worker/core/step.h"
 
@@ -138,11 +139,11 @@ Devices any_devices(const Step& step, const Attempt& attempt, const std::set<int
 void go_on_preparing(Step& step, Attempt& attempt) {
   const AttemptKey& key = attempt.record.key;
   const int highest = step.state.highest[key.job_uid];
-  if (highest > key.number) {
+  if (highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
     const AttemptKey copy = key;
     return drop(step, copy, {"STALE_ATTEMPT", stale_message(copy, highest)}, highest);
   }
-  if (older_one(step.state, key) != nullptr) return;
+  if (older_one(step.state, key) != nullptr && !testing::planted(testing::Bug::kOldRanksAreIgnored)) return;
   const std::set<int> free = free_devices(step.config, step.state);
   Devices devices =
       attempt.asked_devices.empty() ? any_devices(step, attempt, free) : asked_devices(step, attempt, free);
@@ -199,13 +200,15 @@ void prepare(Step& step, const v1::Prepare& message) {
   const int64_t asked = message.deadline_milliseconds() * kMillisecond;
   attempt.prepare_by = step.now.monotonic + (asked > 0 ? asked : kPreparePatience);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
-  step.out(RaiseFence{attempt.op, key});
+  const Op op = attempt.op;
   step.state.attempts.emplace(key, std::move(attempt));
+  if (testing::planted(testing::Bug::kFenceIsNotWritten)) return on_fence_raised(step, key, {op, key.number, ""});
+  step.out(RaiseFence{op, key});
 }
 
 void on_fence_raised(Step& step, const AttemptKey& key, const FenceRaised& done) {
   if (!done.error.empty()) return drop(step, key, {"STATE_FOLDER_UNUSABLE", done.error});
-  if (done.highest > key.number) {
+  if (done.highest > key.number && !testing::planted(testing::Bug::kFenceIsIgnored)) {
     return drop(step, key, {"STALE_ATTEMPT", stale_message(key, done.highest)}, done.highest);
   }
   int& highest = step.state.highest[key.job_uid];
@@ -298,6 +301,8 @@ void preparation_overdue(Step& step, Attempt& attempt) {
 }
 
 void start(Step& step, Attempt& attempt, const v1::Start& message) {
+  if (testing::planted(testing::Bug::kStartLaunchesAgain) && attempt.started && attempt.link != 0)
+    step.out(SpawnShim{attempt.link, attempt.record.key});
   if (attempt.over() || attempt.started) return report(step, attempt);
   if (attempt.ending() || attempt.stopping || attempt.start) return;
   attempt.start = ShimCommand{

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "worker/core/step.h"
 
 namespace titan::node {
@@ -116,7 +117,7 @@ void obey_without_epoch(Step& step, const Message& message, const std::string& e
 void take(Step& step, const Message& message) {
   NodeState& state = step.state;
   const int64_t epoch = message.leader_epoch();
-  if (epoch > 0 && epoch < state.leader_epoch) {
+  if (epoch > 0 && epoch < state.leader_epoch && !testing::planted(testing::Bug::kOldLeaderIsObeyed)) {
     if (!message.has_welcome()) return say_stale_leader(step, message);
     state.held.clear();
     return step.reset(absl::StrCat("the controller at ", step.state.controller, " led in epoch ", epoch,

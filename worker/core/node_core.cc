@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "worker/core/step.h"
 
 namespace titan::node {
@@ -152,7 +153,10 @@ void exit_when_all_stopped(Step& step) {
 
 bool Attempt::announced() const { return stage != Stage::kForgetting && (was_live || stage == Stage::kOver); }
 
-bool Attempt::holds_devices() const { return !record.devices.empty() && (!ending() || shim_may_live()); }
+bool Attempt::holds_devices() const {
+  if (testing::planted(testing::Bug::kDevicesFreeTooEarly) && stopping) return false;
+  return !record.devices.empty() && (!ending() || shim_may_live());
+}
 
 void note(Step& step, const AttemptKey& key, const std::string& text) {
   step.out(Log{absl::StrCat("job ", key.job_uid, " attempt ", key.number, ": ", text)});

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/testing/planted.h"
 #include "common/text/utf8.h"
 #include "worker/core/step.h"
 
@@ -36,6 +37,7 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   if (attempt.ending()) return report(step, attempt);
   const std::string why = reason.empty() ? "no reason given" : reason;
   note(step, attempt.record.key, absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
+  if (attempt.shim == Shim::kNone && testing::planted(testing::Bug::kStopIgnoredWhilePreparing)) return;
   if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
   if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
   attempt.stopping = true;

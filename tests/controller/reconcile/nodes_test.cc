@@ -86,6 +86,37 @@ TEST_F(NodesTest, AnUnreachableNodeIsLostWhenTheJobStandsStill) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
+// While ranks load, nothing shows between begin and end: not on the nodes that speak either.
+TEST_F(NodesTest, ANodeSilentWhileItsJobLoadsIsLeftAlone) {
+  for (const char* name : {"n1", "n2", "n3"}) add_node(name);
+  ASSERT_TRUE(submit(spec("a")).ok());
+  for (auto& [name, node] : nodes) {
+    for (auto& [key, attempt] : node.attempts) attempt.rank_phase = "load";
+  }
+  advance(absl::Seconds(1));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(20));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+// The time between a node's return and its next step is no step: who takes it for one finds all others slow.
+TEST_F(NodesTest, StepsAreNotMeasuredFromANodesReturn) {
+  for (const char* name : {"n1", "n2", "n3"}) add_node(name);
+  ASSERT_TRUE(submit(spec("a")).ok());
+  loaded("a", 0);
+  connect_all();
+  train("a", 1);
+  advance(absl::Milliseconds(500));
+  disconnect(nodes.at("n2"));
+  for (int64_t step = 2; step < 5; ++step) {
+    train("a", step);
+    advance(absl::Seconds(7));
+    EXPECT_EQ(job("a")->attempts.size(), 1u) << step;
+  }
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+}
+
 TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
   run_on_two_of(3);
   disconnect(nodes.at("n1"));

@@ -1,0 +1,332 @@
+// What strikes, whom, and in which phase of an attempt.
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/scenario.h"
+
+namespace titan::simulation {
+namespace {
+
+bool is_of_ranks(Fault fault) {
+  return fault == Fault::kRankKilled || fault == Fault::kRankStuck || fault == Fault::kShimKilled ||
+         fault == Fault::kPoisonEvent || fault == Fault::kEarlierLeader;
+}
+
+bool is_of_controller(Fault fault) {
+  return fault == Fault::kControllerCrash || fault == Fault::kControllerPause || fault == Fault::kStoreRestored ||
+         fault == Fault::kDiskFull;
+}
+
+}  // namespace
+
+std::string name(Fault fault) {
+  switch (fault) {
+    case Fault::kRankKilled:
+      return "rank killed";
+    case Fault::kRankStuck:
+      return "rank stuck";
+    case Fault::kShimKilled:
+      return "shim killed";
+    case Fault::kMachineCrash:
+      return "machine crash";
+    case Fault::kDataPartition:
+      return "data partition";
+    case Fault::kHungStorage:
+      return "hung storage";
+    case Fault::kForGood:
+      return "broken for good";
+    case Fault::kUnkillableRanks:
+      return "unkillable ranks";
+    case Fault::kUnreadableState:
+      return "unreadable state folder";
+    case Fault::kIdleDaemon:
+      return "idle daemon";
+    case Fault::kPoisonEvent:
+      return "poison event";
+    case Fault::kLyingNode:
+      return "lying node";
+    case Fault::kControllerCrash:
+      return "controller crash";
+    case Fault::kControllerPause:
+      return "controller pause";
+    case Fault::kStoreRestored:
+      return "store restored";
+    case Fault::kDiskFull:
+      return "disk full";
+    case Fault::kStreamReset:
+      return "stream reset";
+    case Fault::kPartition:
+      return "partition";
+    case Fault::kOneWayPartition:
+      return "one-way partition";
+    case Fault::kSlowNetwork:
+      return "slow network";
+    case Fault::kDaemonCrash:
+      return "daemon crash";
+    case Fault::kSlowDisk:
+      return "slow disk";
+    case Fault::kEarlierLeader:
+      return "earlier leader";
+    case Fault::kCount:
+      break;
+  }
+  return "none";
+}
+
+std::string name(Phase phase) {
+  switch (phase) {
+    case Phase::kPlaced:
+      return "placed";
+    case Phase::kPrepare:
+      return "prepare";
+    case Phase::kStart:
+      return "start";
+    case Phase::kRunning:
+      return "running";
+    case Phase::kSaving:
+      return "saving";
+    case Phase::kStopping:
+      return "stopping";
+    case Phase::kRecovering:
+      return "recovering";
+    case Phase::kCount:
+      break;
+  }
+  return "none";
+}
+
+bool can_strike(Fault fault, Phase phase) {
+  if (fault == Fault::kLyingNode) return phase == Phase::kRunning || phase == Phase::kSaving;
+  if (!is_of_ranks(fault)) return true;
+  return phase == Phase::kStart || phase == Phase::kRunning || phase == Phase::kSaving || phase == Phase::kStopping;
+}
+
+// Something of a job that is not over: in what is it? Nothing while it waits for its first attempt.
+std::optional<Phase> Scenario::phase_of(const std::string& uid, const Shown& shown) {
+  if (shown.over || shown.state == "QUEUED") return std::nullopt;
+  if (shown.state == "STOPPING") return Phase::kStopping;
+  if (shown.state == "RECOVERING") return Phase::kRecovering;
+  const node::AttemptKey key{uid, shown.attempt};
+  bool is_known = false, saves = shown.state == "CHECKPOINTING";
+  for (const auto& [name, ranks] : shown.used) {
+    Machine& machine = *cluster_.machines.at(name);
+    is_known = is_known || (machine.core() != nullptr && machine.core()->state().attempts.count(key) > 0);
+    if (const Machine::SimShim* shim = machine.shim(key)) saves = saves || shim->ranks.front().phase == "checkpoint";
+  }
+  if (shown.state == "RESERVING") return is_known ? Phase::kPrepare : Phase::kPlaced;
+  if (shown.state == "STARTING") return Phase::kStart;
+  return saves ? Phase::kSaving : Phase::kRunning;
+}
+
+void Scenario::note_hits(Fault fault, const std::string& node, const node::AttemptKey& running) {
+  ++outcome_.faults[fault];
+  for (const auto& [uid, shown] : shown_) {
+    const bool is_hit =
+        is_of_controller(fault) ||
+        (is_of_ranks(fault) ? uid == running.job_uid : shown.used.count(node) > 0 || shown.reserved.count(node) > 0);
+    if (!is_hit) continue;
+    if (const std::optional<Phase> phase = phase_of(uid, shown)) ++outcome_.hits[{fault, *phase}];
+  }
+}
+
+void Scenario::trouble(const std::string& node, absl::Duration last) {
+  troubled_[node] = std::max(troubled_[node], cluster_.timeline.now() + last);
+}
+
+// The moment at which something was decided: what was is not done yet.
+void Scenario::strike_at_worst(const std::string& uid) {
+  const auto shown = shown_.find(uid);
+  std::string node = some_node();
+  if (shown != shown_.end() && !shown->second.used.empty()) {
+    auto there = shown->second.used.begin();
+    std::advance(there, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
+    node = there->first;
+  }
+  cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(10)),
+                          [this, node, fault = some_fault()] {
+                            if (!resting_) strike(fault, node);
+                          });
+}
+
+void Scenario::strike(Fault fault, const std::string& node) {
+  Machine& machine = *cluster_.machines.at(node);
+  if (machine.for_good) return;
+  Link& link = cluster_.links[node];
+  const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
+  const auto after = [this, &node](absl::Duration last, std::function<void()> what) {
+    trouble(node, last);
+    cluster_.timeline.after(last, std::move(what));
+  };
+  node::AttemptKey running;
+  for (const auto& [key, shim] : machine.shims()) {
+    if (shim.alive && shim.started && !shim.ended) running = key;
+  }
+  Machine::SimShim* shim = machine.shim(running);
+  note_hits(fault, node, running);
+  cluster_.trace(absl::StrCat("FAULT ", name(fault), " at ", node, " of ", running.job_uid, "/", running.number));
+  switch (fault) {
+    case Fault::kRankKilled:
+      if (shim != nullptr) machine.exit_rank(running, shim->ranks.front().rank, -1, 9);
+      break;
+    case Fault::kRankStuck:
+      if (shim != nullptr) shim->ranks.back().stuck = true;
+      break;
+    case Fault::kShimKilled:
+      if (shim != nullptr) machine.kill_shim(running);
+      break;
+    case Fault::kMachineCrash:
+      machine.crash();
+      after(later, [&machine] {
+        if (!machine.up && !machine.for_good) machine.boot();
+      });
+      break;
+    case Fault::kDataPartition:
+      link.data = false;
+      after(later, [&link] { link.data = true; });
+      break;
+    case Fault::kHungStorage:
+      machine.hung_storage = true;
+      after(much_later, [&machine] { machine.hung_storage = false; });
+      break;
+    case Fault::kForGood:
+      strike_for_good(machine);
+      break;
+    case Fault::kUnkillableRanks:
+      machine.unkillable = true;
+      after(much_later, [&machine] { machine.unkillable = machine.for_good && machine.unkillable; });
+      break;
+    case Fault::kUnreadableState:
+      machine.unreadable = true;
+      machine.kill_daemon();
+      machine.start_daemon();
+      if (shim != nullptr && random_.chance(0.5)) machine.exit_rank(running, shim->ranks.front().rank, -1, 9);
+      after(later, [&machine] { machine.unreadable = false; });
+      break;
+    case Fault::kIdleDaemon:  // Until somebody starts it anew.
+      machine.idle = true;
+      after(for_a_while(5, 180), [&machine] {
+        if (!std::exchange(machine.idle, false)) return;
+        machine.kill_daemon();
+        machine.start_daemon();
+      });
+      break;
+    case Fault::kPoisonEvent:
+      cluster_.ranks.poison();
+      break;
+    case Fault::kLyingNode:
+      lie(node);
+      break;
+    case Fault::kControllerCrash:
+      cluster_.crash_controller();
+      cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
+      break;
+    case Fault::kControllerPause:
+      cluster_.pause_controller(for_a_while(2, 20));
+      break;
+    case Fault::kStoreRestored:
+      if (random_.chance(0.3)) restore_store();  // Rare, since much is excused afterwards.
+      break;
+    case Fault::kDiskFull:
+      cluster_.store.set_full(true);
+      cluster_.timeline.after(random_.chance(0.3) ? much_later : later, [this] { cluster_.store.set_full(false); });
+      break;
+    case Fault::kStreamReset:
+      cluster_.reset_stream(node);
+      trouble(node, absl::Seconds(2));
+      break;
+    case Fault::kPartition:
+      cluster_.block(node, true, true);
+      after(later, [this, node] { cluster_.heal(node); });
+      break;
+    case Fault::kOneWayPartition: {
+      const bool inward = random_.chance(0.5);
+      cluster_.block(node, inward, !inward);
+      after(later, [this, node] { cluster_.heal(node); });
+      break;
+    }
+    case Fault::kSlowNetwork:
+      link.latency = for_a_while(0.1, 2);
+      after(later, [&link] { link.latency = absl::Milliseconds(1); });
+      break;
+    case Fault::kDaemonCrash:
+      machine.kill_daemon();
+      after(soon, [&machine] { machine.start_daemon(); });
+      break;
+    case Fault::kSlowDisk:
+      machine.slow_disk = true;
+      after(later, [&machine] { machine.slow_disk = false; });
+      break;
+    case Fault::kEarlierLeader:
+      command_of_earlier_leader(machine, running);
+      break;
+    case Fault::kCount:
+      break;
+  }
+  if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, for_a_while(40, 70));
+}
+
+// Once: the others have to do all the work.
+void Scenario::strike_for_good(Machine& machine) {
+  if (std::exchange(for_good_, true)) return;
+  trouble(machine.name(), absl::InfiniteDuration());
+  machine.for_good = true;
+  switch (random_.between(0, 2)) {
+    case 0:
+      machine.refuses = true;
+      break;
+    case 1:
+      machine.unkillable = true;
+      break;
+    default:
+      machine.crash();
+  }
+}
+
+void Scenario::restore_store() {
+  if (resting_) return;
+  if (backups_.empty()) {
+    backups_.push_back(*store::scan_all(cluster_.store, ""));
+    return cluster_.timeline.after(for_a_while(2, 20), [this] { restore_store(); });
+  }
+  restored_ = cluster_.excused_events = true;
+  cluster_.crash_controller();
+  shown_.clear();
+  cancels_.clear();
+  deletes_.clear();
+  cluster_.restore_store(backups_.back());
+  cluster_.timeline.after(for_a_while(0.1, 5), [this] { cluster_.start_controller(); });
+}
+
+// Speaks for ranks of another node.
+void Scenario::lie(const std::string& node) {
+  for (const auto& [uid, shown] : shown_) {
+    if (shown.state != "RUNNING" && shown.state != "CHECKPOINTING") continue;
+    const reconcile::JobViewPtr view =
+        cluster_.controller == nullptr ? nullptr : cluster_.controller->published().find(uid);
+    if (view == nullptr || view->attempts.empty()) continue;
+    for (const job::Placement& placement : view->attempts.back()->placements) {
+      if (placement.node == node) continue;
+      v1::WorkerMessage message;
+      v1::AttemptReport& report = *message.mutable_attempt();
+      report.mutable_id()->set_job_uid(uid);
+      report.mutable_id()->set_number(shown.attempt);
+      report.set_phase(shown.used.count(node) > 0 ? v1::AttemptReport::STARTED : v1::AttemptReport::ENDED);
+      report.add_exits()->set_rank(placement.first_rank);
+      report.mutable_exits(0)->set_exit_code(1);
+      return cluster_.say_as(node, message);
+    }
+  }
+}
+
+void Scenario::command_of_earlier_leader(Machine& machine, const node::AttemptKey& running) {
+  if (machine.shim(running) == nullptr) return;
+  v1::ControllerMessage message;
+  message.mutable_stop()->mutable_id()->set_job_uid(running.job_uid);
+  message.mutable_stop()->mutable_id()->set_number(running.number);
+  message.mutable_stop()->set_reason("EARLIER_LEADER");
+  cluster_.command_as_earlier_leader(machine.name(), message);
+}
+
+}  // namespace titan::simulation

@@ -1,0 +1,264 @@
+// What must hold, whatever fails. Most rules compare what the controller says with what the models know to be true.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "tests/simulation/scenario.h"
+
+namespace titan::simulation {
+namespace {
+
+// How long an attempt may stay in a state while the controller runs, its disk has room and no node of it has come back:
+// the deadline of what its nodes were told, and that of a silent node besides.
+constexpr int kSilenceSeconds = 65 + 20;
+constexpr absl::Duration kMostPrepare = absl::Seconds(75 + kSilenceSeconds);
+constexpr absl::Duration kMostStart = absl::Seconds(120 + kSilenceSeconds);
+constexpr absl::Duration kMostStop = absl::Seconds(15 + 30 + kSilenceSeconds);
+constexpr absl::Duration kReasonWithin = absl::Seconds(10);
+constexpr absl::Duration kLeavesWithin = absl::Seconds(35);   // A step, a save, and the way there and back.
+constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Of a fault that is over.
+
+std::string field(const journal::Line& line, const std::string& key) {
+  for (const auto& [name, value] : line.fields) {
+    if (name == key) return value;
+  }
+  return "";
+}
+
+int number(const journal::Line& line, const std::string& key) {
+  const std::string text = field(line, key);
+  return text.empty() ? 0 : std::stoi(text);
+}
+
+}  // namespace
+
+// --- what is shown ---
+
+void Scenario::see(const reconcile::JobView& view) {
+  const job::JobRecord& record = *view.record;
+  if (view.deleted) {
+    if (asked_to_delete_.count(record.uid) == 0) cluster_.violate(absl::StrCat("job ", record.uid, " is deleted"));
+    acknowledged_.erase(record.uid);
+    shown_.erase(record.uid);
+    return;
+  }
+  Shown& shown = shown_[record.uid];
+  const std::string state(job::name(record.state));
+  if (record.intent.stop) cluster_.ranks.cancelled.insert(record.uid);
+  if (shown.over && shown.state != state) {
+    cluster_.violate(absl::StrCat("job ", record.uid, " was ", shown.state, " and is ", state));
+  }
+  if (view.revision < shown.revision) cluster_.violate(absl::StrCat("the watch of ", record.uid, " goes back"));
+  if (record.state == job::JobState::kFailed && !restored_) {
+    cluster_.violate(
+        absl::StrCat("job ", record.uid, " failed: ", record.failure_reason, ": ", record.failure_message));
+  }
+  const int64_t committed = cluster_.storage[record.spec.dump_folder].committed;
+  if (view.progress.committed_step > committed) {
+    cluster_.violate(
+        absl::StrCat("job ", record.uid, " shows checkpoint ", view.progress.committed_step, " of ", committed));
+  }
+  if (view.progress.committed_step < shown.committed) {
+    cluster_.violate(absl::StrCat("job ", record.uid, " shows checkpoint ", view.progress.committed_step, " after ",
+                                  shown.committed));
+  }
+  if (record.state == job::JobState::kSucceeded && committed < cluster_.ranks.plans[record.spec.dump_folder].steps) {
+    cluster_.violate(absl::StrCat("job ", record.uid, " succeeded at step ", committed));
+  }
+  int attempt = 0;
+  std::map<std::string, int> used;
+  for (const auto& one : view.attempts) {
+    if (one->end_time_ns != 0) continue;
+    attempt = one->number;
+    for (const job::Placement& placement : one->placements) used[placement.node] += placement.num_ranks;
+  }
+  if (shown.state != state) cluster_.trace(absl::StrCat("  ", record.uid, " is ", state));
+  const bool is_placed = shown.attempt != attempt;
+  if (shown.state != state || is_placed) shown.since = cluster_.timeline.now();
+  shown.revision = view.revision;
+  shown.state = state;
+  shown.stops = record.intent.stop;
+  shown.committed = view.progress.committed_step;
+  shown.waits_for = absl::StrCat(view.pending_reason, ": ", view.pending_message);
+  shown.has_reason = !view.pending_reason.empty();
+  shown.over = job::is_final(record.state);
+  shown.attempts = record.attempts;
+  shown.attempt = attempt;
+  shown.used = std::move(used);
+  shown.reserved = record.reserved;
+  if (is_placed) check_capacity(record.uid, shown);
+}
+
+// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up.
+void Scenario::check_capacity(const std::string& uid, const Shown& job) {
+  for (const auto& [node, ranks] : job.used) {
+    int all = 0;
+    for (const auto& [other, shown] : shown_) {
+      const auto there = shown.used.find(node);
+      if (there == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
+      all += there->second;
+    }
+    if (all > size_.devices && !restored_) {  // Else what is adopted may have lost its devices.
+      cluster_.violate(absl::StrCat("job ", uid, " is placed on ", node, ", where ", all, " ranks have devices"));
+    }
+  }
+}
+
+// --- what the controller decides ---
+
+void Scenario::check_line(const journal::Line& line) {
+  cluster_.watch();
+  const absl::Duration now = cluster_.timeline.now();
+  const std::string node = field(line, "node"), uid = field(line, "uid");
+  const int attempt = number(line, "attempt");
+  const bool timed_out = line.event == "StopTimedOut" || line.event == "PrepareTimedOut";
+  if (line.event == "NodeRegistered") {
+    registered_[node] = now;
+    for (const auto& [other, shown] : shown_) lost_parts_.insert({other, shown.attempt, node});
+  } else if (line.event == "AttemptStarted") {
+    started_[absl::StrCat(uid, "/", attempt)] = now;
+  } else if (line.event == "NodeLost" || timed_out) {
+    lost_parts_.insert({uid, attempt, node});
+  }
+  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(uid);
+  const bool had_trouble = now < troubled_[node] + kAfterEffects;
+  if (timed_out && !had_trouble && !restored_) {
+    cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
+  }
+  if (line.event == "NodeCordoned" && absl::StartsWith(field(line, "message"), "by the controller") &&
+      troubled_[node] == absl::ZeroDuration()) {
+    cluster_.violate(absl::StrCat("node ", node, ", which had no trouble, is cordoned: ", field(line, "message")));
+  }
+  if (line.event == "AttemptHung") {
+    const auto advance = cluster_.ranks.last_advance({uid, attempt});
+    const auto start = started_.find(absl::StrCat(uid, "/", attempt));
+    if ((advance && now - *advance < absl::Seconds(20)) ||
+        (start != started_.end() && now - start->second < absl::Seconds(20))) {
+      cluster_.violate(absl::StrCat("attempt ", attempt, " of ", uid, " is said to hang: ", field(line, "message")));
+    }
+  }
+}
+
+// Whoever is connected is heard and answered.
+void Scenario::check_answers(const std::string& node) {
+  const absl::Duration now = cluster_.timeline.now();
+  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < absl::Seconds(10)) return;
+  cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
+}
+
+// What a restarted daemon still prepares it has not said: right after a trouble the controller may not know of it.
+void Scenario::check_room(const std::string& node) {
+  if (restored_ || cluster_.timeline.now() < troubled_[node] + absl::Seconds(60)) return;
+  cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
+}
+
+// --- what outlives the controller ---
+
+void Scenario::controller_started() {
+  steady_since_ = cluster_.timeline.now();
+  for (const auto& [uid, shown] : shown_) {
+    const reconcile::JobViewPtr view = cluster_.controller->published().find(uid);
+    if (view == nullptr) {
+      if (asked_to_delete_.count(uid) > 0) continue;
+      cluster_.violate(absl::StrCat("job ", uid, " was shown and is gone after a restart"));
+    } else if (view->revision < shown.revision) {
+      cluster_.violate(absl::StrCat("job ", uid, " was shown at revision ", shown.revision, " and is at ",
+                                    view->revision, " after a restart"));
+    } else if (view->revision == shown.revision &&
+               (view->record->attempts != shown.attempts || view->record->reserved != shown.reserved ||
+                view->record->intent.stop != shown.stops || job::name(view->record->state) != shown.state)) {
+      cluster_.violate(absl::StrCat("job ", uid, " is another one after a restart, at the same revision"));
+    }
+  }
+  for (auto it = shown_.begin(); it != shown_.end();) {
+    const bool is_gone = cluster_.controller->published().find(it->first) == nullptr;
+    if (is_gone) acknowledged_.erase(it->first);
+    it = is_gone ? shown_.erase(it) : std::next(it);
+  }
+  for (const std::string& uid : acknowledged_) {
+    if (!restored_ && cluster_.controller->published().find(uid) == nullptr) {
+      cluster_.violate(absl::StrCat("job ", uid, " was acknowledged and is gone after a restart"));
+    }
+  }
+  for (const std::string& uid : deletes_) {
+    if (cluster_.controller->published().find(uid) != nullptr) {
+      cluster_.violate(absl::StrCat("job ", uid, " was deleted and is there after a restart"));
+    }
+  }
+  cluster_.timeline.after(absl::Seconds(3), [this, start = ++starts_] {
+    if (start == starts_ && cluster_.timeline.now() - steady_since_ > absl::Seconds(2)) check_cancels();
+  });
+}
+
+// Those that were accepted before the controller started have their effect.
+void Scenario::check_cancels() {
+  if (!cluster_.controller_answers()) return;
+  for (const std::string& uid : cancels_) {
+    const auto shown = shown_.find(uid);
+    if (shown == shown_.end() || shown->second.stops || shown->second.over) continue;
+    cluster_.violate(absl::StrCat("the cancel of job ", uid, " was acknowledged and is lost after a restart"));
+  }
+}
+
+// --- what may not last ---
+
+void Scenario::every_second() {
+  if (!cluster_.controller_answers() || cluster_.store.is_full()) {
+    steady_since_ = cluster_.timeline.now();
+  } else {
+    check_waits();
+    check_drains();
+  }
+  cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
+}
+
+void Scenario::check_waits() {
+  const absl::Duration now = cluster_.timeline.now();
+  for (const auto& [uid, shown] : shown_) {
+    if (shown.over) continue;
+    absl::Duration since = std::max(shown.since, steady_since_);
+    for (const auto& [node, ranks] : shown.used) since = std::max(since, registered_[node]);
+    absl::Duration most = absl::InfiniteDuration();
+    if (shown.attempt == 0) {
+      most = shown.has_reason ? most : kReasonWithin;
+    } else if (shown.state == "RESERVING") {
+      most = kMostPrepare;
+    } else if (shown.state == "STARTING") {
+      most = kMostStart;
+    } else if (shown.state == "STOPPING" || shown.state == "RECOVERING") {
+      most = kMostStop;
+    }
+    if (now - since <= most) continue;
+    cluster_.violate(absl::StrCat("job ", uid, " is ", shown.state, " for ", absl::FormatDuration(now - since),
+                                  ", and the reason is ", shown.waits_for));
+  }
+}
+
+// Whoever trains on a node that is to be empty has been asked to leave, also where the first word was lost.
+void Scenario::check_drains() {
+  const absl::Duration now = cluster_.timeline.now();
+  for (const auto& [node, since] : drains_) {
+    if (now - std::max({since, steady_since_, troubled_[node], registered_[node]}) < kLeavesWithin) continue;
+    Machine& machine = *cluster_.machines.at(node);
+    for (const auto& [key, shim] : machine.shims()) {
+      const auto advance = cluster_.ranks.last_advance(key);
+      const auto shown = shown_.find(key.job_uid);
+      if (!advance || now - *advance > absl::Seconds(5) || !shim.stop_reason.empty()) continue;
+      if (shown == shown_.end() || shown->second.attempt != key.number || !cluster_.ranks.is_healthy(key)) continue;
+      cluster_.violate(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " trains on ", node,
+                                    ", which is being drained for ", absl::FormatDuration(now - since)));
+    }
+  }
+}
+
+void Scenario::check_all_over() {
+  for (const auto& [uid, shown] : shown_) {
+    if (!shown.over) cluster_.violate(absl::StrCat("job ", uid, " is still ", shown.state, " for ", shown.waits_for));
+  }
+  for (const std::string& uid : acknowledged_) {
+    if (shown_.count(uid) == 0 && !restored_) cluster_.violate(absl::StrCat("job ", uid, " is lost"));
+  }
+}
+
+}  // namespace titan::simulation
