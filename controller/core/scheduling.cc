@@ -10,8 +10,8 @@ namespace {
 
 // Why a job waits is shown for the front of the queue at once and for the rest in later cycles.
 constexpr size_t kReasonsPerCycle = 200;
-// A cycle costs about a microsecond for every waiting job and node. Long ones take no more than a tenth of the time.
-constexpr int64_t kShortCycle = 1000;
+// A cycle costs about a microsecond for every job and node. Long ones take no more than a tenth of the time.
+constexpr int64_t kShortCycle = 64;
 constexpr absl::Duration kPause = absl::Microseconds(10);
 
 }  // namespace
@@ -46,6 +46,8 @@ void Core::schedule() {
   const absl::Duration now = now_.monotonic;
   effects_.scheduled = true;
   schedule_requested_ = false;
+  const auto length = static_cast<int64_t>(jobs_.size() + nodes_.all().size());
+  if (length > kShortCycle) next_cycle_ = now + std::min(absl::Milliseconds(200), kPause * length);
   std::map<std::string, int> used;
   std::vector<scheduler::JobView> waiting;
   Change reasons;
@@ -78,8 +80,6 @@ void Core::schedule() {
     }
   }
   if (waiting.empty()) return commit(std::move(reasons));
-  const auto length = static_cast<int64_t>(waiting.size() + nodes_.all().size());
-  if (length > kShortCycle) next_cycle_ = now + std::min(absl::Milliseconds(200), kPause * length);
   std::vector<scheduler::NodeView> views;
   for (const auto& [name, node] : nodes_.all()) {
     views.push_back({name, node.record.device, node.record.devices, std::max(0, node.record.devices - used[name]),

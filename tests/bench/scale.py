@@ -168,6 +168,44 @@ class Scale:
         return {"slurm": "installed; not measured"}
 
 
+def seconds(value):
+    return f"{value:.2f} s"
+
+
+# By part: rows of the table, each with what its figure includes.
+ROWS = {
+    "submit": lambda f: [("durable submissions, 64 at a time", f"{f['per_second']:.0f}/s, p50 {f['p50_ms']:.0f} ms, "
+                          f"p99 {f['p99_ms']:.0f} ms; {f['controller_cpu_ms_each']:.2f} ms of CPU each")],
+    "workers": lambda f: [
+        (f"{f['workers']} idle workers register", f"{seconds(f['registered_s'])}, {seconds(f['registration_cpu_s'])} of CPU"),
+        ("their beats, once a second", f"{f['controller_cores']:.2f} cores; answer p50 {f['ack']['p50_ms']:.1f} ms, "
+         f"p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
+    "busy": lambda f: [
+        (f"the same with {f['jobs']} jobs of {f['ranks_each']} ranks", f"{f['controller_cores']:.2f} cores; answer p50 "
+         f"{f['ack']['p50_ms']:.1f} ms, p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
+    "watch": lambda f: [
+        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second",
+         f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
+         f"included; {f['controller_cores']:.2f} cores")],
+    "own": lambda f: [
+        (f"{f['watchers']} watchers of one job each", f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, "
+         f"p99 {f['change_to_seen']['p99_ms']:.1f} ms; {f['controller_cores']:.2f} cores")],
+    "failure": lambda f: [
+        (f"one job of {f['ranks']} ranks fails, all exits within {seconds(f['exits_within_s'])}",
+         f"the next attempt's first Prepare {seconds(f['last_exit_to_first_prepare_s'])} after the last exit, the last one "
+         f"{seconds(f['last_exit_to_last_prepare_s'])}; {f['controller_cpu_s']:.2f} s of CPU"),
+        ("memory that this takes", f"{f['rss_growth_mib']:.0f} MiB above {f['rss_before_mib']:.0f}")],
+    "recovery": lambda f: [
+        (f"{f['workers']} workers come back to a controller that was killed",
+         f"serving after {seconds(f['serving_after_s'])}, all back {seconds(f['all_back_s'])} after the first lost its stream; a new "
+         f"job is placed within {seconds(f['probe_scheduled_s'])}; {f['lost']} lost, {f['jobs_restarted']} jobs touched")],
+    "start": lambda f: [
+        (f"from exec to serving, {key.rsplit('_', 1)[1]} finished jobs" + (", after SIGKILL" if "kill" in key else ""), seconds(value))
+        for key, value in f.items() if key.startswith("serving")],
+    "slurm": lambda f: [("Slurm's sbatch beside", f["slurm"])],
+}
+
+
 def machine():
     model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
     return f"{os.cpu_count()} cores of {model}, {time.strftime('%d %B %Y')}"
@@ -181,12 +219,16 @@ def main():
     flags = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="titan-scale-") as folder:
         scale = Scale(folder, flags.short)
-        print(f"# {machine()}", flush=True)
+        print(f"{machine()}\n\n| | | load before, after |\n|---|---|---|" if flags.table else f"# {machine()}", flush=True)
         for part in flags.parts:
             before = os.getloadavg()[0]
             figures = getattr(scale, part)()
             figures["load_average"] = [round(before, 1), round(os.getloadavg()[0], 1)]
-            print(json.dumps({"part": part, **figures}), flush=True)
+            if flags.table:
+                for what, figure in ROWS[part](figures):
+                    print(f"| {what} | {figure} | {figures['load_average'][0]}, {figures['load_average'][1]} |", flush=True)
+            else:
+                print(json.dumps({"part": part, **figures}), flush=True)
 
 
 if __name__ == "__main__":

@@ -86,7 +86,8 @@ std::map<std::string, int> nodes_by_state(const std::string& controller) {
     grpc::ClientContext context;
     rpc::set_deadline(context, absl::Seconds(30));
     v1::ListNodesResponse response;
-    if (!stub->ListNodes(&context, request, &response).ok()) return {};
+    const grpc::Status listed = stub->ListNodes(&context, request, &response);
+    if (!listed.ok()) return {{listed.error_message(), 0}};
     for (const v1::Node& node : response.nodes()) ++states[v1::Node::State_Name(node.state())];
     request.set_page_token(response.next_page_token());
   } while (!request.page_token().empty());
@@ -304,6 +305,26 @@ int run_watch(const Flags& flags) {
   return well ? 0 : fail("a change was missed or came out of order");
 }
 
+// Watchers of all jobs, until standard input ends and those that were not told that they fell behind have seen so many.
+int run_follow(const Flags& flags) {
+  const std::vector<std::string> names(static_cast<size_t>(flags.watchers));
+  Watchers watchers(flags.controller, flags.channels, names, /*read_one_in=*/1, [](const v1::JobChange&) {});
+  if (!wait_until(kPatience, [&] { return watchers.all_began(); })) return fail("not all watches began");
+  say({{"phase", "following"}});
+  int64_t jobs = 0;
+  std::cin >> jobs;
+  const bool complete = wait_until(kPatience, [&] { return watchers.fewest_jobs() >= jobs; });
+  say({{"phase", "followed"},
+       {"watchers", watchers.size()},
+       {"messages", watchers.messages()},
+       {"fewest_jobs", watchers.behind() == watchers.size() ? 0 : watchers.fewest_jobs()},
+       {"behind", watchers.behind()},
+       {"ended", watchers.ended()},
+       {"out_of_order", watchers.out_of_order()}});
+  const bool told = watchers.behind() == watchers.ended();
+  return complete && told && watchers.out_of_order() == 0 ? 0 : fail("a watcher lost something and was not told");
+}
+
 // Jobs that are over: created and cancelled, many at a time.
 class Filler {
  public:
@@ -387,6 +408,8 @@ int main(int argc, char** argv) {
   watch->add_option("--read-one-in", flags.read_one_in, "Watchers that read what they get")->capture_default_str();
   watch->add_option("--stuck", flags.stuck, "Watchers that stop reading")->capture_default_str();
   watch->add_flag("--own", flags.own, "Each watches one job, not all");
+  CLI::App* follow = app.add_subcommand("follow", "Watchers of all jobs, until they have seen as many as stdin says");
+  follow->add_option("--watchers", flags.watchers, "Streams")->capture_default_str();
   CLI::App* fill = app.add_subcommand("fill", "Makes jobs that are over");
   fill->add_option("--finished", flags.finished, "So many")->capture_default_str();
   fill->add_option("--first", flags.first, "Number of the first")->capture_default_str();
@@ -394,5 +417,6 @@ int main(int argc, char** argv) {
   if (workers->parsed()) return run_workers(flags);
   if (failure->parsed()) return run_failure(flags);
   if (recovery->parsed()) return run_recovery(flags);
+  if (follow->parsed()) return run_follow(flags);
   return watch->parsed() ? run_watch(flags) : Filler(flags).run();
 }

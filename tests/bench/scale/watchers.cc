@@ -3,6 +3,7 @@
 #include <grpcpp/generic/generic_stub.h>
 
 #include <algorithm>
+#include <limits>
 #include <unordered_map>
 
 #include "grpcpp/grpcpp.h"
@@ -27,6 +28,8 @@ class Watchers::Reader final : public grpc::ClientBidiReactor<v1::WatchJobsReque
   void cancel() { context_.TryCancel(); }
   bool began() const { return began_; }
   bool done() const { return done_; }
+  bool reads() const { return reads_; }
+  int64_t jobs() const { return jobs_; }
 
   void OnReadDone(bool ok) override {
     if (!ok) return;
@@ -36,7 +39,8 @@ class Watchers::Reader final : public grpc::ClientBidiReactor<v1::WatchJobsReque
     incoming_.Clear();
     if (!stuck_) StartRead(&incoming_);
   }
-  void OnDone(const grpc::Status&) override {
+  void OnDone(const grpc::Status& status) override {
+    owner_.behind_ += status.error_code() == grpc::StatusCode::OUT_OF_RANGE ? 1 : 0;
     ++owner_.ended_;
     done_ = true;
   }
@@ -49,6 +53,7 @@ class Watchers::Reader final : public grpc::ClientBidiReactor<v1::WatchJobsReque
       int64_t& last = revisions_[change.job().uid()];
       if (change.job().revision() < last) ++owner_.out_of_order_;
       last = change.job().revision();
+      jobs_ = static_cast<int64_t>(revisions_.size());
     }
     if (change.kind() == v1::JobChange::CHANGED) owner_.seen_(change);
   }
@@ -56,6 +61,7 @@ class Watchers::Reader final : public grpc::ClientBidiReactor<v1::WatchJobsReque
   Watchers& owner_;
   const bool reads_, stuck_;
   std::atomic<bool> began_ = false, done_ = false;
+  std::atomic<int64_t> jobs_ = 0;
   v1::WatchJobsRequest request_;
   std::unique_ptr<Stub> stub_;
   grpc::ClientContext context_;
@@ -91,6 +97,14 @@ Watchers::~Watchers() {
 
 bool Watchers::all_began() const {
   return std::all_of(readers_.begin(), readers_.end(), [](const auto& reader) { return reader->began(); });
+}
+
+int64_t Watchers::fewest_jobs() const {
+  int64_t fewest = std::numeric_limits<int64_t>::max();
+  for (const auto& reader : readers_) {
+    if (reader->reads() && !reader->done()) fewest = std::min(fewest, reader->jobs());
+  }
+  return fewest;
 }
 
 }  // namespace titan::scale

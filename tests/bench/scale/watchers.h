@@ -29,8 +29,12 @@ class Watchers {
   bool all_began() const;
   // Those whose stream has ended.
   int ended() const { return ended_; }
+  // Those of them that were told that they fell behind.
+  int behind() const { return behind_; }
   // Of the readers: a job went back to an older revision.
   int64_t out_of_order() const { return out_of_order_; }
+  // The fewest jobs that a reader whose stream goes on has seen.
+  int64_t fewest_jobs() const;
   int size() const { return static_cast<int>(readers_.size()); }
 
  private:
@@ -38,7 +42,7 @@ class Watchers {
 
   const Seen seen_;
   std::atomic<int64_t> messages_ = 0, out_of_order_ = 0;
-  std::atomic<int> ended_ = 0;
+  std::atomic<int> ended_ = 0, behind_ = 0;
   std::vector<std::unique_ptr<Reader>> readers_;
 };
 
