@@ -357,16 +357,17 @@ class Filler {
     call->request = job_request(absl::StrCat("done-", flags_.first + number), 1);
     rpc::set_deadline(call->create, absl::Seconds(60));
     stub_->async()->CreateJob(&call->create, &call->request, &call->job, [this, call](const grpc::Status& status) {
-      if (!status.ok()) return end(call, false);
+      if (!status.ok()) return end(call, status);
       call->over.set_name(call->job.name());
       call->over.set_now(true);
       rpc::set_deadline(call->cancel, absl::Seconds(60));
       stub_->async()->CancelJob(&call->cancel, &call->over, &call->job,
-                                [this, call](const grpc::Status& cancelled) { end(call, cancelled.ok()); });
+                                [this, call](const grpc::Status& cancelled) { end(call, cancelled); });
     });
   }
-  void end(Call* call, bool well) {
-    ++(well ? done_ : failed_);
+  void end(Call* call, const grpc::Status& status) {
+    if (!status.ok() && failed_ == 0) std::cerr << "scale_load: " << status.error_message() << std::endl;
+    ++(status.ok() ? done_ : failed_);
     delete call;
     next();
     --running_;
