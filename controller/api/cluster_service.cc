@@ -42,10 +42,10 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClust
     response->set_ready_nodes(response->ready_nodes() + (view.node.can_take_ranks() ? 1 : 0));
     response->set_unknown_attempts(response->unknown_attempts() + static_cast<int>(view.unknown.size()));
   }
-  for (const reconcile::JobViewPtr& view : reconciler_.published().snapshot().views) {
+  reconciler_.published().each([response](const reconcile::JobView& view) {
     response->set_jobs(response->jobs() + 1);
-    response->set_live_jobs(response->live_jobs() + (job::is_final(view->record->state) ? 0 : 1));
-  }
+    response->set_live_jobs(response->live_jobs() + (job::is_final(view.record->state) ? 0 : 1));
+  });
   add_damaged(store_, *response);
   return grpc::Status::OK;
 }

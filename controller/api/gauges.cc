@@ -31,19 +31,19 @@ void Gauges::collect_jobs(std::vector<prometheus::MetricFamily>& families) const
     by_state[std::string(job::name(static_cast<job::JobState>(i)))] = 0;
   }
   size_t shown = 0;
-  for (const reconcile::JobViewPtr& view : reconciler_.published().snapshot().views) {
-    ++by_state[std::string(job::name(view->record->state))];
-    if (job::is_final(view->record->state)) continue;
-    if (!view->pending_reason.empty()) ++by_reason[view->pending_reason];
-    if (view->progress.step == 0 || ++shown > max_jobs_) continue;
-    const metrics::Labels labels = {{"job", view->record->name}};
-    add_gauge(step, static_cast<double>(view->progress.step), labels);
-    add_gauge(loss, view->progress.loss, labels);
-    add_gauge(tokens, view->progress.tokens_per_second, labels);
-    if (view->progress.mfu_percent > 0) add_gauge(mfu, view->progress.mfu_percent / 100, labels);
-    if (view->progress.expert_max_over_mean > 0) add_gauge(experts, view->progress.expert_max_over_mean, labels);
-    add_gauge(ettr, job::ettr(*view->record, view->attempts, absl::ToUnixNanos(absl::Now())), labels);
-  }
+  reconciler_.published().each([&](const reconcile::JobView& view) {
+    ++by_state[std::string(job::name(view.record->state))];
+    if (job::is_final(view.record->state)) return;
+    if (!view.pending_reason.empty()) ++by_reason[view.pending_reason];
+    if (view.progress.step == 0 || ++shown > max_jobs_) return;
+    const metrics::Labels labels = {{"job", view.record->name}};
+    add_gauge(step, static_cast<double>(view.progress.step), labels);
+    add_gauge(loss, view.progress.loss, labels);
+    add_gauge(tokens, view.progress.tokens_per_second, labels);
+    if (view.progress.mfu_percent > 0) add_gauge(mfu, view.progress.mfu_percent / 100, labels);
+    if (view.progress.expert_max_over_mean > 0) add_gauge(experts, view.progress.expert_max_over_mean, labels);
+    add_gauge(ettr, job::ettr(*view.record, view.attempts, absl::ToUnixNanos(absl::Now())), labels);
+  });
   auto jobs = gauge_family("titan_jobs", "Jobs by state.");
   for (const auto& [state, count] : by_state) add_gauge(jobs, count, {{"state", state}});
   auto pending = gauge_family("titan_pending_jobs", "Jobs that wait, by reason.");

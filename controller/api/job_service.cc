@@ -33,7 +33,27 @@ std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   return warnings;
 }
 
+// A watch that ends as it begins.
+class EmptyWatch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+ public:
+  explicit EmptyWatch(const grpc::Status& why) { Finish(why); }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
+
+JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers,
+                       reconcile::Wakers& ticks, std::function<std::string()> new_id)
+    : reconciler_(reconciler),
+      store_(store),
+      answers_(answers),
+      ticks_(ticks),
+      new_id_(std::move(new_id)),
+      watchers_(std::make_shared<Fanout>(reconciler.published())),
+      followers_(std::make_shared<Fanout>(reconciler.published())) {
+  reconciler_.published().wakers().add(watchers_);
+  reconciler_.published().wakers().add(followers_);
+}
 
 absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
@@ -165,12 +185,16 @@ grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext*
   });
 }
 
-grpc::ServerWriteReactor<v1::JobChange>* JobService::WatchJobs(grpc::CallbackServerContext*,
-                                                               const v1::WatchJobsRequest* request) {
-  auto stream = std::make_shared<JobWatch>(
-      reconciler_.published(), request->name().empty() ? "" : full_job_name(request->name()), request->revision());
+grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::CallbackServerContext*,
+                                                                  const grpc::ByteBuffer* bytes) {
+  v1::WatchJobsRequest request;
+  grpc::ByteBuffer copy = *bytes;
+  const grpc::Status read = grpc::SerializationTraits<v1::WatchJobsRequest>::Deserialize(&copy, &request);
+  if (!read.ok()) return new EmptyWatch(read);
+  const std::string name = request.name().empty() ? "" : full_job_name(request.name());
+  auto stream = std::make_shared<JobWatch>(reconciler_.published(), name, request.revision());
   ticks_.add(stream->bookmarks());
-  reconciler_.published().wakers().add(stream);
+  watchers_->add(name, stream);
   stream->begin();
   return stream.get();
 }
@@ -178,7 +202,7 @@ grpc::ServerWriteReactor<v1::JobChange>* JobService::WatchJobs(grpc::CallbackSer
 grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServerContext*,
                                                             const v1::ListEventsRequest* request) {
   auto stream = std::make_shared<EventStream>(reconciler_, store_, *request);
-  reconciler_.published().wakers().add(stream);
+  followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
   stream->begin();
   return stream.get();
 }

@@ -6,19 +6,19 @@
 
 #include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
+#include "controller/api/fanout.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.grpc.pb.h"
 
 namespace titan::api {
 
-// Translates; the reconciler decides.
-class JobService : public v1::JobService::CallbackService {
+// Translates; the reconciler decides. Watches are written as bytes, which are made once for all who read them.
+class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::JobService::CallbackService> {
  public:
   // `ticks` is woken a few times a second: bookmarks, logs that have grown, ranks that record a trace.
   JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers, reconcile::Wakers& ticks,
-             std::function<std::string()> new_id)
-      : reconciler_(reconciler), store_(store), answers_(answers), ticks_(ticks), new_id_(std::move(new_id)) {}
+             std::function<std::string()> new_id);
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
                                       v1::Job* response) override;
@@ -34,8 +34,8 @@ class JobService : public v1::JobService::CallbackService {
                                       v1::Job* response) override;
   grpc::ServerUnaryReactor* CheckpointJob(grpc::CallbackServerContext* context, const v1::CheckpointJobRequest* request,
                                           v1::Job* response) override;
-  grpc::ServerWriteReactor<v1::JobChange>* WatchJobs(grpc::CallbackServerContext* context,
-                                                     const v1::WatchJobsRequest* request) override;
+  grpc::ServerWriteReactor<grpc::ByteBuffer>* WatchJobs(grpc::CallbackServerContext* context,
+                                                        const grpc::ByteBuffer* bytes) override;
   grpc::ServerWriteReactor<v1::Event>* ListEvents(grpc::CallbackServerContext* context,
                                                   const v1::ListEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(grpc::CallbackServerContext* context,
@@ -52,6 +52,8 @@ class JobService : public v1::JobService::CallbackService {
   Routers& answers_;
   reconcile::Wakers& ticks_;
   const std::function<std::string()> new_id_;
+  // Who watches reads memory, who follows events the disk: none of the former waits for one of the latter.
+  const std::shared_ptr<Fanout> watchers_, followers_;
 };
 
 }  // namespace titan::api

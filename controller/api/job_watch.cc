@@ -1,10 +1,21 @@
 #include "controller/api/job_watch.h"
 
+#include <algorithm>
+#include <limits>
+
+#include "controller/api/bytes.h"
+
 namespace titan::api {
 namespace {
 
 constexpr int kWatchBatch = 64;
 constexpr int kTicksToBookmark = 50;  // Of 200 ms.
+
+std::string job_bytes(const reconcile::JobView& view) {
+  v1::JobChange change;
+  *change.mutable_job() = api::to_proto(view);
+  return change.SerializeAsString();
+}
 
 }  // namespace
 
@@ -13,7 +24,7 @@ struct JobWatch::Bookmarks : reconcile::Waker {
   void wake() override {
     if (const auto owner = watch.lock()) static_cast<JobWatch&>(*owner).tick();
   }
-  std::weak_ptr<Stream<v1::JobChange>> watch;
+  std::weak_ptr<Stream<grpc::ByteBuffer>> watch;
 };
 
 std::shared_ptr<reconcile::Waker> JobWatch::bookmarks() {
@@ -30,18 +41,20 @@ void JobWatch::tick() {
   wake();
 }
 
-void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::JobViewPtr& view, int64_t revision) {
-  v1::JobChange change;
-  change.set_kind(kind);
-  if (view != nullptr) *change.mutable_job() = to_proto(*view);
-  change.set_revision(revision);
-  add(std::move(change));
+// A message may be written in parts, which add up: this reader's own, and the job that all share.
+void JobWatch::add_change(v1::JobChange::Kind kind, const reconcile::ShownPtr& view, int64_t revision) {
+  v1::JobChange own;
+  own.set_kind(kind);
+  own.set_revision(revision);
+  std::vector<grpc::Slice> parts = {grpc::Slice(own.SerializeAsString())};
+  if (view != nullptr) parts.push_back(shared_slice(view, view->bytes(job_bytes)));
+  add(grpc::ByteBuffer(parts.data(), parts.size()));
   quiet_ticks_ = 0;
   bookmark_due_ = false;
 }
 
-// Where the watch begins; false when it ended there.
-bool JobWatch::first() {
+// False when the watch ended there.
+bool JobWatch::begin_watch() {
   if (from_ > 0) {
     const absl::StatusOr<int64_t> cursor = published_.cursor_after(from_);
     if (!cursor.ok()) return end(cursor.status()), false;
@@ -49,40 +62,72 @@ bool JobWatch::first() {
     revision_ = from_;
     return true;
   }
-  const reconcile::Published::Batch all = published_.snapshot();
-  bool found = name_.empty();
-  for (const reconcile::JobViewPtr& view : all.views) {
-    if (!name_.empty() && view->record->name != name_) continue;
-    found = true;
-    add_change(v1::JobChange::SNAPSHOT, view, view->revision);
+  if (name_.empty()) {
+    in_snapshot_ = true;
+    cursor_ = published_.end();
+    revision_ = published_.revision();
+    return true;
   }
-  if (!found) {
-    end(reconcile::no_such_job(name_));
-    return false;
-  }
-  cursor_ = all.next_cursor;
-  revision_ = all.revision;
+  add_job();
+  return !ending();
+}
+
+void JobWatch::add_job() {
+  const reconcile::Published::Batch found = published_.look(name_);
+  if (found.views.empty()) return end(reconcile::no_such_job(name_));
+  cursor_ = found.next_cursor;
+  revision_ = found.revision;
+  add_change(v1::JobChange::SNAPSHOT, found.views[0], found.views[0]->revision);
   add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
-  return false;  // There is enough to write for now.
+}
+
+// Jobs go on changing between two pages: the changes since the first follow the last, but for what was in a page.
+void JobWatch::add_page() {
+  const int64_t after = pages_.empty() ? 0 : pages_.back().last_order;
+  const reconcile::Published::Batch page = published_.page(after, kWatchBatch);
+  for (const reconcile::ShownPtr& view : page.views) add_change(v1::JobChange::SNAPSHOT, view, view->revision);
+  in_snapshot_ = static_cast<int>(page.views.size()) == kWatchBatch;
+  pages_.push_back(
+      {in_snapshot_ ? page.views.back()->record->order : std::numeric_limits<int64_t>::max(), page.next_cursor});
+  if (!in_snapshot_) add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
+}
+
+bool JobWatch::was_in_snapshot(const reconcile::JobView& view, int64_t cursor) const {
+  if (pages_.empty()) return false;
+  const auto page = std::lower_bound(pages_.begin(), pages_.end(), view.record->order,
+                                     [](const Page& one, int64_t order) { return one.last_order < order; });
+  return cursor < page->cursor;
+}
+
+// Whether there were any, or the watch has ended.
+bool JobWatch::add_changes() {
+  bool added = false;
+  while (!added) {
+    const absl::StatusOr<reconcile::Published::Batch> batch =
+        name_.empty() ? published_.changes(cursor_, kWatchBatch) : published_.changes_of(name_, cursor_, kWatchBatch);
+    if (!batch.ok()) return end(batch.status()), true;
+    cursor_ = batch->next_cursor;
+    revision_ = std::max(revision_, batch->revision);
+    for (size_t i = 0; i < batch->views.size(); ++i) {
+      const reconcile::ShownPtr& view = batch->views[i];
+      if (was_in_snapshot(*view, batch->cursors[i])) continue;
+      add_change(view->deleted ? v1::JobChange::DELETED : v1::JobChange::CHANGED, view, view->revision);
+      added = true;
+      if (view->deleted && !name_.empty()) return end(absl::OkStatus()), true;
+    }
+    if (!pages_.empty() && cursor_ >= pages_.back().cursor) pages_.clear();
+    if (batch->views.empty()) break;
+  }
+  return added;
 }
 
 void JobWatch::refill() {
-  if (cursor_ < 0 && !first()) return;
-  bool added = false;
-  while (!added) {
-    const absl::StatusOr<reconcile::Published::Batch> batch = published_.changes(cursor_, kWatchBatch);
-    if (!batch.ok()) return end(batch.status());
-    cursor_ = batch->next_cursor;
-    revision_ = std::max(revision_, batch->revision);
-    for (const reconcile::JobViewPtr& view : batch->views) {
-      if (!name_.empty() && view->record->name != name_) continue;
-      add_change(view->deleted ? v1::JobChange::DELETED : v1::JobChange::CHANGED, view, view->revision);
-      added = true;
-      if (view->deleted && !name_.empty()) return end(absl::OkStatus());
-    }
-    if (batch->views.empty()) break;
+  if (cursor_ < 0) {
+    if (!begin_watch()) return;
+    if (!name_.empty() && from_ == 0) return;  // There is enough to write for now.
   }
-  if (!added && bookmark_due_) add_change(v1::JobChange::BOOKMARK, nullptr, revision_);
+  if (in_snapshot_) return add_page();
+  if (!add_changes() && bookmark_due_) add_change(v1::JobChange::BOOKMARK, nullptr, revision_);
 }
 
 }  // namespace titan::api

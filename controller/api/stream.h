@@ -32,8 +32,10 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     sync::Lock lock(mutex_);
     writing_ = false;
     queue_.pop_front();
-    if (!ok) return end(absl::CancelledError("the reader is gone"));
-    pump();
+    if (ok) return pump();
+    queue_.clear();
+    end(absl::CancelledError("the reader is gone"));
+    finish_when_written();  // Also when it was cancelled while this was being written.
   }
 
   void OnCancel() override {

@@ -4,12 +4,14 @@
 
 #include "common/rpc/error.h"
 #include "common/sync/sync.h"
+#include "controller/api/bytes.h"
+#include "grpcpp/support/byte_buffer.h"
 
 namespace titan::api {
 namespace {
 
 // Lives until gRPC has said OnDone and nobody holds it as a session any more.
-class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>,
+class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                       public cluster::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
@@ -17,14 +19,16 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
 
   void begin() {
     self_ = shared_from_this();
-    StartRead(&incoming_);
+    StartRead(&bytes_);
   }
 
   void send(const v1::ControllerMessage& message) override {
-    sync::Lock lock(mutex_);
-    if (finished_) return;
-    outgoing_.push_back(message);
-    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+    const grpc::Slice slice(message.SerializeAsString());
+    write(grpc::ByteBuffer(&slice, 1));
+  }
+  void send(const v1::ControllerMessage& message, const std::shared_ptr<const std::string>& shared) override {
+    const grpc::Slice parts[] = {grpc::Slice(message.SerializeAsString()), shared_slice(shared, *shared)};
+    write(grpc::ByteBuffer(parts, 2));
   }
 
   void close(const std::string& why) override {
@@ -33,6 +37,8 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
 
   void OnReadDone(bool ok) override {
     if (!ok) return finish(grpc::Status::OK);
+    const grpc::Status read = grpc::SerializationTraits<v1::WorkerMessage>::Deserialize(&bytes_, &incoming_);
+    if (!read.ok()) return finish(read);
     if (node_.empty()) {
       if (!incoming_.has_register_()) {
         return finish(rpc::to_grpc(rpc::error(absl::StatusCode::kInvalidArgument, "REGISTER_FIRST",
@@ -52,7 +58,7 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
       reconciler_.on_message(node_, shared_from_this(), incoming_);
     }
     incoming_.Clear();
-    StartRead(&incoming_);
+    StartRead(&bytes_);
   }
 
   void OnWriteDone(bool ok) override {
@@ -72,6 +78,12 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
   }
 
  private:
+  void write(const grpc::ByteBuffer& message) {
+    sync::Lock lock(mutex_);
+    if (finished_) return;
+    outgoing_.push_back(message);
+    if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
+  }
   void finish(const grpc::Status& status) {
     sync::Lock lock(mutex_);
     if (finished_) return;
@@ -83,16 +95,16 @@ class WorkerSession : public grpc::ServerBidiReactor<v1::WorkerMessage, v1::Cont
   Routers& answers_;
   std::shared_ptr<WorkerSession> self_;
   std::string node_;  // Set by the first message; reading side only.
+  grpc::ByteBuffer bytes_;
   v1::WorkerMessage incoming_;
   sync::Mutex mutex_;
-  std::deque<v1::ControllerMessage> outgoing_ TITAN_GUARDED_BY(mutex_);
+  std::deque<grpc::ByteBuffer> outgoing_ TITAN_GUARDED_BY(mutex_);
   bool finished_ TITAN_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace
 
-grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>* WorkerService::Session(
-    grpc::CallbackServerContext*) {
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Session(grpc::CallbackServerContext*) {
   auto session = std::make_shared<WorkerSession>(reconciler_, answers_);
   session->begin();
   return session.get();

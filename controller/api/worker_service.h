@@ -6,13 +6,13 @@
 
 namespace titan::api {
 
-// One long stream per worker; a thousand workers are not a thousand threads.
-class WorkerService : public v1::WorkerService::CallbackService {
+// One long stream per worker; a thousand workers are not a thousand threads. Messages are written as bytes: what many
+// workers are told is kept once.
+class WorkerService : public v1::WorkerService::WithRawCallbackMethod_Session<v1::WorkerService::Service> {
  public:
   WorkerService(reconcile::Reconciler& reconciler, Routers& answers) : reconciler_(reconciler), answers_(answers) {}
 
-  grpc::ServerBidiReactor<v1::WorkerMessage, v1::ControllerMessage>* Session(
-      grpc::CallbackServerContext* context) override;
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(grpc::CallbackServerContext* context) override;
 
  private:
   reconcile::Reconciler& reconciler_;

@@ -17,6 +17,13 @@ constexpr int kQuietPatience = 10;
 constexpr int kSlowerThanEver = 10;
 constexpr size_t kRanksNamed = 8;
 
+// Whatever its ranks do.
+double least_limit_seconds(const LiveJob& job) {
+  const job::RestartPolicy& policy = job.record.spec.restart;
+  return kPatience * (job.attempt->record.first_step_time_ns != 0 ? policy.train_timeout_seconds
+                                                                  : policy.init_timeout_seconds);
+}
+
 absl::Duration hang_limit(const LiveJob& job) {
   const LiveAttempt& attempt = *job.attempt;
   const job::RestartPolicy& policy = job.record.spec.restart;
@@ -24,8 +31,7 @@ absl::Duration hang_limit(const LiveJob& job) {
   for (const auto& [node, part] : attempt.parts) {
     for (const auto& [rank, seen] : part.ranks) quiet = quiet || is_quiet(seen.phase);
   }
-  double seconds = attempt.record.first_step_time_ns != 0 ? kPatience * policy.train_timeout_seconds
-                                                          : kPatience * policy.init_timeout_seconds;
+  double seconds = least_limit_seconds(job);
   if (quiet) seconds = std::max(seconds, kQuietPatience * policy.init_timeout_seconds);
   return std::max(absl::Seconds(seconds), kSlowerThanEver * attempt.longest_pause);
 }
@@ -122,7 +128,9 @@ void Core::check_hangs() {
   for (const auto& [uid, job] : jobs_) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
     if (job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
-    if (now - *job.attempt->advanced_at > hang_limit(job) && all_speak(*job.attempt)) hung.push_back(uid);
+    const absl::Duration silent = now - *job.attempt->advanced_at;
+    if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Without a look at all its ranks.
+    if (silent > hang_limit(job) && all_speak(*job.attempt)) hung.push_back(uid);
   }
   for (const std::string& uid : hung) {
     LiveJob& job = jobs_.at(uid);

@@ -151,7 +151,7 @@ void Core::take(const Heard& input) {
   }
   hear(*node, input.message);
   if (!could_take_ranks) tell_of(*node);
-  if (is_back) request_schedule(/*urgent=*/true);  // After it has said what still runs there.
+  if (is_back) request_schedule(/*urgent=*/false);  // After it has said what still runs there. Thousands may.
 }
 
 void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
@@ -283,8 +283,7 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   }
   if (!changed) return;
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
-  if (told) return put_job(change, job);
-  show(change, job);
+  if (told) put_job(change, job);  // The others are shown with the attempt's end.
 }
 
 void Core::take(const Tick&) {

@@ -95,24 +95,33 @@ void Reconciler::answer(const core::Reply& reply, Answers& answers) {
   finish(std::move(waiting.job), view != nullptr ? absl::StatusOr<JobViewPtr>(view) : no_such_job(reply.job));
 }
 
-// Nodes of one attempt get one launch file: made once, since a configuration is long.
+// Nodes of one attempt get one launch file: made once and shared, since the table of thousands of ranks is long.
 void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   const rank_protocol::Launch* made = nullptr;
-  absl::StatusOr<std::string> json;
+  std::shared_ptr<const std::string> shared;
   std::vector<core::SpecUnreadable> unreadable;
   for (core::Send& send : sends) {
     if (send.launch != nullptr && send.launch.get() != made) {
       made = send.launch.get();
-      json = launch_json(*made);
-      if (!json.ok()) {
+      shared.reset();
+      absl::StatusOr<std::string> json = launch_json(*made);
+      if (json.ok()) {
+        v1::ControllerMessage launch;
+        launch.mutable_prepare()->set_launch_json(*std::move(json));
+        shared = std::make_shared<const std::string>(launch.SerializeAsString());
+      } else {
         unreadable.push_back({made->job_uid, made->attempt, std::string(json.status().message())});
       }
     }
-    if (send.launch != nullptr && !json.ok()) continue;
-    if (send.launch != nullptr) send.message.mutable_prepare()->set_launch_json(*json);
+    if (send.launch != nullptr && shared == nullptr) continue;
     const auto session = sessions_.find(send.session);
+    if (session == sessions_.end()) continue;
     send.message.set_leader_epoch(options_.leader_epoch);
-    if (session != sessions_.end()) session->second->send(send.message);
+    if (send.launch != nullptr) {
+      session->second->send(send.message, shared);
+    } else {
+      session->second->send(send.message);
+    }
   }
   for (const core::SpecUnreadable& one : unreadable) take(one, answers);
 }

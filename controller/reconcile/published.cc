@@ -1,47 +1,83 @@
 #include "controller/reconcile/published.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 
 namespace titan::reconcile {
+namespace {
+
+absl::Status fell_behind() {
+  return absl::OutOfRangeError("the reader fell behind and changes were dropped; watch from revision 0 again");
+}
+
+// About what it takes to keep a view and what is sent for it. Attempts that have ended are shared with other views.
+size_t bytes_of(const JobView& view) {
+  size_t bytes = 2048;
+  if (!view.attempts.empty()) {
+    bytes += 160 * view.attempts.back()->placements.size() + 400 * view.attempts.back()->exits.size();
+  }
+  return bytes;
+}
+
+}  // namespace
+
+ShownPtr Published::show(const JobView& view, int64_t revision) {
+  auto shown = std::make_shared<Shown>(view);
+  ShownPtr& present = by_uid_[view.record->uid];
+  const bool known = present != nullptr;
+  shown->revision = revision != 0 ? revision : known ? present->revision : 0;
+  present = shown;
+  if (!known) {
+    uid_by_name_[view.record->name] = view.record->uid;
+    uid_by_order_[view.record->order] = view.record->uid;
+  }
+  return shown;
+}
+
+void Published::load(const JobViewPtr& view) {
+  sync::Lock lock(mutex_);
+  show(*view, view->revision);
+}
 
 void Published::publish(const std::vector<JobViewPtr>& views, int64_t revision) {
   sync::Lock lock(mutex_);
-  for (const JobViewPtr& view : views) {
-    auto published = std::make_shared<JobView>(*view);
-    JobViewPtr& present = by_uid_[view->record->uid];
-    const bool known = present != nullptr;
-    published->revision = revision != 0 ? revision : known ? present->revision : 0;
-    present = published;
-    if (!known) {
-      uid_by_name_[view->record->name] = view->record->uid;
-      uid_by_order_[view->record->order] = view->record->uid;
-    }
-    keep_for_watchers(std::move(published));
-  }
   revision_ = std::max(revision_, revision);
+  for (const JobViewPtr& view : views) keep_for_watchers(show(*view, revision));
 }
 
 void Published::erase(const std::string& uid, int64_t revision) {
   sync::Lock lock(mutex_);
   const auto it = by_uid_.find(uid);
   if (it == by_uid_.end()) return;
-  auto last = std::make_shared<JobView>(*it->second);
+  auto last = std::make_shared<Shown>(static_cast<const JobView&>(*it->second));
   last->revision = revision;
   last->deleted = true;
   uid_by_order_.erase(last->record->order);
   uid_by_name_.erase(last->record->name);
   by_uid_.erase(it);
-  keep_for_watchers(std::move(last));
   revision_ = std::max(revision_, revision);
+  keep_for_watchers(std::move(last));
 }
 
-void Published::keep_for_watchers(JobViewPtr view) {
-  ring_.push_back(std::move(view));
-  if (ring_.size() <= keep_) return;
-  ring_.pop_front();
-  ++ring_begin_;
+void Published::keep_for_watchers(ShownPtr shown) {
+  const auto last = last_change_.try_emplace(shown->record->name, -1).first;
+  const size_t bytes = bytes_of(*shown);
+  ring_.push_back({std::move(shown), std::exchange(last->second, ring_end()), revision_, bytes});
+  ring_bytes_ += bytes;
+  // What watchers are given last is always there.
+  while (ring_.size() > 1 && (ring_.size() > limits_.changes || ring_bytes_ > limits_.bytes)) {
+    const Change& first = ring_.front();
+    const std::string& name = first.shown->record->name;
+    const auto of_job = last_change_.find(name);
+    if (first.shown->deleted && of_job != last_change_.end() && of_job->second == ring_begin_)
+      last_change_.erase(of_job);
+    dropped_ = first.revision;
+    ring_bytes_ -= first.bytes;
+    ring_.pop_front();
+    ++ring_begin_;
+  }
 }
 
 JobViewPtr Published::find(const std::string& uid) const {
@@ -73,41 +109,93 @@ int64_t Published::revision() const {
   return revision_;
 }
 
-Published::Batch Published::snapshot() const {
+int64_t Published::end() const {
+  sync::Lock lock(mutex_);
+  return ring_end();
+}
+
+Published::Batch Published::page(int64_t after_order, int limit) const {
   sync::Lock lock(mutex_);
   Batch batch;
-  for (const auto& [order, uid] : uid_by_order_) batch.views.push_back(by_uid_.at(uid));
-  batch.next_cursor = ring_begin_ + static_cast<int64_t>(ring_.size());
+  for (auto it = uid_by_order_.upper_bound(after_order);
+       it != uid_by_order_.end() && static_cast<int>(batch.views.size()) < limit; ++it) {
+    batch.views.push_back(by_uid_.at(it->second));
+  }
+  batch.next_cursor = ring_end();
+  batch.revision = revision_;
+  return batch;
+}
+
+void Published::each(const std::function<void(const JobView&)>& visit) const {
+  constexpr int kPage = 1000;
+  int64_t last = 0;
+  while (true) {
+    const Batch batch = page(last, kPage);
+    for (const ShownPtr& view : batch.views) visit(*view);
+    if (batch.views.size() < kPage) return;
+    last = batch.views.back()->record->order;
+  }
+}
+
+Published::Batch Published::look(const std::string& full_name) const {
+  sync::Lock lock(mutex_);
+  Batch batch;
+  const auto it = uid_by_name_.find(full_name);
+  if (it != uid_by_name_.end()) batch.views.push_back(by_uid_.at(it->second));
+  batch.next_cursor = ring_end();
   batch.revision = revision_;
   return batch;
 }
 
 absl::StatusOr<int64_t> Published::cursor_after(int64_t revision) const {
   sync::Lock lock(mutex_);
-  const bool dropped = ring_begin_ > 0 && !ring_.empty() && ring_.front()->revision > revision + 1;
-  if (revision < floor_ || revision > revision_ || dropped) {
+  if (revision < floor_ || revision > revision_ || dropped_ > revision) {
     return absl::OutOfRangeError(absl::StrCat("changes after revision ", revision,
                                               " are no longer kept; watch from revision 0 for the jobs as they are"));
   }
-  // Views without a revision of their own repeat an older one, so the first newer entry decides, not the last older
-  // one.
-  int64_t cursor = ring_begin_;
-  for (auto it = ring_.begin(); it != ring_.end() && (*it)->revision <= revision; ++it) ++cursor;
-  return cursor;
+  const auto first = std::partition_point(ring_.begin(), ring_.end(),
+                                          [&](const Change& change) { return change.revision <= revision; });
+  return ring_begin_ + (first - ring_.begin());
 }
 
 absl::StatusOr<Published::Batch> Published::changes(int64_t cursor, int limit) const {
   sync::Lock lock(mutex_);
-  if (cursor < ring_begin_) {
-    return absl::OutOfRangeError("the reader fell behind and changes were dropped; watch from revision 0 again");
-  }
+  if (cursor < ring_begin_) return fell_behind();
   Batch batch;
-  const int64_t end = ring_begin_ + static_cast<int64_t>(ring_.size());
-  while (cursor < end && static_cast<int>(batch.views.size()) < limit) {
-    batch.views.push_back(ring_[static_cast<size_t>(cursor++ - ring_begin_)]);
+  while (cursor < ring_end() && static_cast<int>(batch.views.size()) < limit) {
+    batch.cursors.push_back(cursor);
+    batch.views.push_back(change(cursor++).shown);
   }
   batch.next_cursor = cursor;
-  batch.revision = cursor == end ? revision_ : batch.views.back()->revision;
+  batch.revision = cursor == ring_end() ? revision_ : change(cursor - 1).revision;
+  return batch;
+}
+
+absl::StatusOr<Published::Batch> Published::changes_of(const std::string& full_name, int64_t cursor, int limit) const {
+  sync::Lock lock(mutex_);
+  Batch batch;
+  batch.next_cursor = ring_end();
+  batch.revision = revision_;
+  const auto last = last_change_.find(full_name);
+  if (last == last_change_.end()) {
+    // Unchanged since this process started, or its end was dropped.
+    if (cursor < ring_begin_ && !uid_by_name_.contains(full_name)) return fell_behind();
+    return batch;
+  }
+  std::vector<int64_t> found;  // Newest first.
+  for (int64_t at = last->second; at >= cursor; at = change(at).previous) {
+    if (at < ring_begin_) return fell_behind();
+    found.push_back(at);
+  }
+  if (static_cast<int>(found.size()) > limit) {
+    found.erase(found.begin(), found.end() - limit);
+    batch.next_cursor = found.front() + 1;
+    batch.revision = change(found.front()).revision;
+  }
+  for (auto at = found.rbegin(); at != found.rend(); ++at) {
+    batch.cursors.push_back(*at);
+    batch.views.push_back(change(*at).shown);
+  }
   return batch;
 }
 

@@ -7,6 +7,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
@@ -38,11 +39,32 @@ class Wakers {
   std::vector<std::weak_ptr<Waker>> wakers_ TITAN_GUARDED_BY(mutex_);
 };
 
+// A view as it was shown. What is sent for it is made once, by whoever needs it first, and shared by all.
+struct Shown : JobView {
+  explicit Shown(const JobView& view) : JobView(view) {}
+  template <typename Make>
+  const std::string& bytes(const Make& make) const {
+    std::call_once(made_, [&] { bytes_ = make(*this); });
+    return bytes_;
+  }
+
+ private:
+  mutable std::once_flag made_;
+  mutable std::string bytes_;
+};
+using ShownPtr = std::shared_ptr<const Shown>;
+
 class Published {
  public:
-  explicit Published(int64_t revision, size_t keep_changes = 20'000)
-      : floor_(revision), revision_(revision), keep_(keep_changes) {}
+  struct Limits {
+    size_t changes = 20'000;  // Kept for watchers,
+    size_t bytes = 64 << 20;  // about, whichever is less.
+  };
+  explicit Published(int64_t revision) : Published(revision, Limits()) {}
+  Published(int64_t revision, Limits limits) : floor_(revision), revision_(revision), limits_(limits) {}
 
+  // A job as the store had it when this process started: no change.
+  void load(const JobViewPtr& view);
   // Job changes of one transaction, in log order. A view without a new revision keeps the job's own.
   void publish(const std::vector<JobViewPtr>& views, int64_t revision);
   // The job is no more; watchers see it once again, as deleted.
@@ -56,32 +78,57 @@ class Published {
 
   // Changes for watchers. A cursor is a place in the ring; a slow reader holds nothing but its cursor.
   struct Batch {
-    std::vector<JobViewPtr> views;
+    std::vector<ShownPtr> views;
+    std::vector<int64_t> cursors;  // Of changes: the place of each.
     int64_t next_cursor = 0;
     int64_t revision = 0;  // Everything up to here is in this batch or an earlier one.
   };
-  // All jobs and the cursor after them, at one moment.
-  Batch snapshot() const;
+  // Jobs with a greater order as they are, oldest first, at most `limit`, and the cursor after them, at one moment.
+  Batch page(int64_t after_order, int limit) const;
+  // Likewise the job of this name; no view: there is none.
+  Batch look(const std::string& full_name) const;
+  // Every job, oldest first, a page at a time: not at one moment.
+  void each(const std::function<void(const JobView&)>& visit) const;
   // The cursor after `revision`. OutOfRange when changes after it are no longer there: take a snapshot.
   absl::StatusOr<int64_t> cursor_after(int64_t revision) const;
   // OutOfRange when the reader was so slow that changes were dropped.
   absl::StatusOr<Batch> changes(int64_t cursor, int limit) const;
+  // Those of one job; others cost nothing, and what was dropped of them does not matter.
+  absl::StatusOr<Batch> changes_of(const std::string& full_name, int64_t cursor, int limit) const;
+  // The cursor after everything there is.
+  int64_t end() const;
 
   // Woken after each group of transactions.
   Wakers& wakers() { return wakers_; }
 
  private:
-  void keep_for_watchers(JobViewPtr view) TITAN_REQUIRES(mutex_);
+  struct Change {
+    ShownPtr shown;
+    int64_t previous = -1;  // Cursor of the change before of the same name; -1: none since this process started.
+    int64_t revision = 0;   // Of the log when it was shown: grows, where a view without its own repeats an older one.
+    size_t bytes = 0;
+  };
+
+  ShownPtr show(const JobView& view, int64_t revision) TITAN_REQUIRES(mutex_);
+  void keep_for_watchers(ShownPtr shown) TITAN_REQUIRES(mutex_);
+  int64_t ring_end() const TITAN_REQUIRES(mutex_) { return ring_begin_ + static_cast<int64_t>(ring_.size()); }
+  const Change& change(int64_t cursor) const TITAN_REQUIRES(mutex_) {
+    return ring_[static_cast<size_t>(cursor - ring_begin_)];
+  }
 
   const int64_t floor_;  // Changes up to here happened before this process.
   mutable sync::Mutex mutex_;
-  absl::flat_hash_map<std::string, JobViewPtr> by_uid_ TITAN_GUARDED_BY(mutex_);
+  absl::flat_hash_map<std::string, ShownPtr> by_uid_ TITAN_GUARDED_BY(mutex_);
   absl::flat_hash_map<std::string, std::string> uid_by_name_ TITAN_GUARDED_BY(mutex_);
   std::map<int64_t, std::string> uid_by_order_ TITAN_GUARDED_BY(mutex_);
-  std::deque<JobViewPtr> ring_ TITAN_GUARDED_BY(mutex_);
+  std::deque<Change> ring_ TITAN_GUARDED_BY(mutex_);
+  size_t ring_bytes_ TITAN_GUARDED_BY(mutex_) = 0;
   int64_t ring_begin_ TITAN_GUARDED_BY(mutex_) = 0;  // Cursor of the ring's first entry.
+  int64_t dropped_ TITAN_GUARDED_BY(mutex_) = 0;     // Revision of the last change that is no longer in the ring.
+  // Cursor of the last change by name; of a job that is no more, until that is dropped.
+  absl::flat_hash_map<std::string, int64_t> last_change_ TITAN_GUARDED_BY(mutex_);
   int64_t revision_ TITAN_GUARDED_BY(mutex_);
-  const size_t keep_;
+  const Limits limits_;
   Wakers wakers_;
 };
 

@@ -39,7 +39,7 @@ absl::Status Reconciler::load() {
   sync::Lock lock(mutex_);
   core::Effects effects = core_.load(records, lost, now());
   for (const auto& [record, why] : effects.set_aside) store_.set_aside(record, why);
-  for (const JobViewPtr& view : std::exchange(effects.now.views, {})) published_.publish({view}, view->revision);
+  for (const JobViewPtr& view : std::exchange(effects.now.views, {})) published_.load(view);
   Answers answers;  // Nobody waits yet.
   run(std::move(effects), answers);
   return absl::OkStatus();

@@ -85,11 +85,11 @@ class Store {
  public:
   virtual ~Store() = default;
 
-  // Queues a transaction and returns at once. `done` runs on the store's own thread, in log order; on another of its
-  // threads when it is refused, and on the caller's when the store has failed or closes. The queue is bounded in
-  // transactions and bytes for kRefuse: beyond that, and while a full disk keeps kRetry ones waiting, they are refused
-  // without waiting for anything written. kRetry ones always find a place, since they tell what happened already:
-  // whoever makes many of them looks at queued() and slows down.
+  // Queues a transaction and returns at once. `done` runs on a thread of the store, in log order, while the next ones
+  // are written; on another of its threads when it is refused, and on the caller's when the store has failed or closes.
+  // The queue is bounded in transactions and bytes for kRefuse: beyond that, and while a full disk keeps kRetry ones
+  // waiting, they are refused without waiting for anything written. kRetry ones always find a place, since they tell
+  // what happened already: whoever makes many of them looks at queued() and slows down.
   virtual void commit(Transaction transaction, Committed done) = 0;
   virtual QueueSize queued() const = 0;
 
@@ -122,7 +122,7 @@ class Store {
   // The last revision that is known to be older than `time`, to about a minute; 0: none is.
   virtual int64_t revision_before(absl::Time time) const = 0;
 
-  // `listener` runs on the store's thread after each group of transactions has become durable and their callbacks have
+  // `listener` runs on that thread after each group of transactions has become durable and their callbacks have
   // run. Unsubscribe by destroying the handle, which waits for a running listener.
   using Listener = std::function<void(int64_t revision)>;
   virtual std::shared_ptr<void> subscribe(Listener listener) = 0;

@@ -34,6 +34,7 @@ Writer::Writer(WriterOptions options, Backend backend) : options_(options), back
 void Writer::start() {
   thread_ = std::thread([this] { loop(); });
   refusing_ = std::thread([this] { refuse_loop(); });
+  answering_ = std::thread([this] { answer_loop(); });
 }
 
 void Writer::close() {
@@ -44,6 +45,7 @@ void Writer::close() {
   wake_.notify_all();
   if (thread_.joinable()) thread_.join();
   if (refusing_.joinable()) refusing_.join();
+  if (answering_.joinable()) answering_.join();
 }
 
 void Writer::commit(Transaction transaction, Committed done) {
@@ -58,8 +60,8 @@ void Writer::commit(Transaction transaction, Committed done) {
 absl::Status Writer::place(Queued& queued) {
   sync::Lock lock(mutex_);
   if (ended_ || closing_) return unavailable(failed_);
-  const bool no_room =
-      full_ || static_cast<int64_t>(queue_.size()) >= options_.queue_limit || queued_bytes_ >= options_.queue_bytes;
+  const int64_t waiting = static_cast<int64_t>(queue_.size()) + num_unanswered_;
+  const bool no_room = full_ || waiting >= options_.queue_limit || queued_bytes_ >= options_.queue_bytes;
   if (no_room && queued.transaction.when_full == WhenFull::kRefuse) {
     refused_.push_back(std::move(queued.done));
     refuse_wake_.notify_one();
@@ -159,15 +161,37 @@ void Writer::write(Group group) {
   std::vector<absl::StatusOr<int64_t>> results;
   const absl::Status written = backend_.write(group, results);
   if (!written.ok()) return keep(std::move(group), written);
-  {
+  sync::Lock lock(mutex_);
+  full_ = false;
+  written_ = true;
+  num_unanswered_ += static_cast<int64_t>(group.size());
+  unanswered_.push_back({std::move(group), std::move(results)});
+  answer_wake_.notify_one();
+}
+
+void Writer::answer_loop() {
+  while (true) {
+    Written next;
+    {
+      sync::Lock lock(mutex_);
+      answer_wake_.wait(mutex_, [this] { return ended_ || !unanswered_.empty(); });
+      if (unanswered_.empty()) return;
+      next = std::move(unanswered_.front());
+      unanswered_.pop_front();
+    }
+    const auto count = static_cast<int64_t>(next.group.size());
+    answer_all(std::move(next));
     sync::Lock lock(mutex_);
-    full_ = false;
-    written_ = true;
+    num_unanswered_ -= count;
+    if (num_unanswered_ == 0) answered_.notify_all();
   }
+}
+
+void Writer::answer_all(Written written) {
   int64_t last = 0;
-  for (size_t i = 0; i < group.size(); ++i) {
-    if (results[i].ok()) last = *results[i];
-    answer(group[i].done, results[i]);
+  for (size_t i = 0; i < written.group.size(); ++i) {
+    if (written.results[i].ok()) last = *written.results[i];
+    answer(written.group[i].done, written.results[i]);
   }
   if (last > 0) listeners_->announce(last);
 }
@@ -229,6 +253,8 @@ void Writer::end() {
     left.swap(queue_);
     tasks.swap(tasks_);
     queued_bytes_ = 0;
+    answer_wake_.notify_one();
+    answered_.wait(mutex_, [this] { return num_unanswered_ == 0; });  // What is durable is said first.
   }
   for (const std::function<void()>& task : tasks) task();
   refuse_wake_.notify_one();

@@ -23,9 +23,9 @@ struct WriterOptions {
   absl::Duration idle_after = absl::Seconds(2);
 };
 
-// One thread that takes what waits in groups, has each group made durable, and answers in log order. What became
-// durable is announced to the listeners. Another one tells those that are refused, so that they hear of it while a
-// write is under way.
+// One thread that takes what waits in groups and has each group made durable. A second one answers in log order and
+// announces to the listeners what became durable, while the next group is written. A third one tells those that are
+// refused, so that they hear of it while a write is under way.
 class Writer {
  public:
   struct Queued {
@@ -59,6 +59,11 @@ class Writer {
   QueueSize queued() const;
 
  private:
+  // A durable group.
+  struct Written {
+    Group group;
+    std::vector<absl::StatusOr<int64_t>> results;
+  };
   struct Work {
     std::deque<std::function<void()>> tasks;
     Group group;
@@ -68,6 +73,8 @@ class Writer {
   absl::Status place(Queued& queued);
   void loop();
   void refuse_loop();
+  void answer_loop();
+  void answer_all(Written written);
   Work next();
   Group take() TITAN_REQUIRES(mutex_);
   void refuse_waiting() TITAN_REQUIRES(mutex_);
@@ -92,8 +99,10 @@ class Writer {
   // What must not be lost was not taken by a full disk: it is tried again then, and clients are refused meanwhile.
   bool full_ TITAN_GUARDED_BY(mutex_) = false;
   std::chrono::steady_clock::time_point retry_at_ TITAN_GUARDED_BY(mutex_);
-  sync::Condition refuse_wake_;
-  std::thread thread_, refusing_;
+  std::deque<Written> unanswered_ TITAN_GUARDED_BY(mutex_);
+  int64_t num_unanswered_ TITAN_GUARDED_BY(mutex_) = 0;  // Transactions; also those that are being answered.
+  sync::Condition refuse_wake_, answer_wake_, answered_;
+  std::thread thread_, refusing_, answering_;
 };
 
 }  // namespace titan::store

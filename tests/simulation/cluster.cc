@@ -254,7 +254,7 @@ void Cluster::start_controller() {
   auto opened = reconcile::Reconciler::open(store, timeline.clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
-  const reconcile::Published::Batch all = controller->published().snapshot();
+  const reconcile::Published::Batch all = controller->published().page(/*after_order=*/0, /*limit=*/1 << 20);
   cursor_ = all.next_cursor;
   first_revision_ = all.revision;
   history_.clear();

@@ -85,7 +85,7 @@ TEST_F(DeletionTest, AFullDiskRefusesAndLeavesTheJobWhole) {
 
 TEST_F(DeletionTest, WatchersSeeItOnceMore) {
   const std::string uid = finished("a");
-  const int64_t cursor = reconciler->published().snapshot().next_cursor;
+  const int64_t cursor = reconciler->published().end();
   const int64_t revision = reconciler->published().revision();
   ASSERT_TRUE(remove(uid).ok());
   const auto batch = reconciler->published().changes(cursor, 10);
@@ -93,7 +93,7 @@ TEST_F(DeletionTest, WatchersSeeItOnceMore) {
   EXPECT_TRUE(batch->views[0]->deleted);
   EXPECT_EQ(batch->views[0]->record->uid, uid);
   EXPECT_GT(batch->views[0]->revision, revision);
-  EXPECT_TRUE(reconciler->published().snapshot().views.empty());
+  EXPECT_TRUE(reconciler->published().page(0, 1).views.empty());
 }
 
 // A node that was away while its job ended and was deleted: what it still runs is stopped as of any job that is over.

@@ -80,6 +80,54 @@ TEST_F(WriterTest, ClientsAreAnsweredBehindALongQueueOfAFullDisk) {
   for (size_t i = 0; i < kept.size(); ++i) EXPECT_EQ(*kept[i].get(), static_cast<int64_t>(i) + 1);
 }
 
+// Whoever hears of a group may take its time: the next one is written meanwhile, and is heard of after it.
+TEST_F(WriterTest, TheNextGroupDoesNotWaitForAnAnswer) {
+  start({});
+  std::promise<void> go_on;
+  std::vector<int64_t> heard;
+  std::mutex mutex;
+  const auto listen = [&](const absl::StatusOr<int64_t>& result) {
+    const std::lock_guard lock(mutex);
+    heard.push_back(*result);
+  };
+  writer_->commit({{put("k", "slow")}, WhenFull::kRetry}, [&](const absl::StatusOr<int64_t>& result) {
+    go_on.get_future().wait();
+    listen(result);
+  });
+  while (writes_ < 1) std::this_thread::yield();
+  for (int i = 0; i < 3; ++i) {
+    writer_->commit({{put("k", "next")}, WhenFull::kRetry}, listen);
+    while (writes_ < 2 + i) std::this_thread::yield();
+  }
+  {
+    const std::lock_guard lock(mutex);
+    EXPECT_TRUE(heard.empty());
+  }
+  go_on.set_value();
+  writer_->close();
+  EXPECT_EQ(heard, (std::vector<int64_t>{1, 2, 3, 4}));
+}
+
+// What is durable is said before what is not known.
+TEST_F(WriterTest, AnswersComeBeforeTheEnd) {
+  start({});
+  std::promise<void> go_on;
+  std::atomic<bool> answered = false;
+  writer_->commit({{put("k", "slow")}, WhenFull::kRetry}, [&](const absl::StatusOr<int64_t>& result) {
+    go_on.get_future().wait();
+    EXPECT_TRUE(result.ok());
+    answered = true;
+  });
+  while (writes_ < 1) std::this_thread::yield();
+  failure_ = absl::InternalError("fsync");
+  auto lost = commit(WhenFull::kRetry);
+  while (writes_ < 2) std::this_thread::yield();
+  EXPECT_EQ(lost.wait_for(std::chrono::seconds(0)), std::future_status::timeout);
+  go_on.set_value();
+  EXPECT_EQ(lost.get().status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_TRUE(answered);
+}
+
 TEST_F(WriterTest, HealsByItself) {
   WriterOptions options;
   options.full_retry = absl::Milliseconds(1);

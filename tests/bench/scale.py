@@ -1,0 +1,235 @@
+"""The control plane at the size of a large cluster: a real titan-controller on loopback under the load of scale_load.
+
+    scale.py [--short] [--table] [PART ...]
+
+Parts: submit workers busy watch own failure recovery start slurm. Without --short the figures are those of 10,000 nodes, and
+every part takes less than five minutes; with it a few hundred nodes show that nothing is lost. Prints a line of JSON a part
+with the machine's load beside it, or with --table the rows for docs/benchmarks.md.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+BIN = Path(os.environ["TITAN_BIN"])
+TESTS = BIN.parent / "tests"
+PARTS = ["submit", "workers", "busy", "watch", "own", "failure", "recovery", "start", "slurm"]
+
+
+class Controller:
+    """One controller on a port of its own, and what it has used of the machine."""
+
+    def __init__(self, folder):
+        self.folder = Path(folder)
+        self.ports = self.folder / "ports.json"
+        self.log = self.folder / "controller.log"
+        self.address = "127.0.0.1:0"
+        self.start()
+
+    def start(self):
+        """Seconds until calls are taken."""
+        self.ports.unlink(missing_ok=True)
+        begun = time.monotonic()
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(
+                [BIN / "titan-controller", "--listen", self.address, "--state", self.folder / "state", "--metrics-port", "-1",
+                 "--port-file", self.ports], stderr=log)
+        while not self.ports.exists():
+            if self.process.poll() is not None or time.monotonic() - begun > 120:
+                sys.exit(f"the controller did not start:\n{self.log.read_text()[-2000:]}")
+            time.sleep(0.002)
+        took = time.monotonic() - begun
+        self.address = f"127.0.0.1:{json.loads(self.ports.read_text())['port']}"
+        return took
+
+    def cpu(self):
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def end(self, number=signal.SIGTERM):
+        self.process.send_signal(number)
+        self.process.wait()
+
+    def said(self, *events):
+        """How often the journal has one of the events."""
+        return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
+
+
+class Scale:
+    def __init__(self, folder, short):
+        self.folder, self.short = Path(folder), short
+        self.nodes = 200 if short else 10_000
+
+    def controller(self, name):
+        folder = self.folder / name
+        folder.mkdir()
+        return Controller(folder)
+
+    def command(self, controller, *arguments):
+        return [TESTS / "scale_load", "--controller", controller.address, "--controller-pid", str(controller.process.pid),
+                *map(str, arguments)]
+
+    def load(self, controller, *arguments):
+        """The figures of all phases of a load, together."""
+        run = subprocess.run(self.command(controller, *arguments), capture_output=True, text=True, timeout=900)
+        figures = {}
+        for line in run.stdout.splitlines():
+            figures.update(json.loads(line))
+        if run.returncode != 0:
+            sys.exit(f"scale_load {' '.join(map(str, arguments))}: {run.stderr}\n{run.stdout}")
+        return figures
+
+    def submit(self):
+        controller = self.controller("submit")
+        before = controller.cpu()
+        run = subprocess.run([TESTS / "submit_load", "--controller", controller.address, "--in-flight", "64", "--seconds",
+                              "1" if self.short else "10", "--acknowledged", self.folder / "acknowledged"],
+                             capture_output=True, text=True, check=True)
+        figures = json.loads(run.stdout)
+        figures["controller_cpu_ms_each"] = 1e3 * (controller.cpu() - before) / figures["acknowledged"]
+        controller.end()
+        return figures
+
+    def workers(self, jobs=0):
+        controller = self.controller(f"workers-{jobs}")
+        figures = self.load(controller, "workers", "--workers", self.nodes, "--seconds", 2 if self.short else 60, "--jobs", jobs)
+        figures["lost"] = controller.said("NodeLost", "NodeUnreachable")
+        controller.end()
+        return figures
+
+    def busy(self):
+        """Every device holds a rank, and every beat shows a step of eight."""
+        return self.workers(jobs=4 if self.short else 40)
+
+    def watch(self, own=False):
+        controller = self.controller("own" if own else "watch")
+        arguments = ["watch", "--watchers", 40 if self.short else 1000, "--seconds", 1 if self.short else 10]
+        if self.short:
+            arguments += ["--stuck", 4, "--read-one-in", 4, "--jobs", 20]
+        figures = self.load(controller, *arguments, *(["--own"] if own else []))
+        controller.end()
+        return figures
+
+    def own(self):
+        return self.watch(own=True)
+
+    def failure(self):
+        controller = self.controller("failure")
+        figures = self.load(controller, "failure", "--workers", 50 if self.short else 1250, "--seconds", 0.2 if self.short else 0.8)
+        figures["rss_growth_mib"] = figures["rss_peak_mib"] - figures["rss_before_mib"]
+        controller.end()
+        return figures
+
+    def recovery(self):
+        controller = self.controller("recovery")
+        # Some nodes stay free for what is submitted afterwards.
+        load = subprocess.Popen(self.command(controller, "recovery", "--workers", self.nodes, "--jobs", 4 if self.short else 9,
+                                             "--ranks", 8 * (self.nodes // 10), "--seconds", 0.5 if self.short else 12),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        figures = json.loads(load.stdout.readline() or "{}")
+        if figures:
+            controller.end(signal.SIGKILL)
+            figures["serving_after_s"] = controller.start()
+        out, error = load.communicate(timeout=600)
+        for line in out.splitlines():
+            figures.update(json.loads(line))
+        figures["lost"] = controller.said("NodeLost", "NodeUnreachable")
+        controller.end()
+        if load.returncode != 0 or figures["lost"] > 0:
+            sys.exit(f"scale_load recovery: {error}\n{figures}")
+        return figures
+
+    def start(self):
+        controller = self.controller("start")
+        figures = {}
+        made = 0
+        for finished in [200] if self.short else [10_000, 100_000]:
+            # Names go on where the last load ended.
+            self.load(controller, "fill", "--finished", finished - made, "--first", made)
+            made = finished
+            controller.end(signal.SIGKILL)
+            figures[f"serving_after_kill_s_{finished}"] = controller.start()
+            controller.end()
+            figures[f"serving_s_{finished}"] = controller.start()
+        controller.end()
+        return figures
+
+    def slurm(self):
+        """sbatch of nothing, beside: as many as it takes in ten seconds, from as many callers as are useful."""
+        if not shutil.which("sbatch") or not shutil.which("slurmctld"):
+            return {"slurm": "not installed"}
+        return {"slurm": "installed; not measured"}
+
+
+def seconds(value):
+    return f"{value:.2f} s"
+
+
+# By part: rows of the table, each with what its figure includes.
+ROWS = {
+    "submit": lambda f: [("durable submissions, 64 at a time", f"{f['per_second']:.0f}/s, p50 {f['p50_ms']:.0f} ms, "
+                          f"p99 {f['p99_ms']:.0f} ms; {f['controller_cpu_ms_each']:.2f} ms of CPU each")],
+    "workers": lambda f: [
+        (f"{f['workers']} idle workers register", f"{seconds(f['registered_s'])}, {seconds(f['registration_cpu_s'])} of CPU"),
+        ("their beats, once a second", f"{f['controller_cores']:.2f} cores; answer p50 {f['ack']['p50_ms']:.1f} ms, "
+         f"p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
+    "busy": lambda f: [
+        (f"the same with {f['jobs']} jobs of {f['ranks_each']} ranks", f"{f['controller_cores']:.2f} cores; answer p50 "
+         f"{f['ack']['p50_ms']:.1f} ms, p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
+    "watch": lambda f: [
+        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second",
+         f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
+         f"included; {f['controller_cores']:.2f} cores")],
+    "own": lambda f: [
+        (f"{f['watchers']} watchers of one job each", f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, "
+         f"p99 {f['change_to_seen']['p99_ms']:.1f} ms; {f['controller_cores']:.2f} cores")],
+    "failure": lambda f: [
+        (f"one job of {f['ranks']} ranks fails, all exits within {seconds(f['exits_within_s'])}",
+         f"the next attempt's first Prepare {seconds(f['last_exit_to_first_prepare_s'])} after the last exit, the last one "
+         f"{seconds(f['last_exit_to_last_prepare_s'])}; {f['controller_cpu_s']:.2f} s of CPU"),
+        ("memory that this takes", f"{f['rss_growth_mib']:.0f} MiB above {f['rss_before_mib']:.0f}")],
+    "recovery": lambda f: [
+        (f"{f['workers']} workers come back to a controller that was killed",
+         f"serving after {seconds(f['serving_after_s'])}, all back {seconds(f['all_back_s'])} after the first lost its stream; a new "
+         f"job is placed within {seconds(f['probe_scheduled_s'])}; {f['lost']} lost, {f['jobs_restarted']} jobs touched")],
+    "start": lambda f: [
+        (f"from exec to serving, {key.rsplit('_', 1)[1]} finished jobs" + (", after SIGKILL" if "kill" in key else ""), seconds(value))
+        for key, value in f.items() if key.startswith("serving")],
+    "slurm": lambda f: [("Slurm's sbatch beside", f["slurm"])],
+}
+
+
+def machine():
+    model = next((line.split(":")[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line), "")
+    return f"{os.cpu_count()} cores of {model}, {time.strftime('%d %B %Y')}"
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("parts", nargs="*", default=PARTS)
+    parser.add_argument("--short", action="store_true")
+    parser.add_argument("--table", action="store_true")
+    flags = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="titan-scale-") as folder:
+        scale = Scale(folder, flags.short)
+        print(f"{machine()}\n\n| | | load before, after |\n|---|---|---|" if flags.table else f"# {machine()}", flush=True)
+        for part in flags.parts:
+            before = os.getloadavg()[0]
+            figures = getattr(scale, part)()
+            figures["load_average"] = [round(before, 1), round(os.getloadavg()[0], 1)]
+            if flags.table:
+                for what, figure in ROWS[part](figures):
+                    print(f"| {what} | {figure} | {figures['load_average'][0]}, {figures['load_average'][1]} |", flush=True)
+            else:
+                print(json.dumps({"part": part, **figures}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
