@@ -24,10 +24,10 @@ from measure import raises_at_its_limit
 
 FOREVER = 1_000_000
 EVERY = 60.0
-# What the first attempt of the shortest recovery would take a thousand times; a soak on a busy machine is slow, not wrong.
+# Far above any recovery: a soak on a busy machine is slow, not wrong.
 RECOVERY_LIMIT = 300.0
 NODES = ("n1", "n2", "n3")
-JOB = ["--lr_scheduler.total_steps", FOREVER, "--checkpoint.keep_latest_k", 2, "--comm.train_timeout_seconds", 10]
+JOB = ["--lr_scheduler.total_steps", FOREVER, "--checkpoint.keep_latest_k", 2, "--comm.train_timeout_seconds", 5]
 RESTARTS = ("rank killed", "rank stopped", "node lost")
 
 
@@ -35,6 +35,7 @@ class Soak:
     def __init__(self, case, minutes, seed):
         self.case, self.minutes, self.dice = case, minutes, random.Random(seed)
         self.recoveries = defaultdict(list)  # Seconds from a fault to the next step that no attempt had reached, by kind.
+        self.committed = []  # The newest step that was committed when an attempt was made to end, for each.
         self.uncordoned = 0
 
     def start(self):
@@ -76,7 +77,7 @@ class Soak:
         if lost:
             self.cluster.worker(lost).revive()
         def ready():
-            nodes = {node["name"].split("/")[-1]: node for node in self.cluster.ask("node", "list")}
+            nodes = {node["name"].split("/")[-1]: node for node in self.cluster.ask("node", "list")["nodes"]}
             return nodes if all(nodes.get(name, {}).get("state") == "READY" for name in NODES) else None
         for name, node in wait_until("all nodes", ready, 120, poll=0.2).items():
             if node["cordoned"]:
@@ -94,13 +95,16 @@ class Soak:
         wait_until("a commit", lambda: max(committed_steps(self.dump), default=0) > committed or None, RECOVERY_LIMIT, poll=0.05)
         self.new_step(last_step(self.dump))
         kind = self.dice.choice(list(faults))
-        begun = time.monotonic()
+        begun, reached = time.time(), last_step(self.dump)
         before = {process.identity for process in self.cluster.ranks()}
         lost = faults[kind]()
         if kind in RESTARTS:
+            self.committed.append(max(committed_steps(self.dump)))
             wait_until("the end of the old ranks", lambda: not before & {p.identity for p in self.cluster.ranks()} or None, RECOVERY_LIMIT)
-        self.new_step(last_step(self.dump))
-        self.recoveries[kind].append(time.monotonic() - begun)
+            reached = last_step(self.dump)
+        self.new_step(reached)
+        new = next(line for line in metric_lines(self.dump) if line["step"] > reached)
+        self.recoveries[kind].append(seconds_of(new["time"]) - begun)
         print(f"{time.strftime('%H:%M:%S')} {kind}: {self.recoveries[kind][-1]:.2f} s, step {last_step(self.dump)}", file=sys.stderr, flush=True)
         self.mend(lost)
 
@@ -127,20 +131,18 @@ class Soak:
 
     def assert_nothing_lost(self, attempts):
         case = self.case
-        restarts = sum(len(self.recoveries[kind]) for kind in RESTARTS)
-        case.assertEqual(1 + restarts, len(attempts), [(a["end_cause"], a["end_message"]) for a in attempts])
+        case.assertEqual(1 + len(self.committed), len(attempts), [(a["end_cause"], a["end_message"]) for a in attempts])
         assert_one_truth(case, self.dump)
         reached = last_step(self.dump)
         case.assertEqual(list(range(1, reached + 1)), sorted(losses(self.dump)))
-        committed = [int(e["message"].split()[1]) for e in case.commits(self.job)]
-        case.assertEqual(sorted(committed), committed, "a commit came after a later one")
-        for before, after in zip(attempts, attempts[1:]):
-            case.assertLessEqual(before["resumed_step"], after["resumed_step"], "a checkpoint went back")
+        for committed, attempt in zip(self.committed, attempts[1:]):
+            case.assertGreaterEqual(attempt["resumed_step"], committed, f"attempt {attempt['number']} lost a commit")
+        known = {int(e["message"].split()[1]) for e in case.commits(self.job)} | {a["resumed_step"] for a in attempts}
+        case.assertLessEqual(set(committed_steps(self.dump)), known, "a commit that nobody heard of")
 
     def report(self):
         case, attempts = self.case, self.case.attempts(self.job)
-        self.assert_nothing_lost(attempts)
-        case.figure("ETTR", 100 * self.ettr(), "%", at_least=95)
+        case.figure("ETTR", 100 * self.ettr(), "%", at_least=99)
         case.figure("faults", sum(map(len, self.recoveries.values())), "")
         case.figure("attempts", len(attempts), "")
         case.figure("steps", last_step(self.dump), "")
@@ -151,6 +153,7 @@ class Soak:
             if seconds:
                 spread(case, f"phase {phase}", seconds, "s")
         case.note(f"Nodes that their losses had cordoned were let back {self.uncordoned} times, as an operator would.")
+        self.assert_nothing_lost(attempts)
 
     def compare_with_undisturbed(self):
         steps = last_step(self.dump)

@@ -27,6 +27,7 @@ from cluster import BIN  # noqa: E402  (fault_case knows where it is)
 
 TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
 ROWS = {}
+CHECKED = "faults_matrix"
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Row:
     how: str  # How the fault is made.
     anchor: str  # What systems that people know do, by their own sources and pages.
     invariant: str  # What must hold, in words; the function asserts it.
-    ci: str  # The ctest entry that holds the invariant; "faults_matrix" runs the row itself, in its short form.
+    ci: str  # The ctest entry that holds the invariant; CHECKED runs the row itself, in its short form.
     measure: Callable
     limit: float  # Seconds after which a row is ended as one that hangs.
 

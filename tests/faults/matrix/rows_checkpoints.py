@@ -10,11 +10,11 @@ from matrix.row import Measured, row
      anchor="DCP loads what it finds or crashes late", invariant="nothing that differs from what was saved is loaded: all ranks fall back to the same step",
      ci="checkpoint_corruption_test (250 mutations)")
 def damaged_checkpoint(case: Measured):
-    mutations = 250 if case.short else 1000
+    mutations = 250 if case.short else 1200  # Some change nothing and do not count.
     _, output, seconds = case.test_program("checkpoint_corruption_test", TITAN_MUTATIONS=str(mutations))
     made = re.search(r"(\d+) mutations, (\d+) loaded in silence", output)
     case.assertTrue(made, "the program does not say how many mutations it made")
-    case.figure("mutations", int(made[1]), "", at_least=0.8 * mutations)
+    case.figure("mutations", int(made[1]), "", at_least=200 if case.short else 1000)
     case.figure("of them loaded in silence", int(made[2]), "", at_most=0)
     case.figure("in", seconds, "s")
 
