@@ -12,6 +12,7 @@ import random
 import signal
 import sys
 import time
+import urllib.request
 from collections import defaultdict
 from pathlib import Path
 
@@ -115,7 +116,13 @@ class Soak:
             self.disturb()
             due = begun + EVERY * fault
             wait_until("the next fault's time", lambda: time.monotonic() >= due or None, EVERY + 1, poll=0.1)
+        self.own_ettr = self.metric("titan_job_ettr_ratio")
         self.cluster.titanctl("cancel", self.job, "--wait", "--timeout", 60, timeout=90)
+
+    def metric(self, name):
+        """Of the only job, on the controller's page."""
+        page = urllib.request.urlopen(f"http://127.0.0.1:{self.cluster.metrics_port}/metrics", timeout=30).read().decode()
+        return next(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name + "{"))
 
     # --- what came of it ---
 
@@ -143,6 +150,7 @@ class Soak:
     def report(self):
         case, attempts = self.case, self.case.attempts(self.job)
         case.figure("ETTR", 100 * self.ettr(), "%", at_least=99)
+        case.figure("ETTR as the controller says it (titan_job_ettr_ratio)", 100 * self.own_ettr, "%")
         case.figure("faults", sum(map(len, self.recoveries.values())), "")
         case.figure("attempts", len(attempts), "")
         case.figure("steps", last_step(self.dump), "")

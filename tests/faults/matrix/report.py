@@ -7,7 +7,7 @@ INTRODUCTION = """# Reliability: faults, what must hold, and figures
 Made by `tests/faults/measure.sh`: do not edit. Each row makes one kind of fault on real processes on one machine (controller, workers, shims,
 ranks that train the tiny job of `configs/llama3_tiny.toml` over loopback), asserts what must hold, and measures. A broken invariant is a fault of
 Titan. A figure beside its target depends on the machine and on what else it does: each row says when, where and under which load it was measured.
-"Measured elsewhere" is what the sources and pages of other systems say of themselves; nothing of it was measured here unless the row says so.
+"Elsewhere" is what the sources and pages of other systems say of themselves; nothing of it was measured here unless the row says so.
 
 ```text
 tests/faults/measure.sh                  # every row, one after another

@@ -20,7 +20,7 @@ def damaged_checkpoint(case: Measured):
 
 
 @row(17, "a rank dies during a save", how="_exit before each file operation of two saves, one after the other, by 1 and by 2 ranks",
-     anchor="none publishes one", invariant="the newest committed step loads, nothing half-written is taken for a checkpoint, and only committed steps are "
+     anchor="no published figure", invariant="the newest committed step loads, nothing half-written is taken for a checkpoint, and only committed steps are "
      "left after the next save", ci="checkpoint_crash_test")
 def died_during_a_save(case: Measured):
     passed, output, seconds = case.test_program("checkpoint_crash_test")

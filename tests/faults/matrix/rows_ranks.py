@@ -1,6 +1,7 @@
 """Rows of the ranks: killed, stopped, out of memory."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,8 +23,8 @@ TORCHRUN_STEPS = Path(__file__).resolve().parent / "torchrun_steps.py"
      invariant="each attempt resumes from the newest commit, the cause is RANK_KILLED, and the losses are the undisturbed run's bit for bit",
      ci="faults_ranks")
 def rank_killed(case: Measured):
-    kills = 3 if case.short else 5
-    steps = 12 * kills + 10
+    kills = 3 if case.short else 4
+    steps = 8 * kills + 8
     case.start()
     job = case.cluster.submit(*tiny(case.dump, steps=steps))
     detected, recovered, commits = [], [], []
@@ -108,18 +109,19 @@ def rank_stopped(case: Measured):
     all_detected = journal_after(case, "AttemptEnded", stopped, f"attempt={runs + 1} ", limit=120) - stopped
     case.finish(job)
     ended = case.attempts(job)
-    for one in ended[:runs]:
+    named = [re.match(r"rank 1 on n1 in \w+ made no progress for \d+ s", one["end_message"]) for one in ended[:runs]]
+    for one, name in zip(ended, named):
         case.assertEqual("HANG", one["end_cause"], one["end_message"])
-        case.assertRegex(one["end_message"], r"^rank 1 on n1 in \w+ made no progress for \d+ s")
+        case.assertTrue(name, one["end_message"])
     case.assertEqual(("HANG", "FINISHED"), (ended[runs]["end_cause"], ended[runs + 1]["end_cause"]))
     case.assertRegex(ended[runs]["end_message"], r"rank 0 on n1 in \w+, rank 1 on n1 in \w+")
     case.assertTrue(list(case.dump.glob("comm_traces/**/*")), "nothing tells what the ranks' last collectives were")
     case.assert_same_curve(steps)
     paces = sorted(line[STEP_SECONDS] for line in metric_lines(case.dump) if STEP_SECONDS in line)
-    target = max(5.0, 3 * paces[int(0.99 * (len(paces) - 1))])
+    target = round(max(5.0, 3 * paces[int(0.99 * (len(paces) - 1))]), 1)
     spread(case, "the attempt is over after", detected, "s", at_most=target)
     spread(case, "first new step after", recovered, "s")
-    case.figure("rank, phase and last collectives are named in", 100.0, "% of the runs", at_least=100)
+    case.figure("runs in which rank and phase are named", 100 * sum(map(bool, named)) / runs, "%", at_least=100)
     case.figure("with every rank stopped, over after", all_detected, "s")
     case.note("comm.train_timeout_seconds is 100 s by default, as in torchtitan, and Titan learns no shorter one from the steps: with the default "
               "a rank that stands still costs 100 s. Ranks that all stand still are ended by the controller after three times the timeout.")
@@ -157,7 +159,8 @@ def rank_out_of_memory(case: Measured):
     case.assert_same_curve(20, ranks=1)
     exited = event_after(case, job, "RankExited", begun)
     case.figure("attempts that the kernel ended", len(attempts) - 1, "")
-    case.figure("of them named OUT_OF_MEMORY", 100.0, "%", at_least=100)
+    named = sum(a["end_cause"] == "OUT_OF_MEMORY" for a in attempts[:-1])
+    case.figure("of them named OUT_OF_MEMORY", 100 * named / (len(attempts) - 1), "%", at_least=100)
     case.figure("from the rank's exit to the attempt's named end", max(0.0, ended - exited), "s", at_most=0.2)
     case.note(f"what the user reads: {attempts[0]['end_message']}")
 
@@ -176,5 +179,5 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 @row(19, "a node is slow", how="a third of the processor for the ranks of one node (cpu.cfs_quota_us)",
      anchor="NVRx flags a rank below 0.75 of the best one's pace", invariant="the slow rank is named within three windows, and no other", ci="none")
 def slow_node(case: Measured):
-    raise NotRun("not built: Titan compares no rank's pace with the others'. A slow rank is seen as a slow step; time_metrics/* in metrics.jsonl are "
-                 "rank 0's, and each rank's phase and step are in `titanctl node describe` and its beacon")
+    raise NotRun("not built: Titan compares no rank's pace with the others'. Today a slow node is a job whose tokens a second fall; time_metrics/* in "
+                 "metrics.jsonl are rank 0's, and `titanctl profile` of two ranks shows who waits for whom")
