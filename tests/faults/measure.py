@@ -75,14 +75,15 @@ def in_own_process(command, limit):
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGTERM)  # Raises in it (see `raises_at_its_limit`): it takes its cluster down and says where it was.
+            child.send_signal(signal.SIGTERM)  # Raises in it (raises_at_its_limit): it takes its cluster down and says where it was.
             try:
                 child.wait(GRACE)
             except subprocess.TimeoutExpired:
                 child.kill()
-                child.wait()
-        for process in processes.all_with(MARK, mark):
-            process.kill()
+        finally:  # Also after Ctrl-C.
+            for process in processes.all_with(MARK, mark):
+                process.kill()
+            child.wait()
         if out.exists():
             return {**begun, **json.loads(out.read_text())}
         return {**begun, "verdict": "broken", "why": f"ended with {child.returncode} and no result", "trace": "", "figures": [], "notes": [],

@@ -16,19 +16,18 @@ import urllib.request
 from collections import defaultdict
 from pathlib import Path
 
-from matrix.observe import assert_one_truth, seconds_of
+from matrix.observe import FOREVER, WITHOUT_END, assert_one_truth, seconds_of
 from matrix.row import Row, run, spread
 
 from cluster import wait_until
 from jobs import LOSS, committed_steps, last_step, losses, metric_lines, tiny
 from measure import raises_at_its_limit
 
-FOREVER = 1_000_000
 EVERY = 60.0
 # Far above any recovery: a soak on a busy machine is slow, not wrong.
 RECOVERY_LIMIT = 300.0
 NODES = ("n1", "n2", "n3")
-JOB = ["--lr_scheduler.total_steps", FOREVER, "--checkpoint.keep_latest_k", 2, "--comm.train_timeout_seconds", 5]
+JOB = [*WITHOUT_END, "--checkpoint.keep_latest_k", 2, "--comm.train_timeout_seconds", 5]
 RESTARTS = ("rank killed", "rank stopped", "node lost")
 
 

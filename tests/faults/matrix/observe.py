@@ -7,7 +7,11 @@ from pathlib import Path
 from matrix.row import Measured
 
 from cluster import wait_until
-from jobs import LOSS, committed_steps, last_step, metric_lines, wait_committed, wait_step
+from jobs import LOSS, committed_steps, last_step, losses, metric_lines, tiny, wait_committed, wait_step
+
+# Rows whose length depends on the machine's speed train without an end, and what was trained is compared when the row is through.
+FOREVER = 1_000_000
+WITHOUT_END = ["--lr_scheduler.total_steps", FOREVER]
 
 
 def seconds_of(stamp):
@@ -44,6 +48,18 @@ def progress(case: Measured, dump=None):
     dump = dump or case.dump
     wait_committed(dump, max(committed_steps(dump), default=0) + 1, 90)
     wait_step(dump, last_step(dump) + 1, 90)
+
+
+def submit_without_end(case: Measured, extra=(), **options):
+    return case.cluster.submit(*tiny(case.dump, steps=FOREVER, extra=["--checkpoint.keep_latest_k", 2, *WITHOUT_END, *extra], **options))
+
+
+def cancel_and_compare(case: Measured, job, ranks=2):
+    """Ends the job; its losses must be those of as many undisturbed steps, bit for bit."""
+    case.cluster.titanctl("cancel", job, "--wait")
+    assert_one_truth(case, case.dump)
+    reference = case.undisturbed(last_step(case.dump), ranks, extra=[*WITHOUT_END, "--checkpoint.no_enable"])
+    case.assertEqual(reference, losses(case.dump))
 
 
 def assert_one_truth(case: Measured, dump):

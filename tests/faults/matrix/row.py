@@ -111,17 +111,6 @@ class Measured(FaultCase):
         self.assertGreater(passed, 0, f"{name} has no test {only}")
         return passed, output, seconds
 
-    def test_script(self, case, method):
-        """Runs one test of a script of this folder, as it stands; gives its instance, with what it left in itself, and the seconds."""
-        test = case(method)
-        begun = time.monotonic()
-        result = unittest.TestResult()
-        test.run(result)
-        if result.skipped:
-            raise NotRun(result.skipped[0][1])
-        self.assertTrue(result.wasSuccessful(), "\n".join(trace for _, trace in result.failures + result.errors))
-        return test, time.monotonic() - begun
-
 
 def spread(case, name, values, unit, **target):
     """Median and greatest of several; the target is of the greatest."""
