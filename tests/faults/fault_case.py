@@ -12,8 +12,6 @@ from jobs import last_step, losses, metric_lines, tiny, wait_step  # noqa: E402
 
 # The reference machine recovers within 3 s; a loaded one may take longer without anything being wrong.
 RECOVERY_LIMIT = 30.0
-
-
 # A job that logs no new step for so long stands still, on however busy a machine.
 STALL_LIMIT = 60.0
 
