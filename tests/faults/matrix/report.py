@@ -84,9 +84,10 @@ def section(row, result):
 
 
 def soak_section(result):
-    lines = ["## Soak", "", "The tiny job under one random fault a minute: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, "
-             "the controller is killed, a node is lost while another one is spare. Must hold: the final loss is the undisturbed run's bit for bit, "
-             "no committed step and no event is lost. ETTR is the part of the time in which steps were trained that no attempt had reached before. "
+    lines = ["## Soak", "",
+             "The tiny job under one random fault a minute: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the "
+             "controller is killed, a node is lost while another one is spare. Must hold: every loss is the undisturbed run's bit for bit, and "
+             "no commit is lost. ETTR is the part of the time in which steps were trained that no attempt had reached before. "
              "Alone: `tests/faults/measure.sh soak=20`.", ""]
     if result is None:
         return [*lines, "Not measured yet.", ""]

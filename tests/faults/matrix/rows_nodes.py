@@ -17,7 +17,8 @@ def identities(case):
 
 @row(3, "a worker daemon is killed while its ranks train", how="SIGKILL; a supervisor starts it again at once",
      anchor="Slurm's steps go on (slurmstepd), Ray kills the node's work",
-     invariant="the same rank processes go on, one attempt, every commit is known once, and the losses are the undisturbed run's", ci="faults_daemons")
+     invariant="the same rank processes go on, one attempt, every commit is known once, and the losses are the undisturbed run's",
+     ci="faults_daemons")
 def daemon_killed(case: Measured):
     kills = 3 if case.short else 5
     case.start()

@@ -145,7 +145,8 @@ def rank_out_of_memory(case: Measured):
     worker.revive()
     (group / "memory.limit_in_bytes").write_text("120M")
     begun = time.time()
-    job = case.cluster.submit(*tiny(case.dump, steps=20, ranks=1, extra=["--restart.no_progress_limit", 100, "--restart.backoff_initial_seconds", 0.1]))
+    patient = ["--restart.no_progress_limit", 100, "--restart.backoff_initial_seconds", 0.1]
+    job = case.cluster.submit(*tiny(case.dump, steps=20, ranks=1, extra=patient))
     ended = journal_after(case, "AttemptEnded", begun, "attempt=1 ", limit=60)
     journal_after(case, "AttemptEnded", begun, "attempt=2 ", limit=60)
     (group / "memory.limit_in_bytes").write_text("-1")
@@ -170,11 +171,9 @@ def try_remove(group):
         return False
 
 
-CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
-
-
 @row(19, "a node is slow", how="a third of the processor for the ranks of one node (cpu.cfs_quota_us)",
-     anchor="NVRx flags a rank below 0.75 of the best one's pace", invariant="the slow rank is named within three windows, and no other", ci="none")
+     anchor="NVRx flags a rank below 0.75 of the best one's pace", invariant="the slow rank is named within three windows, and no other",
+     ci="none")
 def slow_node(case: Measured):
-    raise NotRun("not built: Titan compares no rank's pace with the others'. Today a slow node is a job whose tokens a second fall; time_metrics/* in "
-                 "metrics.jsonl are rank 0's, and `titanctl profile` of two ranks shows who waits for whom")
+    raise NotRun("not built: Titan compares no rank's pace with the others'. Today a slow node is a job whose tokens a second fall; time_metrics/* "
+                 "in metrics.jsonl are rank 0's, and `titanctl profile` of two ranks shows who waits for whom")

@@ -4,6 +4,7 @@ import os
 import random
 import signal
 import socket
+import struct
 import subprocess
 import threading
 import time
@@ -19,43 +20,46 @@ RESTARTS = int(os.environ.get("TITAN_RESTARTS", "20"))
 
 
 @row(21, "stores of old attempts and strangers on their ports",
-     how="a rank is killed at a random moment, RESTARTS times (TITAN_RESTARTS); every old store's port is then taken by a listener that never answers, "
-         "and every new store gets a client that sends noise",
+     how="a rank is killed at a random moment, 20 times (TITAN_RESTARTS=500 for the long form); every old store's port that the kernel gives is then "
+         "taken by a listener that never answers, and every new store gets a client that sends noise",
      anchor="torchrun's ranks of a restart may find the old ones' addresses in a store that is shared",
-     invariant="every process group has ranks of one attempt and a store of its own, every end is the kill's, and the losses are the undisturbed run's",
+     invariant="every process group has ranks of one attempt and a store of its own, every end is the kill's, and the losses are the "
+               "undisturbed run's",
      ci="faults_matrix", limit=3600)
 def stale_stores(case: Measured):
     restarts, dice = (6 if case.short else RESTARTS), random.Random(21)
     case.start()
     job = submit_without_end(case, interval=2, extra=["--restart.no_progress_limit", 10_000, "--restart.backoff_initial_seconds", 0.01,
                                                       "--restart.backoff_max_seconds", 0.02])
-    sockets, stores, mixed = [], {}, 0
+    sockets, seen, taken, mixed = [], set(), set(), 0
     case.addCleanup(lambda: [one.close() for one in sockets])
 
     def both():
         ranks = case.cluster.ranks()
-        return ranks if len(ranks) == 2 and len({p.attempt for p in ranks}) == 1 and ranks[0].attempt not in stores else None
+        return ranks if len(ranks) == 2 and len({p.attempt for p in ranks}) == 1 and ranks[0].attempt not in seen else None
 
     for _ in range(restarts):
         ranks = wait_until("ranks of a new attempt", both, 60)
         addresses = {process.store for process in ranks}
-        mixed += len(addresses) != 1 or addresses <= set(stores.values())
+        mixed += len(addresses) != 1 or bool(addresses & taken)
         host, port = ranks[0].store.rsplit(":", 1)
-        stores[ranks[0].attempt] = ranks[0].store
+        seen.add(ranks[0].attempt)
         noise = socket.create_connection((host, int(port)))
         noise.sendall(bytes(dice.randrange(256) for _ in range(200)))
-        sockets.append(noise)
         moment, begun = dice.uniform(0, 1.5), time.monotonic()
         wait_until("the moment of the kill", lambda: time.monotonic() - begun >= moment or None)
         dice.choice(ranks).kill(signal.SIGKILL)
         wait_until("end of the attempt", lambda: not any(process.alive() for process in ranks) or None)
+        noise.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # A reset, which leaves the port free.
+        noise.close()
         squatter = socket.socket()
         squatter.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             squatter.bind((host, int(port)))
             squatter.listen()
+            taken.add(ranks[0].store)
         except OSError:
-            pass  # The next attempt's store has the port already: it was free.
+            pass  # The kernel keeps it for a minute after some ends of its connections, or the next store has it.
         sockets.append(squatter)
     progress(case)
     cancel_and_compare(case, job)
@@ -65,7 +69,7 @@ def stale_stores(case: Measured):
     case.assertEqual(0, mixed)
     case.figure("restarts", restarts, "")
     case.figure("groups with ranks or a store of two attempts", mixed, "", at_most=0)
-    case.figure("stores on a port of their own", len(set(stores.values())), "")
+    case.figure("ports of old stores held by a stranger", len(taken), "")
 
 
 LOG_CAP_MIB = 4
@@ -91,6 +95,13 @@ class Flood(threading.Thread):
                 else:
                     time.sleep(0.0005)
         self.took = time.monotonic() - begun
+
+
+def size_of(path):
+    try:
+        return path.stat().st_size
+    except FileNotFoundError:
+        return 0  # Rotated away since it was listed.
 
 
 @row(23, "a rank prints 100,000 lines a second", how="lines written into the standard output of rank 1 for 10 s, while somebody follows its log",
@@ -122,7 +133,7 @@ def log_flood(case: Measured):
     while flood.is_alive():
         for name, pid in (("controller", controller), ("worker", daemon), ("shim", shim)):
             most[name] = max(most[name], resident_mib(pid))
-        kept = max(kept, sum(path.stat().st_size for path in folder.glob("rank-1.log*") if path.exists()))
+        kept = max(kept, sum(map(size_of, folder.glob("rank-1.log*"))))
         flood.join(0.05)
     trained = last_step(case.dump) - step
     wait_step(case.dump, last_step(case.dump) + 1)
