@@ -161,7 +161,7 @@ def main():
         if not flags.check:
             keep("rows", str(number), result)
     for minutes in soaks:
-        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 2 + 600)
+        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 4 + 600)  # The undisturbed run comes after it.
         show(f"soak of {minutes} minutes", result)
         broken |= result["verdict"] == "broken"
         if not flags.check:

@@ -35,6 +35,7 @@ class Soak:
     def __init__(self, case, minutes, seed):
         self.case, self.minutes, self.dice = case, minutes, random.Random(seed)
         self.recoveries = defaultdict(list)  # Seconds from a fault to the next step that no attempt had reached, by kind.
+        self.to_come = []
         self.committed = []  # The newest step that was committed when an attempt was made to end, for each.
         self.uncordoned = 0
 
@@ -94,7 +95,9 @@ class Soak:
         committed = max(committed_steps(self.dump), default=0)
         wait_until("a commit", lambda: max(committed_steps(self.dump), default=0) > committed or None, RECOVERY_LIMIT, poll=0.05)
         self.new_step(last_step(self.dump))
-        kind = self.dice.choice(list(faults))
+        if not self.to_come:  # Each kind once in a random order, again and again: none is left out.
+            self.to_come = self.dice.sample(list(faults), len(faults))
+        kind = self.to_come.pop()
         begun, reached = time.time(), last_step(self.dump)
         before = {process.identity for process in self.cluster.ranks()}
         lost = faults[kind]()
