@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/status/status.h"
+#include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -33,8 +34,13 @@ void Reconciler::write(core::Change change, Answers& answers) {
   }
   const int64_t ticket = pending.ticket = next_ticket_++;
   pending_.push_back(std::move(pending));
-  store_.commit({std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)},
-                [this, ticket](const absl::StatusOr<int64_t>& revision) { settle(ticket, revision); });
+  store::Transaction transaction{std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)};
+  const failpoints::Kinds kinds = failpoints::kinds_of(transaction);
+  failpoints::before_write(kinds);
+  store_.commit(std::move(transaction), [this, ticket, kinds](const absl::StatusOr<int64_t>& revision) {
+    failpoints::after_write(kinds);
+    settle(ticket, revision);
+  });
 }
 
 // Those that become durable do so in order; one that a full disk refuses overtakes those that wait for room.
@@ -73,7 +79,9 @@ void Reconciler::release(core::Release& what, int64_t revision, Answers& answers
   for (const std::string& uid : what.deleted) published_.erase(uid, revision);
   write(what.lines);
   for (const core::Measure& one : what.measures) measure(one);
+  if (!what.replies.empty()) failpoints::before_answering();
   for (const core::Reply& reply : what.replies) answer(reply, answers);
+  if (!what.sends.empty()) failpoints::before_sending();
   send_all(what.sends, answers);
 }
 
@@ -109,6 +117,7 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
     if (send.launch != nullptr && !json.ok()) continue;
     if (send.launch != nullptr) send.message.mutable_prepare()->set_launch_json(*json);
     const auto session = sessions_.find(send.session);
+    failpoints::before_sending(send.message);
     send.message.set_leader_epoch(options_.leader_epoch);
     if (session != sessions_.end()) session->second->send(send.message);
   }

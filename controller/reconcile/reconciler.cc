@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/migrate.h"
 
 namespace titan::reconcile {
@@ -55,6 +56,7 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
     request.request = next_request_++;
     waiting_[request.request] = {std::move(job), std::move(node)};
     take(request, answers);
+    failpoints::after_asking();
   }
   for (const auto& answer : answers) answer();
 }
@@ -102,6 +104,7 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 // --- workers ---
 
 absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+  failpoints::before_opening();
   Answers answers;
   absl::Status refused;
   {
@@ -123,6 +126,7 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
 
 void Reconciler::on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                             const v1::WorkerMessage& message) {
+  failpoints::before_hearing(message);
   Answers answers;
   {
     sync::Lock lock(mutex_);

@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint/failpoint.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point queued_point("writer.queued"), taken_point("writer.taken"), answer_point("writer.answer"),
+    answered_point("writer.answered");
 
 constexpr char kRefusal[] = "the controller's store is full or too busy; nothing was changed";
 
@@ -51,6 +55,7 @@ void Writer::commit(Transaction transaction, Committed done) {
   queued.bytes = bytes_of(queued.transaction);
   const absl::Status failed = place(queued);
   if (!failed.ok()) return answer(queued.done, failed);
+  queued_point.pass();
   wake_.notify_one();
 }
 
@@ -156,6 +161,7 @@ Writer::Group Writer::take() {
 }
 
 void Writer::write(Group group) {
+  taken_point.pass();
   std::vector<absl::StatusOr<int64_t>> results;
   const absl::Status written = backend_.write(group, results);
   if (!written.ok()) return keep(std::move(group), written);
@@ -164,11 +170,13 @@ void Writer::write(Group group) {
     full_ = false;
     written_ = true;
   }
+  answer_point.pass();
   int64_t last = 0;
   for (size_t i = 0; i < group.size(); ++i) {
     if (results[i].ok()) last = *results[i];
     answer(group[i].done, results[i]);
   }
+  answered_point.pass();
   if (last > 0) listeners_->announce(last);
 }
 

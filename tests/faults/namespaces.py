@@ -17,7 +17,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent / "matrix"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
 from cluster import wait_until  # noqa: E402
-from jobs import last_step, metric_lines, tiny, wait_step  # noqa: E402
+from jobs import last_step, metric_lines, tiny, wait_committed, wait_step  # noqa: E402
 from netns import CONTROLLER, NetworkCluster, available  # noqa: E402
 
 STEPS = 100_000  # More than any case lasts; the job is cancelled at its end.
@@ -37,9 +37,11 @@ class Case:
         self.dump = Path(self.folder.name) / "dump"
 
     def __enter__(self):
-        extra = ("--checkpoint.keep_latest_k", 3)
+        # As hosts do: through the network alone.
+        extra = ("--checkpoint.keep_latest_k", 3, "--comm.no_shared_memory")
         self.job = self.cluster.submit(*tiny(self.dump, steps=STEPS, interval=20, ranks=4, ranks_per_node=1, extra=extra))
-        wait_step(self.dump, 5, 120)
+        wait_committed(self.dump, 20, 120)
+        wait_step(self.dump, 22)  # Between two checkpoints: what the ranks do shows in their counters.
         self.before = self.identities()
         self.placed = [p["node"] for p in self.attempt()["placements"]]
         return self
@@ -129,7 +131,7 @@ def host_cut(seconds):
             trained = round(time.monotonic() - begun, 2)
         steps = hold(case, seconds, begun, step)
         case.network.link(victim, up=True)
-        old = {p for p in case.before if seen is not None}
+        old = case.before if seen is not None else set()
         wait_until("end of the first attempt's ranks", lambda: not old & case.identities(), 60)
         return case.end({"steps_meanwhile": steps, "seen_after_s": seen, "trained_again_after_s": trained})
 
