@@ -7,11 +7,26 @@ import unittest
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
-from cluster import Cluster, wait_until  # noqa: E402
+from cluster import Cluster, Timeout, wait_until  # noqa: E402
 from jobs import last_step, losses, metric_lines, tiny, wait_step  # noqa: E402
 
 # The reference machine recovers within 3 s; a loaded one may take longer without anything being wrong.
 RECOVERY_LIMIT = 30.0
+
+
+# A job that logs no new step for so long stands still, on however busy a machine.
+STALL_LIMIT = 60.0
+
+
+def succeed_while_it_advances(cluster, job, dump):
+    """Waits for the job's success as long as new steps come: how long they take in all depends on the machine."""
+    reached, since = last_step(dump), time.monotonic()
+    while cluster.titanctl("wait", job, "--timeout", 2, check=False).returncode == 4:  # Not over yet.
+        if last_step(dump) > reached:
+            reached, since = last_step(dump), time.monotonic()
+        if time.monotonic() - since > STALL_LIMIT:
+            raise Timeout(f"no step after {reached} within {STALL_LIMIT} s")
+    return cluster.succeed(job)
 
 
 class FaultCase(unittest.TestCase):
@@ -41,10 +56,20 @@ class FaultCase(unittest.TestCase):
         key = (steps, ranks, tuple(map(str, extra)))
         if key not in cls._undisturbed:
             with tempfile.TemporaryDirectory() as folder, Cluster(workers=1) as cluster:
-                job = cluster.submit(*tiny(Path(folder) / "dump", steps=steps, ranks=ranks, extra=extra))
-                cluster.succeed(job)
-                cls._undisturbed[key] = losses(Path(folder) / "dump")
-        return cls._undisturbed[key]
+                dump, begun = Path(folder) / "dump", time.monotonic()
+                job = cluster.submit(*tiny(dump, steps=steps, ranks=ranks, extra=extra))
+                succeed_while_it_advances(cluster, job, dump)
+                cls._undisturbed[key] = losses(dump), time.monotonic() - begun
+        return cls._undisturbed[key][0]
+
+    @classmethod
+    def undisturbed_seconds(cls, steps, ranks=2, extra=()):
+        """How long this machine takes for it, with all that it does besides: what time limits are multiples of."""
+        cls.undisturbed(steps, ranks, extra)
+        return cls._undisturbed[steps, ranks, tuple(map(str, extra))][1]
+
+    def finish(self, job):
+        succeed_while_it_advances(self.cluster, job, self.dump)
 
     def assert_same_curve(self, steps, ranks=2, extra=()):
         """Bit for bit: metrics.jsonl holds every digit."""

@@ -1,0 +1,171 @@
+"""Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/reliability.md.
+
+    measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); every row when none is named
+    measure.py --check ROWS   the short form: asserts what must hold, prints figures, writes nothing (CI)
+    measure.py --list         the rows
+    measure.py --render       the page again, from docs/reliability-results.json
+
+Each row runs in a process of its own with a time limit, so that one that hangs costs itself alone. Results accumulate: rows that are not
+measured now keep what was measured before. The exit code is 1 when something that must hold did not; a missed target is only told.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+import tempfile
+import uuid
+from pathlib import Path
+
+from matrix import report
+from matrix.row import run
+from matrix.rows import ALL
+
+import processes  # Of tests/testing, which matrix.row has made known.
+
+SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]))
+RESULTS = SOURCE / "docs/reliability-results.json"
+PAGE = SOURCE / "docs/reliability.md"
+MARK = "TITAN_TEST_MATRIX"  # In the environment of everything that a row starts.
+GRACE = 20  # Seconds in which a row that is ended takes its cluster down.
+
+
+def machine():
+    model = platform.machine()
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            model = line.split(":", 1)[1].strip()
+    return f"{os.cpu_count()} cores of {model}"
+
+
+def commit():
+    """The tree that is measured, with a + when it differs from its commit; docs do not count, since rows write there."""
+    def git(*words):
+        return subprocess.run(["git", "-C", SOURCE, *words], capture_output=True, text=True).stdout.strip()
+    head = git("rev-parse", "--short=8", "HEAD")
+    return (head + ("+" if git("status", "--porcelain", "--", ":!docs") else "")) if head else "unknown"
+
+
+def circumstances():
+    return {"date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"), "machine": machine(),
+            "load": round(os.getloadavg()[0], 1), "commit": commit()}
+
+
+def chosen(words):
+    """Row numbers of words such as "3" and "3-5"."""
+    numbers = []
+    for word in words:
+        first, _, last = word.partition("-")
+        numbers += range(int(first), int(last or first) + 1)
+    return [number for number in numbers if number in ALL] if any("-" in word for word in words) else numbers
+
+
+def in_own_process(command, limit):
+    """Runs this program with `command`, which writes its result to a file; gives it. What hangs is ended, and so is what it started."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "result.json"
+        begun = circumstances()
+        mark = uuid.uuid4().hex
+        child = subprocess.Popen([sys.executable, Path(__file__).resolve().parent / command[0], *command[1:], "--out", out],
+                                 env={**os.environ, MARK: mark})
+        try:
+            child.wait(limit)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGTERM)  # Raises in it (see `raises_at_its_limit`): it takes its cluster down and says where it was.
+            try:
+                child.wait(GRACE)
+            except subprocess.TimeoutExpired:
+                child.kill()
+                child.wait()
+        for process in processes.all_with(MARK, mark):
+            process.kill()
+        if out.exists():
+            return {**begun, **json.loads(out.read_text())}
+        return {**begun, "verdict": "broken", "why": f"ended with {child.returncode} and no result", "trace": "", "figures": [], "notes": [],
+                "seconds": limit, "short": False}
+
+
+def raises_at_its_limit():
+    def late(number, frame):
+        raise TimeoutError("not over within its time limit")
+    signal.signal(signal.SIGTERM, late)
+
+
+def show(what, result):
+    print(f"{what}: {report.verdict(result)}{': ' + result['why'] if result['why'] else ''} ({result['seconds']:g} s)")
+    for figure in result["figures"]:
+        target = f" (target {figure['target']}{'' if figure['met'] else ': MISSED'})" if figure["target"] else ""
+        print(f"    {figure['name']}: {report.amount(figure)}{target}")
+    for note in result["notes"]:
+        print(f"    {note}")
+    if result["trace"]:
+        print(result["trace"])
+    sys.stdout.flush()
+
+
+def load():
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else {"rows": {}}
+
+
+def render(results):
+    PAGE.write_text(report.page(ALL, results))
+
+
+def keep(where, name, result):
+    """Replaces one result in the file and makes the page anew, after each row: a later one may be interrupted."""
+    results = load()
+    (results.setdefault("rows", {}) if where == "rows" else results)[name] = {k: v for k, v in result.items() if k != "trace"}
+    results["rows"] = dict(sorted(results.get("rows", {}).items(), key=lambda item: int(item[0])))
+    RESULTS.write_text(json.dumps(results, indent=1, ensure_ascii=False) + "\n")
+    render(results)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rows", nargs="*")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--list", action="store_true")
+    parser.add_argument("--render", action="store_true")
+    parser.add_argument("--one", type=int, help=argparse.SUPPRESS)  # A row in this process.
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    flags = parser.parse_args()
+    if flags.list:
+        for row in ALL.values():
+            print(f"{row.number:3}  {row.title} ({row.how})")
+        return 0
+    if flags.render:
+        render(load())
+        return 0
+    if flags.one is not None:
+        raises_at_its_limit()
+        flags.out.write_text(json.dumps(run(ALL[flags.one], flags.check)))
+        return 0
+    soaks = [word.partition("=")[2] for word in flags.rows if word.startswith("soak=")]
+    words = [word for word in flags.rows if not word.startswith("soak=")]
+    numbers = chosen(words) if flags.rows else list(ALL)
+    unknown = [number for number in numbers if number not in ALL]
+    if unknown:
+        parser.error(f"no row {unknown[0]}; --list names them")
+    broken = False
+    for number in numbers:
+        row = ALL[number]
+        result = in_own_process(["measure.py", "--one", str(number), *(["--check"] if flags.check else [])], row.limit)
+        show(f"{number}. {row.title}", result)
+        broken |= result["verdict"] == "broken"
+        if not flags.check:
+            keep("rows", str(number), result)
+    for minutes in soaks:
+        result = in_own_process(["soak.py", "--minutes", minutes], 60 * float(minutes) * 2 + 600)
+        show(f"soak of {minutes} minutes", result)
+        broken |= result["verdict"] == "broken"
+        if not flags.check:
+            keep("soak", "soak", result)
+    return int(broken)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
