@@ -119,7 +119,7 @@ bool takes_connections(const std::string& address) {
 // process helps. Sessions go on meanwhile, and ranks need none of this.
 int wait_for_signal(const std::string& address) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
-  constexpr int kPatience = 4;
+  constexpr int kPatience = 3;
   int in_vain = 0;
   while (true) {
     if (const int received = take_signal(kBetween); received != 0) return received;

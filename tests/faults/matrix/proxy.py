@@ -48,9 +48,10 @@ class Proxy:
 
     def close(self):
         if self._thread.is_alive():
-            self._call(self._set(refuses=True, break_all=True))
+            self._call(self._end())
             self._loop.call_soon_threadsafe(self._loop.stop)
             self._thread.join()
+            self._loop.close()
 
     # --- on the proxy's thread ---
 
@@ -69,6 +70,14 @@ class Proxy:
                 writer.transport.abort()
         async with self._changed:
             self._changed.notify_all()
+
+    async def _end(self):
+        self._server.close()
+        await self._set(refuses=True, break_all=True)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, reader, writer):
         if self._refuses:

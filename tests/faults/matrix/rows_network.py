@@ -137,7 +137,8 @@ def slow_network(case: Measured):
     client = case.enterContext(Proxy(case.cluster.address))
     for proxy in [*case.cluster.proxies.values(), client]:
         proxy.delay, proxy.loss = (0.05, 0.15), 0.05
-    out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds)[0]
+    out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds,
+                       "--acknowledged", case.folder / "acknowledged")[0]
     figures = json.loads(out)
     assert_untouched(case)
     bad = [line for line in Path(case.cluster.controller.log).read_text().splitlines()
@@ -169,6 +170,7 @@ def lost_reply(case: Measured):
         return acknowledged.read_bytes().count(b"\n") if acknowledged.exists() else 0
 
     lost = 0
+    wait_until("the first acknowledgements", lambda: told() > 64)
     while lost < least:
         proxy.hold("down")
         time.sleep(0.1)  # What was on its way when the hold began has arrived.
