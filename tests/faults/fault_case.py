@@ -12,8 +12,6 @@ from jobs import last_step, losses, metric_lines, tiny, wait_step  # noqa: E402
 
 # The reference machine recovers within 3 s; a loaded one may take longer without anything being wrong.
 RECOVERY_LIMIT = 30.0
-
-
 # A job that logs no new step for so long stands still, on however busy a machine.
 STALL_LIMIT = 60.0
 
@@ -56,17 +54,11 @@ class FaultCase(unittest.TestCase):
         key = (steps, ranks, tuple(map(str, extra)))
         if key not in cls._undisturbed:
             with tempfile.TemporaryDirectory() as folder, Cluster(workers=1) as cluster:
-                dump, begun = Path(folder) / "dump", time.monotonic()
+                dump = Path(folder) / "dump"
                 job = cluster.submit(*tiny(dump, steps=steps, ranks=ranks, extra=extra))
                 succeed_while_it_advances(cluster, job, dump)
-                cls._undisturbed[key] = losses(dump), time.monotonic() - begun
-        return cls._undisturbed[key][0]
-
-    @classmethod
-    def undisturbed_seconds(cls, steps, ranks=2, extra=()):
-        """How long this machine takes for it, with all that it does besides: what time limits are multiples of."""
-        cls.undisturbed(steps, ranks, extra)
-        return cls._undisturbed[steps, ranks, tuple(map(str, extra))][1]
+                cls._undisturbed[key] = losses(dump)
+        return cls._undisturbed[key]
 
     def finish(self, job):
         succeed_while_it_advances(self.cluster, job, self.dump)

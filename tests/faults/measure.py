@@ -1,7 +1,7 @@
 """Measures rows of the fault matrix (tests/faults/matrix) one after another and writes docs/reliability.md.
 
     measure.py [ROWS...]      such as 1 3-5 soak=20 (minutes of soak); every row when none is named
-    measure.py --check ROWS   the short form: asserts what must hold, prints figures, writes nothing (CI)
+    measure.py --check [ROWS...]  the short form: asserts what must hold, prints figures, writes nothing; every row that says so when none is named
     measure.py --list         the rows
     measure.py --render       the page again, from docs/reliability-results.json
 
@@ -22,7 +22,7 @@ import uuid
 from pathlib import Path
 
 from matrix import report
-from matrix.row import run
+from matrix.row import CHECKED, run
 from matrix.rows import ALL
 
 import processes  # Of tests/testing, which matrix.row has made known.
@@ -56,12 +56,12 @@ def circumstances():
 
 
 def chosen(words):
-    """Row numbers of words such as "3" and "3-5"."""
+    """Row numbers of words such as "3" and "3-5"; a range passes over numbers that no row has."""
     numbers = []
     for word in words:
-        first, _, last = word.partition("-")
-        numbers += range(int(first), int(last or first) + 1)
-    return [number for number in numbers if number in ALL] if any("-" in word for word in words) else numbers
+        first, dash, last = word.partition("-")
+        numbers += [number for number in range(int(first), int(last or first) + 1) if number in ALL or not dash]
+    return numbers
 
 
 def in_own_process(command, limit):
@@ -75,14 +75,15 @@ def in_own_process(command, limit):
         try:
             child.wait(limit)
         except subprocess.TimeoutExpired:
-            child.send_signal(signal.SIGTERM)  # Raises in it (see `raises_at_its_limit`): it takes its cluster down and says where it was.
+            child.send_signal(signal.SIGTERM)  # Raises in it (raises_at_its_limit): it takes its cluster down and says where it was.
             try:
                 child.wait(GRACE)
             except subprocess.TimeoutExpired:
                 child.kill()
-                child.wait()
-        for process in processes.all_with(MARK, mark):
-            process.kill()
+        finally:  # Also after Ctrl-C.
+            for process in processes.all_with(MARK, mark):
+                process.kill()
+            child.wait()
         if out.exists():
             return {**begun, **json.loads(out.read_text())}
         return {**begun, "verdict": "broken", "why": f"ended with {child.returncode} and no result", "trace": "", "figures": [], "notes": [],
@@ -146,7 +147,8 @@ def main():
         return 0
     soaks = [word.partition("=")[2] for word in flags.rows if word.startswith("soak=")]
     words = [word for word in flags.rows if not word.startswith("soak=")]
-    numbers = chosen(words) if flags.rows else list(ALL)
+    everything = [number for number, row in ALL.items() if row.ci == CHECKED or not flags.check]
+    numbers = chosen(words) if flags.rows else everything
     unknown = [number for number in numbers if number not in ALL]
     if unknown:
         parser.error(f"no row {unknown[0]}; --list names them")

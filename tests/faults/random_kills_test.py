@@ -42,7 +42,7 @@ class RandomKills(FaultCase):
             wait_committed(self.dump, max(committed_steps(self.dump), default=0) + 1, 90)
             wait_step(self.dump, last_step(self.dump) + 1, 90)
             kinds.append(self.kill_one())
-        self.cluster.succeed(job, timeout=180)
+        self.finish(job)
         attempts = self.attempts(job)
         print(f"{kinds}: {len(attempts)} attempts")
         for attempt in attempts:

@@ -36,6 +36,11 @@ class Process:
         found = re.search(r"attempt-(\d+)", " ".join(self.command))
         return int(found.group(1)) if found else None
 
+    @property
+    def store(self):
+        """HOST:PORT of a rank's store."""
+        return self._flag("store")
+
     def alive(self):
         found = read(self.pid)
         return found is not None and found.identity == self.identity

@@ -7,7 +7,7 @@ INTRODUCTION = """# Reliability: faults, what must hold, and figures
 Made by `tests/faults/measure.sh`: do not edit. Each row makes one kind of fault on real processes on one machine (controller, workers, shims,
 ranks that train the tiny job of `configs/llama3_tiny.toml` over loopback), asserts what must hold, and measures. A broken invariant is a fault of
 Titan. A figure beside its target depends on the machine and on what else it does: each row says when, where and under which load it was measured.
-"Measured elsewhere" is what the sources and pages of other systems say of themselves; nothing of it was measured here unless the row says so.
+"Elsewhere" is what the sources and pages of other systems say of themselves; nothing of it was measured here unless the row says so.
 
 ```text
 tests/faults/measure.sh                  # every row, one after another
@@ -84,9 +84,10 @@ def section(row, result):
 
 
 def soak_section(result):
-    lines = ["## Soak", "", "The tiny job under one random fault a minute: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, "
-             "the controller is killed, a node is lost while another one is spare. Must hold: the final loss is the undisturbed run's bit for bit, "
-             "no committed step and no event is lost. ETTR is the part of the time in which steps were trained that no attempt had reached before. "
+    lines = ["## Soak", "",
+             "The tiny job under one random fault a minute: a rank is killed or stopped, a worker daemon is killed or stopped for 3 s, the "
+             "controller is killed, a node is lost while another one is spare. Must hold: every loss is the undisturbed run's bit for bit, and "
+             "no commit is lost. ETTR is the part of the time in which steps were trained that no attempt had reached before. "
              "Alone: `tests/faults/measure.sh soak=20`.", ""]
     if result is None:
         return [*lines, "Not measured yet.", ""]

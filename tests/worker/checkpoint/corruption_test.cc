@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <random>
@@ -184,11 +186,13 @@ bool mutate(Mutation mutation, std::mt19937_64& random, const fs::path& step, co
   return false;
 }
 
-// 250 seeded mutations, read by the mesh that wrote it and by others.
+// 250 seeded mutations (or TITAN_MUTATIONS of them), read by the mesh that wrote it and by others.
 TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
+  const char* wanted = std::getenv("TITAN_MUTATIONS");
+  const int mutations = wanted == nullptr ? 250 : std::atoi(wanted);
   int changed = 0, missed = 0;
   std::map<int, int> by_kind;
-  for (uint64_t seed = 0; seed < 250; ++seed) {
+  for (uint64_t seed = 0; seed < static_cast<uint64_t>(mutations); ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     std::mt19937_64 random(seed);
     fresh_copy();
@@ -209,7 +213,8 @@ TEST_F(CorruptionTest, NoMutationIsLoadedInSilence) {
       ADD_FAILURE() << "mutation " << mutation << " was loaded by " << world << " ranks";
     }
   }
-  EXPECT_GE(changed, 200);
+  std::printf("%d mutations, %d loaded in silence\n", changed, missed);
+  EXPECT_GE(changed, mutations * 4 / 5);
   EXPECT_GE(by_kind.size(), 9u);
   EXPECT_EQ(missed, 0);
 }

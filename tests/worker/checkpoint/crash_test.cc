@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <set>
 
 #include "common/storage/faulty_files.h"
@@ -95,6 +96,7 @@ TEST_P(CrashTest, TheCheckpointBeforeStaysLoadable) {
     if (!died) break;
     if (HasFatalFailure()) return;
   }
+  std::printf("died before each of %d file operations\n", n - 1);
   EXPECT_GT(n, 30) << "too few operations to mean anything";
   EXPECT_THAT(resumed, ::testing::ElementsAre(5, 10, 15));
 }

@@ -1,0 +1,82 @@
+"""What rows ask of a running cluster: moments of events and of the controller's journal, and whether attempts agree."""
+
+import datetime
+import re
+from pathlib import Path
+
+from matrix.row import Measured
+
+from cluster import wait_until
+from jobs import LOSS, committed_steps, last_step, losses, metric_lines, tiny, wait_committed, wait_step
+
+# Rows whose length depends on the machine's speed train without an end, and what was trained is compared when the row is through.
+FOREVER = 1_000_000
+WITHOUT_END = ["--lr_scheduler.total_steps", FOREVER]
+
+
+def seconds_of(stamp):
+    """Unix seconds of a timestamp such as 2026-01-31T12:00:00.123456789Z."""
+    whole, _, fraction = stamp.rstrip("Z").partition(".")
+    return datetime.datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{fraction or 0}")
+
+
+def event_after(case: Measured, job, reason, moment, limit=30):
+    """Unix time of the first such event of the job that the controller noted after `moment`."""
+    def find():
+        found = [seconds_of(e["time"]) for e in case.cluster.events(job) if e["reason"] == reason]
+        return next((at for at in found if at >= moment), None)
+    return wait_until(f"event {reason}", find, limit, poll=0.05)
+
+
+def journal(case: Measured, event, moment=0.0, words=""):
+    """Unix times of the controller's journal lines of an event after `moment` that contain `words`."""
+    lines = Path(case.cluster.controller.log).read_text(errors="replace").splitlines()
+    times = [seconds_of(line.split(" ", 1)[0]) for line in lines if f"event={event} " in line and words in line]
+    return [at for at in times if at >= moment - 0.001]  # Its stamps are whole milliseconds.
+
+
+def journal_after(case: Measured, event, moment, words="", limit=30):
+    return wait_until(f"event {event} {words}", lambda: next(iter(journal(case, event, moment, words)), None), limit)
+
+
+def rank(case: Measured, number):
+    return wait_until(f"rank {number}", lambda: next((p for p in case.cluster.ranks() if p.rank == number), None))
+
+
+def progress(case: Measured, dump=None):
+    """A commit and a step that no attempt had reached: then the next fault is the first one again."""
+    dump = dump or case.dump
+    wait_committed(dump, max(committed_steps(dump), default=0) + 1, 90)
+    wait_step(dump, last_step(dump) + 1, 90)
+
+
+def submit_without_end(case: Measured, extra=(), **options):
+    return case.cluster.submit(*tiny(case.dump, steps=FOREVER, extra=["--checkpoint.keep_latest_k", 2, *WITHOUT_END, *extra], **options))
+
+
+def cancel_and_compare(case: Measured, job, ranks=2):
+    """Ends the job; its losses must be those of as many undisturbed steps, bit for bit."""
+    case.cluster.titanctl("cancel", job, "--wait")
+    assert_one_truth(case, case.dump)
+    reference = case.undisturbed(last_step(case.dump), ranks, extra=[*WITHOUT_END, "--checkpoint.no_enable"])
+    case.assertEqual(reference, losses(case.dump))
+
+
+def assert_one_truth(case: Measured, dump):
+    """No attempt wrote after its successor, and steps that several attempts trained have one loss, bit for bit."""
+    lines = [line for line in metric_lines(dump) if LOSS in line]
+    wrote = [line["attempt"] for line in lines]
+    case.assertEqual(sorted(wrote), wrote, "an old attempt wrote after its successor")
+    known = {}
+    for line in lines:
+        case.assertEqual(known.setdefault(line["step"], line[LOSS]), line[LOSS], f"step {line['step']} of attempt {line['attempt']}")
+
+
+def logged(dump, step, attempt):
+    """Unix time at which an attempt logged a step, or None."""
+    return next((seconds_of(line["time"]) for line in metric_lines(dump) if line["step"] == step and line["attempt"] == attempt), None)
+
+
+def resident_mib(pid):
+    found = re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+    return int(found.group(1)) / 1024
