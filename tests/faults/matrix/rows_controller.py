@@ -72,7 +72,7 @@ def ended(case, load):
 @row(6, "the controller is killed again and again", how="SIGKILL at random moments under 64 submissions in flight, while a job trains",
      anchor="Slurm's backup takes over after 120 s, etcd elects within 1 to 3 s",
      invariant="every acknowledged job is there once under its uid, no other call fails, and the ranks that train are not touched",
-     ci="faults_submit_kills and faults_matrix_control", limit=1800)
+     ci="faults_submit_kills and faults_daemons", limit=1800)
 def controller_killed(case: Measured):
     kills = 4 if case.short else 200
     train(case)
@@ -102,9 +102,9 @@ def controller_killed(case: Measured):
 @row(7, "the controller or a worker is killed at a named place",
      how="SIGKILL of itself at each failpoint (common/failpoint) under a scripted load, with stand-ins for ranks", anchor="etcd: about 35 failpoints",
      invariant="each acknowledged call holds, no job is doubled, every job goes on with its attempt, and ranks that run are not touched; at the "
-               "places of workers at most one attempt more, of a job that did not train yet", ci="faults_matrix_control", limit=1800)
+               "places of workers at most one attempt more, of a job that did not train yet", ci="faults_matrix", limit=1800)
 def failpoints(case: Measured):
-    done = subprocess.run([sys.executable, FAULTS / "failpoints.py", "--every", "12" if case.short else "1"], capture_output=True, text=True,
+    done = subprocess.run([sys.executable, FAULTS / "failpoints.py", "--every", "16" if case.short else "1"], capture_output=True, text=True,
                           check=False)
     case.assertEqual(0, done.returncode, (done.stdout + done.stderr)[-4000:])
     figures = json.loads(done.stdout.splitlines()[-1])
@@ -117,7 +117,7 @@ def failpoints(case: Measured):
 
 @row(8, "the controller that leads is lost", how="two controllers on one etcd: SIGKILL, and SIGSTOP with SIGCONT after another one leads",
      anchor="Slurm 120 s", invariant="acknowledged jobs are there under the new leader; the old one, awake again, changes nothing and ends",
-     ci="faults_leader and faults_matrix_control", limit=600)
+     ci="faults_leader", limit=600)
 def leader_lost(case: Measured):
     import leader_test  # pylint: disable=import-outside-toplevel; it needs the environment of the built programs.
     if shutil.which("etcd") is None:
@@ -210,7 +210,7 @@ def upgraded(case: Measured):
 
 
 @row(26, "the controller has no descriptors left", how="its limit is set to what it has open, and 200 clients connect", anchor="none known",
-     invariant="nodes stay READY and the job trains on; calls are taken again once there are descriptors", ci="faults_matrix_control")
+     invariant="nodes stay READY and the job trains on; calls are taken again once there are descriptors", ci="none: half a minute of waiting")
 def no_descriptors(case: Measured):
     seconds = 7 if case.short else 20  # Longer than a lease.
     train(case)
@@ -252,7 +252,7 @@ def start_on(case, change):
 
 @row(27, "the controller finds another store than it left", how="an older backup of it is restored, then its folder is empty; SIGKILL before each",
      anchor="Kubernetes: pods unknown to the API server are removed", invariant="no rank stops: with the older store the attempt goes on as it is; with "
-     "an empty one its ranks are left alone, and the worker follows nobody that it does not know", ci="faults_matrix_control")
+     "an empty one its ranks are left alone, and the worker follows nobody that it does not know", ci="faults_identity")
 def another_store(case: Measured):
     case.start()
     state, copy = case.cluster.folder / "controller", case.folder / "copy.db"

@@ -72,7 +72,7 @@ def seen_within(case, node, seconds):
          "blackhole routes for 2 s, 60 s and one way, and a host whose link is down for 2 s and 60 s while another one is spare",
      anchor="Nomad's disconnect policy",
      invariant="a node that cannot reach the controller trains on in the same processes and with the same attempt; 2 s are not noticed; where the "
-               "host is cut off from everything, one successor trains, and no attempt publishes after it", ci="faults_matrix_control", limit=900)
+               "host is cut off from everything, one successor trains, and no attempt publishes after it", ci="faults_matrix", limit=900)
 def partition(case: Measured):
     node = start(case)
     proxy = case.cluster.proxies[node]
@@ -105,7 +105,7 @@ def partition(case: Measured):
 
 @row(10, "a link goes up and down once a second", how="every connection of a worker is broken and refused for half of each second, through a proxy",
      anchor="Kubernetes: storms of NotReady",
-     invariant="at most one restart, no attempt writes after its successor, and the job trains on", ci="faults_matrix_control")
+     invariant="at most one restart, no attempt writes after its successor, and the job trains on", ci="none: what it asserts needs a minute")
 def flapping(case: Measured):
     seconds = 10 if case.short else 60
     node = start(case)
@@ -129,7 +129,7 @@ def flapping(case: Measured):
 
 @row(11, "the control plane is slow and loses packets",
      how="50 to 150 ms on every piece of data each way, and 200 ms more on 5 % of them, between workers, clients and the controller, by proxies",
-     anchor="etcd's own tests: 75 ± 50 ms, 50 % dropped", invariant="no node is lost or unreachable, no rank is restarted", ci="faults_matrix_control",
+     anchor="etcd's own tests: 75 ± 50 ms, 50 % dropped", invariant="no node is lost or unreachable, no rank is restarted", ci="none: what it asserts needs a minute",
      limit=900)
 def slow_network(case: Measured):
     seconds = 15 if case.short else 120
@@ -153,7 +153,7 @@ def slow_network(case: Measured):
 
 @row(12, "the reply to a call is lost after its effect is durable",
      how="a proxy keeps the replies of 64 submissions at a time, and breaks the connection; the client asks again with the same request_id",
-     anchor="AIP-155", invariant="each submission exists once, under the uid that was acknowledged", ci="faults_matrix_control")
+     anchor="AIP-155", invariant="each submission exists once, under the uid that was acknowledged", ci="faults_matrix")
 def lost_reply(case: Measured):
     least = 128 if case.short else 1000
     case.start(workers=0)

@@ -99,7 +99,7 @@ def resident(pid):
 
 @row(24, "watchers do not read", how="SIGSTOP of 20 clients that follow all events, while thousands of jobs are submitted; then SIGCONT",
      anchor="etcd#17529: lost events", invariant="the controller's memory does not grow with what they have not read, other watchers see everything, and the "
-     "stopped ones then see every event, in order", ci="faults_matrix_control")
+     "stopped ones then see every event, in order", ci="faults_matrix")
 def stuck_watchers(case: Measured):
     jobs = 500 if case.short else 5000
     case.start(workers=0)

@@ -102,7 +102,7 @@ def full_checkpoints(case):
 @row(13, "a disk is full", how="small tmpfs under the store, under a node's state (logs, event files) and under the dump folder, filled to the last byte",
      anchor="Slurm: saving its state fails, logs are lost",
      invariant="the store refuses changes with RESOURCE_EXHAUSTED, reads go on, and it heals by itself; a job trains on without room for its logs; the "
-               "checkpoint from before is kept and the failed one told", ci="faults_matrix_control", limit=300)
+               "checkpoint from before is kept and the failed one told", ci="faults_matrix", limit=300)
 def full_disks(case: Measured):
     folder = Path("/tmp") / f"titan-full-{os.getpid()}"
     case.addCleanup(shutil.rmtree, folder, ignore_errors=True)  # After the mounts are gone: cleanups run last first.
@@ -157,7 +157,7 @@ def served_after(alone, truth, what, case):
 @row(14, "the store's file is damaged", how="one bit of a page flipped, pages of every class in turn, and tails of the log torn, zeroed or made of garbage; "
      "then the real controller is started on it; besides the tests of the store, which do the same to every byte class",
      anchor="etcd reads its log back, bbolt panics", invariant="nothing is ever served that was not written: each job is as it was, or its loss is told, or the "
-     "file is refused by name; a torn tail costs nothing that was acknowledged", ci="test_store and faults_matrix_control", limit=900)
+     "file is refused by name; a torn tail costs nothing that was acknowledged", ci="faults_matrix", limit=900)
 def damaged_file(case: Measured):
     dice = random.Random(14)
     jobs, flips = (12, 8) if case.short else (60, 150)
@@ -213,7 +213,7 @@ def damaged_file(case: Measured):
 
 @row(15, "fsync fails once", how="a file system under SQLite (tests/controller/store/faulty_vfs.h) fails each read, write and sync in turn, once",
      anchor="PostgreSQL stopped trusting a second fsync in 2018", invariant="the store ends, nothing is tried again, and what was acknowledged is there "
-     "after the next start", ci="test_store and faults_matrix_control")
+     "after the next start", ci="test_store")
 def failed_sync(case: Measured):
     passed, _, seconds = case.test_program("test_store", "DiskFaultsTest.AnErrorIsTheEndAndNothingAcknowledgedIsLost:WriterTest.AnErrorIsTheEnd")
     case.assertEqual(2, passed)
