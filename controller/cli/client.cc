@@ -75,9 +75,17 @@ bool is_unanswered(const grpc::Status& status) {
 Client::Client(std::string addresses, absl::Duration timeout) : addresses_(std::move(addresses)), timeout_(timeout) {
   for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
     const std::shared_ptr<grpc::Channel> channel = connect(std::string(address));
-    members_.push_back({std::string(address), v1::JobService::NewStub(channel), v1::NodeService::NewStub(channel),
-                        v1::ClusterService::NewStub(channel)});
+    members_.push_back({std::string(address), channel, v1::JobService::NewStub(channel),
+                        v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel)});
   }
+}
+
+// Not asleep: gRPC takes note of what becomes of a connection only while somebody waits for it, and gives up one of
+// which it has heard nothing for a while.
+void Client::wait(absl::Duration pause) const {
+  grpc::Channel& channel = *member().channel;
+  if (channel.GetState(/*try_to_connect=*/true) == GRPC_CHANNEL_READY) return absl::SleepFor(pause);
+  (void)channel.WaitForConnected(absl::ToChronoTime(absl::Now() + pause));
 }
 
 template <typename Response>
@@ -112,7 +120,7 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
       note(absl::StrCat("waiting for the controller at ", addresses_, " ..."));
       said = true;
     }
-    absl::SleepFor(pause);
+    wait(pause);
   }
 }
 

@@ -56,10 +56,13 @@ class Client {
   absl::Status check() const;
   // After Unavailable: the next call asks at the next address.
   void turn_away() const { current_ = (current_ + 1) % members_.size(); }
+  // Before the next try: so long at most, and no longer than until a connection that was missing is there.
+  void wait(absl::Duration pause) const;
 
  private:
   struct Member {
     std::string address;
+    std::shared_ptr<grpc::Channel> channel;
     std::unique_ptr<v1::JobService::Stub> jobs;
     std::unique_ptr<v1::NodeService::Stub> nodes;
     std::unique_ptr<v1::ClusterService::Stub> cluster;

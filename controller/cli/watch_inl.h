@@ -46,7 +46,7 @@ absl::Status follow_stream(
       note("the controller at " + client.address() + " cannot be reached; the job goes on, waiting ...");
       said = true;
     }
-    absl::SleepFor(std::min(absl::Milliseconds(200), std::max(absl::ZeroDuration(), deadline - now)));
+    client.wait(std::min(absl::Milliseconds(200), std::max(absl::ZeroDuration(), deadline - now)));
     if (absl::Now() >= deadline)
       return absl::DeadlineExceededError("--timeout ran out while waiting for the controller");
   }

@@ -18,6 +18,7 @@ struct Flags {
   std::string port_file;
   bool reflection = true;
   std::string restore;
+  bool list_failpoints = false;
 };
 
 }  // namespace titan

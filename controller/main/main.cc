@@ -5,6 +5,7 @@
 #include <iostream>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint/failpoint.h"
 #include "common/rpc/address.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
@@ -45,7 +46,14 @@ std::string wrong_store(const std::string& text) {
   return std::string(store::parse_etcd_address(text).status().message());
 }
 
+absl::Status list_failpoints() {
+  for (const std::string& name : failpoint::names()) std::cout << name << '\n';
+  return absl::OkStatus();
+}
+
 absl::Status run(const Flags& flags) {
+  if (flags.list_failpoints) return list_failpoints();
+  TITAN_RETURN_IF_ERROR(failpoint::arm_from_environment());
   if (!flags.store.empty() && flags.restore.empty()) return serve(flags);
   if (!flags.store.empty())
     return absl::InvalidArgumentError(
@@ -92,6 +100,7 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
+  app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-controller"));
   try {
     app.parse(argc, argv);

@@ -1,6 +1,8 @@
 #include "controller/main/serve.h"
 
+#include <grpcpp/grpcpp.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -82,11 +84,6 @@ int take_signal(absl::Duration wait) {
   sigemptyset(&signals);
   sigaddset(&signals, SIGTERM);
   sigaddset(&signals, SIGINT);
-  if (wait == absl::InfiniteDuration()) {
-    int received = 0;
-    sigwait(&signals, &received);
-    return received;
-  }
   const timespec limit = absl::ToTimespec(wait);
   return std::max(0, sigtimedwait(&signals, nullptr, &limit));
 }
@@ -98,6 +95,39 @@ void block_signals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // Inherited by every thread; the main one waits for them.
   signal(SIGPIPE, SIG_IGN);
+}
+
+// Every client and worker takes a descriptor, and the usual limit of 1,024 is only the one that programs get which do
+// not ask.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
+
+// Whether a new connection is made: the port's backlog would take one also of a program that no longer accepts any.
+bool takes_connections(const std::string& address) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  const auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
+}
+
+// gRPC stops listening for good when it cannot accept, as without descriptors, and says nothing: then only a new
+// process helps. Sessions go on meanwhile, and ranks need none of this.
+int wait_for_signal(const std::string& address) {
+  constexpr absl::Duration kBetween = absl::Seconds(5);
+  constexpr int kPatience = 3;
+  int in_vain = 0;
+  while (true) {
+    if (const int received = take_signal(kBetween); received != 0) return received;
+    in_vain = takes_connections(address) ? 0 : in_vain + 1;
+    if (in_vain < kPatience) continue;
+    say("takes no new connections any more; ending, so that a new process does");
+    _exit(3);
+  }
 }
 
 // --listen with the port that was bound.
@@ -164,6 +194,7 @@ absl::Status stand_by(const Flags& flags, int metrics_port, Candidate& candidate
 
 absl::Status serve(const Flags& flags) {
   block_signals();
+  raise_descriptor_limit();
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
   const auto ids = std::make_shared<Ids>();
@@ -211,7 +242,7 @@ absl::Status serve(const Flags& flags) {
                    open.where));
   if (flags.store.empty()) notify_ready();
 
-  const int received = take_signal(absl::InfiniteDuration());
+  const int received = wait_for_signal(bound_address(candidate.bound, server->port()));
   std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
   server.reset();          // No more calls,
   open.store.reset();      // then everything queued is written; its callbacks still need the reconciler,

@@ -5,6 +5,7 @@
 
 #include "common/status/status.h"
 #include "common/testing/planted.h"
+#include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
@@ -35,8 +36,13 @@ void Reconciler::write(core::Change change, Answers& answers) {
   const int64_t ticket = pending.ticket = next_ticket_++;
   if (testing::planted(testing::Bug::kShownBeforeDurable)) release(pending.then, store_.revision() + 1, answers);
   pending_.push_back(std::move(pending));
-  store_.commit({std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)},
-                [this, ticket](const absl::StatusOr<int64_t>& revision) { settle(ticket, revision); });
+  store::Transaction transaction{std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)};
+  const failpoints::Kinds kinds = failpoints::kinds_of(transaction);
+  failpoints::before_write(kinds);
+  store_.commit(std::move(transaction), [this, ticket, kinds](const absl::StatusOr<int64_t>& revision) {
+    failpoints::after_write(kinds);
+    settle(ticket, revision);
+  });
 }
 
 // Those that become durable do so in order; one that a full disk refuses overtakes those that wait for room.
@@ -75,7 +81,9 @@ void Reconciler::release(core::Release& what, int64_t revision, Answers& answers
   for (const std::string& uid : what.deleted) published_.erase(uid, revision);
   write(what.lines);
   for (const core::Measure& one : what.measures) measure(one);
+  if (!what.replies.empty()) failpoints::before_answering();
   for (const core::Reply& reply : what.replies) answer(reply, answers);
+  if (!what.sends.empty()) failpoints::before_sending();
   send_all(what.sends, answers);
 }
 
@@ -116,6 +124,7 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
     if (send.launch != nullptr && shared == nullptr) continue;
     const auto session = sessions_.find(send.session);
     if (session == sessions_.end()) continue;
+    failpoints::before_sending(send.message);
     send.message.set_leader_epoch(options_.leader_epoch);
     if (send.launch != nullptr) {
       session->second->send(send.message, shared);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/migrate.h"
 
 namespace titan::reconcile {
@@ -55,6 +56,7 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
     request.request = next_request_++;
     waiting_[request.request] = {std::move(job), std::move(node)};
     take(request, answers);
+    failpoints::after_asking();
   }
   for (const auto& answer : answers) answer();
 }
@@ -112,6 +114,7 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 // --- workers ---
 
 absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+  failpoints::before_opening();
   note_later_leader(hello.node(), hello.leader_epoch());
   Answers answers;
   absl::Status refused;
@@ -134,6 +137,7 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
 
 void Reconciler::on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                             const v1::WorkerMessage& message) {
+  failpoints::before_hearing(message);
   note_later_leader(node, message.attempt().leader_epoch());
   if (message.attempt().error_reason() == "STALE_LEADER") return;  // It says nothing of the attempt.
   Answers answers;

@@ -10,12 +10,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/heads.h"
 #include "controller/store/rows.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point copy_point("backup.begin"), copied_point("backup.copied"), synced_point("backup.synced"),
+    restored_point("restore.copied"), raised_point("restore.epoch"), renamed_point("restore.renamed");
 
 namespace fs = std::filesystem;
 
@@ -92,12 +96,15 @@ absl::StatusOr<StoreInfo> check_store(const std::string& path) {
 
 absl::StatusOr<StoreInfo> copy_store(const std::string& path, const std::string& copy) {
   TITAN_RETURN_IF_ERROR(make_empty_file(copy));
+  copy_point.pass();
   {
     TITAN_ASSIGN_OR_RETURN(const Database database, open_to_read(path));
     const std::string quoted = absl::StrReplaceAll(copy, {{"'", "''"}});
     TITAN_RETURN_IF_ERROR(execute(database.get(), absl::StrCat("VACUUM INTO '", quoted, "'")));
   }
+  copied_point.pass();
   TITAN_RETURN_IF_ERROR(sync_path(copy, O_RDWR));
+  synced_point.pass();
   return check_store(copy);
 }
 
@@ -124,8 +131,11 @@ absl::Status put_into(const StoreInfo& info, const std::string& copy, const std:
   if (written.revision != info.revision || written.cluster != info.cluster) {
     return absl::DataLossError(absl::StrCat(temporary, " differs from ", copy));
   }
+  restored_point.pass();
   TITAN_RETURN_IF_ERROR(raise_epoch(temporary));
+  raised_point.pass();
   if (::rename(temporary.c_str(), target.c_str()) != 0) return errno_status(errno, absl::StrCat("rename ", temporary));
+  renamed_point.pass();
   return sync_path(fs::path(target).parent_path().string(), O_RDONLY | O_DIRECTORY);
 }
 

@@ -6,10 +6,17 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
+namespace {
+
+failpoint::Point found_point("store.aside"), kept_point("store.aside.kept"), buried_point("store.aside.buried"),
+    moved_point("store.aside.moved");
+
+}  // namespace
 
 std::vector<Quarantined> SqliteStore::quarantined() const {
   std::vector<Quarantined> all;
@@ -81,6 +88,7 @@ void SqliteStore::forget_aside(const Quarantined& damaged) {
 // Its bytes go into the quarantine with the reason.
 absl::Status SqliteStore::move_aside(Quarantined damaged) {
   bool anew = false;
+  found_point.pass();
   absl::Status moved = in_transaction([&]() -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const bool found, write_->find.bind(damaged.key).step());
     const Head head = found ? read_head(write_->find) : Head{};
@@ -93,11 +101,14 @@ absl::Status SqliteStore::move_aside(Quarantined damaged) {
       return keep_aside(damaged);
     }
     TITAN_RETURN_IF_ERROR(keep_aside(damaged));
+    kept_point.pass();
     TITAN_RETURN_IF_ERROR(bury_row(damaged.key, damaged.row));
+    buried_point.pass();
     --meta_.heads;
     meta_.heads_sum -= head.crc;
     return write_->drop_head.bind(damaged.key).run();
   });
+  moved_point.pass();
   if (moved.ok() && anew) forget_aside(damaged);
   return moved;
 }

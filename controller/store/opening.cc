@@ -5,11 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point schema_point("store.schema"), schema_made_point("store.schema.made"), forward_point("store.forward"),
+    forward_done_point("store.forward.done"), heads_point("store.heads"), heads_made_point("store.heads.made");
 
 std::string random_id() {
   std::random_device device;
@@ -37,8 +41,10 @@ absl::Status SqliteStore::make_schema() {
     meta_.schema = kSchemaVersion;
     if (meta_.id.empty()) meta_.id = random_id();
     return in_transaction([&] {
+      schema_point.pass();
       TITAN_RETURN_IF_ERROR(execute(db, kSchema));
       TITAN_RETURN_IF_ERROR(write_->prepare());
+      schema_made_point.pass();
       return write_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run();
     });
   }
@@ -56,6 +62,7 @@ absl::Status SqliteStore::bring_forward() {
   meta_.schema = kSchemaVersion;
   meta_.epoch = absl::ToUnixSeconds(absl::Now());  // As restore_store() does: it may be a backup.
   std::vector<Quarantined> lost;
+  forward_point.pass();
   TITAN_RETURN_IF_ERROR(in_transaction([&] {
     TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/false, /*checksums=*/false, lost));
     TITAN_RETURN_IF_ERROR(execute(db, kSchema));
@@ -64,6 +71,7 @@ absl::Status SqliteStore::bring_forward() {
     TITAN_RETURN_IF_ERROR(write_->set_meta.bind("schema_version").bind(int64_t{kSchemaVersion}).run());
     return set_lost_aside(lost);
   }));
+  forward_done_point.pass();
   // Room that is free goes back to the file system from now on. Without the room to do this the file keeps it and uses
   // it again.
   TITAN_ASSIGN_OR_RETURN(const int64_t automatic, number(db, "PRAGMA auto_vacuum"));
@@ -84,8 +92,10 @@ absl::Status SqliteStore::check_heads() {
   TITAN_ASSIGN_OR_RETURN(const std::string damage, damage_of_heads(db, meta_));
   if (damage.empty()) return absl::OkStatus();
   std::vector<Quarantined> lost;
+  heads_point.pass();
   return in_transaction([&] {
     TITAN_RETURN_IF_ERROR(rebuild_heads(db, meta_, /*counted=*/true, /*checksums=*/true, lost));
+    heads_made_point.pass();
     TITAN_RETURN_IF_ERROR(keep_aside({"", 0, absl::StrCat(damage, "; the heads were made anew from the log"), false}));
     return set_lost_aside(lost);
   });

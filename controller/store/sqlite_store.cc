@@ -8,11 +8,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point begin_point("store.begin"), changed_point("store.changed"), state_point("store.state"),
+    committed_point("store.committed"), row_point("store.row"), erased_point("store.erased"), mark_point("store.mark"),
+    retention_point("store.retention"), epoch_point("store.epoch"), opened_point("store.opened");
 
 // Configurations may hold secrets. SQLite gives its log the mode of the database, which an older Titan left to the
 // umask.
@@ -100,19 +105,25 @@ absl::Status SqliteStore::initialise() {
   // the epoch is then written with the first transaction that finds room.
   ++meta_.epoch;
   epoch_ = meta_.epoch;
+  epoch_point.pass();
   const absl::Status saved = in_transaction([] { return absl::OkStatus(); });
   if (!saved.ok() && !absl::IsResourceExhausted(saved)) return annotate(saved, what);
   revision_ = meta_.last_revision;
+  opened_point.pass();
   return absl::OkStatus();
 }
 
 absl::Status SqliteStore::in_transaction(const std::function<absl::Status()>& changes) {
   sqlite3* db = write_->database.get();
+  begin_point.pass();
   TITAN_RETURN_IF_ERROR(execute(db, "BEGIN IMMEDIATE"));
   const Meta before = meta_;
   absl::Status status = changes();
+  changed_point.pass();
   if (status.ok()) status = save_state();
+  state_point.pass();
   if (status.ok()) status = execute(db, "COMMIT");
+  committed_point.pass();
   if (status.ok()) return status;
   sqlite3_exec(db, "ROLLBACK", nullptr, nullptr, nullptr);
   meta_ = before;
@@ -134,7 +145,9 @@ absl::Status SqliteStore::apply_group(const Writer::Group& group, std::vector<ab
       if (!result.ok() && !refused) return result.status();
       results.push_back(std::move(result));
     }
+    mark_point.pass();
     TITAN_RETURN_IF_ERROR(mark_time());
+    retention_point.pass();
     return compact(options_.keep_changes);
   }));
   revision_ = meta_.last_revision;
@@ -192,6 +205,7 @@ absl::Status SqliteStore::apply_mutation(const Mutation& mutation, int64_t revis
   const int64_t crc = head_checksum(mutation.key, row);
   db.insert.bind(row).bind(revision).bind(mutation.key).bind(*mutation.value).bind(head.row);
   TITAN_RETURN_IF_ERROR(db.insert.bind(checksum(mutation.key, mutation.value, revision)).run());
+  row_point.pass();
   meta_.heads += found ? 0 : 1;
   meta_.heads_sum += crc - head.crc;
   return db.set_head.bind(mutation.key).bind(row).bind(crc).run();
@@ -247,6 +261,7 @@ absl::Status SqliteStore::erase_row(const std::string& key, const Head& head, in
   Connection& db = *write_;
   db.insert.bind(++meta_.last_row).bind(revision).bind(key).bind_null().bind(head.row);
   TITAN_RETURN_IF_ERROR(db.insert.bind(checksum(key, std::nullopt, revision)).run());
+  erased_point.pass();
   --meta_.heads;
   meta_.heads_sum -= head.crc;
   return db.drop_head.bind(key).run();

@@ -5,10 +5,16 @@
 #include <future>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/connection.h"
 
 namespace titan::store {
+namespace {
+
+failpoint::Point fold_point("store.fold"), folded_point("store.folded");
+
+}  // namespace
 
 absl::Status SqliteStore::run(const std::function<absl::Status()>& task) {
   std::promise<absl::Status> done;
@@ -49,7 +55,9 @@ absl::Status SqliteStore::shrink() {
 
 // The log goes into the database file. Without room it stays as it is; after another error nothing may go on.
 absl::Status SqliteStore::fold_log() {
+  fold_point.pass();
   const absl::Status folded = execute(write_->database.get(), "PRAGMA wal_checkpoint(PASSIVE)");
+  folded_point.pass();
   return absl::IsResourceExhausted(folded) || absl::IsUnavailable(folded) ? absl::OkStatus() : folded;
 }
 

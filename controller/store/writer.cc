@@ -5,9 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint/failpoint.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point queued_point("writer.queued"), taken_point("writer.taken"), answer_point("writer.answer"),
+    answered_point("writer.answered");
 
 constexpr char kRefusal[] = "the controller's store is full or too busy; nothing was changed";
 
@@ -53,6 +57,7 @@ void Writer::commit(Transaction transaction, Committed done) {
   queued.bytes = bytes_of(queued.transaction);
   const absl::Status failed = place(queued);
   if (!failed.ok()) return answer(queued.done, failed);
+  queued_point.pass();
   wake_.notify_one();
 }
 
@@ -158,6 +163,7 @@ Writer::Group Writer::take() {
 }
 
 void Writer::write(Group group) {
+  taken_point.pass();
   std::vector<absl::StatusOr<int64_t>> results;
   const absl::Status written = backend_.write(group, results);
   if (!written.ok()) return keep(std::move(group), written);
@@ -188,11 +194,13 @@ void Writer::answer_loop() {
 }
 
 void Writer::answer_all(Written written) {
+  answer_point.pass();
   int64_t last = 0;
   for (size_t i = 0; i < written.group.size(); ++i) {
     if (written.results[i].ok()) last = *written.results[i];
     answer(written.group[i].done, written.results[i]);
   }
+  answered_point.pass();
   if (last > 0) listeners_->announce(last);
 }
 

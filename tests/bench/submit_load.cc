@@ -2,6 +2,7 @@
 // later checks that each acknowledged job is there. Used for the durable-submit rate and for killing the controller
 // under load.
 
+#include <signal.h>
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
@@ -27,6 +28,8 @@
 
 namespace titan {
 namespace {
+
+volatile sig_atomic_t asked_to_end = 0;  // By SIGTERM: calls in flight get their answers, no others are made.
 
 struct Flags {
   std::string controller = "127.0.0.1:7700";
@@ -93,7 +96,7 @@ class Load {
     int64_t number;
     {
       const std::lock_guard lock(mutex_);
-      if (absl::Now() > deadline_ || (flags_.count > 0 && started_ >= flags_.count)) return;
+      if (asked_to_end != 0 || absl::Now() > deadline_ || (flags_.count > 0 && started_ >= flags_.count)) return;
       number = started_++;
       ++running_;
     }
@@ -196,6 +199,7 @@ int verify(const Flags& flags) {
 }  // namespace titan
 
 int main(int argc, char** argv) {
+  signal(SIGTERM, [](int) { titan::asked_to_end = 1; });
   titan::Flags flags;
   flags.prefix = absl::StrFormat("load-%x-", static_cast<uint32_t>(std::random_device()()));
   CLI::App app{"Durable submits: rate, and whether any acknowledged one is lost."};

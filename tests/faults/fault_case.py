@@ -36,9 +36,9 @@ class FaultCase(unittest.TestCase):
         self._result = result if result is not None else self.defaultTestResult()
         return super().run(self._result)
 
-    def start(self, **options):
+    def start(self, kind=Cluster, **options):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
-        self.cluster = self.enterContext(Cluster(**options))
+        self.cluster = self.enterContext(kind(**options))
         self.addCleanup(self._show_logs_of_a_failure)
         self.dump = self.folder / "dump"
         return self.cluster

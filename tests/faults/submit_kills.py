@@ -63,7 +63,7 @@ def main():
         acknowledged = folder / "acknowledged"
         controller = Controller(folder)
         load = subprocess.Popen([LOAD, "--controller", controller.address, "--in-flight", str(flags.in_flight), "--seconds",
-                                 "100000", "--acknowledged", acknowledged])
+                                 "100000", "--acknowledged", acknowledged], stdout=subprocess.DEVNULL)
         gaps, starts, before = [], [], 0
         try:
             for kill in range(flags.kills):
@@ -78,8 +78,10 @@ def main():
                 gaps.append(now - before)
                 before = now
                 starts.append(controller.start())
+            load.terminate()  # Calls in flight get their answers; the exit code says whether one failed.
+            load.wait(120)
         finally:
-            load.terminate()
+            load.kill()
             load.wait()
         verified = subprocess.run([LOAD, "--controller", controller.address, "--acknowledged", acknowledged, "--verify"],
                                   capture_output=True, text=True)
@@ -88,6 +90,8 @@ def main():
         result = {"kills": flags.kills, "least_between": min(gaps), "slowest_start_s": round(max(starts), 3), "seed": flags.seed,
                   **(json.loads(verified.stdout) if verified.stdout else {})}
         print(json.dumps(result))
+        if load.returncode != 0:
+            sys.exit(f"a submission failed: submit_load ended with {load.returncode} (seed {flags.seed})")
         if verified.returncode != 0 or result["lost"] != 0 or min(gaps) < BETWEEN:
             sys.exit(verified.stderr or "acknowledged jobs were lost")
 

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/failpoint/failpoint.h"
 #include "common/rank_protocol/spool.h"
 #include "common/text/utf8.h"
 #include "worker/daemon/daemon.h"
@@ -23,6 +24,31 @@ using nlohmann::json;
 using node::Written;
 
 constexpr int64_t kMaxLogBytes = 1 << 20;
+
+// Where a daemon may be made to end, for tests: before and after what it leaves behind. See common/failpoint.
+struct Around {
+  failpoint::Point before, after;
+};
+Around fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.fence.raised")},
+    add_points{failpoint::Point("worker.add"), failpoint::Point("worker.added")},
+    record_points{failpoint::Point("worker.record"), failpoint::Point("worker.recorded")},
+    prepare_points{failpoint::Point("worker.prepare"), failpoint::Point("worker.prepared")},
+    spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")},
+    spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
+    places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")},
+    forget_points{failpoint::Point("worker.forget"), failpoint::Point("worker.forgotten")},
+    cluster_points{failpoint::Point("worker.cluster"), failpoint::Point("worker.cluster.joined")};
+failpoint::Point send_point("worker.send"), token_point("worker.token.checked"), tell_point("worker.tell"),
+    found_point("worker.shim.found"), removed_point("worker.folder.removed"), stripped_point("worker.forget.saved");
+
+// The work between both points.
+template <typename Work>
+auto between(Around& points, Work work) {
+  points.before.pass();
+  auto done = work();
+  points.after.pass();
+  return done;
+}
 
 shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
   shim::Spec spec;
@@ -103,29 +129,35 @@ void Daemon::perform(node::Effect effect) {
 }
 
 void Daemon::perform(node::Send& effect) {
+  send_point.pass();
   if (session_ != nullptr) session_->send(effect.session, std::move(effect.message));
 }
 
 void Daemon::perform(node::RaiseFence& effect) {
   run_in(records_, [state = state_, effect] {
-    const absl::StatusOr<int> highest = state->raise_fence(effect.key);
+    const absl::StatusOr<int> highest = between(fence_points, [&] { return state->raise_fence(effect.key); });
     if (highest.ok()) return node::FenceRaised{effect.op, *highest, ""};
     return node::FenceRaised{effect.op, 0, text_of(highest.status())};
   });
 }
 
 void Daemon::perform(node::AddRecord& effect) {
-  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->add(effect.record))}; });
+  run_in(records_, [state = state_, effect] {
+    return Written{effect.op, text_of(between(add_points, [&] { return state->add(effect.record); }))};
+  });
 }
 
 void Daemon::perform(node::WriteRecord& effect) {
-  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->save(effect.record))}; });
+  run_in(records_, [state = state_, effect] {
+    return Written{effect.op, text_of(between(record_points, [&] { return state->save(effect.record); }))};
+  });
 }
 
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
   run_aside([effect, visible, spec = make_spec(effect.record, options_), folder = run_folder(effect.record.key)] {
-    const Prepared prepared = prepare_files(effect.record, folder, effect.launch_json, spec, visible);
+    const Prepared prepared = between(
+        prepare_points, [&] { return prepare_files(effect.record, folder, effect.launch_json, spec, visible); });
     return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
   });
 }
@@ -139,13 +171,14 @@ void Daemon::perform(node::DiscardPrepared& effect) {
 
 void Daemon::perform(node::CheckToken& effect) {
   run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds] {
+    token_point.pass();
     return node::TokenChecked{effect.op, check_token(effect.record, folder, patience)};
   });
 }
 
 void Daemon::perform(node::SpawnShim& effect) {
   shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key)] {
-    absl::StatusOr<SpawnedShim> spawned = spawn_shim(binary, folder);
+    absl::StatusOr<SpawnedShim> spawned = between(spawn_points, [&] { return spawn_shim(binary, folder); });
     node::ShimSpawned done{effect.op, 0, 0, ""};
     const auto socket = std::make_shared<shim::Descriptor>();
     if (spawned.ok()) {
@@ -165,6 +198,7 @@ void Daemon::perform(node::SpawnShim& effect) {
 void Daemon::perform(node::FindShim& effect) {
   shims_.run([this, post = loop_.poster(), effect, folder = run_folder(effect.key)] {
     node::ShimFound found = find_shim(folder);
+    found_point.pass();
     found.op = effect.op;
     const auto socket = std::make_shared<shim::Descriptor>();
     if (found.is == node::ShimFound::Is::kSilent || found.is == node::ShimFound::Is::kUnknown) {
@@ -191,6 +225,7 @@ void Daemon::perform(node::KillShim& effect) {
 }
 
 void Daemon::perform(node::TellShim& effect) {
+  tell_point.pass();
   const auto found = links_.find(effect.key);
   if (found != links_.end() && found->second.number == effect.link) found->second.link->send(to_json(effect.command));
 }
@@ -198,7 +233,8 @@ void Daemon::perform(node::TellShim& effect) {
 void Daemon::perform(node::ReadSpool& effect) {
   run_in(spools_, [effect, path = rank_protocol::spool_path(run_folder(effect.key), effect.rank)] {
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
-    absl::StatusOr<rank_protocol::SpoolBatch> batch = rank_protocol::read_spool(path, effect.offset, effect.max_bytes);
+    absl::StatusOr<rank_protocol::SpoolBatch> batch =
+        between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
     if (batch.ok()) {
       for (rank_protocol::SpoolLine& line : batch->lines) {
         done.lines.push_back({line.sequence, text::valid_utf8(line.json), line.end_offset});
@@ -229,21 +265,27 @@ void Daemon::perform(node::UnwatchSpools& effect) {
 
 void Daemon::perform(node::WritePlaces& effect) {
   run_in(records_, [effect, folder = run_folder(effect.key)] {
-    return Written{effect.op, text_of(save_places(folder, effect.places))};
+    return Written{effect.op, text_of(between(places_points, [&] { return save_places(folder, effect.places); }))};
   });
 }
 
 void Daemon::perform(node::ForgetAttempt& effect) {
   links_.erase(effect.record.key);
   run_in(records_, [state = state_, effect] {
-    const absl::Status saved = state->save(effect.record);
-    if (saved.ok()) state->strip(effect.record.key);
-    return Written{effect.op, text_of(saved)};
+    return Written{effect.op, text_of(between(forget_points, [&] {
+                     const absl::Status saved = state->save(effect.record);
+                     stripped_point.pass();
+                     if (saved.ok()) state->strip(effect.record.key);
+                     return saved;
+                   }))};
   });
 }
 
 void Daemon::perform(node::DeleteFolder& effect) {
-  records_.run([state = state_, effect] { state->remove(effect.key); });
+  records_.run([state = state_, effect] {
+    state->remove(effect.key);
+    removed_point.pass();
+  });
 }
 
 void Daemon::perform(node::CleanUp& effect) {
@@ -254,7 +296,9 @@ void Daemon::perform(node::CleanUp& effect) {
 }
 
 void Daemon::perform(node::WriteCluster& effect) {
-  run_in(records_, [state = state_, effect] { return Written{effect.op, text_of(state->join(effect.cluster))}; });
+  run_in(records_, [state = state_, effect] {
+    return Written{effect.op, text_of(between(cluster_points, [&] { return state->join(effect.cluster); }))};
+  });
 }
 
 void Daemon::perform(node::WriteLeaderEpoch& effect) {

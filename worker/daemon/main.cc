@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/failpoint/failpoint.h"
 #include "common/rpc/address.h"
 #include "common/storage/state_home.h"
 #include "common/text/utf8.h"
@@ -30,6 +31,7 @@ struct Flags {
   double log_retention_mib = 10240;
   double stop_grace_seconds = 30;
   std::vector<std::string> labels;
+  bool list_failpoints = false;
 };
 
 // Node ids are resource ids; see proto/titan/v1/worker.proto.
@@ -110,11 +112,17 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-worker"));
   app.footer(
       "The daemon may be killed and restarted at any time: its ranks train on, and the next daemon with the same "
       "--state takes\n"
       "them over without losing an event.");
+}
+
+int list_failpoints() {
+  for (const std::string& name : titan::failpoint::names()) std::printf("%s\n", name.c_str());
+  return 0;
 }
 
 int fail(const absl::Status& status) {
@@ -134,6 +142,8 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  if (flags.list_failpoints) return list_failpoints();
+  if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(armed);
   if (flags.options.state.empty()) return fail(absl::InvalidArgumentError("--state is needed: this user has no home"));
   if (auto addresses = titan::rpc::split_addresses("--controller", flags.controllers); addresses.ok()) {
     flags.options.controllers = *std::move(addresses);

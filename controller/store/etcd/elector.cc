@@ -5,10 +5,16 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/etcd/layout.h"
 
 namespace titan::store {
+namespace {
+
+failpoint::Point granted_point("elect.granted"), won_point("elect.won"), kept_point("elect.kept");
+
+}  // namespace
 
 Elector::Elector(std::shared_ptr<EtcdClient> client, ElectorOptions options)
     : client_(std::move(client)), options_(std::move(options)) {}
@@ -37,7 +43,9 @@ absl::Status Elector::try_once() {
   if (found.kvs_size() > 0) return absl::UnavailableError(absl::StrCat(found.kvs(0).value(), " leads"));
   const auto asked = std::chrono::steady_clock::now();
   TITAN_ASSIGN_OR_RETURN(const int64_t lease, client_->grant(options_.lease));
+  granted_point.pass();
   absl::Status won = win(lease);
+  won_point.pass();
   // Without its lease a claim that is still on its way comes to nothing.
   if (!won.ok()) (void)client_->revoke(lease);
   if (!won.ok()) return won;
@@ -89,6 +97,7 @@ void Elector::keep() {
     if (withheld_ || !leading().ok()) continue;
     const auto asked = std::chrono::steady_clock::now();
     const absl::StatusOr<absl::Duration> kept = client_->keep_alive(lease_);
+    kept_point.pass();
     if (withheld_) continue;
     if (kept.ok()) {
       confirmed_ = asked;

@@ -4,12 +4,15 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/aside.h"
 #include "controller/store/etcd/sealed.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point write_point("etcd.write"), written_point("etcd.written"), applied_point("etcd.applied");
 
 using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;
@@ -122,8 +125,11 @@ absl::Status EtcdStore::write(const Writer::Group& group, std::vector<absl::Stat
   if (draft.taken().empty()) return done_while_leading(fenced());
   v1::LogEntry entry = entry_of(first, draft.taken());
   TITAN_ASSIGN_OR_RETURN(const std::string value, store_entry(entry));
+  write_point.pass();
   TITAN_RETURN_IF_ERROR(append(layout_.log(first), value, first + entry.transactions_size() - 1));
+  written_point.pass();
   apply(entry);
+  applied_point.pass();
   log_bytes_ += static_cast<int64_t>(entry.ByteSizeLong());
   ++log_entries_;
   if (snapshot_is_due()) wake_.notify_all();

@@ -6,12 +6,16 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/etcd/etcd_store.h"
 #include "controller/store/etcd/sealed.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point snapshot_point("etcd.snapshot"), parts_point("etcd.snapshot.parts"),
+    switched_point("etcd.snapshot.switched");
 
 using etcdserverpb::TxnRequest;
 using etcdserverpb::TxnResponse;
@@ -69,8 +73,11 @@ void EtcdStore::snapshot_loop() {
 absl::Status EtcdStore::snapshot() {
   sync::Lock lock(snapshot_mutex_);
   const int64_t bytes = log_bytes_, entries = log_entries_;
+  snapshot_point.pass();
   TITAN_ASSIGN_OR_RETURN(const v1::SnapshotPointer pointer, write_snapshot());
+  parts_point.pass();
   TITAN_RETURN_IF_ERROR(switch_snapshot(pointer));
+  switched_point.pass();
   last_bytes_ = pointer.bytes();
   log_bytes_ -= bytes;
   log_entries_ -= entries;

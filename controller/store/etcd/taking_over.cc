@@ -5,12 +5,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/failpoint/failpoint.h"
 #include "common/status/status.h"
 #include "controller/store/etcd/etcd_store.h"
 #include "controller/store/etcd/sealed.h"
 
 namespace titan::store {
 namespace {
+
+failpoint::Point read_point("etcd.ends"), loaded_point("etcd.loaded"), begun_point("etcd.begun");
 
 using etcdserverpb::RangeResponse;
 using etcdserverpb::TxnRequest;
@@ -32,6 +35,7 @@ absl::Status EtcdStore::load() {
 
 absl::Status EtcdStore::load_all() {
   TITAN_ASSIGN_OR_RETURN(const Ends ends, read_ends());
+  read_point.pass();
   if (!ends.head) return begin();
   id_ = ends.head->cluster();
   if (ends.snapshot.parts() > 0) TITAN_RETURN_IF_ERROR(load_snapshot(ends.snapshot));
@@ -40,6 +44,7 @@ absl::Status EtcdStore::load_all() {
     return absl::DataLossError(
         absl::StrCat("etcd: ", layout_.log(table_.revision() + 1), " is missing; restore the store from a backup"));
   }
+  loaded_point.pass();
   // What was read is the present only if this process still leads and nothing was written since.
   TxnRequest confirm = fenced();
   expect_changed(*confirm.add_compare(), layout_.head(), head_changed_);
@@ -79,6 +84,7 @@ absl::Status EtcdStore::begin() {
                                             " is there; restore the store from a backup"));
   }
   id_ = random_id();
+  begun_point.pass();
   v1::LogHead head;
   head.set_cluster(id_);
   head.set_epoch(epoch());

@@ -3,6 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <chrono>
+#include <thread>
 
 namespace titan::cli {
 namespace {
@@ -31,10 +33,12 @@ class Jobs : public v1::JobService::Service {
 
 class ClientTest : public ::testing::Test {
  protected:
-  ClientTest() {
+  ClientTest() { serve("127.0.0.1:0"); }
+
+  void serve(const std::string& where) {
     grpc::ServerBuilder builder;
     int port = 0;
-    builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+    builder.AddListeningPort(where, grpc::InsecureServerCredentials(), &port);
     builder.RegisterService(&jobs_);
     server_ = builder.BuildAndStart();
     address_ = "127.0.0.1:" + std::to_string(port);
@@ -64,6 +68,24 @@ TEST_F(ClientTest, AJobThatWasNeverThereIsNotDeleted) {
   jobs_.there = false;
   EXPECT_TRUE(absl::IsNotFound(Client(address_, absl::Seconds(20)).delete_job("a").status()));
   EXPECT_EQ(jobs_.deletions, 0);
+}
+
+// Its connections were refused and it pauses between its tries: gRPC then sees nothing of a connection that is made.
+TEST_F(ClientTest, FindsAControllerThatComesBack) {
+  using std::chrono::steady_clock;
+  const std::string address = address_;
+  server_->Shutdown();
+  steady_clock::time_point back;
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));  // Of an outage.
+    serve(address);
+    back = steady_clock::now();
+  });
+  const auto job = Client(address, absl::Seconds(30)).get_job("a");
+  const auto answered = steady_clock::now();
+  later.join();
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_LT(answered - back, std::chrono::seconds(2)) << "it took 4.9 s when nobody waited for the connection";
 }
 
 }  // namespace

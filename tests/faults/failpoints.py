@@ -1,0 +1,495 @@
+"""Kills controllers and workers at each of their failpoints, one after another, under a load that passes them all.
+
+    failpoints.py [POINT...]     POINT: as `titan-controller --list-failpoints` and `titan-worker --list-failpoints` name it; all by default
+    failpoints.py --every 4      each fourth, for a short run
+
+Ranks are stand-ins (tests/worker/shim/fake_rank.cc), so that hundreds of attempts take seconds; everything else is real. At each point: the
+program dies there (a point that is never passed is an error), is started again, and then every call that was acknowledged holds, no job is
+there twice, every job goes on with the attempt that it had, and the ranks of the job that runs all along are the same processes.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import BIN, SOURCE, Cluster, wait_until  # noqa: E402
+
+TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
+SCHEMA_V1 = SOURCE / "tests/controller/store/data/schema_v1.db"
+LIMIT = 30.0  # For anything to happen; a loaded machine may take long without being wrong.
+FOREVER = {"steps": -1, "step_ms": 100}
+SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100}}}  # The second rank leaves first.
+
+
+def names(program):
+    return subprocess.run([BIN / program, "--list-failpoints"], capture_output=True, text=True, check=True).stdout.split()
+
+
+def names_are_of(point, *beginnings):
+    return any(point == b or point.startswith(b + ".") for b in beginnings)
+
+
+class FakeCluster(Cluster):
+    """n1 keeps the job that runs all along, n2 runs the short ones, both on ranks that only look like ranks."""
+
+    def __init__(self, **options):
+        super().__init__(workers=0, supervise=False, **options)
+        self.add_fake("n1", 4, FOREVER)
+        self.background = self.submit_job("background", ranks=4)
+        wait_until("the background job", lambda: self.job(self.background)["state"] == "RUNNING", LIMIT)
+        self.add_fake("n2", 2, SHORT)
+        wait_until("n2", lambda: self.ready("n2"), LIMIT)
+        self.kept = {p.identity for p in self.of_background()}
+        assert len(self.kept) == 4
+
+    def add_fake(self, name, devices, fake):
+        daemon = self.add_worker(name, devices)
+        self.stop(name)
+        daemon.command += ["--rank-binary", str(TESTS / "fake_rank")]
+        daemon.environment["TITAN_FAKE_RANK"] = json.dumps(fake)
+        daemon.start()
+
+    def ready(self, name):
+        return any(n["name"] == f"nodes/{name}" and n["state"] == "READY" for n in self.ask("node", "list")["nodes"])
+
+    def stop(self, name):
+        daemon = self.daemons[name]
+        if daemon.process.poll() is None:
+            daemon.process.kill()
+        daemon.process.wait()
+
+    def of_background(self):
+        return [p for p in self.processes("fake_rank") if p.environment.get("TITAN_TEST_NODE") == "n1"]
+
+    def submit_job(self, name, ranks):
+        job = self.titanctl("submit", SOURCE / "configs/llama3_tiny.toml", "--job.dump_folder", self.folder / "dumps" / name,
+                            "--resources.ranks", ranks, "--resources.threads_per_rank", 1, "--checkpoint.enable", "-q",
+                            "--timeout", LIMIT).stdout.strip()
+        return job
+
+
+def start_armed(daemon, point):
+    """Starts a daemon that dies at `point`."""
+    before = daemon.environment
+    daemon.environment = {**before, "TITAN_FAILPOINT": point}
+    daemon.start()
+    daemon.environment = before
+
+
+def die(daemon, what, limit=LIMIT):
+    wait_until(f"end of {daemon.name} at {what}", lambda: daemon.process.poll() is not None, limit)
+    if daemon.process.returncode != -signal.SIGKILL:
+        raise AssertionError(f"{daemon.name} at {what}: ended with {daemon.process.returncode}\n{Path(daemon.log).read_text()[-2000:]}")
+
+
+class Script(threading.Thread):
+    """What users do, each call until it is acknowledged. Ends early once `enough` is set, since what was to happen has."""
+
+    def __init__(self, cluster, number):
+        super().__init__(daemon=True)
+        self.cluster, self.number = cluster, number
+        self.enough = threading.Event()
+        self.jobs, self.cancelled, self.deleted, self.error = [], set(), set(), None
+
+    def run(self):
+        try:
+            for step in (self.submit, self.checkpoint, self.cancel, self.cordon, self.finish, self.delete):
+                step()
+                if self.enough.is_set():
+                    return
+        except BaseException as error:  # pylint: disable=broad-except; told by whoever joins.
+            self.error = error
+
+    def call(self, *words):
+        return self.cluster.titanctl(*words, "--timeout", LIMIT, timeout=2 * LIMIT)
+
+    def submit(self):
+        for i in range(2):
+            self.jobs.append(self.cluster.submit_job(f"{self.number}-{i}", ranks=2))
+
+    def checkpoint(self):
+        self.call("checkpoint", self.cluster.background)
+
+    def cancel(self):
+        self.call("wait", self.jobs[0], "--for", "running")
+        done = self.cluster.titanctl("cancel", self.jobs[0], "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
+        if done.returncode != 0 and "SUCCEEDED: cannot cancel" not in done.stderr:  # It ended while the controller was away.
+            raise AssertionError(done.stderr)
+        self.cancelled.add(self.jobs[0])
+
+    def cordon(self):
+        self.call("node", "cordon", "n1")
+        self.call("node", "uncordon", "n1")
+
+    def finish(self):
+        self.call("wait", self.jobs[1])
+
+    def delete(self):
+        self.call("delete", self.jobs[1])
+        self.deleted.add(self.jobs[1])
+
+
+class Walk:
+    def __init__(self):
+        self.cluster = FakeCluster()
+        self.number = 0
+        self.serving = []  # Seconds from exec to the first answer.
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, trace):
+        if kind is not None:
+            self.cluster.show_logs()
+        self.cluster.close()
+
+    def script(self):
+        self.number += 1
+        return Script(self.cluster, self.number)
+
+    def restart(self, daemon):
+        begun = time.monotonic()
+        daemon.start()
+        if daemon.name == "controller":
+            self.cluster.titanctl("cluster", "info", "--timeout", LIMIT)
+            self.serving.append(time.monotonic() - begun)
+
+    def kill_at(self, name, point):
+        """The daemon `name` starts, dies at `point` under the script, and starts again."""
+        daemon = self.cluster.daemons[name]
+        self.cluster.stop(name)
+        script = self.script()
+        start_armed(daemon, point)
+        script.start()
+        die(daemon, point)
+        script.enough.set()
+        self.restart(daemon)
+        script.join(4 * LIMIT)
+        if script.is_alive() or script.error:
+            raise AssertionError(f"{point}: a call was not acknowledged") from script.error
+        self.verify(script, point, attempts=1 if name == "controller" else 2)
+
+    def verify(self, script, point, attempts):
+        cluster = self.cluster
+        if {p.identity for p in cluster.of_background()} != cluster.kept:
+            raise AssertionError(f"{point}: ranks that ran were not left alone")
+        for job in script.jobs:
+            if job in script.deleted:
+                if cluster.titanctl("describe", job, check=False).returncode != 3:
+                    raise AssertionError(f"{point}: a deleted job is there")
+                continue
+            ends = ("CANCELLED", "SUCCEEDED") if job in script.cancelled else ("SUCCEEDED",)
+            found = cluster.wait(job, timeout=LIMIT)
+            if found["state"] not in ends or len(found["attempts"]) > attempts:
+                raise AssertionError(f"{point}: {job} is {found['state']} after {len(found['attempts'])} attempts: "
+                                     f"{found['failure_message']} {[a['end_cause'] for a in found['attempts']]}")
+        background = cluster.job(cluster.background)
+        if background["state"] != "RUNNING" or len(background["attempts"]) != 1:
+            raise AssertionError(f"{point}: the background job is {background['state']}")
+        listed = [job["id"] for job in cluster.ask("list")["jobs"]]
+        if len(listed) != len(set(listed)) or not set(script.jobs) - script.deleted <= set(listed):
+            raise AssertionError(f"{point}: lost or doubled jobs: {listed}")
+        wait_until("the nodes back", lambda: cluster.ready("n1") and cluster.ready("n2"), LIMIT)
+
+
+class Alone:
+    """A controller without nodes, in a folder of its own: what happens to a store when it is opened, copied or left alone."""
+
+    def __init__(self, store=None):
+        self.folder = Path(tempfile.mkdtemp(prefix="titan-failpoints-"))
+        self.store = store
+        self.ports = self.folder / "ports.json"
+        self.state = self.folder / "state"
+        self.log = self.folder / "log"
+        self.process = None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def command(self):
+        where = ["--store", self.store] if self.store else ["--state", self.state]
+        return [BIN / "titan-controller", *where, "--listen", "127.0.0.1:0", "--metrics-port", "-1", "--port-file", self.ports]
+
+    def launch(self, point="", command=None):
+        self.ports.unlink(missing_ok=True)
+        with open(self.log, "ab") as log:
+            self.process = subprocess.Popen(command or self.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                                            env={**os.environ, "TITAN_FAILPOINT": point})
+
+    def start(self, point=""):
+        """Until it serves; and leads, where it shares a store."""
+        self.launch(point)
+        wait_until("a controller", lambda: self.ports.exists() or self._ended(), LIMIT)
+        wait_until("a leader", lambda: self.titanctl("cluster", "info").returncode == 0 or self._ended(), LIMIT)
+
+    def _ended(self):
+        if self.process.poll() is not None:
+            raise AssertionError(f"the controller ended with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+        return False
+
+    def dies(self, point, limit=LIMIT):
+        if self.process.wait(limit) != -signal.SIGKILL:
+            raise AssertionError(f"{point}: ended with {self.process.returncode}: {self.log.read_text()[-2000:]}")
+
+    def kill(self):
+        if self.process is not None and self.process.poll() is None:
+            self.process.kill()
+        if self.process is not None:
+            self.process.wait()
+
+    def titanctl(self, *words):
+        address = f"127.0.0.1:{json.loads(self.ports.read_text())['port']}"
+        return subprocess.run([BIN / "titanctl", *map(str, words)], capture_output=True, text=True, check=False, timeout=2 * LIMIT,
+                              env={**os.environ, "TITAN_CONTROLLER": address, "NO_COLOR": "1"})
+
+    def submit(self):
+        done = self.titanctl("submit", SOURCE / "configs/llama3_tiny.toml", "--job.dump_folder", self.folder / f"dump-{time.time_ns()}", "-q",
+                             "--timeout", LIMIT)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return done.stdout.strip()
+
+    def jobs(self):
+        done = self.titanctl("list", "-o", "json", "--timeout", LIMIT)
+        if done.returncode != 0:
+            raise AssertionError(done.stderr)
+        return sorted(job["id"] for job in json.loads(done.stdout)["jobs"])
+
+    def change(self, sql):
+        """Behind the controller's back, while it is not there."""
+        with sqlite3.connect(self.state / "titan.db") as database:
+            database.execute(sql)
+            database.commit()
+        database.close()
+
+
+def opened(point):
+    """A store that is made for the first time."""
+    with Alone() as alone:
+        alone.launch(point)
+        alone.dies(point)
+        alone.start()
+        job = alone.submit()
+        assert alone.jobs() == [job], point
+
+
+def brought_forward(point):
+    with Alone() as alone:
+        alone.state.mkdir()
+        shutil.copy(SCHEMA_V1, alone.state / "titan.db")
+        alone.launch(point)
+        alone.dies(point)
+        alone.start()
+        alone.submit()
+
+
+def set_aside(point, damage, lost):
+    """One record of two is damaged: its job may be missing, the other one is served, before and after."""
+    with Alone() as alone:
+        alone.start()
+        jobs = sorted([alone.submit(), alone.submit()])
+        alone.kill()
+        alone.change(damage)
+        alone.launch(point)
+        alone.dies(point)
+        alone.start()
+        there = alone.jobs()
+        assert len(there) >= 2 - lost and set(there) <= set(jobs), f"{point}: {there}"
+        word = "event=RecordSetAside" if lost else "event=StoreDamaged"
+        wait_until("word of the damage", lambda: word in alone.log.read_text(), LIMIT)
+
+
+def folded(point):
+    """Nothing is written for two seconds, and the log goes into the file."""
+    with Alone() as alone:
+        alone.start(point)
+        job = alone.submit()
+        alone.dies(point)
+        alone.start()
+        assert alone.jobs() == [job], point
+
+
+def backed_up(point):
+    with Alone() as alone:
+        alone.start(point)
+        job = alone.submit()
+        copy = alone.folder / "copy.db"
+        assert alone.titanctl("cluster", "backup", copy, "--timeout", 1).returncode != 0, point
+        alone.dies(point)
+        assert not copy.exists(), f"{point}: a backup that was not made has its name"
+        alone.start()
+        assert alone.jobs() == [job], point
+        assert alone.titanctl("cluster", "backup", copy, "--timeout", LIMIT).returncode == 0, point
+
+
+def restored(point):
+    """Either everything is there, or the folder has no store and the restore is made again elsewhere."""
+    with Alone() as alone:
+        alone.start()
+        job = alone.submit()
+        copy = alone.folder / "copy.db"
+        assert alone.titanctl("cluster", "backup", copy, "--timeout", LIMIT).returncode == 0, point
+        alone.kill()
+        for folder in ("first", "second"):
+            alone.state = alone.folder / folder
+            restore = [BIN / "titan-controller", "--restore", copy, "--state", alone.state]
+            alone.launch(point if folder == "first" else "", restore)
+            alone.process.wait(LIMIT)
+            if (alone.state / "titan.db").exists():
+                break
+        alone.start()
+        assert alone.jobs() == [job], point
+
+
+def in_etcd(point):
+    from leader_test import Etcd  # pylint: disable=import-outside-toplevel; only where there is one.
+    if shutil.which("etcd") is None:
+        return "no etcd in PATH"
+    with tempfile.TemporaryDirectory() as folder:
+        etcd = Etcd(Path(folder))
+        try:
+            with Alone(f"etcd://{etcd.address}/test") as alone:
+                jobs = []
+                if point in ("etcd.loaded",):  # Of a store that is there.
+                    alone.start()
+                    jobs.append(alone.submit())
+                    alone.kill()
+                alone.launch(point)
+                wait_until("its ports or its end", lambda: alone.ports.exists() or alone.process.poll() is not None, LIMIT)
+                # Until its end, which a submission may bring about.
+                wait_until("its end", lambda: alone.process.poll() is not None or alone.titanctl(
+                    "submit", SOURCE / "configs/llama3_tiny.toml", "--job.dump_folder", f"{folder}/dump-{time.time_ns()}", "-q",
+                    "--timeout", 1) and alone.process.poll() is not None, LIMIT)
+                alone.dies(point)
+                alone.start()
+                jobs.append(alone.submit())
+                assert set(jobs) <= set(alone.jobs()), point
+        finally:
+            etcd.close()
+    return None
+
+
+def joined(walk, point):
+    """A worker that belongs to no cluster yet."""
+    daemon = walk.cluster.add_worker("n3", 1)
+    walk.cluster.stop("n3")
+    shutil.rmtree(walk.cluster.folder / "n3", ignore_errors=True)
+    start_armed(daemon, point)
+    die(daemon, point)
+    daemon.start()
+    wait_until("n3", lambda: walk.cluster.ready("n3"), LIMIT)
+    walk.cluster.stop("n3")
+    del walk.cluster.daemons["n3"]
+
+
+def adopted(walk, point):
+    """A worker that finds a shim of its predecessor."""
+    daemon = walk.cluster.daemons["n1"]
+    walk.cluster.stop("n1")
+    start_armed(daemon, point)
+    die(daemon, point)
+    daemon.start()
+    walk.verify(walk.script(), point, attempts=1)
+
+
+def left_behind(walk, point):
+    """A worker that finds the folder of an attempt that its predecessor had only prepared."""
+    daemon = walk.cluster.daemons["n2"]
+    walk.cluster.stop("n2")
+    start_armed(daemon, "worker.prepared")
+    script = walk.script()
+    script.start()
+    die(daemon, "worker.prepared")
+    script.enough.set()
+    start_armed(daemon, point)
+    die(daemon, point)
+    daemon.start()
+    script.join(4 * LIMIT)
+    walk.verify(script, point, attempts=2)
+
+
+HEAD = "UPDATE heads SET crc = crc + 1 WHERE key = (SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%')"
+RECORD = ("UPDATE log SET value = CAST('x' AS BLOB) WHERE id = (SELECT id FROM heads WHERE key = "
+          "(SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%'))")
+# Passed only by a snapshot of the log in etcd, which takes 16 MB of it: tests/controller/store/etcd_store_test.cc makes smaller ones.
+ELSEWHERE = {"etcd.snapshot", "etcd.snapshot.parts", "etcd.snapshot.switched"}
+
+
+def visit(walk, point):
+    """Kills at one point and checks; gives a reason when it could not be done here."""
+    if point in ELSEWHERE:
+        return "needs a log of 16 MB in etcd"
+    if names_are_of(point, "elect", "etcd"):
+        return in_etcd(point)
+    if names_are_of(point, "store.schema", "store.opened", "store.epoch"):
+        return opened(point)
+    if names_are_of(point, "store.forward"):
+        return brought_forward(point)
+    if names_are_of(point, "store.heads"):
+        return set_aside(point, HEAD, lost=0)
+    if names_are_of(point, "store.aside"):
+        return set_aside(point, RECORD, lost=1)
+    if names_are_of(point, "store.fold", "store.folded"):
+        return folded(point)
+    if names_are_of(point, "backup"):
+        return backed_up(point)
+    if names_are_of(point, "restore"):
+        return restored(point)
+    if names_are_of(point, "worker.cluster"):
+        return joined(walk, point)
+    if names_are_of(point, "worker.shim.found"):
+        return adopted(walk, point)
+    if names_are_of(point, "worker.folder.removed"):
+        return left_behind(walk, point)
+    # What opening a store passes already is met again under the load.
+    passage = ":6" if point in ("store.begin", "store.changed", "store.state", "store.committed") else ""
+    return walk.kill_at("n2" if point.startswith("worker.") else "controller", point + passage)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("points", nargs="*")
+    parser.add_argument("--every", type=int, default=1)
+    parser.add_argument("--go-on", action="store_true", help="past a failure")
+    flags = parser.parse_args()
+    points = flags.points or (names("titan-controller") + names("titan-worker"))[::flags.every]
+    skipped, failed, begun = {}, [], time.monotonic()
+    with Walk() as walk:
+        for point in points:
+            at = time.monotonic()
+            try:
+                why = visit(walk, point)
+            except Exception as error:  # pylint: disable=broad-except; told below.
+                if not flags.go_on:
+                    raise AssertionError(f"at {point}") from error
+                failed.append(point)
+                print(f"{point}: FAILED {error!r}"[:600], flush=True)
+                for daemon in walk.cluster.daemons.values():
+                    if daemon.process.poll() is not None:
+                        daemon.start()
+                continue
+            if why:
+                skipped[point] = why
+            print(f"{point}: {why or 'recovered'} ({time.monotonic() - at:.1f} s)", file=sys.stderr, flush=True)
+        serving = walk.serving
+    print(json.dumps({"points": len(points), "recovered": len(points) - len(skipped) - len(failed), "not_passed_here": skipped,
+                      "failed": failed, "slowest_serving_s": round(max(serving, default=0), 3), "seconds": round(time.monotonic() - begun, 1)}))
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

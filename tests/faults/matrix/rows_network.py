@@ -1,0 +1,193 @@
+"""Rows of the network between workers, clients and the controller."""
+
+import json
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from matrix.proxy import Proxy
+from matrix.row import TESTS, Measured, row
+
+from cluster import Cluster, wait_until
+from jobs import last_step, metric_lines, tiny, wait_step
+
+NAMESPACES = Path(__file__).resolve().parents[1] / "namespaces.py"
+STEPS = 100_000  # More than any row lasts.
+
+
+class ProxiedCluster(Cluster):
+    """Each worker reaches the controller through a proxy of its own; titanctl directly."""
+
+    def __init__(self, **options):
+        self.proxies = {}
+        super().__init__(**options)
+
+    def add_worker(self, name, devices=None):
+        direct, self.proxies[name] = self.address, Proxy(self.address)
+        self.address = self.proxies[name].address
+        try:
+            return super().add_worker(name, devices)
+        finally:
+            self.address = direct
+
+    def state(self, node):
+        return next(n["state"] for n in self.ask("node", "list")["nodes"] if n["name"] == f"nodes/{node}")
+
+    def close(self):
+        super().close()
+        for proxy in self.proxies.values():
+            proxy.close()
+
+
+def start(case, workers=2, **options):
+    """A job over all nodes that trains; gives the node of its last rank."""
+    case.start(ProxiedCluster, workers=workers, devices=1, **options)
+    case.job = case.cluster.submit(*tiny(case.dump, steps=STEPS, ranks=workers, ranks_per_node=1,
+                                         extra=["--checkpoint.keep_latest_k", 3]))
+    wait_step(case.dump, 3)
+    case.before = [p.identity for p in case.cluster.ranks()]
+    return case.attempts(case.job)[0]["placements"][-1]["node"]
+
+
+def assert_untouched(case):
+    case.assertEqual(case.before, [p.identity for p in case.cluster.ranks()])
+    case.assertEqual(1, len(case.attempts(case.job)))
+    wrote = [line["attempt"] for line in metric_lines(case.dump)]
+    case.assertEqual(sorted(wrote), wrote)
+
+
+def seen_within(case, node, seconds):
+    """When the controller no longer takes the node for READY; None: it did all the time."""
+    begun = time.monotonic()
+    while time.monotonic() < begun + seconds:
+        if case.cluster.state(node) != "READY":
+            return time.monotonic() - begun
+        time.sleep(0.05)
+    return None
+
+
+@row(9, "a worker and the controller cannot reach each other",
+     how="2 s, and one way only, through a TCP proxy that holds what comes; measured also between network namespaces (tests/faults/namespaces.py): "
+         "blackhole routes for 2 s, 60 s and one way, and a host whose link is down for 2 s and 60 s while another one is spare",
+     anchor="Nomad's disconnect policy",
+     invariant="a node that cannot reach the controller trains on in the same processes and with the same attempt; 2 s are not noticed; where the "
+               "host is cut off from everything, one successor trains, and no attempt publishes after it", ci="faults_matrix", limit=900)
+def partition(case: Measured):
+    node = start(case)
+    proxy = case.cluster.proxies[node]
+    proxy.hold("up", "down")
+    case.assertIsNone(seen_within(case, node, 2), "a partition of 2 s was taken for more")
+    proxy.mend()
+    for direction in ("up", "down"):
+        at = last_step(case.dump)
+        proxy.hold(direction)
+        seen = seen_within(case, node, 15)
+        if direction == "up":
+            case.assertIsNotNone(seen, "nobody noticed that nothing comes from the node")
+        case.figure(f"noticed that nothing passes {direction}wards after", seen or float("nan"), "s", at_most=5.5)
+        wait_step(case.dump, at + 2)
+        proxy.mend()
+        wait_until("the node back", lambda: case.cluster.state(node) == "READY")
+        assert_untouched(case)
+    if case.short:
+        return
+    done = subprocess.run([sys.executable, NAMESPACES], capture_output=True, text=True, check=False)
+    found = [json.loads(line) for line in done.stdout.splitlines()]
+    case.assertEqual(0, done.returncode, f"{done.stdout}{done.stderr[-3000:]}")
+    for one in found:
+        if one["seen_after_s"] is not None:
+            case.figure(f"namespaces, {one['case']}: seen after", one["seen_after_s"], "s", at_most=6)
+        if one.get("trained_again_after_s") is not None:
+            case.figure(f"namespaces, {one['case']}: another attempt trains after", one["trained_again_after_s"], "s", at_most=10)
+        case.figure(f"namespaces, {one['case']}: ranks that were started again", one["restarted_ranks"], "")
+
+
+@row(10, "a link goes up and down once a second", how="every connection of a worker is broken and refused for half of each second, through a proxy",
+     anchor="Kubernetes: storms of NotReady",
+     invariant="at most one restart, no attempt writes after its successor, and the job trains on", ci="none: what it asserts needs a minute")
+def flapping(case: Measured):
+    seconds = 10 if case.short else 60
+    node = start(case)
+    proxy = case.cluster.proxies[node]
+    accepted, at, begun = proxy.accepted, last_step(case.dump), time.monotonic()
+    while time.monotonic() < begun + seconds:
+        proxy.cut()
+        time.sleep(0.5)
+        proxy.mend()
+        time.sleep(0.5)
+    wait_step(case.dump, at + 3)
+    wait_until("the node for good", lambda: case.cluster.state(node) == "READY")
+    restarts = len(case.attempts(case.job)) - 1
+    case.assertLessEqual(restarts, 1)
+    wrote = [line["attempt"] for line in metric_lines(case.dump)]
+    case.assertEqual(sorted(wrote), wrote)
+    case.figure("restarts", restarts, "", at_most=1)
+    case.figure("connections that were made anew", proxy.accepted - accepted, "")
+    case.figure("steps meanwhile", last_step(case.dump) - at, "")
+
+
+@row(11, "the control plane is slow and loses packets",
+     how="50 to 150 ms on every piece of data each way, and 200 ms more on 5 % of them, between workers, clients and the controller, by proxies",
+     anchor="etcd's own tests: 75 ± 50 ms, 50 % dropped", invariant="no node is lost or unreachable, no rank is restarted", ci="none: what it asserts needs a minute",
+     limit=900)
+def slow_network(case: Measured):
+    seconds = 15 if case.short else 120
+    start(case)
+    client = case.enterContext(Proxy(case.cluster.address))
+    for proxy in [*case.cluster.proxies.values(), client]:
+        proxy.delay, proxy.loss = (0.05, 0.15), 0.05
+    out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds,
+                       "--acknowledged", case.folder / "acknowledged")[0]
+    figures = json.loads(out)
+    assert_untouched(case)
+    bad = [line for line in Path(case.cluster.controller.log).read_text().splitlines()
+           if "event=NodeLost" in line or "event=NodeUnreachable" in line]
+    case.assertEqual([], bad)
+    case.figure("time under it", seconds, "s")
+    case.figure("nodes taken for lost", len(bad), "", at_most=0)
+    case.figure("pieces that came late by a retransmission", sum(p.lost for p in case.cluster.proxies.values()) + client.lost, "")
+    case.figure("submissions", figures["acknowledged"], "")
+    case.figure("a submission, p99", figures["p99_ms"] / 1000, "s", at_most=1)
+
+
+@row(12, "the reply to a call is lost after its effect is durable",
+     how="a proxy keeps the replies of 64 submissions at a time, and breaks the connection; the client asks again with the same request_id",
+     anchor="AIP-155", invariant="each submission exists once, under the uid that was acknowledged", ci="faults_matrix")
+def lost_reply(case: Measured):
+    least = 128 if case.short else 1000
+    case.start(workers=0)
+    acknowledged = case.folder / "acknowledged"
+    proxy = case.enterContext(Proxy(case.cluster.address))
+    load = subprocess.Popen([TESTS / "submit_load", "--controller", proxy.address, "--in-flight", "64", "--channels", "4", "--seconds", "100000",
+                             "--acknowledged", acknowledged], stdout=subprocess.PIPE, text=True)
+    case.addCleanup(load.kill)
+
+    def known():
+        return case.cluster.ask("cluster", "info")["live_jobs"]
+
+    def told():
+        return acknowledged.read_bytes().count(b"\n") if acknowledged.exists() else 0
+
+    lost = 0
+    wait_until("the first acknowledgements", lambda: told() > 64)
+    while lost < least:
+        proxy.hold("down")
+        time.sleep(0.1)  # What was on its way when the hold began has arrived.
+        before = told()
+        wait_until("submissions that nobody heard of", lambda: known() >= before + 60)
+        lost += known() - told()
+        proxy.cut(refuse=False)
+        proxy.mend()
+        at = told()
+        wait_until("acknowledgements", lambda: told() > at + 64)
+    load.terminate()
+    out, _ = load.communicate(timeout=60)
+    case.assertEqual(0, load.returncode, out)
+    figures = json.loads(out)
+    checked = json.loads(case.program(TESTS / "submit_load", "--controller", case.cluster.address, "--acknowledged", acknowledged, "--verify")[0])
+    case.assertEqual((figures["acknowledged"], 0, figures["acknowledged"]), (checked["checked"], checked["lost"], checked["jobs"]))
+    case.assertGreaterEqual(figures["repeated"], lost)
+    case.figure("replies that were lost after their job was there", lost, "", at_least=least)
+    case.figure("calls that were repeated", figures["repeated"], "")
+    case.figure("jobs that are there twice, or not at all", checked["jobs"] - figures["acknowledged"] + checked["lost"], "", at_most=0)
