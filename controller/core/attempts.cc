@@ -245,7 +245,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
              .severity = well ? "info" : "warning"});
   put_attempt(change, job, record);
   if (end.cause == Cause::kFinished) {
-    apply(job, JobEvent::kPrepared);  // Only a job that ended before its start was heard of is not beyond this.
+    apply(job, JobEvent::kPlaced);    // Only one that was taken for failed, and whose ranks had all finished, is not
+    apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
     apply(job, JobEvent::kFinished);
     end_job(job, change);
   } else if (end.cause == Cause::kCancelled) {

@@ -55,17 +55,18 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
-  const std::map<AttemptKey, Stray> before = std::exchange(strays_[node.record.name], {});
+  std::map<AttemptKey, Stray> before;
+  if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());
   for (const auto& [key, stray] : before) scheduler_.release(stray_owner(key), node.record.name);
   std::map<AttemptKey, Phase::Phase> there;
   for (const v1::AttemptInventory& item : hello.inventory()) {
     const AttemptKey key{item.id().job_uid(), item.id().number()};
     there[key] = item.phase();
     LiveJob* job = job_of(item.id());
-    if (part_of(job, node.record.name) != nullptr) {
-      note_devices(*job, node.record.name, item);
-      continue;
-    }
+    const bool has_part = job != nullptr && job->attempt->parts.count(node.record.name) > 0;
+    const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
+    if (has_part && !given_up) note_devices(*job, node.record.name, item);
+    if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
     const auto known = before.find(key);
     Stray& stray = stray_of(node, item.id()) = described(item);
     if (known != before.end()) {

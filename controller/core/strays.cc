@@ -104,14 +104,20 @@ void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& st
 
 // Where the controller had placed it; empty: not known.
 std::vector<int> Core::recorded_devices(const AttemptKey& key, const std::string& node) const {
+  const auto in = [&](const job::AttemptRecord& attempt) -> std::vector<int> {
+    for (const job::Placement& placement : attempt.placements) {
+      if (placement.node == node && attempt.number == key.second) return placement.devices;
+    }
+    return {};
+  };
   const auto live = jobs_.find(key.first);
   const auto over = over_.find(key.first);
   if (live == jobs_.end() && over == over_.end()) return {};
+  if (live != jobs_.end() && live->second.attempt) {
+    if (std::vector<int> devices = in(live->second.attempt->record); !devices.empty()) return devices;
+  }
   for (const auto& attempt : live != jobs_.end() ? live->second.past : over->second->attempts) {
-    if (attempt->number != key.second) continue;
-    for (const job::Placement& placement : attempt->placements) {
-      if (placement.node == node) return placement.devices;
-    }
+    if (std::vector<int> devices = in(*attempt); !devices.empty()) return devices;
   }
   return {};
 }

@@ -107,6 +107,28 @@ TEST_F(RestartTest, AFolderThatANodeCannotSeeIsNamed) {
   EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
+// A silent node was given up, and its ranks had finished, as the other one's do.
+TEST_F(RestartTest, AnAttemptThatWasTakenForFailedMayHaveFinished) {
+  train("a", 1);
+  obedient = false;
+  FakeNode& silent_one = nodes.at("n2");
+  const FakeNode::Key attempt = key("a");
+  disconnect(silent_one);
+  exit_rank(silent_one, attempt, 1, rank_protocol::kExitFinished, 0);  // Nobody hears it.
+  advance(absl::Seconds(20));
+  ASSERT_EQ(state("a"), "RECOVERING");
+  ASSERT_EQ(job("a")->attempts.size(), 1u) << "the other node has not ended its rank yet";
+  connect(silent_one);
+  ASSERT_EQ(silent_one.attempts.count(attempt), 1u) << "it has not said yet how it ended";
+  say(silent_one, report(attempt, silent_one.attempts.at(attempt)));
+  settle();
+  exit_rank(nodes.at("n1"), attempt, 0, rank_protocol::kExitFinished, 0);
+  settle();
+  EXPECT_EQ(state("a"), "SUCCEEDED");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  EXPECT_EQ(silent_one.attempts.count(attempt), 0u);
+}
+
 TEST_F(RestartTest, CancelWhileRecovering) {
   kill_rank(0);
   settle();
