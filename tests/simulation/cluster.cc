@@ -237,7 +237,7 @@ void Cluster::start_controller() {
   const reconcile::Published::Batch all = controller->published().page(/*after_order=*/0, /*limit=*/1 << 20);
   cursor_ = all.next_cursor;
   if (on_start) on_start();
-  for (const reconcile::JobViewPtr& view : all.views) {
+  for (const reconcile::ShownPtr& view : all.views) {
     if (on_view) on_view(*view);
   }
 }
@@ -273,7 +273,7 @@ void Cluster::watch() {
   for (;;) {
     const absl::StatusOr<reconcile::Published::Batch> batch = controller->published().changes(cursor_, 100);
     if (!batch.ok()) return violate(absl::StrCat("the watch fell behind: ", batch.status().message()));
-    for (const reconcile::JobViewPtr& view : batch->views) {
+    for (const reconcile::ShownPtr& view : batch->views) {
       if (on_view) on_view(*view);
     }
     cursor_ = batch->next_cursor;
