@@ -261,7 +261,7 @@ void Cluster::start_controller() {
   paused_until_ = absl::ZeroDuration();
   check_acknowledged();
   if (on_start) on_start();
-  for (const reconcile::JobViewPtr& view : all.views) {
+  for (const reconcile::ShownPtr& view : all.views) {
     if (on_view) on_view(*view);
   }
 }
@@ -297,7 +297,7 @@ void Cluster::watch() {
   while (controller != nullptr) {
     const absl::StatusOr<reconcile::Published::Batch> batch = controller->published().changes(cursor_, 100);
     if (!batch.ok()) return violate(absl::StrCat("the watch fell behind: ", batch.status().message()));
-    for (const reconcile::JobViewPtr& view : batch->views) {
+    for (const reconcile::ShownPtr& view : batch->views) {
       history_.emplace_back(view->revision, view->record->uid);
       if (on_view) on_view(*view);
     }

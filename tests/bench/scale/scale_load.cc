@@ -85,6 +85,7 @@ std::map<std::string, int> nodes_by_state(const std::string& controller) {
   do {
     grpc::ClientContext context;
     rpc::set_deadline(context, absl::Seconds(30));
+    context.set_wait_for_ready(true);  // Many connections are made on few cores.
     v1::ListNodesResponse response;
     const grpc::Status listed = stub->ListNodes(&context, request, &response);
     if (!listed.ok()) return {{listed.error_message(), 0}};
