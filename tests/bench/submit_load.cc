@@ -53,7 +53,7 @@ class Load {
       grpc::ChannelArguments arguments;  // Own connections, or all calls would share one.
       arguments.SetInt("titan.channel", i);
       arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
-      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20);
+      arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 2'000);  // Of an attempt, at least.
       arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 200);
       arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
       arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);

@@ -20,6 +20,7 @@ from jobs import last_step, metric_lines, tiny, wait_step
 
 FAULTS = Path(__file__).resolve().parents[1]
 STEPS = 100_000  # More than any row lasts.
+KILLS = int(os.environ.get("TITAN_KILLS", "200"))
 
 
 def train(case, **options):
@@ -69,12 +70,12 @@ def ended(case, load):
     return json.loads(out)
 
 
-@row(6, "the controller is killed again and again", how="SIGKILL at random moments under 64 submissions in flight, while a job trains",
+@row(6, "the controller is killed again and again", how="SIGKILL at random moments, 200 times (TITAN_KILLS), under 64 submissions in flight, while a job trains",
      anchor="Slurm's backup takes over after 120 s, etcd elects within 1 to 3 s",
      invariant="every acknowledged job is there once under its uid, no other call fails, and the ranks that train are not touched",
      ci="faults_submit_kills and faults_daemons", limit=1800)
 def controller_killed(case: Measured):
-    kills = 4 if case.short else 200
+    kills = 4 if case.short else KILLS
     train(case)
     acknowledged = case.folder / "acknowledged"
     load = submit_load(case, in_flight=64, seconds=100000, acknowledged=acknowledged)

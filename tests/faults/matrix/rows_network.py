@@ -133,15 +133,21 @@ def flapping(case: Measured):
      limit=900)
 def slow_network(case: Measured):
     seconds = 15 if case.short else 120
-    start(case)
+    node = start(case)
+    journal = Path(case.cluster.controller.log)
     client = case.enterContext(Proxy(case.cluster.address))
     for proxy in [*case.cluster.proxies.values(), client]:
         proxy.delay, proxy.loss = (0.05, 0.15), 0.05
+    registered = journal.read_text().count("event=NodeRegistered")
+    begun = time.monotonic()
+    case.cluster.worker(node).kill()  # A connection is made under it, too.
+    wait_until("the node again", lambda: journal.read_text().count("event=NodeRegistered") > registered)
+    case.figure("a restarted worker is there again after", time.monotonic() - begun, "s")
     out = case.program(TESTS / "submit_load", "--controller", client.address, "--in-flight", 8, "--seconds", seconds,
                        "--acknowledged", case.folder / "acknowledged")[0]
     figures = json.loads(out)
     assert_untouched(case)
-    bad = [line for line in Path(case.cluster.controller.log).read_text().splitlines()
+    bad = [line for line in journal.read_text().splitlines()
            if "event=NodeLost" in line or "event=NodeUnreachable" in line]
     case.assertEqual([], bad)
     case.figure("time under it", seconds, "s")
