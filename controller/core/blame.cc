@@ -19,7 +19,9 @@ void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vect
   if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
   if (job::avoids_node(end)) {
     std::vector<std::string>& avoided = job.record.avoided_nodes;
-    if (std::find(avoided.begin(), avoided.end(), end.node) == avoided.end()) avoided.push_back(end.node);
+    // One that was used all the same, since the others could not hold the job: it is their turn now.
+    if (std::find(avoided.begin(), avoided.end(), end.node) != avoided.end()) avoided.clear();
+    avoided.push_back(end.node);
     job.record.reserved.erase(end.node);
   }
   if (job::blames_node(end)) {
