@@ -20,8 +20,8 @@ constexpr size_t kRanksNamed = 8;
 // Whatever its ranks do.
 double least_limit_seconds(const LiveJob& job) {
   const job::RestartPolicy& policy = job.record.spec.restart;
-  return kPatience * (job.attempt->record.first_step_time_ns != 0 ? policy.train_timeout_seconds
-                                                                  : policy.init_timeout_seconds);
+  return kPatience *
+         (job.attempt->record.first_step_time_ns != 0 ? policy.train_timeout_seconds : policy.init_timeout_seconds);
 }
 
 absl::Duration hang_limit(const LiveJob& job) {

@@ -299,6 +299,8 @@ void Core::take(const Tick&) {
 
 void Core::check_leases() {
   const absl::Duration now = now_.monotonic;
+  // By job, until something of it is given up: the same for all its silent nodes, which may be thousands.
+  std::map<std::string, bool> still_runs;
   for (auto& [name, node] : nodes_.all()) {
     if (!nodes_.lease_over(node, now)) continue;
     bool runs = false;
@@ -306,10 +308,14 @@ void Core::check_leases() {
       LiveJob& job = jobs_.at(uid);
       if (job.attempt->parts.at(name).ended) continue;
       if (testing::planted(testing::Bug::kLostNodeStays)) continue;
-      if (still_runs_without(job, name)) {
+      const auto known = still_runs.find(uid);
+      const bool runs_without = known != still_runs.end() ? known->second : still_runs_without(job, name);
+      still_runs[uid] = runs_without;
+      if (runs_without) {
         runs = true;
       } else if (job.pending_reason != "NODE_UNREACHABLE") {
         lose_part(job, name);
+        still_runs.erase(uid);
       }
     }
     const NodeState state = runs ? NodeState::kUnreachable : NodeState::kLost;

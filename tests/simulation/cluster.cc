@@ -319,7 +319,7 @@ void Cluster::resume_watch() {
   for (const auto& one : history_) {
     if (is_newer(one.first)) expected.push_back(one);
   }
-  for (const reconcile::JobViewPtr& view : after->views) {
+  for (const reconcile::ShownPtr& view : after->views) {
     if (is_newer(view->revision)) shown.emplace_back(view->revision, view->record->uid);
   }
   if (shown != expected)
