@@ -30,6 +30,10 @@ inline bool is_quiet(absl::string_view phase) {
   return phase == "load" || phase == "checkpoint" || phase == "validate" || phase == "exit";
 }
 
+// The time to a short save and a return of the node look like a step: what is shown first is no measure. Of an attempt
+// that a predecessor of this controller knew, one has to do.
+inline constexpr int kStepsToKnow = 3;
+
 // One node's share of an attempt.
 struct NodePart {
   job::Placement placement;

@@ -36,8 +36,6 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-// The time to a short save and a return of the node look like a step; what is shown first is no measure.
-constexpr int kStepsToKnow = 3;
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 

@@ -49,7 +49,7 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kRevisionGoesBack), "a job's revision goes back over a restart"},
     {TITAN_BUG(kDrainIsSaidOnce), "a drain is not asked again of a node's next session"},
     {TITAN_BUG(kOldSessionsEndCounts), "the end of a replaced session counts as the node's", /*is_rare=*/true},
-    {TITAN_BUG(kOldReportCounts), "what is said of an earlier attempt counts for the present one"},
+    {TITAN_BUG(kOldReportCounts), "what is said of an earlier attempt counts for the present one", /*is_rare=*/true},
     {TITAN_BUG(kExitsOfOthersCount), "a node's word counts for ranks of another node"},
     {TITAN_BUG(kAckedBeforeDurable), "events are acknowledged before they are durable"},
     {TITAN_BUG(kWelcomeWaitsForWrite), "a welcome waits for a full disk"},
