@@ -184,12 +184,14 @@ void Writer::answer_loop() {
       if (unanswered_.empty()) return;
       next = std::move(unanswered_.front());
       unanswered_.pop_front();
+      // Before the first answer: whoever has one may ask again at once.
+      num_unanswered_ -= static_cast<int64_t>(next.group.size());
+      is_answering_ = true;
     }
-    const auto count = static_cast<int64_t>(next.group.size());
     answer_all(std::move(next));
     sync::Lock lock(mutex_);
-    num_unanswered_ -= count;
-    if (num_unanswered_ == 0) answered_.notify_all();
+    is_answering_ = false;
+    if (unanswered_.empty()) answered_.notify_all();
   }
 }
 
@@ -262,7 +264,7 @@ void Writer::end() {
     tasks.swap(tasks_);
     queued_bytes_ = 0;
     answer_wake_.notify_one();
-    answered_.wait(mutex_, [this] { return num_unanswered_ == 0; });  // What is durable is said first.
+    answered_.wait(mutex_, [this] { return unanswered_.empty() && !is_answering_; });  // What is durable is said first.
   }
   for (const std::function<void()>& task : tasks) task();
   refuse_wake_.notify_one();

@@ -100,7 +100,8 @@ class Writer {
   bool full_ TITAN_GUARDED_BY(mutex_) = false;
   std::chrono::steady_clock::time_point retry_at_ TITAN_GUARDED_BY(mutex_);
   std::deque<Written> unanswered_ TITAN_GUARDED_BY(mutex_);
-  int64_t num_unanswered_ TITAN_GUARDED_BY(mutex_) = 0;  // Transactions; also those that are being answered.
+  int64_t num_unanswered_ TITAN_GUARDED_BY(mutex_) = 0;  // Transactions in them.
+  bool is_answering_ TITAN_GUARDED_BY(mutex_) = false;   // Some that are no longer there.
   sync::Condition refuse_wake_, answer_wake_, answered_;
   std::thread thread_, refusing_, answering_;
 };

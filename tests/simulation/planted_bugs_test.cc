@@ -47,17 +47,17 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kCancelForgottenAtLoad), "an accepted cancel is forgotten at a restart", /*is_rare=*/true},
     {TITAN_BUG(kReservationLostAtLoad), "a reservation is lost at a restart"},
     {TITAN_BUG(kRevisionGoesBack), "a job's revision goes back over a restart"},
-    {TITAN_BUG(kDrainIsSaidOnce), "a drain is not asked again of a node's next session"},
+    {TITAN_BUG(kDrainIsSaidOnce), "a drain is not asked again of a node's next session", /*is_rare=*/true},
     {TITAN_BUG(kOldSessionsEndCounts), "the end of a replaced session counts as the node's", /*is_rare=*/true},
     {TITAN_BUG(kOldReportCounts), "what is said of an earlier attempt counts for the present one", /*is_rare=*/true},
     {TITAN_BUG(kExitsOfOthersCount), "a node's word counts for ranks of another node"},
     {TITAN_BUG(kAckedBeforeDurable), "events are acknowledged before they are durable"},
-    {TITAN_BUG(kWelcomeWaitsForWrite), "a welcome waits for a full disk"},
+    {TITAN_BUG(kWelcomeWaitsForWrite), "a welcome waits for a full disk", /*is_rare=*/true},
     {TITAN_BUG(kOwnPauseIsTheirSilence), "the controller's own pause is taken for the nodes' silence",
      /*is_rare=*/true},
     {TITAN_BUG(kShownBeforeDurable), "a change is shown before it is durable"},
     {TITAN_BUG(kFenceIsIgnored), "a worker obeys a lower attempt", /*is_rare=*/true},
-    {TITAN_BUG(kFenceIsNotWritten), "a worker's fence does not outlive it"},
+    {TITAN_BUG(kFenceIsNotWritten), "a worker's fence does not outlive it", /*is_rare=*/true},
     {TITAN_BUG(kUnreadableIsGone), "a worker takes what it cannot read for gone"},
     {TITAN_BUG(kEventsAreSentOnce), "events of a lost session are not sent again"},
     {TITAN_BUG(kStartLaunchesAgain), "a second Start launches a second time"},
@@ -85,6 +85,7 @@ TEST(PlantedBugsTest, EachIsSeen) {
     uint64_t seed = 0;
     while (violations.empty() && seed < seeds) {
       ++seed;
+      if (is_open(seed)) continue;
       violations = Scenario(seed, size_of(seed)).run().violations;
     }
     testing::planted_bug = Bug::kNone;

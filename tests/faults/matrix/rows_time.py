@@ -81,9 +81,9 @@ def clock_jumps(case: Measured):
 @row(22, "gangs contend for nodes of which some come and go", how="simulations: the placement alone (tests/controller/scheduler/plan_simulation_test.cc), and whole "
      "clusters of real cores under every fault (tests/simulation; TITAN_SIMULATION_SEED=N replays one)",
      anchor="volcano#5805: a gang that fits waits for ever", invariant="every gang that fits is placed, no device is used twice, and every job ends once "
-     "everything is mended", ci="test_scheduler_plan and test_simulation", limit=900)
+     "everything is mended", ci="test_scheduler and test_simulation", limit=900)
 def contention(case: Measured):
-    _, _, seconds = case.test_program("test_scheduler_plan", "SimulationTest.EveryGangThatFitsIsPlaced")
+    _, _, seconds = case.test_program("test_scheduler", "SimulationTest.EveryGangThatFitsIsPlaced")
     case.figure("seeds of the placement", 20_000, "")
     case.figure("placement took", seconds, "s")
     seeds = 20 if case.short else 1000
