@@ -299,6 +299,8 @@ class Core {
   // scheduling.cc
   void request_schedule(bool urgent);
   bool schedule_is_due();
+  void pause_scheduling();
+  void say_who_is_awaited();
   void schedule();
   void fill_queue(Change& reasons);
   void set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change);

@@ -3,15 +3,17 @@
 #include <algorithm>
 
 #include "common/testing/planted.h"
+#include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/scheduler/scheduler.h"
 
 namespace titan::core {
 namespace {
 
-// With a long queue not every submission is a cycle of its own.
-constexpr size_t kShortQueue = 1000;
-constexpr absl::Duration kPause = absl::Milliseconds(10);
+// Whatever is new makes all that wait look again, and shows what changed of why. With thousands of nodes and jobs, of
+// which many may come in at once, that takes no more than a tenth of the time.
+constexpr size_t kFew = 64;
+constexpr absl::Duration kPause = absl::Microseconds(10);
 
 std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& runs) {
   std::vector<job::Placement> placements;
@@ -44,7 +46,7 @@ scheduler::Job asked_for(const job::Spec& spec) {
 // Urgent: something ended or came back. A new job may wait a little when the queue is long, or thousands of submissions
 // a second would each walk it.
 void Core::request_schedule(bool urgent) {
-  if (!may_schedule() || (!urgent && now_.monotonic < next_cycle_)) {
+  if ((!urgent && now_.monotonic < next_cycle_) || !may_schedule()) {
     schedule_requested_ = true;
     return;
   }
@@ -57,7 +59,28 @@ bool Core::may_schedule() {
     return item.second.state == cluster::NodeState::kReconciling;
   });
   scheduling_ = now_.monotonic >= schedule_after_ || all_heard;
+  if (!scheduling_) pause_scheduling();
   return scheduling_;
+}
+
+// A start with thousands of nodes takes its time.
+void Core::say_who_is_awaited() {
+  const auto awaited = std::count_if(nodes_.all().begin(), nodes_.all().end(), [](const auto& item) {
+    return item.second.state == cluster::NodeState::kReconciling;
+  });
+  const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),
+                                           " of ", nodes_.all().size());
+  Change reasons;
+  for (auto& [uid, job] : jobs_) {
+    if (job.waits_for_nodes() && job.pending_reason.empty()) set_pending(job, "NODES_RECONCILING", message, reasons);
+  }
+  commit(std::move(reasons));
+}
+
+void Core::pause_scheduling() {
+  const size_t length = jobs_.size() + nodes_.all().size();
+  if (length > kFew)
+    next_cycle_ = now_.monotonic + std::min(absl::Milliseconds(200), kPause * static_cast<int64_t>(length));
 }
 
 void Core::set_pending(LiveJob& job, const std::string& reason, const std::string& message, Change& change) {
@@ -100,7 +123,7 @@ void Core::schedule() {
   schedule_requested_ = false;
   Change reasons;
   fill_queue(reasons);
-  if (scheduler_.num_waiting() > kShortQueue) next_cycle_ = now_.monotonic + kPause;
+  pause_scheduling();
   for (const scheduler::Outcome& outcome : scheduler_.cycle(now_.wall)) {
     LiveJob& job = jobs_.at(outcome.uid);
     if (outcome.runs.empty()) {

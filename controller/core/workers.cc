@@ -292,6 +292,7 @@ void Core::take(const Tick&) {
   check_deadlines();
   give_up_reservations();
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
+  if (!scheduling_) say_who_is_awaited();
   delete_old_jobs();
 }
 

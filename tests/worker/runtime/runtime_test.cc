@@ -245,8 +245,10 @@ TEST(ReporterTest, CommandsAndEvents) {
   EXPECT_EQ(reporter->command(), Command::kCheckpoint);
   reporter->acknowledge(Command::kCheckpoint);
   EXPECT_EQ(reporter->command(), Command::kNone);
+  ASSERT_TRUE(beacon->look().ok());
   EXPECT_EQ(beacon->page().command_seen.load(), 1U);
   reporter->finished_step(7, absl::Milliseconds(5));
+  ASSERT_TRUE(beacon->look().ok());
   EXPECT_EQ(beacon->page().step.load(), 7);
   EXPECT_EQ(beacon->page().step_nanos.load(), 5'000'000);
 
