@@ -38,13 +38,8 @@ absl::StatusOr<config::JobConfig> read_config(const std::string& text) {
     return rpc::bad_request("CONFIG_INVALID", {{"spec.config_json", std::string(config.status().message())}},
                             std::string(config.status().message()));
   }
-  std::vector<FieldViolation> violations;
-  std::string message;
-  for (const config::Problem& problem : config::check(*config)) {
-    violations.push_back({problem.key, config::format(problem)});
-    absl::StrAppend(&message, message.empty() ? "" : "\n", violations.back().description);
-  }
-  if (!violations.empty()) return rpc::bad_request("CONFIG_INVALID", violations, message);
+  const std::vector<config::Problem> problems = config::check(*config);
+  if (!problems.empty()) return config_refusal(problems, /*field=*/"");
   return config;
 }
 
@@ -76,14 +71,18 @@ void set_time(int64_t ns, google::protobuf::Timestamp* (v1::Job::*field)(), v1::
 
 // Axes of degree above 1, of a resolved configuration.
 std::map<std::string, int> mesh_of(const config::JobConfig& config) {
+  using mesh::Axis;
   const auto mesh = mesh::Mesh::create(config::degrees_of(config.parallelism), config.resources.ranks);
   if (!mesh.ok()) return {};  // Checked before.
   const mesh::Degrees& degrees = mesh->degrees();
-  std::map<std::string, int> axes = {{"pp", degrees.pp},  {"dp_replicate", degrees.dp_replicate},
-                                     {"cp", degrees.cp},  {"dp_shard", degrees.dp_shard},
-                                     {"tp", degrees.tp},  {"ep", degrees.ep},
-                                     {"etp", degrees.etp}};
-  std::erase_if(axes, [](const auto& axis) { return axis.second <= 1; });
+  const std::pair<Axis, int> all[] = {{Axis::kPipeline, degrees.pp},     {Axis::kReplicate, degrees.dp_replicate},
+                                      {Axis::kShard, degrees.dp_shard},  {Axis::kContext, degrees.cp},
+                                      {Axis::kTensor, degrees.tp},       {Axis::kExpert, degrees.ep},
+                                      {Axis::kExpertTensor, degrees.etp}};
+  std::map<std::string, int> axes;
+  for (const auto& [axis, degree] : all) {
+    if (degree > 1) axes[mesh::name(axis)] = degree;
+  }
   return axes;
 }
 

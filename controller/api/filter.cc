@@ -73,6 +73,17 @@ std::optional<absl::Time> parse_time(const std::string& text, absl::Time now) {
   return now - ago;
 }
 
+// All of them hold, or any of them does.
+Filter combined(std::vector<Filter> parts, bool all) {
+  if (parts.size() == 1) return std::move(parts[0]);
+  return [parts = std::move(parts), all](const JobView& job) {
+    for (const Filter& one : parts) {
+      if (one(job) != all) return !all;
+    }
+    return all;
+  };
+}
+
 struct Word {
   std::string text;
   bool quoted = false;
@@ -119,13 +130,7 @@ class Parser {
       TITAN_ASSIGN_OR_RETURN(Filter next, alternatives());
       all.push_back(std::move(next));
     } while (take_keyword("AND") || (at_ < text_.size() && text_[at_] != ')'));
-    if (all.size() == 1) return all[0];
-    return Filter([all = std::move(all)](const JobView& job) {
-      for (const Filter& one : all) {
-        if (!one(job)) return false;
-      }
-      return true;
-    });
+    return combined(std::move(all), /*all=*/true);
   }
 
   absl::StatusOr<Filter> alternatives() {
@@ -134,13 +139,7 @@ class Parser {
       TITAN_ASSIGN_OR_RETURN(Filter next, term());
       any.push_back(std::move(next));
     } while (take_keyword("OR"));
-    if (any.size() == 1) return any[0];
-    return Filter([any = std::move(any)](const JobView& job) {
-      for (const Filter& one : any) {
-        if (one(job)) return true;
-      }
-      return false;
-    });
+    return combined(std::move(any), /*all=*/false);
   }
 
   absl::StatusOr<Filter> term() {

@@ -38,14 +38,6 @@ std::vector<std::string> overrides_of(const v1::JobText& source) {
   return words;
 }
 
-absl::Status refusal(const std::vector<config::Problem>& problems) {
-  std::vector<rpc::FieldViolation> violations;
-  for (const config::Problem& problem : problems) {
-    violations.push_back({problem.key.empty() ? "source.text" : problem.key, config::format(problem)});
-  }
-  return rpc::bad_request("CONFIG_INVALID", violations, std::string(config::to_status(problems).message()));
-}
-
 // The controller's own working folder is nobody's.
 std::vector<config::Problem> relative_paths(config::Loaded& loaded) {
   std::vector<config::Problem> problems;
@@ -69,6 +61,14 @@ absl::Status check_size(const v1::JobText& source) {
 
 }  // namespace
 
+absl::Status config_refusal(const std::vector<config::Problem>& problems, const std::string& field) {
+  std::vector<rpc::FieldViolation> violations;
+  for (const config::Problem& problem : problems) {
+    violations.push_back({problem.key.empty() ? field : problem.key, config::format(problem)});
+  }
+  return rpc::bad_request("CONFIG_INVALID", violations, std::string(config::to_status(problems).message()));
+}
+
 absl::StatusOr<v1::JobSpec> resolve_source(const v1::CreateJobRequest& request, std::vector<std::string>& warnings) {
   const v1::JobText& source = request.source();
   if (!request.spec().config_json().empty() || !request.spec().config_source().empty()) {
@@ -79,10 +79,10 @@ absl::StatusOr<v1::JobSpec> resolve_source(const v1::CreateJobRequest& request, 
   const std::vector<std::string> overrides = overrides_of(source);
   std::vector<config::Problem> problems;
   std::optional<config::Loaded> loaded = config::load_job(source.text(), format_of(source), name, overrides, problems);
-  if (!loaded) return refusal(problems);
+  if (!loaded) return config_refusal(problems, "source.text");
   problems = config::check(loaded->config, loaded->origins);
   for (config::Problem& problem : relative_paths(*loaded)) problems.push_back(std::move(problem));
-  if (!problems.empty()) return refusal(problems);
+  if (!problems.empty()) return config_refusal(problems, "source.text");
   warnings = loaded->warnings;
   config::resolve(loaded->config);
   v1::JobSpec spec = request.spec();

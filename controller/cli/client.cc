@@ -234,10 +234,7 @@ absl::StatusOr<v1::Cluster> Client::get_cluster() {
 }
 
 absl::Status Client::check() const {
-  for (const Member& one : members_) {
-    TITAN_RETURN_IF_ERROR(rpc::check_address("--controller (or TITAN_CONTROLLER)", one.address));
-  }
-  return absl::OkStatus();
+  return rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status();
 }
 
 std::string make_request_id() {

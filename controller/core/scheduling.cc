@@ -15,6 +15,11 @@ namespace {
 constexpr size_t kFew = 64;
 constexpr absl::Duration kPause = absl::Microseconds(10);
 
+// It has not registered since this controller's start.
+bool is_awaited(const std::pair<const std::string, cluster::Node>& node) {
+  return node.second.state == cluster::NodeState::kReconciling;
+}
+
 std::vector<job::Placement> placements_of(const std::vector<scheduler::Run>& runs) {
   std::vector<job::Placement> placements;
   for (const scheduler::Run& run : runs) {
@@ -55,9 +60,7 @@ void Core::request_schedule(bool urgent) {
 
 bool Core::may_schedule() {
   if (scheduling_) return true;
-  const bool all_heard = std::none_of(nodes_.all().begin(), nodes_.all().end(), [](const auto& item) {
-    return item.second.state == cluster::NodeState::kReconciling;
-  });
+  const bool all_heard = std::none_of(nodes_.all().begin(), nodes_.all().end(), is_awaited);
   scheduling_ = now_.monotonic >= schedule_after_ || all_heard;
   if (!scheduling_) pause_scheduling();
   return scheduling_;
@@ -65,9 +68,7 @@ bool Core::may_schedule() {
 
 // A start with thousands of nodes takes its time.
 void Core::say_who_is_awaited() {
-  const auto awaited = std::count_if(nodes_.all().begin(), nodes_.all().end(), [](const auto& item) {
-    return item.second.state == cluster::NodeState::kReconciling;
-  });
+  const auto awaited = std::count_if(nodes_.all().begin(), nodes_.all().end(), is_awaited);
   const std::string message = absl::StrCat("the controller has just started and waits for ", counted(awaited, "node"),
                                            " of ", nodes_.all().size());
   Change reasons;

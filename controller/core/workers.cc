@@ -36,7 +36,7 @@ std::string plain(const std::string& text) {
   return result;
 }
 
-constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before.
+constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
 void note_newer_attempt(LiveAttempt& attempt, int number) {

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
 #include "common/text/host_port.h"
@@ -111,7 +112,7 @@ bool takes_connections(const std::string& address) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto channel = grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const auto channel = grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 

@@ -11,18 +11,23 @@ namespace {
 
 using failpoint::Point;
 
-constexpr std::string_view kKinds[] = {"job",  "spec",     "deleted", "cancel", "attempt", "exit",
-                                       "node", "progress", "cursor",  "event",  "erase"};
-constexpr size_t kErase = std::size(kKinds) - 1;  // Of all records below a prefix.
-
-Point write_points[] = {Point("write.job"),     Point("write.spec"),  Point("write.deleted"), Point("write.cancel"),
-                        Point("write.attempt"), Point("write.exit"),  Point("write.node"),    Point("write.progress"),
-                        Point("write.cursor"),  Point("write.event"), Point("write.erase")};
-Point durable_points[] = {Point("durable.job"),    Point("durable.spec"),     Point("durable.deleted"),
-                          Point("durable.cancel"), Point("durable.attempt"),  Point("durable.exit"),
-                          Point("durable.node"),   Point("durable.progress"), Point("durable.cursor"),
-                          Point("durable.event"),  Point("durable.erase")};
-static_assert(std::size(write_points) == std::size(kKinds) && std::size(durable_points) == std::size(kKinds));
+// A kind of record, before it goes to the store and when it is durable.
+struct Kind {
+  std::string_view name;
+  Point write, durable;
+};
+Kind record_kinds[] = {{"job", Point("write.job"), Point("durable.job")},
+                       {"spec", Point("write.spec"), Point("durable.spec")},
+                       {"deleted", Point("write.deleted"), Point("durable.deleted")},
+                       {"cancel", Point("write.cancel"), Point("durable.cancel")},
+                       {"attempt", Point("write.attempt"), Point("durable.attempt")},
+                       {"exit", Point("write.exit"), Point("durable.exit")},
+                       {"node", Point("write.node"), Point("durable.node")},
+                       {"progress", Point("write.progress"), Point("durable.progress")},
+                       {"cursor", Point("write.cursor"), Point("durable.cursor")},
+                       {"event", Point("write.event"), Point("durable.event")},
+                       {"erase", Point("write.erase"), Point("durable.erase")}};
+constexpr size_t kErase = std::size(record_kinds) - 1;  // Of all records below a prefix.
 
 Point answer_point("release.answer"), send_point("release.send"), register_point("hear.register"),
     decided_point("ask.decided");
@@ -31,9 +36,9 @@ Point welcome_point("send.welcome"), prepare_point("send.prepare"), start_point(
     beat_ack_point("send.beat_ack");
 Point beat_point("hear.beat"), attempt_point("hear.attempt"), events_point("hear.events");
 
-void pass(Point (&points)[std::size(kKinds)], Kinds kinds) {
-  for (size_t i = 0; i < std::size(kKinds); ++i) {
-    if ((kinds >> i & 1) != 0) points[i].pass();
+void pass(Point Kind::*point, Kinds kinds) {
+  for (size_t i = 0; i < std::size(record_kinds); ++i) {
+    if ((kinds >> i & 1) != 0) (record_kinds[i].*point).pass();
   }
 }
 
@@ -42,15 +47,16 @@ void pass(Point (&points)[std::size(kKinds)], Kinds kinds) {
 Kinds kinds_of(const store::Transaction& transaction) {
   Kinds kinds = transaction.erased_prefixes.empty() ? 0 : Kinds{1} << kErase;
   for (const store::Mutation& mutation : transaction.mutations) {
-    const std::string_view kind = std::string_view(mutation.key).substr(0, mutation.key.find('/'));
-    const auto* const found = std::find(std::begin(kKinds), std::end(kKinds), kind);
-    if (found != std::end(kKinds)) kinds |= Kinds{1} << (found - std::begin(kKinds));
+    const std::string_view name = std::string_view(mutation.key).substr(0, mutation.key.find('/'));
+    const auto* const found = std::find_if(std::begin(record_kinds), std::end(record_kinds),
+                                           [&](const Kind& kind) { return kind.name == name; });
+    if (found != std::end(record_kinds)) kinds |= Kinds{1} << (found - std::begin(record_kinds));
   }
   return kinds;
 }
 
-void before_write(Kinds kinds) { pass(write_points, kinds); }
-void after_write(Kinds kinds) { pass(durable_points, kinds); }
+void before_write(Kinds kinds) { pass(&Kind::write, kinds); }
+void after_write(Kinds kinds) { pass(&Kind::durable, kinds); }
 void before_answering() { answer_point.pass(); }
 void before_sending() { send_point.pass(); }
 void before_opening() { register_point.pass(); }

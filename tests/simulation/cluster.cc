@@ -11,7 +11,6 @@ namespace titan::simulation {
 namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
-constexpr size_t kChangesKept = 20'000;  // Of a controller, for watchers, or more.
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 
 }  // namespace
@@ -313,7 +312,8 @@ void Cluster::resume_watch() {
   const auto [seen, uid] = history_[timeline.random.next() % history_.size()];
   if (seen < first_revision_) return;  // An older one that was shown again.
   const absl::StatusOr<int64_t> cursor = controller->published().cursor_after(seen);
-  if (absl::IsOutOfRange(cursor.status()) && history_.size() > kChangesKept) return;  // It is told to begin anew.
+  if (absl::IsOutOfRange(cursor.status()) && history_.size() > reconcile::Published::Limits().changes)
+    return;  // It is told to begin anew.
   if (!cursor.ok()) return violate(absl::StrCat("a watch cannot go on after revision ", seen));
   const absl::StatusOr<reconcile::Published::Batch> after = controller->published().changes(*cursor, 1 << 20);
   const auto is_newer = [seen = seen](int64_t revision) { return revision > seen; };

@@ -17,6 +17,16 @@ class DeadlinesTest : public World, public ::testing::Test {
     for (const job::Placement& placement : job(id)->attempts.back()->placements) names.push_back(placement.node);
     return names;
   }
+  // "a" trains on n1 and n2; n1 obeys nothing any more, and a failure on n2 ends the attempt.
+  void fail_beside_a_hung_node(int num_nodes) {
+    for (int i = 1; i <= num_nodes; ++i) add_node(absl::StrCat("n", i));
+    ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+    train("a", 1);
+    hung = {"n1"};
+    exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+    settle();
+    ASSERT_EQ(state("a"), "RECOVERING");
+  }
 };
 
 TEST_F(DeadlinesTest, AHungPrepareEndsAndTheNextAttemptGoesElsewhere) {
@@ -35,16 +45,9 @@ TEST_F(DeadlinesTest, AHungPrepareEndsAndTheNextAttemptGoesElsewhere) {
 }
 
 TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
-  FakeNode& first = add_node("n1");
-  add_node("n2");
-  add_node("n3");
-  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
-  train("a", 1);
+  ASSERT_NO_FATAL_FAILURE(fail_beside_a_hung_node(3));
   const FakeNode::Key old = key("a");
-  hung = {"n1"};
-  exit_rank(nodes.at("n2"), old, 1, 1, 0);
-  settle();
-  EXPECT_EQ(state("a"), "RECOVERING");
+  FakeNode& first = nodes.at("n1");
   advance(absl::Seconds(31));
   EXPECT_EQ(count_events("a", "StopTimedOut"), 1);
   EXPECT_EQ(job("a")->attempts.size(), 2u);
@@ -59,15 +62,9 @@ TEST_F(DeadlinesTest, ARankThatCannotBeKilledHoldsItsDevicesAndNobodyElse) {
 
 // The node knows, and nobody waits for the controller's own deadline.
 TEST_F(DeadlinesTest, ANodeSaysThatItsRanksCannotBeEnded) {
-  FakeNode& first = add_node("n1");
-  for (const char* name : {"n2", "n3", "n4"}) add_node(name);
-  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
-  train("a", 1);
+  ASSERT_NO_FATAL_FAILURE(fail_beside_a_hung_node(4));
   const FakeNode::Key old = key("a");
-  hung = {"n1"};
-  exit_rank(nodes.at("n2"), old, 1, 1, 0);
-  settle();
-  ASSERT_EQ(state("a"), "RECOVERING");
+  FakeNode& first = nodes.at("n1");
   v1::WorkerMessage said = report(old, first.attempts.at(old));
   said.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
   said.mutable_attempt()->set_error_message("rank 0 is in state D");
