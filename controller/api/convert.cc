@@ -258,6 +258,7 @@ v1::Node to_proto(const reconcile::NodeView& view) {
   node.set_state(state);
   node.set_cordoned(record.cordoned);
   node.set_cordon_reason(record.cordon_reason);
+  node.set_flapping(view.node.flapping);
   v1::NodeResources* resources = node.mutable_resources();
   resources->set_device(record.device);
   resources->set_devices(record.devices);

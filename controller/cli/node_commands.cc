@@ -134,6 +134,7 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("node", node_id(*node));
   row("state", state_text(*node));
   row("cordoned", node->cordon_reason());
+  if (node->flapping()) row("flapping", "its worker began many sessions within a minute");
   row("devices", absl::StrCat(node->devices_used(), " of ", has.devices(), " ", has.device(), " used",
                               has.device_model().empty() ? "" : ", " + has.device_model()));
   row("cores", absl::StrCat(has.cpu_cores()));

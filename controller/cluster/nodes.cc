@@ -7,6 +7,12 @@
 #include "common/rpc/error.h"
 
 namespace titan::cluster {
+namespace {
+
+constexpr absl::Duration kFlapWindow = absl::Minutes(1);
+constexpr size_t kFlaps = 8;
+
+}  // namespace
 
 absl::string_view name(NodeState state) {
   switch (state) {
@@ -84,10 +90,11 @@ void Nodes::close_session(const std::string& name, SessionId session) {
   node->suspect = true;
 }
 
-void Nodes::beat(Node& node, absl::Duration now, absl::Time wall) {
-  node.last_beat = now;
+void Nodes::beat(Node& node, absl::Duration now, absl::Time wall, absl::Duration unanswered) {
+  node.last_beat = now - unanswered;
   node.last_beat_time = wall;
-  node.suspect = false;
+  node.deaf = unanswered > absl::ZeroDuration();
+  if (!node.deaf) node.suspect = false;
 }
 
 Node* Nodes::find(const std::string& name) {
@@ -102,6 +109,22 @@ const Node* Nodes::find(const std::string& name) const {
 
 void Nodes::excuse(absl::Duration pause, absl::Duration now) {
   for (auto& [name, node] : nodes_) node.last_beat = std::min(node.last_beat + pause, now);
+}
+
+bool Nodes::mark_flapping(Node& node, absl::Duration now) {
+  node.sessions.push_back(now);
+  while (now - node.sessions.front() > kFlapWindow) node.sessions.pop_front();
+  return node.sessions.size() >= kFlaps && !std::exchange(node.flapping, true);
+}
+
+std::vector<Node*> Nodes::end_flapping(absl::Duration now) {
+  std::vector<Node*> steady;
+  for (auto& [name, node] : nodes_) {
+    if (!node.flapping || now - node.sessions.back() <= kFlapWindow) continue;
+    node.flapping = false;
+    steady.push_back(&node);
+  }
+  return steady;
 }
 
 std::vector<const Node*> Nodes::mark_suspects(absl::Duration now) {

@@ -3,6 +3,7 @@
 // The nodes: what each offers, who speaks for it, and how long it has been silent. No locks: the owner has one.
 
 #include <cstdint>
+#include <deque>
 #include <map>
 #include <string>
 #include <vector>
@@ -26,10 +27,13 @@ absl::string_view name(NodeState state);
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  SessionId session = 0;      // 0: nobody speaks for the node now.
-  absl::Duration last_beat;   // Monotonic.
-  absl::Time last_beat_time;  // For people.
-  bool suspect = false;       // Three beats missed, or its stream broke: nothing new is placed there.
+  SessionId session = 0;                // 0: nobody speaks for the node now.
+  absl::Duration last_beat;             // Monotonic. The last one at which it heard the controller, too.
+  bool deaf = false;                    // It speaks, and the controller's words do not arrive.
+  absl::Time last_beat_time;            // For people.
+  bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
+  std::deque<absl::Duration> sessions;  // When each of the last minute began.
+  bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
 
   bool can_take_ranks() const { return state == NodeState::kReady && session != 0 && !suspect; }
 };
@@ -53,7 +57,8 @@ class Nodes {
   // The node whose session this still is, or nullptr.
   Node* owner(const std::string& node, SessionId session);
   void close_session(const std::string& node, SessionId session);
-  void beat(Node& node, absl::Duration now, absl::Time wall);
+  // `unanswered`: for so long it has heard nothing, though it speaks. What counts is when both could be heard.
+  void beat(Node& node, absl::Duration now, absl::Time wall, absl::Duration unanswered = absl::ZeroDuration());
 
   Node* find(const std::string& name);
   const Node* find(const std::string& name) const;
@@ -63,6 +68,10 @@ class Nodes {
   bool lease_over(const Node& node, absl::Duration now) const { return now - node.last_beat > lease_; }
   // The controller itself has heard nobody for so long: no node's fault.
   void excuse(absl::Duration pause, absl::Duration now);
+  // Marks who began eight sessions within a minute; true when it was not marked before. A minute without a new session
+  // takes the mark away.
+  bool mark_flapping(Node& node, absl::Duration now);
+  std::vector<Node*> end_flapping(absl::Duration now);
   // Marks who missed three beats. Those that were not marked before.
   std::vector<const Node*> mark_suspects(absl::Duration now);
   absl::Duration lease() const { return lease_; }

@@ -39,14 +39,18 @@ void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& rea
   const std::string why = job::reason_to_cordon(node.record.blames);
   Change change;
   if (!why.empty() && !node.record.cordoned && may_cordon(node)) {
-    node.record.cordoned = true;
-    node.record.cordon_reason = absl::StrCat("by the controller: ", why);
-    node.record.blames.clear();  // Who puts it back into service has mended it.
-    add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
-    tell_of(node);
+    cordon_by_controller(node, why, change);
   }
   put_node(change, node);
   commit(std::move(change));
+}
+
+void Core::cordon_by_controller(cluster::Node& node, const std::string& why, Change& change) {
+  node.record.cordoned = true;
+  node.record.cordon_reason = absl::StrCat("by the controller: ", why);
+  node.record.blames.clear();  // Who puts it back into service has mended it.
+  add_node_event(change, node, "NodeCordoned", node.record.cordon_reason, "warning");
+  tell_of(node);
 }
 
 // What fails everywhere is no node's fault, and a small cluster has nothing to spare.

@@ -212,6 +212,7 @@ class Core {
   void welcome(cluster::Node& node, const v1::Register& hello);
   void end_waiting_for(const std::string& node);
   void excuse_parts(const std::string& node);
+  absl::Duration deafness(const v1::WorkerMessage& message) const;
   void hear(cluster::Node& node, const v1::WorkerMessage& message);
   void on_beat(cluster::Node& node, const v1::Beat& beat);
   void on_report(cluster::Node& node, const v1::AttemptReport& report);
@@ -254,6 +255,7 @@ class Core {
   bool all_speak(const LiveAttempt& attempt) const;
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;
   void excuse_own_pause();
+  absl::Duration longest_tick() const;  // More between two ticks is a pause of this process.
 
   // deadlines.cc
   void set_stop_deadline(LiveJob& job);
@@ -285,6 +287,9 @@ class Core {
   void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
   void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
   bool may_cordon(const cluster::Node& node) const;
+  void cordon_by_controller(cluster::Node& node, const std::string& why, Change& change);
+  void note_flapping(cluster::Node& node);
+  void note_steady(cluster::Node& node);
 
   // claims.cc
   void tell_of(const cluster::Node& node);
@@ -335,6 +340,7 @@ class Core {
   bool schedule_requested_ = false;
   absl::Duration next_cycle_ = absl::ZeroDuration();
   std::optional<absl::Duration> last_tick_;
+  absl::Duration awake_since_ = -absl::InfiniteDuration();  // The end of the last pause of this process.
   absl::Duration next_deletion_ = absl::ZeroDuration();
 };
 

@@ -147,6 +147,8 @@ void Core::check_hangs() {
   }
 }
 
+absl::Duration Core::longest_tick() const { return std::max(options_.lease / 2, absl::Seconds(1)); }
+
 // While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
 // own, and what was said meanwhile still waits to be read.
 void Core::excuse_own_pause() {
@@ -154,7 +156,8 @@ void Core::excuse_own_pause() {
   const absl::Duration pause = last_tick_ ? now - *last_tick_ : absl::ZeroDuration();
   last_tick_ = now;
   if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return;
-  if (pause <= std::max(options_.lease / 2, absl::Seconds(1))) return;
+  if (pause <= longest_tick()) return;
+  awake_since_ = now;
   nodes_.excuse(pause, now);
   for (auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;

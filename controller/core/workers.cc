@@ -92,7 +92,27 @@ void Core::take(const OpenSession& input) {
                  "info");
   put_node(change, *opened->node);
   commit(std::move(change));
+  if (nodes_.mark_flapping(*opened->node, now_.monotonic)) note_flapping(*opened->node);
   welcome(*opened->node, hello);
+}
+
+// What is placed there would be cut off again and again. What runs there is left alone: ranks need no controller.
+void Core::note_flapping(cluster::Node& node) {
+  Change change;
+  add_node_event(change, node, "NodeFlapping",
+                 absl::StrCat("its worker began ", node.sessions.size(), " sessions within a minute"), "warning");
+  if (!node.record.cordoned && may_cordon(node)) cordon_by_controller(node, "its link goes up and down", change);
+  put_node(change, node);
+  commit(std::move(change));
+}
+
+void Core::note_steady(cluster::Node& node) {
+  Change change;
+  add_node_event(change, node, "NodeSteady",
+                 absl::StrCat("no new session for a minute", node.record.cordoned ? "; it stays cordoned" : ""),
+                 "info");
+  put_node(change, node);
+  commit(std::move(change));
 }
 
 // At once, not when its record is durable: on a full disk its ranks would end as orphans.
@@ -140,9 +160,13 @@ void Core::take(const Heard& input) {
   cluster::Node* node = nodes_.owner(input.node, input.session);
   if (node == nullptr) return;
   const bool could_take_ranks = node->can_take_ranks();
-  if (nodes_.lease_over(*node, now_.monotonic)) excuse_parts(input.node);
-  nodes_.beat(*node, now_.monotonic, now_.wall);  // Whatever it says, it lives.
-  const bool is_back = node->state == NodeState::kLost || node->state == NodeState::kUnreachable;
+  const bool was_over = nodes_.lease_over(*node, now_.monotonic);
+  if (!node->deaf || input.message.has_beat()) {  // Whatever it says, it lives; only a beat tells whether it hears.
+    nodes_.beat(*node, now_.monotonic, now_.wall, deafness(input.message));
+  }
+  const bool is_over = nodes_.lease_over(*node, now_.monotonic);
+  if (was_over && !is_over) excuse_parts(input.node);
+  const bool is_back = !is_over && (node->state == NodeState::kLost || node->state == NodeState::kUnreachable);
   if (is_back) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
     end_waiting_for(input.node);
@@ -150,6 +174,15 @@ void Core::take(const Heard& input) {
   hear(*node, input.message);
   if (!could_take_ranks) tell_of(*node);
   if (is_back) request_schedule(/*urgent=*/false);  // After it has said what still runs there. Thousands may.
+}
+
+// For how long a worker has heard nothing of this controller, as its beat says; zero for what is usual between a beat
+// and its answer, and for what this process was stopped for itself.
+absl::Duration Core::deafness(const v1::WorkerMessage& message) const {
+  const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
+  if (unanswered <= 2 * nodes_.beat_interval()) return absl::ZeroDuration();
+  const bool is_paused = !last_tick_ || now_.monotonic - *last_tick_ > longest_tick();
+  return is_paused || now_.monotonic - awake_since_ < unanswered ? absl::ZeroDuration() : unanswered;
 }
 
 void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
@@ -287,6 +320,7 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
 void Core::take(const Tick&) {
   excuse_own_pause();
   for (const cluster::Node* node : nodes_.mark_suspects(now_.monotonic)) tell_of(*node);
+  for (cluster::Node* node : nodes_.end_flapping(now_.monotonic)) note_steady(*node);
   check_leases();
   check_hangs();
   check_deadlines();
@@ -322,11 +356,11 @@ void Core::check_leases() {
     node.state = state;
     tell_of(node);
     Change change;
-    add_node_event(
-        change, node, runs ? "NodeUnreachable" : "NodeLost",
-        absl::StrCat("silent for ", absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
-                     runs ? "; the job's other nodes show that it advances" : ""),
-        "warning");
+    add_node_event(change, node, runs ? "NodeUnreachable" : "NodeLost",
+                   absl::StrCat(node.deaf ? "hears nothing for " : "silent for ",
+                                absl::FormatDuration(absl::Trunc(now - node.last_beat, absl::Milliseconds(1))),
+                                runs ? "; the job's other nodes show that it advances" : ""),
+                   "warning");
     put_node(change, node);
     commit(std::move(change));
   }

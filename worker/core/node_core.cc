@@ -112,8 +112,10 @@ void on_tick(Step& step) {
   for (const AttemptKey& key : late) preparation_overdue(step, *step.find(key));
   if (state.raising != 0 && now >= state.raise_by) on_epoch_written(step, "the state folder does not answer");
   if (now < state.beat_at) return;
-  state.beat_at = now + std::min(kBeatInterval, state.lease / kBeatsPerLease);
-  send_beat(step);
+  const int64_t interval = std::min(kBeatInterval, state.lease / kBeatsPerLease);
+  const bool is_late = now - state.beat_at > interval;
+  state.beat_at = now + interval;
+  send_beat(step, is_late);
   if (state.beat % kCleanUpBeats == 1 && state.cleaning == 0) {
     step.out(CleanUp{state.cleaning = step.begin({.kind = Pending::Kind::kCleanUp})});
   }

@@ -196,7 +196,8 @@ void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1
   }
 }
 
-void send_beat(Step& step) {
+// `is_late`: this process was stopped or starved. What was answered meanwhile may still wait to be read.
+void send_beat(Step& step, bool is_late) {
   NodeState& state = step.state;
   const int64_t silence = step.now.monotonic - state.heard_at;
   if (state.connected && silence > std::max(state.lease, kShortestSilence)) {
@@ -206,6 +207,7 @@ void send_beat(Step& step) {
   v1::Beat* const beat = message.mutable_beat();
   beat->set_lease_epoch(state.lease_epoch);
   beat->set_sequence(++state.beat);
+  if (!is_late) beat->set_unanswered_milliseconds(silence / kMillisecond);
   for (auto& [key, attempt] : state.attempts) {
     if (attempt.shim == Shim::kLinked) {
       step.out(TellShim{

@@ -88,7 +88,7 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
 void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);
 void rewind(Attempt& attempt);
-void send_beat(Step& step);
+void send_beat(Step& step, bool is_late);
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
 Rank* find_rank(Attempt& attempt, int rank);
 void say_stale_leader(Step& step, const v1::ControllerMessage& message);

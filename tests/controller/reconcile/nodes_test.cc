@@ -205,6 +205,66 @@ TEST_F(NodesTest, AShortPauseIsNothing) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
+// The link to it is cut one way: its beats and events come, no command reaches it.
+TEST_F(NodesTest, ANodeThatHearsNothingIsUnreachableAfterTheLease) {
+  run_on_two_of(3);
+  deaf_since["n2"] = clock.monotonic();
+  train_for(absl::Seconds(5));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kReady);
+  EXPECT_FALSE(reconciler->node("n2")->node.can_take_ranks()) << "three beats were not answered";
+  train_for(absl::Seconds(1));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  train_for(absl::Seconds(30));
+  EXPECT_EQ(state("a"), "RUNNING");
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  deaf_since.clear();
+  train_for(absl::Seconds(1));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kReady);
+  EXPECT_TRUE(reconciler->node("n2")->node.can_take_ranks());
+}
+
+// What it read after a pause of its own was written during that.
+TEST_F(NodesTest, NobodyIsDeafBecauseTheControllerStoodStill) {
+  run_on_two_of(2);
+  advance(absl::Seconds(1));
+  deaf_since["n1"] = deaf_since["n2"] = clock.monotonic();
+  clock.advance(absl::Seconds(20));
+  for (int i = 0; i < 3; ++i) {
+    beat(nodes.at("n1"));
+    beat(nodes.at("n2"));
+    reconciler->tick();
+    settle();
+    EXPECT_EQ(node_state("n2"), cluster::NodeState::kReady);
+  }
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
+// Its link is up and down again and again: nothing new goes there, and what runs there is left alone.
+TEST_F(NodesTest, ANodeWhoseLinkFlapsIsCordoned) {
+  run_on_two_of(3);
+  const auto flap = [&](int times) {
+    for (int i = 0; i < times; ++i) {
+      disconnect(nodes.at("n2"));
+      advance(absl::Milliseconds(500));
+      connect(nodes.at("n2"));
+      advance(absl::Milliseconds(500));
+    }
+  };
+  flap(6);
+  advance(absl::Minutes(1));
+  flap(6);
+  EXPECT_FALSE(reconciler->node("n2")->node.flapping) << "so many within more than a minute";
+  EXPECT_FALSE(reconciler->node("n2")->node.record.cordoned);
+  flap(2);
+  EXPECT_TRUE(reconciler->node("n2")->node.flapping);
+  EXPECT_THAT(reconciler->node("n2")->node.record.cordon_reason, ::testing::HasSubstr("goes up and down"));
+  flap(20);
+  advance(absl::Minutes(2));
+  EXPECT_FALSE(reconciler->node("n2")->node.flapping);
+  EXPECT_TRUE(reconciler->node("n2")->node.record.cordoned) << "until somebody has looked";
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
 TEST_F(NodesTest, ASecondDaemonWithTheSameIdIsRefused) {
   add_node("n1");
   v1::Register hello;

@@ -260,6 +260,9 @@ class World {
       }
     }
     message.mutable_beat()->set_sequence(1);
+    if (const auto deaf = deaf_since.find(node.name); deaf != deaf_since.end()) {
+      message.mutable_beat()->set_unanswered_milliseconds(absl::ToInt64Milliseconds(clock.monotonic() - deaf->second));
+    }
     say(node, message);
   }
 
@@ -346,9 +349,10 @@ class World {
   FakeClock clock;
   store::MemoryStore store;
   std::map<std::string, FakeNode> nodes;
-  std::set<std::string> silent;   // Sessions that hold but say nothing.
-  std::set<std::string> refuses;  // Nodes that cannot prepare.
-  std::set<std::string> hung;     // Nodes that neither prepare nor stop anything, and go on beating.
+  std::set<std::string> silent;                      // Sessions that hold but say nothing.
+  std::map<std::string, absl::Duration> deaf_since;  // Nodes whose beats say that they hear nothing.
+  std::set<std::string> refuses;                     // Nodes that cannot prepare.
+  std::set<std::string> hung;                        // Nodes that neither prepare nor stop anything, and go on beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
   std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it.
   bool obedient = true;                           // Stop kills at once.

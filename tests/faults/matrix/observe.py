@@ -2,6 +2,8 @@
 
 import datetime
 import re
+import socket
+import time
 from pathlib import Path
 
 from matrix.row import Measured
@@ -26,6 +28,18 @@ def event_after(case: Measured, job, reason, moment, limit=30):
         found = [seconds_of(e["time"]) for e in case.cluster.events(job) if e["reason"] == reason]
         return next((at for at in found if at >= moment), None)
     return wait_until(f"event {reason}", find, limit, poll=0.05)
+
+
+def revive(case):
+    """Starts the controller again; gives the seconds from its exec to its first answer."""
+    host, port = case.cluster.address.rsplit(":", 1)
+    (case.cluster.folder / "controller-ports.json").unlink(missing_ok=True)
+    begun = time.monotonic()
+    case.cluster.controller.revive()
+    # Written once calls are taken.
+    wait_until("the controller", lambda: (case.cluster.folder / "controller-ports.json").exists(), poll=0.002)
+    with socket.create_connection((host, int(port)), timeout=5):
+        return time.monotonic() - begun
 
 
 def journal(case: Measured, event, moment=0.0, words=""):

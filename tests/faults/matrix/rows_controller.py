@@ -13,6 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from matrix.observe import revive
 from matrix.row import TESTS, Measured, NotRun, row, spread
 
 from cluster import BIN, wait_until
@@ -36,18 +37,6 @@ def assert_untouched(case):
     job = case.cluster.job(case.job)
     case.assertEqual(("RUNNING", 1), (job["state"], len(job["attempts"])))
     case.assertEqual({1}, {line["attempt"] for line in metric_lines(case.dump)})
-
-
-def revive(case):
-    """Starts the controller again; gives the seconds from its exec to its first answer."""
-    host, port = case.cluster.address.rsplit(":", 1)
-    (case.cluster.folder / "controller-ports.json").unlink(missing_ok=True)
-    begun = time.monotonic()
-    case.cluster.controller.revive()
-    # Written once calls are taken.
-    wait_until("the controller", lambda: (case.cluster.folder / "controller-ports.json").exists(), poll=0.002)
-    with socket.create_connection((host, int(port)), timeout=5):
-        return time.monotonic() - begun
 
 
 def submit_load(case, **options):

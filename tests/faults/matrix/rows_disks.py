@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 
 import failpoints  # Of the folder above: a controller without nodes.
+from matrix.observe import revive
 from matrix.row import Measured, NotRun, row
 
 from cluster import Cluster, wait_until
@@ -64,6 +65,13 @@ def full_store(case):
     case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])  # Reads live.
     at = last_step(case.dump)
     wait_step(case.dump, at + 2)
+    case.cluster.controller.kill(restart=False)
+    case.figure("full store: a controller that starts on it serves after", revive(case), "s", at_most=1)
+    wait_until("the node on the new controller", lambda: case.cluster.ask("cluster", "info")["ready_nodes"] == 1)
+    case.assertEqual("RUNNING", case.cluster.job(case.job)["state"])
+    case.assertEqual("RESOURCE_EXHAUSTED", error_of(case.cluster.titanctl(*submit, "--job.dump_folder", case.folder / "o", check=False)))
+    at = last_step(case.dump)
+    wait_step(case.dump, at + 2)
     disk.free()
     freed = time.monotonic()
     wait_until("submissions", lambda: error_of(case.cluster.titanctl(*submit, check=False)) == "OK")
@@ -101,8 +109,9 @@ def full_checkpoints(case):
 
 @row(13, "a disk is full", how="small tmpfs under the store, under a node's state (logs, event files) and under the dump folder, filled to the last byte",
      anchor="Slurm: saving its state fails, logs are lost",
-     invariant="the store refuses changes with RESOURCE_EXHAUSTED, reads go on, and it heals by itself; a job trains on without room for its logs; the "
-               "checkpoint from before is kept and the failed one told", ci="faults_matrix", limit=300)
+     invariant="the store refuses changes with RESOURCE_EXHAUSTED, reads go on, also in a controller that is killed and starts on the full "
+               "disk, and it heals by itself; a job trains on without room for its logs; the checkpoint from before is kept and the failed "
+               "one told", ci="faults_matrix", limit=300)
 def full_disks(case: Measured):
     folder = Path("/tmp") / f"titan-full-{os.getpid()}"
     case.addCleanup(shutil.rmtree, folder, ignore_errors=True)  # After the mounts are gone: cleanups run last first.

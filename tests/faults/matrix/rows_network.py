@@ -32,7 +32,10 @@ class ProxiedCluster(Cluster):
             self.address = direct
 
     def state(self, node):
-        return next(n["state"] for n in self.ask("node", "list")["nodes"] if n["name"] == f"nodes/{node}")
+        return self.node(node)["state"]
+
+    def node(self, node):
+        return next(n for n in self.ask("node", "list")["nodes"] if n["name"] == f"nodes/{node}")
 
     def close(self):
         super().close()
@@ -105,10 +108,11 @@ def partition(case: Measured):
 
 @row(10, "a link goes up and down once a second", how="every connection of a worker is broken and refused for half of each second, through a proxy",
      anchor="Kubernetes: storms of NotReady",
-     invariant="at most one restart, no attempt writes after its successor, and the job trains on", ci="none: what it asserts needs a minute")
+     invariant="at most one restart, no attempt writes after its successor, the job trains on, and the node is marked and takes no new ranks", ci="none: what it asserts needs a minute")
 def flapping(case: Measured):
     seconds = 10 if case.short else 60
     node = start(case)
+    case.cluster.add_worker("spare")  # Of three nodes the controller may take one out.
     proxy = case.cluster.proxies[node]
     accepted, at, begun = proxy.accepted, last_step(case.dump), time.monotonic()
     while time.monotonic() < begun + seconds:
@@ -118,6 +122,10 @@ def flapping(case: Measured):
         time.sleep(0.5)
     wait_step(case.dump, at + 3)
     wait_until("the node for good", lambda: case.cluster.state(node) == "READY")
+    told = case.cluster.node(node)
+    if not case.short:
+        case.assertTrue(told.get("flapping"), told)
+        case.assertIn("goes up and down", told["cordon_reason"])
     restarts = len(case.attempts(case.job)) - 1
     case.assertLessEqual(restarts, 1)
     wrote = [line["attempt"] for line in metric_lines(case.dump)]

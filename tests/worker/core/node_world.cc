@@ -392,6 +392,7 @@ void World::hear(const v1::WorkerMessage& message) {
   }
   if (message.has_beat()) {
     ++beats_;
+    last_beat_ = message.beat();
     v1::ControllerMessage ack;
     ack.mutable_beat_ack()->set_sequence(message.beat().sequence());
     if (answer_beats) command(ack);

@@ -110,6 +110,7 @@ class World {
   int64_t events_of(int attempt, int rank) const;  // As far as they came without a gap.
   int gaps() const { return gaps_; }
   int64_t beats() const { return beats_; }
+  const v1::Beat& last_beat() const { return last_beat_; }
   void forget_what_was_said() { reports_.clear(); }
   bool acknowledge = true;  // Events.
   bool answer_beats = true;
@@ -188,6 +189,7 @@ class World {
   std::map<std::pair<int, int>, int64_t> events_;
   int gaps_ = 0;
   int64_t beats_ = 0;
+  v1::Beat last_beat_;
 };
 
 }  // namespace titan::node

@@ -271,6 +271,21 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
   }
 }
 
+TEST(SessionTest, ABeatSaysForHowLongNothingWasHeard) {
+  World world;
+  world.connect();
+  world.advance(10 * kSecond);
+  EXPECT_LE(world.last_beat().unanswered_milliseconds(), 1000);
+  world.answer_beats = false;
+  world.advance(2 * kSecond);
+  EXPECT_GE(world.last_beat().unanswered_milliseconds(), 1900);
+  EXPECT_LE(world.last_beat().unanswered_milliseconds(), 3000);
+  world.move_clock(5 * kSecond / 2);
+  world.tick();  // After a pause of its own; what was answered meanwhile may wait to be read.
+  world.settle();
+  EXPECT_EQ(world.last_beat().unanswered_milliseconds(), 0);
+}
+
 TEST(SessionTest, ASilentControllerIsTriedAnewAndTheShimsAreTold) {
   World world;
   world.connect();
