@@ -1,13 +1,15 @@
 // Random clusters and events, in virtual time, against a slow reference that knows nothing but the rules: what is
 // placed may be placed there, what is not placed does not fit, and a scheduler that is built anew from the same facts
-// decides the same.
+// decides the same. TITAN_SCHEDULER_SEEDS=N tries so many.
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <random>
 #include <set>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "controller/scheduler/scheduler.h"
 #include "gmock/gmock.h"
@@ -467,7 +469,10 @@ class Simulation {
 };
 
 TEST(SchedulerSimulationTest, DecidesAsTheRulesSay) {
-  for (unsigned seed = 0; seed < 500; ++seed) {
+  const char* const asked = getenv("TITAN_SCHEDULER_SEEDS");
+  unsigned seeds = 500;
+  if (asked != nullptr) ASSERT_TRUE(absl::SimpleAtoi(asked, &seeds)) << asked;
+  for (unsigned seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation(seed % 4 == 0 ? Order::kRecoveringFirst : Order::kPriorityFirst, seed).run();
     if (::testing::Test::HasFailure()) return;

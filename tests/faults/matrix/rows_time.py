@@ -78,15 +78,16 @@ def clock_jumps(case: Measured):
     case.figure("ranks started again", 0, "", at_most=0)
 
 
-@row(22, "gangs contend for nodes of which some come and go", how="simulations: the placement alone (tests/controller/scheduler/plan_simulation_test.cc), and whole "
+@row(22, "gangs contend for nodes of which some come and go", how="simulations: the placement alone (tests/controller/scheduler/scheduler_simulation_test.cc), and whole "
      "clusters of real cores under every fault (tests/simulation; TITAN_SIMULATION_SEED=N replays one)",
      anchor="volcano#5805: a gang that fits waits for ever", invariant="every gang that fits is placed, no device is used twice, and every job ends once "
-     "everything is mended", ci="test_scheduler and test_simulation", limit=900)
+     "everything is mended", ci="test_scheduler and test_simulation", limit=3600)
 def contention(case: Measured):
-    _, _, seconds = case.test_program("test_scheduler", "SimulationTest.EveryGangThatFitsIsPlaced")
-    case.figure("seeds of the placement", 20_000, "")
+    seeds = 100 if case.short else 100_000
+    _, _, seconds = case.test_program("test_scheduler", "SchedulerSimulationTest.DecidesAsTheRulesSay", TITAN_SCHEDULER_SEEDS=str(seeds))
+    case.figure("seeds of the placement", seeds, "")
     case.figure("placement took", seconds, "s")
-    seeds = 20 if case.short else 1000
+    seeds = 20 if case.short else 10_000
     _, _, seconds = case.test_program("test_simulation", "SimulationTest.WhateverFailsTheRulesHold", TITAN_SIMULATION_SEEDS=str(seeds))
     case.figure("seeds of whole clusters", seeds, "")
     case.figure("whole clusters took", seconds, "s")
