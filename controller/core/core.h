@@ -255,6 +255,11 @@ class Core {
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;
   void excuse_own_pause();
 
+  // slow_ranks.cc
+  void compare_ranks(LiveJob& job);
+  static std::vector<SlowRank> slow_ranks_on(const LiveJob& job, const std::string& node);
+  static std::vector<SlowRank> slow_ranks(const LiveJob& job);
+
   // deadlines.cc
   void set_stop_deadline(LiveJob& job);
   void check_deadlines();
