@@ -65,6 +65,10 @@ struct alignas(64) BeaconPage {
   std::atomic<uint32_t> command;
   std::atomic<uint32_t> command_seen;  // The rank's acknowledgement of the last command.
   TraceWords trace;
+  // Steps of which the rank has measured its own part, and the sum of these parts: the step's time without what it
+  // waited for other ranks. Zeroes: it measures none, or its program is older. `own_steps` is written last.
+  std::atomic<int64_t> own_nanos;
+  std::atomic<int64_t> own_steps;
 };
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };

@@ -118,6 +118,17 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
   return attempt;
 }
 
+v1::SlowRank to_proto(const core::SlowRank& slow) {
+  v1::SlowRank rank;
+  rank.set_job(slow.job);
+  rank.set_rank(slow.rank);
+  rank.set_node(slow.node);
+  rank.set_score(slow.figures.score);
+  rank.set_own_seconds(absl::ToDoubleSeconds(slow.figures.own));
+  rank.set_peer_seconds(absl::ToDoubleSeconds(slow.figures.peers));
+  return rank;
+}
+
 }  // namespace
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
@@ -238,6 +249,7 @@ v1::Job to_proto(const reconcile::JobView& view) {
   job.set_etag(job::etag(record));
   job.mutable_labels()->insert(record.labels.begin(), record.labels.end());
   job.set_owner(record.owner);
+  for (const core::SlowRank& slow : view.slow) *job.add_slow_ranks() = to_proto(slow);
   return job;
 }
 
@@ -286,6 +298,8 @@ v1::Node to_proto(const reconcile::NodeView& view) {
                                       ": this controller has no such job"));
   }
   node.set_refusal(view.refusal);
+  for (const core::SlowRank& slow : view.slow) *node.add_slow_ranks() = to_proto(slow);
+  node.set_slow(view.is_slow);
   node.mutable_labels()->insert(record.labels.begin(), record.labels.end());
   return node;
 }

@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/metrics/metrics.h"
 #include "controller/job/ettr.h"
@@ -10,6 +11,12 @@ namespace titan::api {
 
 using metrics::add_gauge;
 using metrics::gauge_family;
+
+namespace {
+
+constexpr size_t kMostSlowRanks = 100;  // Series.
+
+}  // namespace
 
 std::vector<prometheus::MetricFamily> Gauges::Collect() const {
   std::vector<prometheus::MetricFamily> families;
@@ -59,7 +66,13 @@ void Gauges::collect_nodes(std::vector<prometheus::MetricFamily>& families) cons
   std::map<std::string, int> by_state = {
       {"READY", 0}, {"LOST", 0}, {"UNREACHABLE", 0}, {"RECONCILING", 0}, {"REFUSED", 0}};
   auto unknown = gauge_family("titan_node_unknown_attempts", "Attempts on a node of jobs that this controller lacks.");
+  auto score =
+      gauge_family("titan_rank_straggler_score", "Of a rank that is slow: its peers' own time a step over its own.");
   for (const reconcile::NodeView& view : reconciler_.nodes()) {
+    for (const core::SlowRank& slow : view.slow) {
+      if (score.metric.size() >= kMostSlowRanks) break;
+      add_gauge(score, slow.figures.score, {{"job", slow.job}, {"rank", absl::StrCat(slow.rank)}, {"node", slow.node}});
+    }
     if (!view.unknown.empty()) {
       add_gauge(unknown, static_cast<double>(view.unknown.size()), {{"node", view.node.record.name}});
     }
@@ -70,6 +83,7 @@ void Gauges::collect_nodes(std::vector<prometheus::MetricFamily>& families) cons
   for (const auto& [state, count] : by_state) add_gauge(nodes, count, {{"state", state}});
   families.push_back(std::move(nodes));
   if (!age.metric.empty()) families.push_back(std::move(age));
+  if (!score.metric.empty()) families.push_back(std::move(score));
   if (!unknown.metric.empty()) families.push_back(std::move(unknown));
 }
 

@@ -100,6 +100,11 @@ std::string labels_text(const v1::Job& job) {
 
 }  // namespace
 
+std::string slow_text(const v1::SlowRank& slow) {
+  return absl::StrFormat("rank %d on %s: its own part of a step takes %.1f ms, that of its peers %.1f ms (score %.2f)",
+                         slow.rank(), slow.node(), 1e3 * slow.own_seconds(), 1e3 * slow.peer_seconds(), slow.score());
+}
+
 std::string list_text(const std::vector<v1::Job>& jobs) {
   Table table({"JOB", "STATE", "STEP", "LOSS", "RANKS", "ATTEMPTS", "TIME", "LEFT", "AGE", "FINISHED", "WHY / TITLE"});
   for (const v1::Job& job : jobs) {
@@ -149,6 +154,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   }
   row("checkpoint", progress.committed_step() > 0 ? absl::StrCat("step ", progress.committed_step()) : "none yet");
   if (!progress.failed_save().empty()) row("failed save", progress.failed_save());
+  for (const v1::SlowRank& slow : job.slow_ranks()) row("slow", slow_text(slow));
   if (job.attempts_size() > 0) absl::StrAppend(&out, "attempts\n");
   for (const v1::Attempt& attempt : job.attempts()) append_attempt(out, attempt);
   if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");

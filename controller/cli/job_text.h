@@ -7,6 +7,9 @@
 
 namespace titan::cli {
 
+// A rank that holds up its peers, and by how much.
+std::string slow_text(const v1::SlowRank& slow);
+
 // Jobs for people: the table of `titanctl list` and the page of `titanctl describe`, which ends with what went wrong
 // lately.
 std::string list_text(const std::vector<v1::Job>& jobs);

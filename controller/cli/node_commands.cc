@@ -8,6 +8,7 @@
 #include "common/text/counted.h"
 #include "common/text/gibibytes.h"
 #include "controller/cli/client.h"
+#include "controller/cli/job_text.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 
@@ -23,7 +24,7 @@ std::string node_id(const v1::Node& node) {
 }
 
 std::string state_text(const v1::Node& node) {
-  return v1::Node::State_Name(node.state()) + (node.cordoned() ? ",CORDONED" : "");
+  return v1::Node::State_Name(node.state()) + (node.cordoned() ? ",CORDONED" : "") + (node.slow() ? ",SLOW" : "");
 }
 
 std::string jobs_text(const v1::Node& node) {
@@ -146,6 +147,9 @@ int describe_node(const Globals& globals, const std::string& name) {
   row("version", node->version());
   row("last beat", absl::StrCat(age(node->last_beat_time()), " ago"));
   row("jobs", jobs_text(*node));
+  for (const v1::SlowRank& slow : node->slow_ranks()) {
+    row("slow", absl::StrCat(short_name(slow.job()), " ", slow_text(slow)));
+  }
   row("refused", node->refusal());
   for (const v1::UnknownAttempt& attempt : node->unknown()) row("unknown", unknown_text(attempt));
   print(out);

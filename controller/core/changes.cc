@@ -86,6 +86,7 @@ JobViewPtr Core::view_of(const LiveJob& job) {
   view->progress = job.progress;
   view->pending_reason = job.pending_reason;
   view->pending_message = job.pending_message;
+  view->slow = slow_ranks(job);
   return view;
 }
 

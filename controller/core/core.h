@@ -257,6 +257,11 @@ class Core {
   void excuse_own_pause();
   absl::Duration longest_tick() const;  // More between two ticks is a pause of this process.
 
+  // slow_ranks.cc
+  void compare_ranks(LiveJob& job);
+  static std::vector<SlowRank> slow_ranks_on(const LiveJob& job, const std::string& node);
+  static std::vector<SlowRank> slow_ranks(const LiveJob& job);
+
   // deadlines.cc
   void set_stop_deadline(LiveJob& job);
   void check_deadlines();

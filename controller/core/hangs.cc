@@ -71,6 +71,7 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     seen.phase = rank.phase();
     seen.step = rank.step();
     seen.counter = rank.counter();
+    attempt.stragglers.see(rank.rank(), rank.own_steps(), rank.own_nanoseconds(), now);
   }
   if (counter > part.counter) {
     note_advance(attempt);

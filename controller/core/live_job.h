@@ -14,6 +14,7 @@
 #include "controller/core/stray.h"
 #include "controller/job/record.h"
 #include "controller/job/restart.h"
+#include "controller/job/stragglers.h"
 
 namespace titan::core {
 
@@ -71,6 +72,7 @@ struct LiveAttempt {
   std::optional<absl::Duration> advanced_at;
   absl::Duration longest_pause;
   absl::Duration longest_step;                        // Likewise while nothing but steps was made.
+  job::Stragglers stragglers;                         // Of this process: a restarted controller begins anew.
   std::optional<absl::Duration> prepare_by, stop_by;  // Deadlines for what its nodes were told.
   // Monotonic marks of this process; a restarted controller knows none of them, and then the phases stay unmeasured.
   std::optional<absl::Duration> placed_at, started_at, loaded_at, failed_at;

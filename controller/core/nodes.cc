@@ -18,14 +18,20 @@ std::vector<std::string> Core::jobs_of(const std::string& node) const {
 
 NodeView Core::node_view(const cluster::Node& node) const {
   const std::string& name = node.record.name;
-  NodeView view{node, devices_of_strays(name), {}, {}, ""};
+  NodeView view;
+  view.node = node;
+  view.devices_used = devices_of_strays(name);
   for (const std::string& uid : jobs_of(name)) {
     const LiveJob& job = jobs_.at(uid);
     const NodePart& part = job.attempt->parts.at(name);
     if (part.ended) continue;
     view.devices_used += part.placement.num_ranks;
     view.jobs.push_back(job.record.name);
+    const std::vector<SlowRank> slow = slow_ranks_on(job, name);
+    view.is_slow |= !slow.empty() && slow.size() == static_cast<size_t>(part.placement.num_ranks);
+    view.slow.insert(view.slow.end(), slow.begin(), slow.end());
   }
+  view.is_slow |= view.slow.size() > 1;
   if (const auto strays = strays_.find(name); strays != strays_.end()) {
     for (const auto& [key, stray] : strays->second) {
       if (stray.unknown) view.unknown.emplace_back(key, stray);

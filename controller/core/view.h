@@ -11,8 +11,16 @@
 #include "controller/cluster/nodes.h"
 #include "controller/core/stray.h"
 #include "controller/job/record.h"
+#include "controller/job/stragglers.h"
 
 namespace titan::core {
+
+struct SlowRank {
+  std::string job;  // Full name.
+  int rank = 0;
+  std::string node;
+  job::Stragglers::Slow figures;
+};
 
 // One job at one revision; shares what did not change with its predecessors.
 struct JobView {
@@ -21,6 +29,7 @@ struct JobView {
   job::Progress progress;
   std::string pending_reason;  // Why nothing runs; not durable, since it follows from the cluster's present.
   std::string pending_message;
+  std::vector<SlowRank> slow;  // Not durable, either.
   int64_t revision = 0;
   bool deleted = false;  // The last view of a job: as it was.
 };
@@ -31,6 +40,8 @@ struct NodeView {
   int devices_used = 0;
   std::vector<std::string> jobs;
   std::vector<std::pair<AttemptKey, Stray>> unknown;  // Attempts there of jobs that this controller does not know.
+  std::vector<SlowRank> slow;                         // Ranks there.
+  bool is_slow = false;                               // Two of them, or all that a job has there.
   std::string refusal;                                // Why its registration was refused in the last minute.
 };
 

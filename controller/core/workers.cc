@@ -219,6 +219,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
       continue;
     }
     note_beat(*job, *part, item);
+    compare_ranks(*job);
     int64_t step = 0;
     for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
     if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;

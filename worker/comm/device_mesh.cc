@@ -56,8 +56,8 @@ DeviceMesh::DeviceMesh(const mesh::Mesh& mesh, const std::set<mesh::Axis>& axes,
         backend = c10::make_intrusive<RecordingBackend>(std::move(backend), *options.recorder, number, options.timeout);
       }
     }
-    groups_.emplace(
-        axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend), options.spans));
+    groups_.emplace(axis, Group(mesh::name(axis), std::move(ranks), mesh.index(rank_, axis), std::move(backend),
+                                options.spans, &ledger));
   }
 }
 

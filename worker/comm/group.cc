@@ -1,5 +1,7 @@
 #include "worker/comm/group.h"
 
+#include <chrono>
+
 #include "worker/comm/rank_list.h"
 #include "worker/comm/trace_scope.h"
 #include "worker/comm/translate.h"
@@ -16,9 +18,26 @@ std::string words(const Call& call) {
   return call.peer < 0 ? what + *call.among : what + " rank " + std::to_string(call.peer);
 }
 
+namespace {
+
+// A turn that another half of the rank's work takes (Turns) is over by then: that is no wait for another rank.
+bool timed_wait(c10d::Work& work, Ledger* ledger) {
+  if (ledger == nullptr) return work.wait();
+  const auto began = std::chrono::steady_clock::now();
+  const bool done = work.wait();
+  ledger->add_wait(std::chrono::nanoseconds(std::chrono::steady_clock::now() - began).count());
+  return done;
+}
+
+}  // namespace
+
 Pending::Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
-                 std::unique_ptr<TransferSpan> span)
-    : work_(std::move(work)), call_(std::move(call)), keep_alive_(std::move(keep_alive)), span_(std::move(span)) {}
+                 std::unique_ptr<TransferSpan> span, Ledger* ledger)
+    : work_(std::move(work)),
+      call_(std::move(call)),
+      keep_alive_(std::move(keep_alive)),
+      span_(std::move(span)),
+      ledger_(ledger) {}
 
 void Pending::wait() {
   if (!work_.defined()) return;
@@ -29,20 +48,21 @@ void Pending::wait() {
   const std::unique_ptr<TransferSpan> span = std::move(span_);
   translate(call_, [&] {
     if (span) span->wait_begins(*work);
-    return work->wait();
+    return timed_wait(*work, ledger_);
   });
   if (span) span->wait_ended();
   keep_alive_.clear();
 }
 
 Group::Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-             std::shared_ptr<trace::Spans> spans)
+             std::shared_ptr<trace::Spans> spans, Ledger* ledger)
     : name_(std::make_shared<const std::string>(std::move(name))),
       ranks_(std::move(ranks)),
       among_(std::make_shared<const std::string>(" among " + listed(ranks_))),
       rank_(my_index),
       backend_(std::move(backend)),
-      spans_(std::move(spans)) {}
+      spans_(std::move(spans)),
+      ledger_(ledger) {}
 
 template <typename Issue>
 Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector<at::Tensor> tensors,
@@ -54,7 +74,7 @@ Pending Group::issue(const char* operation, Call call, size_t bytes, std::vector
   auto span = TransferSpan::begin(spans_, operation, *name_, size(), bytes);
   auto work = translate(call, [&] { return start(tensors); });
   if (span) span->issued();
-  return {std::move(work), std::move(call), std::move(tensors), std::move(span)};
+  return {std::move(work), std::move(call), std::move(tensors), std::move(span), ledger_};
 }
 
 Pending Group::all_gather(at::Tensor output, at::Tensor input) const {
@@ -136,7 +156,7 @@ Pending Group::broadcast(at::Tensor tensor, int root) const {
 
 void Group::barrier() const {
   if (!backend_) return;
-  translate(call("barrier"), [&] { return backend_->barrier({})->wait(); });
+  translate(call("barrier"), [&] { return timed_wait(*backend_->barrier({}), ledger_); });
 }
 
 void Group::set_timeout(std::chrono::milliseconds timeout) const {

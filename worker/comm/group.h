@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "worker/comm/device.h"
+#include "worker/comm/ledger.h"
 #include "worker/comm/transfer_span.h"
 
 namespace titan::comm {
@@ -35,9 +36,9 @@ std::string words(const Call& call);
 class Pending {
  public:
   Pending() = default;
-  // `span`: null where nobody records.
+  // `span`: null where nobody records. `ledger`: gets the time that is waited; may be null.
   Pending(c10::intrusive_ptr<c10d::Work> work, Call call, std::vector<at::Tensor> keep_alive,
-          std::unique_ptr<TransferSpan> span);
+          std::unique_ptr<TransferSpan> span, Ledger* ledger);
   Pending(Pending&&) = default;
   Pending& operator=(Pending&&) = default;
 
@@ -50,6 +51,7 @@ class Pending {
   Call call_;
   std::vector<at::Tensor> keep_alive_;
   std::unique_ptr<TransferSpan> span_;
+  Ledger* ledger_ = nullptr;
 };
 
 // The ranks of one mesh axis (or a flattened set of axes) as one rank sees them. A group of one has no backend: its
@@ -57,9 +59,10 @@ class Pending {
 // order.
 class Group {
  public:
-  // `spans`: where operations are kept while somebody records; null: nowhere.
+  // `spans`: where operations are kept while somebody records; null: nowhere. `ledger`: gets the time that is waited;
+  // must outlive the group and what it issued; may be null.
   Group(std::string name, std::vector<int> ranks, int my_index, c10::intrusive_ptr<c10d::Backend> backend,
-        std::shared_ptr<trace::Spans> spans = nullptr);
+        std::shared_ptr<trace::Spans> spans = nullptr, Ledger* ledger = nullptr);
 
   const std::string& name() const { return *name_; }
   int rank() const { return rank_; }  // Index inside the group.
@@ -100,6 +103,7 @@ class Group {
   int rank_;
   c10::intrusive_ptr<c10d::Backend> backend_;  // Null in a group of one.
   std::shared_ptr<trace::Spans> spans_;
+  Ledger* ledger_;
 };
 
 }  // namespace titan::comm

@@ -33,6 +33,11 @@ class Ledger {
 
   LedgerCounts counts() const;
 
+  // How long this rank's host has waited for collectives and messages so far. On a device that works behind its host
+  // such a wait returns at once, and the figure says nothing.
+  void add_wait(int64_t nanos) { waited_nanos_.fetch_add(nanos, std::memory_order_relaxed); }
+  int64_t waited_nanos() const { return waited_nanos_.load(std::memory_order_relaxed); }
+
   // The number of collectives so far is mirrored here (the rank's beacon) while set. Must outlive its use.
   void mirror_sequence(std::atomic<int64_t>* target) { sequence_mirror_ = target; }
 
@@ -40,6 +45,7 @@ class Ledger {
   mutable sync::Mutex mutex_;
   LedgerCounts counts_ TITAN_GUARDED_BY(mutex_);
   std::atomic<int64_t> sequence_{0};
+  std::atomic<int64_t> waited_nanos_{0};
   std::atomic<std::atomic<int64_t>*> sequence_mirror_{nullptr};
 };
 

@@ -168,6 +168,8 @@ void Daemon::look_at_beacons() {
       item.status.set_phase(rank_protocol::name(static_cast<rank_protocol::Phase>(page.phase.load())));
       item.status.set_counter(progress_of(page));
       item.status.set_sequence(page.collective_seq.load());
+      item.status.set_own_steps(page.own_steps.load());
+      item.status.set_own_nanoseconds(page.own_nanos.load());
     }
   }
   std::erase_if(beacons_, [this](const auto& item) {

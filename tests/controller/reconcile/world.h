@@ -36,6 +36,9 @@ class FakeSession : public cluster::Session {
 // A node of which the test says when it does what.
 class FakeNode {
  public:
+  struct OwnTime {
+    int64_t steps = 0, nanos = 0;
+  };
   struct Attempt {
     v1::AttemptReport::Phase phase = v1::AttemptReport::PREPARED;
     std::vector<int> ranks;
@@ -48,6 +51,7 @@ class FakeNode {
     std::set<int> gone;
     std::vector<v1::RankExitReport> exits;  // Told again to each new session.
     nlohmann::json launch;
+    std::map<int, OwnTime> own;     // By rank: as its beacon has it.
     std::map<int, int64_t> behind;  // By rank: so much less its counter shows.
   };
   using Key = std::pair<std::string, int>;
@@ -257,6 +261,8 @@ class World {
         const auto behind = attempt.behind.find(rank);
         status->set_counter(attempt.counter - (behind == attempt.behind.end() ? 0 : behind->second));
         status->set_phase(attempt.rank_phase);
+        status->set_own_steps(attempt.own[rank].steps);
+        status->set_own_nanoseconds(attempt.own[rank].nanos);
       }
     }
     message.mutable_beat()->set_sequence(1);

@@ -51,6 +51,7 @@ class Tracer {
   };
 
   void begin_step(int64_t step);  // Counted from 1.
+  bool recording() const { return recording_; }
   // What was written; none: not due. An error leaves no file.
   absl::StatusOr<std::optional<Saved>> end_step(int64_t step);
   // The same when the training ends while it records.

@@ -56,6 +56,12 @@ void Reporter::finished_step(int64_t step, absl::Duration duration) {
   page.counter.fetch_add(1, std::memory_order_relaxed);
 }
 
+void Reporter::own_time(absl::Duration duration) {
+  auto& page = beacon_->page();
+  page.own_nanos.fetch_add(absl::ToInt64Nanoseconds(duration), std::memory_order_relaxed);
+  page.own_steps.fetch_add(1, std::memory_order_release);
+}
+
 Command Reporter::command() const {
   const auto& page = beacon_->page();
   const uint32_t command = page.command.load(std::memory_order_relaxed);

@@ -30,6 +30,8 @@ class Reporter {
   absl::Duration time_in(rank_protocol::Phase phase) const { return beacon_->time_in(phase); }
   void microbatch(int64_t index);
   void finished_step(int64_t step, absl::Duration duration);
+  // The part of a finished step that was this rank's own: without what it waited for others.
+  void own_time(absl::Duration duration);
   rank_protocol::TraceWords& trace_words() { return beacon_->page().trace; }
   std::atomic<int64_t>* collective_sequence() { return &beacon_->page().collective_seq; }
 

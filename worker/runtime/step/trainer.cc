@@ -1,5 +1,6 @@
 #include "worker/runtime/step/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
@@ -18,6 +19,12 @@ using rank_protocol::Command;
 using rank_protocol::ExitCode;
 using rank_protocol::Phase;
 namespace event = rank_protocol::event;
+
+namespace {
+
+constexpr int64_t kStepsToWarmUp = 2;
+
+}  // namespace
 
 ExitCode Trainer::run() {
   if (config_.checkpoint.create_seed_checkpoint) {
@@ -68,6 +75,7 @@ void Trainer::tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& sav
 void Trainer::train_step() {
   const absl::Duration began = context_.clock->monotonic();
   const comm::LedgerCounts before = context_.ledger.counts();
+  const int64_t waited_before = context_.ledger.waited_nanos();
   const std::vector<data::Batch> batches = fetch_batches();
   StepReport report = forward_backward(batches);
   context_.reporter->enter(Phase::kOptimizer);
@@ -84,7 +92,9 @@ void Trainer::train_step() {
   unsettled_ = Unsettled{step_, began, std::move(exchanged.reports)};
   const std::optional<StepSummary> summary = must_settle() ? settle() : std::nullopt;
   tokens_seen_ += batch_plan_.global_batch * config_.training.seq_len;
-  context_.reporter->finished_step(step_, context_.clock->monotonic() - began);
+  const absl::Duration took = context_.clock->monotonic() - began;
+  context_.reporter->finished_step(step_, took);
+  tell_own_time(took, waited_before);
   if (step_ == first_step_ + 1) {
     // The first step also opens connections and fills caches; from here on a silent rank is missed sooner.
     context_.mesh->set_timeout(std::chrono::seconds(config_.comm.train_timeout_seconds));
@@ -94,6 +104,15 @@ void Trainer::train_step() {
 
   if (validator_ && validator_->due(step_, config_.validation.freq)) validate();
   save_if_due();
+}
+
+// For the comparison of ranks. Only where the host's waits are the waits for other ranks: a GPU waits for them behind
+// its host, which sees nothing of it, and no figure is better than a wrong one. The first steps of an attempt and those
+// that a profiler records are no measure; saves and validations lie between the steps.
+void Trainer::tell_own_time(absl::Duration took, int64_t waited_before) {
+  if (!context_.device->torch_device().is_cpu() || tracer_.recording() || step_ <= first_step_ + kStepsToWarmUp) return;
+  const absl::Duration waited = absl::Nanoseconds(context_.ledger.waited_nanos() - waited_before);
+  context_.reporter->own_time(std::max(took - waited, absl::ZeroDuration()));
 }
 
 void Trainer::validate() {

@@ -60,6 +60,7 @@ class Trainer {
   void tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
   void validate();
   std::vector<data::Batch> fetch_batches();
+  void tell_own_time(absl::Duration took, int64_t waited_before);
   StepReport forward_backward(const std::vector<data::Batch>& batches);
   void begins(const pipeline::Action& action);
   void update_early(const parallel::ShardUnit& unit, size_t first_slot, size_t count);

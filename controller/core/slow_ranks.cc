@@ -1,0 +1,76 @@
+// Ranks that hold up the others: told, and nothing else. Whether their node is taken out of service is for people.
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr size_t kMostTold = 32;  // Ranks of one job and window; the views have them all.
+
+std::string milliseconds(absl::Duration time) { return absl::StrFormat("%.1f ms", absl::ToDoubleMilliseconds(time)); }
+
+std::string in_words(const job::Stragglers::Change& change, const std::string& node) {
+  const job::Stragglers::Slow& now = change.figures;
+  return absl::StrCat("rank ", change.rank, " on ", node, change.slow ? " is slow" : " keeps pace again",
+                      ": its own part of a step takes ", milliseconds(now.own), ", that of its peers ",
+                      milliseconds(now.peers), absl::StrFormat(" (score %.2f)", now.score));
+}
+
+std::string node_of(const LiveAttempt& attempt, int rank) {
+  for (const auto& [node, part] : attempt.parts) {
+    if (part.holds(rank)) return node;
+  }
+  return "";
+}
+
+}  // namespace
+
+std::vector<SlowRank> Core::slow_ranks_on(const LiveJob& job, const std::string& node) {
+  const auto& slow = job.attempt->stragglers.slow();
+  const NodePart& part = job.attempt->parts.at(node);
+  std::vector<SlowRank> found;
+  for (auto it = slow.lower_bound(part.placement.first_rank); it != slow.end() && part.holds(it->first); ++it) {
+    found.push_back({job.record.name, it->first, node, it->second});
+  }
+  return found;
+}
+
+std::vector<SlowRank> Core::slow_ranks(const LiveJob& job) {
+  std::vector<SlowRank> all;
+  if (!job.attempt || job.attempt->stragglers.slow().empty()) return all;
+  for (const auto& [node, part] : job.attempt->parts) {
+    for (SlowRank& slow : slow_ranks_on(job, node)) all.push_back(std::move(slow));
+  }
+  return all;
+}
+
+void Core::compare_ranks(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  if (attempt.failing || !attempt.start_sent) return;
+  const auto pipeline = attempt.record.mesh.find("pp");
+  const int stages = pipeline == attempt.record.mesh.end() ? 1 : pipeline->second;
+  const auto changes = attempt.stragglers.judge(now_.monotonic, attempt.record.ranks, stages);
+  if (changes.empty()) return;
+  Change change;
+  for (size_t i = 0; i < changes.size() && i < kMostTold; ++i) {
+    const bool slow = changes[i].slow;
+    const std::string node = node_of(attempt, changes[i].rank);
+    std::string message = in_words(changes[i], node);
+    if (i + 1 == kMostTold && changes.size() > kMostTold) {
+      absl::StrAppend(&message, "; the pace of ", changes.size() - kMostTold, " other ranks has changed, too");
+    }
+    add_event(change, job,
+              {.node = node,
+               .attempt = attempt.record.number,
+               .rank = changes[i].rank,
+               .reason = slow ? "RankSlow" : "RankPaceRecovered",
+               .message = std::move(message),
+               .severity = slow ? "warning" : "info"});
+  }
+  put_job(change, job);
+  commit(std::move(change));
+}
+
+}  // namespace titan::core

@@ -1,0 +1,83 @@
+#include "controller/job/stragglers.h"
+
+#include <algorithm>
+
+namespace titan::job {
+
+void Stragglers::see(int rank, int64_t steps, int64_t nanos, absl::Duration now) {
+  if (rank < 0 || steps <= 0 || nanos < 0) return;
+  if (static_cast<size_t>(rank) >= ranks_.size()) ranks_.resize(rank + 1);
+  Rank& seen = ranks_[rank];
+  const bool is_first = seen.steps == 0 || steps < seen.steps || nanos < seen.nanos;
+  seen.steps = steps;
+  seen.nanos = nanos;
+  if (is_first) {  // From here on.
+    seen.steps_before = steps;
+    seen.nanos_before = nanos;
+  }
+  if (!began_) began_ = now;
+  most_ = std::max(most_, steps - seen.steps_before);
+}
+
+std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks, int stages) {
+  std::vector<Change> changes;
+  if (!began_ || now - *began_ < kWindow || most_ < kStepsAWindow) return changes;
+  const int known = static_cast<int>(ranks_.size());
+  const int of_a_stage = std::max(1, ranks / std::max(1, stages));
+  for (int first = 0; first < known; first += of_a_stage) {
+    const int last = std::min(known, first + of_a_stage);
+    const std::vector<Own> own = measured(first, last);  // By time.
+    std::vector<bool> compared(last - first, false);
+    for (size_t place = 0; own.size() > 1 && place < own.size(); ++place) {
+      const size_t median = (own.size() - 2) / 2;  // Among the others.
+      const double peers = own[median < place ? median : median + 1].nanos;
+      const double mine = own[place].nanos;
+      const bool alike = mine - peers < absl::ToDoubleNanoseconds(kLeastDifference);
+      const Slow figures = {alike ? 1 : peers / mine, absl::Nanoseconds(mine), absl::Nanoseconds(peers)};
+      compared[own[place].rank - first] = true;
+      if (const auto change = take(own[place].rank, figures)) changes.push_back(*change);
+    }
+    for (int rank = first; rank < last; ++rank) {
+      if (!compared[rank - first]) ranks_[rank].low = ranks_[rank].fair = 0;
+    }
+  }
+  for (Rank& rank : ranks_) {
+    rank.steps_before = rank.steps;
+    rank.nanos_before = rank.nanos;
+  }
+  began_ = now;
+  most_ = 0;
+  std::sort(changes.begin(), changes.end(), [](const Change& a, const Change& b) { return a.rank < b.rank; });
+  return changes;
+}
+
+// The ranks in [first, last) of which enough of the window is known, the fastest first.
+std::vector<Stragglers::Own> Stragglers::measured(int first, int last) const {
+  std::vector<Own> own;
+  for (int rank = first; rank < last; ++rank) {
+    const Rank& seen = ranks_[rank];
+    const int64_t steps = seen.steps - seen.steps_before;
+    if (2 * steps <= most_) continue;
+    own.push_back({rank, static_cast<double>(seen.nanos - seen.nanos_before) / static_cast<double>(steps)});
+  }
+  std::sort(own.begin(), own.end(), [](const Own& a, const Own& b) { return a.nanos < b.nanos; });
+  return own;
+}
+
+std::optional<Stragglers::Change> Stragglers::take(int rank, const Slow& figures) {
+  Rank& seen = ranks_[rank];
+  seen.low = figures.score < kSlowScore ? seen.low + 1 : 0;
+  seen.fair = figures.score >= kPaceScore ? seen.fair + 1 : 0;
+  const auto known = slow_.find(rank);
+  if (known == slow_.end()) {
+    if (seen.low < kWindowsToTell) return std::nullopt;
+    slow_[rank] = figures;
+    return Change{rank, true, figures};
+  }
+  known->second = figures;
+  if (seen.fair < kWindowsToTell) return std::nullopt;
+  slow_.erase(known);
+  return Change{rank, false, figures};
+}
+
+}  // namespace titan::job
