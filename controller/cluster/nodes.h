@@ -26,10 +26,11 @@ absl::string_view name(NodeState state);
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  SessionId session = 0;      // 0: nobody speaks for the node now.
-  absl::Duration last_beat;   // Monotonic.
-  absl::Time last_beat_time;  // For people.
-  bool suspect = false;       // Three beats missed, or its stream broke: nothing new is placed there.
+  SessionId session = 0;              // 0: nobody speaks for the node now.
+  absl::Duration last_beat;           // Monotonic.
+  absl::Time last_beat_time;          // For people.
+  bool takes_compact_launch = false;  // As its session's Register says.
+  bool suspect = false;               // Three beats missed, or its stream broke: nothing new is placed there.
 
   bool can_take_ranks() const { return state == NodeState::kReady && session != 0 && !suspect; }
 };
