@@ -50,6 +50,45 @@ absl::StatusOr<RankPlace> place_from_json(const json& from, int index) {
   return place;
 }
 
+absl::Status read_listed(const json& from, std::vector<RankPlace>& ranks) {
+  if (!from.is_array() || from.empty()) return wrong("ranks", "a list with a rank in it");
+  ranks.reserve(from.size());
+  for (const json& place : from) {
+    TITAN_ASSIGN_OR_RETURN(RankPlace read, place_from_json(place, static_cast<int>(ranks.size())));
+    ranks.push_back(std::move(read));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status read_by_node(const json& from, std::vector<RankPlace>& ranks) {
+  if (!from.is_array() || from.empty()) return wrong("nodes", "a list with a node in it");
+  for (size_t i = 0; i < from.size(); ++i) {
+    const std::string where = absl::StrCat("nodes[", i, "].");
+    if (!from[i].is_object()) return wrong(absl::StrCat("nodes[", i, "]"), "an object");
+    RankPlace place;
+    int count = 0;
+    TITAN_RETURN_IF_ERROR(read_text(from[i], "node", where, place.node));
+    TITAN_RETURN_IF_ERROR(read_text(from[i], "host", where, place.host));
+    TITAN_RETURN_IF_ERROR(read_int(from[i], "ranks", where, 1, count));
+    for (place.local_rank = 0; place.local_rank < count; ++place.local_rank) {
+      place.rank = static_cast<int>(ranks.size());
+      ranks.push_back(place);
+    }
+  }
+  return absl::OkStatus();
+}
+
+json without_ranks(const Launch& launch) {
+  return {{"version", launch.version},
+          {"job", launch.job},
+          {"job_uid", launch.job_uid},
+          {"attempt", launch.attempt},
+          {"config", launch.config},
+          {"threads_per_rank", launch.threads_per_rank},
+          {"committed_step", launch.committed_step},
+          {"folder_id", launch.folder_id}};
+}
+
 }  // namespace
 
 json to_json(const Launch& launch) {
@@ -58,15 +97,23 @@ json to_json(const Launch& launch) {
     ranks.push_back(
         {{"rank", place.rank}, {"local_rank", place.local_rank}, {"node", place.node}, {"host", place.host}});
   }
-  return {{"version", launch.version},
-          {"job", launch.job},
-          {"job_uid", launch.job_uid},
-          {"attempt", launch.attempt},
-          {"config", launch.config},
-          {"ranks", std::move(ranks)},
-          {"threads_per_rank", launch.threads_per_rank},
-          {"committed_step", launch.committed_step},
-          {"folder_id", launch.folder_id}};
+  json whole = without_ranks(launch);
+  whole["ranks"] = std::move(ranks);
+  return whole;
+}
+
+json to_compact_json(const Launch& launch) {
+  json nodes = json::array();
+  for (const RankPlace& place : launch.ranks) {
+    if (place.local_rank == 0) {
+      nodes.push_back({{"node", place.node}, {"host", place.host}, {"ranks", 1}});
+    } else {
+      nodes.back()["ranks"] = place.local_rank + 1;
+    }
+  }
+  json whole = without_ranks(launch);
+  whole["nodes"] = std::move(nodes);
+  return whole;
 }
 
 absl::StatusOr<Launch> launch_from_json(const json& from) {
@@ -89,11 +136,11 @@ absl::StatusOr<Launch> launch_from_json(const json& from) {
   const auto config = from.find("config");
   if (config == from.end() || !config->is_object()) return wrong("config", "an object");
   launch.config = *config;
-  const auto ranks = from.find("ranks");
-  if (ranks == from.end() || !ranks->is_array() || ranks->empty()) return wrong("ranks", "a list with a rank in it");
-  for (const json& place : *ranks) {
-    TITAN_ASSIGN_OR_RETURN(RankPlace read, place_from_json(place, static_cast<int>(launch.ranks.size())));
-    launch.ranks.push_back(std::move(read));
+  if (const auto nodes = from.find("nodes"); nodes != from.end()) {
+    TITAN_RETURN_IF_ERROR(read_by_node(*nodes, launch.ranks));
+  } else {
+    const auto ranks = from.find("ranks");
+    TITAN_RETURN_IF_ERROR(read_listed(ranks == from.end() ? json() : *ranks, launch.ranks));
   }
   return launch;
 }

@@ -71,6 +71,7 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   record.device_model = hello.resources().device_model();
   record.device_memory_bytes = hello.resources().device_memory_bytes();
   record.labels = {hello.labels().begin(), hello.labels().end()};
+  node.takes_compact_launch = hello.takes_compact_launch();
   ++record.lease_epoch;
   const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;

@@ -31,6 +31,7 @@ struct Node {
   absl::Duration last_beat;             // Monotonic. The last one at which it heard the controller, too.
   bool deaf = false;                    // It speaks, and the controller's words do not arrive.
   absl::Time last_beat_time;            // For people.
+  bool takes_compact_launch = false;    // As its session's Register says.
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
   std::deque<absl::Duration> sessions;  // When each of the last minute began.
   bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.

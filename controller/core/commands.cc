@@ -52,6 +52,7 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
     Send& sent = effects_.now.sends.emplace_back();
     sent.session = session_of(name);
     sent.launch = launch;
+    sent.compact = nodes_.find(name)->takes_compact_launch;
     v1::Prepare* prepare = sent.message.mutable_prepare();
     identify(prepare->mutable_id(), job);
     prepare->set_leader(name == attempt.leader());

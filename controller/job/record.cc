@@ -4,10 +4,15 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "controller/job/quick_reader.h"
 
 namespace titan::job {
 
-// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them.
+#define TITAN_READ_FIELD(field) \
+  if (key == #field) return reader.read(record.field);
+
+// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them; and for
+// the quick reader.
 #define TITAN_RECORD_FIELDS(Type, ...)                                                      \
   void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) {              \
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))                \
@@ -15,6 +20,10 @@ namespace titan::job {
   void from_json(const nlohmann::json& nlohmann_json_j, Type& nlohmann_json_t) {            \
     const Type nlohmann_json_default_obj;                                                   \
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_FROM_WITH_DEFAULT, __VA_ARGS__)) \
+  }                                                                                         \
+  static bool read_member(QuickReader& reader, std::string_view key, Type& record) {        \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(TITAN_READ_FIELD, __VA_ARGS__))                \
+    return false;                                                                           \
   }
 
 TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, backoff_max_seconds,
@@ -49,6 +58,31 @@ double number_at(const nlohmann::json& json, const char* key) {
 }
 
 }  // namespace
+
+template <>
+bool read_quickly(const std::string& text, JobRecord& record) {
+  QuickReader reader(text);
+  return reader.read(record) && reader.at_end();
+}
+
+// One without a world is an old one: see upgrade().
+template <>
+bool read_quickly(const std::string& text, AttemptRecord& record) {
+  QuickReader reader(text);
+  return reader.read(record) && reader.at_end() && record.ranks > 0;
+}
+
+template <>
+bool read_quickly(const std::string& text, EventRecord& record) {
+  QuickReader reader(text);
+  return reader.read(record) && reader.at_end();
+}
+
+template <>
+bool read_quickly(const std::string& text, NodeRecord& record) {
+  QuickReader reader(text);
+  return reader.read(record) && reader.at_end();
+}
 
 // Until 0.1 the only intent was a cancel, as one bool.
 template <>

@@ -230,9 +230,24 @@ void upgrade<JobRecord>(nlohmann::json& json);
 template <>
 void upgrade<AttemptRecord>(nlohmann::json& json);
 
+// Whether the text is of the plain form that encode() writes now, which is read several times faster.
+template <typename Record>
+bool read_quickly(const std::string&, Record&) {
+  return false;
+}
+template <>
+bool read_quickly(const std::string& text, JobRecord& record);
+template <>
+bool read_quickly(const std::string& text, AttemptRecord& record);
+template <>
+bool read_quickly(const std::string& text, EventRecord& record);
+template <>
+bool read_quickly(const std::string& text, NodeRecord& record);
+
 // Errors: DataLoss naming what is wrong with the text.
 template <typename Record>
 absl::StatusOr<Record> decode(const std::string& text) {
+  if (Record record; read_quickly(text, record)) return record;
   try {
     nlohmann::json json = nlohmann::json::parse(text);
     upgrade<Record>(json);

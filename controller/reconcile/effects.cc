@@ -103,25 +103,28 @@ void Reconciler::answer(const core::Reply& reply, Answers& answers) {
   finish(std::move(waiting.job), view != nullptr ? absl::StatusOr<JobViewPtr>(view) : no_such_job(reply.job));
 }
 
-// Nodes of one attempt get one launch file: made once and shared, since the table of thousands of ranks is long.
+// Nodes of one attempt get one launch file: made once for each of its forms and shared, since the table of thousands of
+// ranks is long.
 void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   const rank_protocol::Launch* made = nullptr;
-  std::shared_ptr<const std::string> shared;
+  std::shared_ptr<const std::string> listed, compact;
   std::vector<core::SpecUnreadable> unreadable;
   for (core::Send& send : sends) {
     if (send.launch != nullptr && send.launch.get() != made) {
       made = send.launch.get();
-      shared.reset();
-      absl::StatusOr<std::string> json = launch_json(*made);
-      if (json.ok()) {
-        v1::ControllerMessage launch;
-        launch.mutable_prepare()->set_launch_json(*std::move(json));
-        shared = std::make_shared<const std::string>(launch.SerializeAsString());
-      } else {
-        unreadable.push_back({made->job_uid, made->attempt, std::string(json.status().message())});
-      }
+      listed = compact = nullptr;
     }
-    if (send.launch != nullptr && shared == nullptr) continue;
+    std::shared_ptr<const std::string>& shared = send.compact ? compact : listed;
+    if (send.launch != nullptr && shared == nullptr) {
+      absl::StatusOr<std::string> json = launch_json(*made, send.compact);
+      if (!json.ok()) {
+        unreadable.push_back({made->job_uid, made->attempt, std::string(json.status().message())});
+        continue;
+      }
+      v1::ControllerMessage launch;
+      launch.mutable_prepare()->set_launch_json(*std::move(json));
+      shared = std::make_shared<const std::string>(launch.SerializeAsString());
+    }
     const auto session = sessions_.find(send.session);
     if (session == sessions_.end()) continue;
     failpoints::before_sending(send.message);
@@ -135,10 +138,10 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
   for (const core::SpecUnreadable& one : unreadable) take(one, answers);
 }
 
-absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch) const {
+absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, bool compact) const {
   TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(launch.job_uid));
   launch.config = nlohmann::json::parse(spec.config_json(), nullptr, /*allow_exceptions=*/false);
-  return rank_protocol::to_json(launch).dump();
+  return (compact ? rank_protocol::to_compact_json(launch) : rank_protocol::to_json(launch)).dump();
 }
 
 void Reconciler::measure(const core::Measure& one) {

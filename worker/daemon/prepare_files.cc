@@ -115,8 +115,8 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
 
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices) {
-  const absl::StatusOr<rank_protocol::Launch> launch =
-      rank_protocol::launch_from_json(json::parse(launch_json, nullptr, false));
+  const json json_of_launch = json::parse(launch_json, nullptr, false);
+  const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
   if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
     if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
@@ -131,7 +131,10 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
     spec.environment["GOMP_SPINCOUNT"] = kSpins;
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
-  const absl::Status written = write_run_files(record, run_folder, launch_json, spec);
+  // Ranks, and a worker of an older version that may come after this one, read the form that lists every rank.
+  const bool listed = json_of_launch.contains("ranks");
+  const absl::Status written =
+      write_run_files(record, run_folder, listed ? launch_json : rank_protocol::to_json(*launch).dump(), spec);
   if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
   Prepared prepared;
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");

@@ -33,6 +33,26 @@ TEST(LaunchTest, RoundTrips) {
   EXPECT_EQ(read->ranks[1].host, "10.0.0.2");
 }
 
+// One node has two ranks, which need not be told twice; two nodes may share an address.
+TEST(LaunchTest, TheCompactFormSaysTheSame) {
+  Launch launch = example();
+  launch.ranks = {{0, 0, "n1", "10.0.0.1"}, {1, 1, "n1", "10.0.0.1"}, {2, 0, "n2", "10.0.0.1"}, {3, 0, "n3", ""}};
+  const json compact = to_compact_json(launch);
+  EXPECT_FALSE(compact.contains("ranks"));
+  EXPECT_EQ(compact["nodes"].size(), 3U);
+  const absl::StatusOr<Launch> read = launch_from_json(compact);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(to_json(*read), to_json(launch));
+
+  json none = compact, text = compact, nobody = compact;
+  none["nodes"][1]["ranks"] = 0;
+  EXPECT_THAT(std::string(launch_from_json(none).status().message()), HasSubstr("nodes[1].ranks is 0"));
+  text["nodes"][0] = "n1";
+  EXPECT_THAT(std::string(launch_from_json(text).status().message()), HasSubstr("nodes[0]"));
+  nobody["nodes"] = json::array();
+  EXPECT_THAT(std::string(launch_from_json(nobody).status().message()), HasSubstr("nodes"));
+}
+
 TEST(LaunchTest, EveryMissingMemberIsNamed) {
   const json whole = to_json(example());
   for (const auto& member : whole.items()) {

@@ -27,6 +27,73 @@ TEST(RecordTest, AJobComesBackAsItWas) {
   EXPECT_EQ(back->spec.restart.stop_grace_seconds, 2.5);
 }
 
+JobRecord full_record() {
+  JobRecord record;
+  record.uid = "u1";
+  record.name = "projects/default/jobs/a";
+  record.order = int64_t{1} << 40;
+  record.fingerprint = 4000000000u;
+  record.state = JobState::kCancelled;
+  record.intent = {true, false, "CANCELLED", "alice", -7, {"r1", "r2"}};
+  record.spec.dump_folder = "/data/a";
+  record.spec.mesh = {{"dp_shard", 2}, {"tp", 4}};
+  record.spec.restart.backoff_max_seconds = 1e300;
+  record.spec.restart.stop_grace_seconds = 0.1;
+  record.avoided_nodes = {"n1", "n2"};
+  record.reserved = {{"n3", 8}};
+  record.labels = {{"team", "x"}};
+  return record;
+}
+
+// The quick reader is the general one, only faster: where it reads, it reads the same, and it reads what is written.
+TEST(RecordTest, WhatIsWrittenIsReadQuickly) {
+  const std::string text = encode(full_record());
+  JobRecord quick;
+  ASSERT_TRUE(read_quickly(text, quick)) << text;
+  EXPECT_EQ(encode(quick), text);
+  AttemptRecord attempt;
+  attempt.number = 3;
+  attempt.placements = {{"a", 0, 2, {3, 1}}, {"b", 2, 1, {}}};
+  attempt.exits = {{1, "a", -1, 9, true, 5, "killed", "", 2}};
+  attempt.phase_seconds = {{"place", 0.25}, {"load", 1e-9}};
+  attempt.ranks = 3;
+  AttemptRecord quick_attempt;
+  ASSERT_TRUE(read_quickly(encode(attempt), quick_attempt));
+  EXPECT_EQ(encode(quick_attempt), encode(attempt));
+  EventRecord event, quick_event;
+  event.reason = "JobQueued";
+  ASSERT_TRUE(read_quickly(encode(event), quick_event));
+  EXPECT_EQ(encode(quick_event), encode(event));
+}
+
+// Cut anywhere, or with any byte changed, the text means to decode() what it means to the general reader: the record,
+// or nothing.
+TEST(RecordTest, TheQuickReaderTakesNothingThatTheGeneralOneDoesNot) {
+  const std::string text = encode(full_record());
+  const auto same = [](const std::string& changed) {
+    JobRecord quick;
+    if (!read_quickly(changed, quick)) return true;
+    const nlohmann::json json = nlohmann::json::parse(changed, nullptr, /*allow_exceptions=*/false);
+    return !json.is_discarded() && encode(json.get<JobRecord>()) == encode(quick);
+  };
+  for (size_t i = 0; i < text.size(); ++i) {
+    ASSERT_TRUE(same(text.substr(0, i))) << i;
+    for (const char byte : std::string("\"\\0-+.e{}[],:ntx \x01\xff")) {
+      std::string changed = text;
+      changed[i] = byte;
+      ASSERT_TRUE(same(changed)) << changed;
+      ASSERT_TRUE(same(text.substr(0, i) + byte + text.substr(i))) << text.substr(0, i) << " + " << byte;
+    }
+  }
+  for (const char* text :
+       {R"({"order":01})", R"({"order":1.5})", R"({"order":1e3})", R"({"order":99999999999999999999})",
+        R"({"order":null})", R"({"later":1})", R"({"name":"\u00e9"})", R"({"state":"NONE"})", R"({"order":1} )",
+        R"({"order":1,})", R"({"intent":{"stop":1}})", ""}) {
+    JobRecord record;
+    EXPECT_FALSE(read_quickly(std::string(text), record)) << text;
+  }
+}
+
 // A record of an older version lacks members; it must load with their defaults.
 TEST(RecordTest, MissingMembersTakeDefaults) {
   const absl::StatusOr<AttemptRecord> attempt = decode<AttemptRecord>(R"({"number":3,"placements":[{"node":"a"}]})");

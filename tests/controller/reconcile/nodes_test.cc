@@ -37,6 +37,36 @@ class NodesTest : public ::testing::Test, protected World {
   int64_t step_ = 1;
 };
 
+// While a cluster is brought to another version, nodes of both run one job: each gets the launch as it can read it.
+TEST_F(NodesTest, AnOlderWorkerIsToldOfEveryRank) {
+  nodes.emplace("n1", FakeNode("n1")).first->second.takes_compact_launch = false;
+  connect(nodes.at("n1"));
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a")).ok());
+  const auto launch_of = [&](const std::string& node) {
+    for (const v1::ControllerMessage& message : nodes.at(node).received) {
+      if (message.has_prepare()) return nlohmann::json::parse(message.prepare().launch_json());
+    }
+    return nlohmann::json();
+  };
+  const nlohmann::json older = launch_of("n1"), newer = launch_of("n2");
+  EXPECT_EQ(older["ranks"].size(), 2u);
+  EXPECT_FALSE(older.contains("nodes"));
+  EXPECT_EQ(newer["nodes"].size(), 2u);
+  EXPECT_FALSE(newer.contains("ranks"));
+  EXPECT_EQ(to_json(*rank_protocol::launch_from_json(newer)), older);
+  // One that is brought back to the older version, likewise.
+  nodes.at("n2").takes_compact_launch = false;
+  disconnect(nodes.at("n2"));
+  connect(nodes.at("n2"));
+  nodes.at("n2").received.clear();
+  loaded("a", 0);
+  exit_rank(nodes.at("n2"), key("a"), 1, -1, 9);
+  settle();
+  advance(absl::Seconds(5));
+  EXPECT_EQ(launch_of("n2")["ranks"].size(), 2u);
+}
+
 TEST_F(NodesTest, ALostNodeIsReplacedByAnother) {
   run_on_two_of(3);
   destroy(nodes.at("n2"));

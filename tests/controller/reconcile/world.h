@@ -62,7 +62,8 @@ class FakeNode {
   int devices;
   std::string device = "cpu";
   std::map<std::string, std::string> labels;
-  bool tells_devices = true;  // One of an older version says only how many are in use.
+  bool tells_devices = true;         // One of an older version says only how many are in use,
+  bool takes_compact_launch = true;  // and wants every rank listed.
   std::string instance = "i";
   std::string cluster;                 // As its worker has it on disk.
   std::map<std::string, int> highest;  // Attempt seen, by job.
@@ -197,6 +198,7 @@ class World {
     hello.set_node(node.name);
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
+    hello.set_takes_compact_launch(node.takes_compact_launch);
     hello.mutable_resources()->set_device(node.device);
     hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());
     hello.mutable_resources()->set_devices(node.devices);
@@ -414,7 +416,9 @@ class World {
       attempt.devices.assign(command.device_indices().begin(), command.device_indices().end());
       attempt.leader = command.leader();
       if (attempt.leader) attempt.folder_id = folder_ids[command.dump_folder()];
-      attempt.launch = nlohmann::json::parse(command.launch_json());
+      const auto launch = rank_protocol::launch_from_json(nlohmann::json::parse(command.launch_json()));
+      ASSERT_TRUE(launch.ok()) << launch.status();
+      attempt.launch = rank_protocol::to_json(*launch);
     }
     check_devices(node);
     say(node, report(key, node.attempts[key]));

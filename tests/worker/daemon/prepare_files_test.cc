@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 #include "tests/worker/shim/run_folder.h"
@@ -47,6 +48,20 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
   EXPECT_EQ(check_token(leading_record(dump, 9), folder.file("run-9"), 0).reason, "DUMP_FOLDER_NOT_SHARED");
   prepare(11);
   EXPECT_FALSE(fs::exists(token(10))) << "an older one's goes";
+}
+
+// A controller may send the short form; the run folder is read by ranks, and perhaps by an older worker after this one.
+TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
+  const rank_protocol::TempFolder folder;
+  rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(2, {}, 1));
+  launch.ranks.push_back({2, 0, "n2", "127.0.0.2"});
+  const Prepared prepared = prepare_files(leading_record(folder.file("dump"), 1), folder.file(""),
+                                          to_compact_json(launch).dump(), shim::Spec{}, "");
+  EXPECT_EQ(prepared.refusal.message, "");
+  EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
+  ASSERT_EQ(prepared.facts.placements.size(), 2u);
+  EXPECT_EQ(prepared.facts.placements[1].first_rank(), 2);
+  EXPECT_EQ(prepared.facts.placements[1].num_ranks(), 1);
 }
 
 // Where users write, a link that one of them made is not followed.
