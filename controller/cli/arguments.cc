@@ -21,7 +21,8 @@ bool is_key(std::string_view word) {
 
 // After a bare boolean the configuration file may still follow: it is not the boolean's value.
 bool is_config_file(const std::string& word) {
-  return absl::EndsWith(word, ".toml") || absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml");
+  return absl::EndsWith(word, ".toml") || absl::EndsWith(word, ".yaml") || absl::EndsWith(word, ".yml") ||
+         absl::EndsWith(word, ".json");
 }
 
 // "--flag" or "-q"; "-1" and "-" are values.
