@@ -181,7 +181,7 @@ WINDOWS_TO_TELL = 3  # That lie whole in the fault.
      anchor="NVRx flags a rank below 0.75 of the best one's pace",
      invariant="the rank on that node is told and no other, who keeps pace again is told too, and nothing is restarted or moved", ci="test_reconcile")
 def slow_node(case: Measured):
-    runs, undisturbed = (1, 30) if case.short else (3, 180)
+    runs, undisturbed = (1, 30) if case.short else (3, 120)
     group = CPU_GROUPS / f"titan-fault-{os.getpid()}"
     try:
         group.mkdir()
