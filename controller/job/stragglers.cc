@@ -7,16 +7,18 @@ namespace titan::job {
 void Stragglers::see(int rank, int64_t steps, int64_t nanos, absl::Duration now) {
   if (rank < 0 || steps <= 0 || nanos < 0) return;
   if (static_cast<size_t>(rank) >= ranks_.size()) ranks_.resize(rank + 1);
+  if (!began_) began_ = now;
   Rank& seen = ranks_[rank];
-  const bool is_first = seen.steps == 0 || steps < seen.steps || nanos < seen.nanos;
+  const int64_t made = steps - seen.steps;
+  const bool goes_on = seen.steps > 0 && made >= 0 && nanos >= seen.nanos && now - seen.seen <= kLongestSilence;
+  if (goes_on && made > 0) {
+    seen.step_nanos.push_back(static_cast<double>(nanos - seen.nanos) / static_cast<double>(made));
+    seen.steps_made += made;
+    most_ = std::max(most_, seen.steps_made);
+  }
   seen.steps = steps;
   seen.nanos = nanos;
-  if (is_first) {  // From here on.
-    seen.steps_before = steps;
-    seen.nanos_before = nanos;
-  }
-  if (!began_) began_ = now;
-  most_ = std::max(most_, steps - seen.steps_before);
+  seen.seen = now;
 }
 
 std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks, int stages) {
@@ -42,8 +44,8 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
     }
   }
   for (Rank& rank : ranks_) {
-    rank.steps_before = rank.steps;
-    rank.nanos_before = rank.nanos;
+    rank.steps_made = 0;
+    rank.step_nanos.clear();
   }
   began_ = now;
   most_ = 0;
@@ -52,13 +54,14 @@ std::vector<Stragglers::Change> Stragglers::judge(absl::Duration now, int ranks,
 }
 
 // The ranks in [first, last) of which enough of the window is known, the fastest first.
-std::vector<Stragglers::Own> Stragglers::measured(int first, int last) const {
+std::vector<Stragglers::Own> Stragglers::measured(int first, int last) {
   std::vector<Own> own;
   for (int rank = first; rank < last; ++rank) {
-    const Rank& seen = ranks_[rank];
-    const int64_t steps = seen.steps - seen.steps_before;
-    if (2 * steps <= most_) continue;
-    own.push_back({rank, static_cast<double>(seen.nanos - seen.nanos_before) / static_cast<double>(steps)});
+    Rank& seen = ranks_[rank];
+    if (2 * seen.steps_made <= most_) continue;
+    const auto middle = seen.step_nanos.begin() + static_cast<int64_t>(seen.step_nanos.size() / 2);
+    std::nth_element(seen.step_nanos.begin(), middle, seen.step_nanos.end());
+    own.push_back({rank, *middle});
   }
   std::sort(own.begin(), own.end(), [](const Own& a, const Own& b) { return a.nanos < b.nanos; });
   return own;

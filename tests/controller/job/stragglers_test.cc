@@ -78,6 +78,7 @@ TEST(StragglersTest, RanksThatDifferByChanceAreNeverSlow) {
   }
 }
 
+// Three windows of which more than half is slow.
 TEST(StragglersTest, ASlowRankIsNamedWithinThreeWindows) {
   for (const size_t ranks : {2, 3, 4, 16}) {
     for (const int begins : {0, 1, 5, 8}) {  // Seconds into a window.
@@ -88,7 +89,7 @@ TEST(StragglersTest, ASlowRankIsNamedWithinThreeWindows) {
       const absl::Duration since = steps.now;
       steps.run(absl::Minutes(5));
       EXPECT_THAT(steps.flagged, ElementsAre(static_cast<int>(ranks) - 1));
-      EXPECT_LE(steps.told_at - since, 3 * Stragglers::kWindow + absl::Seconds(1)) << begins;
+      EXPECT_LE(steps.told_at - since, 3.5 * Stragglers::kWindow + absl::Seconds(1)) << begins;
       const Stragglers::Slow& figures = steps.stragglers.slow().at(static_cast<int>(ranks) - 1);
       EXPECT_NEAR(figures.score, 1 / 3.3, 0.05);
       EXPECT_NEAR(absl::ToDoubleMilliseconds(figures.own), 330, 30);
@@ -155,8 +156,8 @@ TEST(StragglersTest, ARankOfWhichNothingIsKnownIsNotJudged) {
   steps.run(absl::Minutes(5));
   EXPECT_THAT(steps.flagged, IsEmpty());
   steps.silent[2] = false;  // Now all that it did meanwhile shows at once.
-  steps.run(absl::Seconds(15));
-  EXPECT_THAT(steps.flagged, IsEmpty()) << "of one window";
+  steps.run(absl::Seconds(20));
+  EXPECT_THAT(steps.flagged, IsEmpty());
   steps.run(absl::Seconds(20));
   EXPECT_THAT(steps.flagged, ElementsAre(2));
 
@@ -166,12 +167,12 @@ TEST(StragglersTest, ARankOfWhichNothingIsKnownIsNotJudged) {
   EXPECT_THAT(old.flagged, IsEmpty());
 }
 
-// A window has three steps, however long they take.
+// A window has five steps, however long they take.
 TEST(StragglersTest, SlowStepsMakeLongWindows) {
   Steps steps({9'000, 20'000});
-  steps.run(absl::Seconds(200));
+  steps.run(absl::Seconds(290));
   EXPECT_THAT(steps.flagged, IsEmpty());
-  steps.run(absl::Seconds(100));
+  steps.run(absl::Seconds(20));
   EXPECT_THAT(steps.flagged, ElementsAre(1));
 }
 

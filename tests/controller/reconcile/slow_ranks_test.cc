@@ -35,7 +35,8 @@ class SlowRanksTest : public ::testing::Test, protected World {
   }
   job::EventRecord last_event(const std::string& reason) {
     job::EventRecord found;
-    for (const auto& record : *store::scan_all(store, job_events_prefix(job("a")->record->uid))) {
+    const auto records = store::scan_all(store, job_events_prefix(job("a")->record->uid));
+    for (const auto& record : *records) {
       auto event = *job::decode<job::EventRecord>(record.value);
       if (event.reason == reason) found = std::move(event);
     }

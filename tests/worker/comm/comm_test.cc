@@ -420,6 +420,46 @@ TEST(StoreTest, ServerOnInheritedSocket) {
   EXPECT_FALSE(prefixed(client, "a2")->check({"key"}));
 }
 
+class LateWork : public c10d::Work {
+ public:
+  static constexpr std::chrono::milliseconds kLate{20};
+  bool isCompleted() override { return false; }
+  bool wait(std::chrono::milliseconds) override {
+    std::this_thread::sleep_for(kLate);
+    return true;
+  }
+};
+
+// What a rank waits for others is what its wait takes: not what it does before, and not a second wait.
+TEST(LedgerTest, KnowsHowLongItsRankHasWaited) {
+  Ledger ledger;
+  const Call call{std::make_shared<const std::string>("fsdp"), std::make_shared<const std::string>(""), "all_gather"};
+  Pending pending(c10::make_intrusive<LateWork>(), call, {}, nullptr, &ledger);
+  EXPECT_EQ(ledger.waited_nanos(), 0);
+  const auto began = std::chrono::steady_clock::now();
+  pending.wait();
+  const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - began;
+  const int64_t waited = ledger.waited_nanos();
+  EXPECT_GE(waited, std::chrono::nanoseconds(LateWork::kLate).count());
+  EXPECT_LE(waited, took.count());
+  pending.wait();
+  EXPECT_EQ(ledger.waited_nanos(), waited);
+}
+
+// The same for what all ranks of a mesh issue, whatever carries it; a group of one waits for nobody.
+TEST_P(GroupTest, WaitsAreNotedInTheLedger) {
+  run({}, 2, {Axis::kFsdp, Axis::kTensor}, [](testing::ThreadRank& self) {
+    at::Tensor whole = at::empty({8});
+    self.mesh->group(Axis::kTensor).all_gather(at::empty({4}), range(4, 0)).wait();
+    EXPECT_EQ(self.ledger.waited_nanos(), 0);
+    self.mesh->group(Axis::kFsdp).all_gather(whole, range(4, 0)).wait();
+    const int64_t gathered = self.ledger.waited_nanos();
+    EXPECT_GT(gathered, 0);
+    self.mesh->group(Axis::kFsdp).barrier();
+    EXPECT_GT(self.ledger.waited_nanos(), gathered);
+  });
+}
+
 // No server: PeerLost naming the address, after the timeout.
 TEST(StoreTest, NobodyListens) {
   try {

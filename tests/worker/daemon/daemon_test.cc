@@ -734,7 +734,9 @@ TEST_F(DaemonTest, ADumpFolderThatIsNotSharedIsNamed) {
 TEST_F(DaemonTest, CheckpointsOnRequest) {
   Worker worker(controller_, "n1");
   ASSERT_TRUE(launch(1, 1, {}));
-  beat_ranks();  // The beacon is there.
+  const v1::RankStatus seen = beat_ranks()[0];  // The beacon is there.
+  EXPECT_GT(seen.own_steps(), 0);
+  EXPECT_GT(seen.own_nanoseconds(), 0);
   v1::ControllerMessage message;
   message.mutable_checkpoint()->mutable_id()->set_job_uid("u1");
   message.mutable_checkpoint()->mutable_id()->set_number(1);

@@ -251,6 +251,12 @@ TEST(ReporterTest, CommandsAndEvents) {
   ASSERT_TRUE(beacon->look().ok());
   EXPECT_EQ(beacon->page().step.load(), 7);
   EXPECT_EQ(beacon->page().step_nanos.load(), 5'000'000);
+  EXPECT_EQ(beacon->page().own_steps.load(), 0);
+  reporter->own_time(absl::Milliseconds(3));
+  reporter->own_time(absl::Milliseconds(4));
+  ASSERT_TRUE(beacon->look().ok());
+  EXPECT_EQ(beacon->page().own_steps.load(), 2);
+  EXPECT_EQ(beacon->page().own_nanos.load(), 7'000'000);
 
   reporter->warning("careful");
   std::ifstream file(spool_path(absl::StrCat(folder, "/run"), 2));
