@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <set>
+#include <type_traits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
@@ -107,6 +110,52 @@ bool read_plain(const json& value, JobConfig& config) {
   return taken == count_leaves(value);
 }
 
+// Where each key of the JSON form lies among the sections. The same for every configuration.
+struct Layout {
+  std::size_t section = 0, field = 0;     // Of a value,
+  std::map<std::string, Layout> members;  // or an object's members, by key; nobody has both.
+};
+
+Layout layout_of_sections() {
+  JobConfig config;
+  const std::vector<Section> all = sections(config);
+  Layout root;
+  for (std::size_t s = 0; s < all.size(); ++s) {
+    Layout* at = &root;
+    for (const auto part : absl::StrSplit(std::string(all[s].name), '.')) at = &at->members[std::string(part)];
+    for (std::size_t f = 0; f < all[s].fields.size(); ++f) at->members[std::string(all[s].fields[f].key)] = {s, f, {}};
+  }
+  return root;
+}
+
+void append_value(const Field& field, std::string& text) {
+  const auto append = [&text](auto* member) {
+    using Value = std::remove_pointer_t<decltype(member)>;
+    if constexpr (std::is_same_v<Value, bool>) {
+      text += *member ? "true" : "false";
+    } else if constexpr (std::is_same_v<Value, int> || std::is_same_v<Value, std::int64_t>) {
+      absl::StrAppend(&text, *member);
+    } else {
+      text += as_json(*member).dump();
+    }
+  };
+  std::visit(append, field.ref);
+}
+
+void append_object(const Layout& layout, const std::vector<Section>& all, std::string& text) {
+  char separator = '{';
+  for (const auto& [key, member] : layout.members) {
+    text += std::exchange(separator, ',');
+    absl::StrAppend(&text, "\"", key, "\":");
+    if (member.members.empty()) {
+      append_value(all[member.section].fields[member.field], text);
+    } else {
+      append_object(member, all, text);
+    }
+  }
+  text += separator == '{' ? "{}" : "}";
+}
+
 // TOML's basic strings escape like JSON's.
 std::string toml_value(const json& value) {
   if (value.is_null()) return "\"None\"";
@@ -191,6 +240,15 @@ json to_json(const JobConfig& config) {
     for (const Field& field : section.fields) object[std::string(field.key)] = value_of(field);
   }
   return root;
+}
+
+std::string to_json_text(const JobConfig& config) {
+  static const Layout* const layout = new Layout(layout_of_sections());
+  JobConfig copy = config;
+  std::string text;
+  text.reserve(12 << 10);
+  append_object(*layout, sections(copy), text);
+  return text;
 }
 
 absl::StatusOr<JobConfig> from_json(const json& value) {

@@ -13,6 +13,8 @@
 namespace titan::config {
 
 nlohmann::json to_json(const JobConfig& config);
+// to_json(config).dump(), several times faster.
+std::string to_json_text(const JobConfig& config);
 
 // Reads to_json's form back. Members that are missing keep their defaults, so that a job stored by an older version
 // still loads. Errors: InvalidArgument listing every unknown member and every value of the wrong type or outside its

@@ -133,6 +133,11 @@ v1::SlowRank to_proto(const core::SlowRank& slow) {
 
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::function<std::string()>& new_id) {
   TITAN_ASSIGN_OR_RETURN(config::JobConfig config, read_config(sent.config_json()));
+  return check_spec(sent, std::move(config), new_id);
+}
+
+absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfig config,
+                                       const std::function<std::string()>& new_id) {
   std::vector<FieldViolation> violations;
   must_agree("ranks", sent.ranks(), config.resources.ranks, violations);
   must_agree("ranks_per_node", sent.ranks_per_node(), config.resources.ranks_per_node, violations);
@@ -192,7 +197,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, const std::funct
                   static_cast<double>(config.comm.init_timeout_seconds),
                   static_cast<double>(config.comm.train_timeout_seconds)};
   checked.stored = sent;
-  checked.stored.set_config_json(config::to_json(config).dump());
+  checked.stored.set_config_json(config::to_json_text(config));
   checked.stored.set_job_id(job_id);
   checked.config = std::move(config);
   return checked;
@@ -203,10 +208,9 @@ absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
   TITAN_RETURN_IF_ERROR(check_request_id(request.request_id()));
   TITAN_RETURN_IF_ERROR(core::check_labels({request.labels().begin(), request.labels().end()}));
   if (!request.has_source()) return check_spec(request.spec(), new_id);
-  std::vector<std::string> warnings;
-  TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, resolve_source(request, warnings));
-  TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(spec, new_id));
-  checked.warnings = std::move(warnings);
+  TITAN_ASSIGN_OR_RETURN(ResolvedSource source, resolve_source(request));
+  TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_spec(source.spec, std::move(source.config), new_id));
+  checked.warnings = std::move(source.warnings);
   return checked;
 }
 

@@ -24,6 +24,9 @@ struct CheckedSpec {
 // The checks of `titanctl validate`, and those of the specification's other fields. `new_id` names a job that has no
 // id. Errors: InvalidArgument with one field violation per problem.
 absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, const std::function<std::string()>& new_id);
+// Of a configuration that was read and checked already.
+absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& spec, config::JobConfig config,
+                                       const std::function<std::string()>& new_id);
 // Likewise of a whole request: a job that comes as text is resolved first, and labels are checked.
 absl::StatusOr<CheckedSpec> check_request(const v1::CreateJobRequest& request,
                                           const std::function<std::string()>& new_id);

@@ -1,16 +1,41 @@
 #include "controller/api/event_stream.h"
 
 #include <algorithm>
+#include <queue>
 
 #include "absl/strings/match.h"
+#include "common/status/status.h"
 
 namespace titan::api {
 namespace {
 
 constexpr int kEventBatch = 200;
+constexpr int kScanPage = 1000;
+constexpr size_t kPlacesKept = 50'000;
 constexpr char kAllEvents[] = "event/";
 
 }  // namespace
+
+absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
+                                                int64_t until, size_t limit) {
+  std::priority_queue<Place> oldest;  // The newest of them on top.
+  std::string after;
+  while (true) {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<store::Record> page, store.scan(prefix, after, kScanPage));
+    for (const store::Record& record : page) {
+      Place place{record.revision, record.key};
+      if (place <= last || record.revision > until) continue;
+      if (oldest.size() == limit && oldest.top() < place) continue;
+      if (oldest.size() == limit) oldest.pop();
+      oldest.push(std::move(place));
+    }
+    if (page.size() < kScanPage) break;
+    after = page.back().key;
+  }
+  std::deque<Place> places;
+  for (; !oldest.empty(); oldest.pop()) places.push_front(oldest.top());
+  return places;
+}
 
 bool EventStream::open() {
   if (!request_.job().empty() && !request_.node().empty()) {
@@ -34,7 +59,8 @@ bool EventStream::open() {
     }
     prefix_ = core::node_events_prefix(node->node.record.name);
   }
-  revision_ = request_.revision();
+  last_sent_ = {request_.revision(), "\x7f"};  // Every event of that revision.
+  revision_ = std::max(request_.revision(), store_.revision());
   return true;
 }
 
@@ -75,34 +101,51 @@ void EventStream::read_subject() {
   }
 }
 
-void EventStream::read_everything() {
-  std::vector<v1::Event> events;
-  if (!snapshot_sent_) {
-    snapshot_sent_ = true;
-    const int64_t revision = store_.revision();
-    const absl::StatusOr<std::vector<store::Record>> records = store::scan_all(store_, kAllEvents);
-    if (!records.ok()) return end(records.status());
-    for (const store::Record& record : *records) {
-      if (record.revision <= request_.revision() || record.revision > revision) continue;
-      const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
-      if (event.ok()) events.push_back(to_proto(*event, record.revision));
+// Those that were there when the stream began. False: all of them were sent.
+absl::StatusOr<bool> EventStream::read_snapshot() {
+  for (int added = 0; added < kEventBatch;) {
+    if (places_.empty()) {
+      if (!more_places_) return added > 0;
+      TITAN_ASSIGN_OR_RETURN(places_, oldest_places(store_, kAllEvents, last_sent_, revision_, kPlacesKept));
+      more_places_ = places_.size() == kPlacesKept;
+      continue;
     }
-    std::stable_sort(events.begin(), events.end(),
-                     [](const v1::Event& a, const v1::Event& b) { return a.revision() < b.revision(); });
-    revision_ = std::max(revision_, revision);
-  } else {
+    last_sent_ = std::move(places_.front());
+    places_.pop_front();
+    const absl::StatusOr<std::optional<store::Record>> record = store_.get(last_sent_.second);
+    if (absl::IsDataLoss(record.status())) continue;
+    if (!record.ok()) return record.status();
+    if (!*record) continue;  // Deleted since.
+    const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>((*record)->value);
+    if (!event.ok()) continue;
+    add(to_proto(*event, (*record)->revision));
+    ++added;
+  }
+  return true;
+}
+
+void EventStream::read_everything() {
+  if (in_snapshot_) {
+    const absl::StatusOr<bool> more = read_snapshot();
+    if (!more.ok()) return end(more.status());
+    if (*more) return;
+    in_snapshot_ = false;
+    if (!request_.follow()) return end(absl::OkStatus());
+  }
+  bool added = false;
+  while (!added) {
     const absl::StatusOr<std::vector<store::Change>> changes = store_.changes(revision_, kEventBatch);
     if (!changes.ok()) return end(changes.status());
+    if (changes->empty()) return;
     for (const store::Change& change : *changes) {
       revision_ = change.revision;
       if (!change.value || !absl::StartsWith(change.key, kAllEvents)) continue;
       const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(*change.value);
-      if (event.ok()) events.push_back(to_proto(*event, change.revision));
+      if (!event.ok()) continue;
+      add(to_proto(*event, change.revision));
+      added = true;
     }
-    if (events.empty() && !changes->empty()) return read_everything();
   }
-  for (v1::Event& event : events) add(std::move(event));
-  if (!request_.follow()) end(absl::OkStatus());
 }
 
 }  // namespace titan::api

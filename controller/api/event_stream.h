@@ -1,10 +1,22 @@
 #pragma once
 
+#include <deque>
+#include <string>
+#include <utility>
+
 #include "controller/api/convert.h"
 #include "controller/api/stream.h"
 #include "controller/store/store.h"
 
 namespace titan::api {
+
+using Place = std::pair<int64_t, std::string>;  // A record's revision and key.
+
+// Records lie by key. This says which to read in the order of the log: those below the prefix after the place `last`
+// and not newer than the revision `until`, the `limit` oldest of them, oldest first. Whatever there is, it takes room
+// for so many. Errors: those of scan().
+absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const std::string& prefix, const Place& last,
+                                                int64_t until, size_t limit);
 
 // Durable events read from the store: a follower keeps only the key that it has come to.
 class EventStream : public Stream<v1::Event> {
@@ -19,6 +31,7 @@ class EventStream : public Stream<v1::Event> {
   bool open();
   void read_subject();
   void read_everything();
+  absl::StatusOr<bool> read_snapshot();
   bool over() const;
 
   reconcile::Reconciler& reconciler_;
@@ -28,8 +41,12 @@ class EventStream : public Stream<v1::Event> {
   std::string prefix_;  // Of one job's or node's events; empty: of all, in the order of the log.
   std::string after_;   // Last key sent.
   std::string job_uid_;
-  int64_t revision_ = 0;  // For all events: what of the log was read.
-  bool snapshot_sent_ = false;
+  // For all events:
+  std::deque<Place> places_;  // Of those to be sent next, oldest first.
+  Place last_sent_;
+  bool more_places_ = true;  // There may be more than are in the list.
+  bool in_snapshot_ = true;
+  int64_t revision_ = 0;  // What of the log was read.
 };
 
 }  // namespace titan::api

@@ -202,7 +202,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::Callback
 grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServerContext*,
                                                             const v1::ListEventsRequest* request) {
   auto stream = std::make_shared<EventStream>(reconciler_, store_, *request);
-  followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
+  if (request->follow()) followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
   stream->begin();
   return stream.get();
 }

@@ -69,7 +69,7 @@ absl::Status config_refusal(const std::vector<config::Problem>& problems, const 
   return rpc::bad_request("CONFIG_INVALID", violations, std::string(config::to_status(problems).message()));
 }
 
-absl::StatusOr<v1::JobSpec> resolve_source(const v1::CreateJobRequest& request, std::vector<std::string>& warnings) {
+absl::StatusOr<ResolvedSource> resolve_source(const v1::CreateJobRequest& request) {
   const v1::JobText& source = request.source();
   if (!request.spec().config_json().empty() || !request.spec().config_source().empty()) {
     return rpc::bad_request("TWO_SOURCES", {{"source", "and spec.config_json cannot be given together"}});
@@ -83,12 +83,9 @@ absl::StatusOr<v1::JobSpec> resolve_source(const v1::CreateJobRequest& request, 
   problems = config::check(loaded->config, loaded->origins);
   for (config::Problem& problem : relative_paths(*loaded)) problems.push_back(std::move(problem));
   if (!problems.empty()) return config_refusal(problems, "source.text");
-  warnings = loaded->warnings;
-  config::resolve(loaded->config);
-  v1::JobSpec spec = request.spec();
-  spec.set_config_json(config::to_json(loaded->config).dump());
-  spec.set_config_source(config::source_text(source.text(), overrides));
-  return spec;
+  ResolvedSource resolved{request.spec(), std::move(loaded->config), std::move(loaded->warnings)};
+  resolved.spec.set_config_source(config::source_text(source.text(), overrides));
+  return resolved;
 }
 
 }  // namespace titan::api

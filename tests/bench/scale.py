@@ -2,7 +2,7 @@
 
     scale.py [--short] [--table] [PART ...]
 
-Parts: submit workers busy watch own failure recovery start slurm. Without --short the figures are those of 10,000 nodes, and
+Parts: submit workers busy watch watch_fast own failure recovery start slurm. Without --short the figures are those of 10,000 nodes, and
 every part takes less than five minutes; with it a few hundred nodes show that nothing is lost. Prints a line of JSON a part
 with the machine's load beside it, or with --table the rows for docs/benchmarks.md.
 """
@@ -10,8 +10,10 @@ with the machine's load beside it, or with --table the rows for docs/benchmarks.
 import argparse
 import json
 import os
+import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -20,7 +22,7 @@ from pathlib import Path
 
 BIN = Path(os.environ["TITAN_BIN"])
 TESTS = BIN.parent / "tests"
-PARTS = ["submit", "workers", "busy", "watch", "own", "failure", "recovery", "start", "slurm"]
+PARTS = ["submit", "workers", "busy", "watch", "watch_fast", "own", "failure", "recovery", "start", "slurm"]
 
 
 class Controller:
@@ -50,8 +52,7 @@ class Controller:
         return took
 
     def cpu(self):
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.process.pid)
 
     def end(self, number=signal.SIGTERM):
         self.process.send_signal(number)
@@ -60,6 +61,63 @@ class Controller:
     def said(self, *events):
         """How often the journal has one of the events."""
         return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
+
+
+def cpu_seconds(pid):
+    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+class Slurmctld:
+    """Slurm's controller with a munged of its own, both in a folder; its one node is not there."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        for name in ("munge", "state", "spool"):
+            (folder / name).mkdir(parents=True)
+        self.environment = {"SLURM_CONF": str(folder / "slurm.conf")}
+        host = socket.gethostname().split(".")[0]
+        (folder / "slurm.conf").write_text("\n".join([
+            "ClusterName=scale", f"SlurmctldHost={host}(127.0.0.1)", f"SlurmUser={pwd.getpwuid(os.getuid()).pw_name}",
+            "AuthType=auth/munge", f"AuthInfo=socket={folder}/munge/socket", "CredType=cred/munge", f"SlurmctldPort={free_port()}",
+            f"SlurmdPort={free_port()}", f"StateSaveLocation={folder}/state", f"SlurmdSpoolDir={folder}/spool",
+            f"SlurmctldPidFile={folder}/slurmctld.pid", f"SlurmdPidFile={folder}/slurmd.pid", f"SlurmctldLogFile={folder}/slurmctld.log",
+            "ProctrackType=proctrack/linuxproc", "TaskPlugin=task/none", "MpiDefault=none", "MaxJobCount=1000000",
+            f"NodeName={host} NodeAddr=127.0.0.1 CPUs={os.cpu_count()} State=UNKNOWN",
+            f"PartitionName=all Nodes={host} Default=YES MaxTime=INFINITE State=UP", ""]))
+
+    def __enter__(self):
+        munge = self.folder / "munge"
+        munge.chmod(0o700)
+        (munge / "key").write_bytes(os.urandom(1024))
+        (munge / "key").chmod(0o400)
+        with open(self.folder / "out", "wb") as out:
+            self.munged = subprocess.Popen(
+                ["munged", "--foreground", "--force", "--key-file", munge / "key", "--socket", munge / "socket", "--pid-file",
+                 munge / "pid", "--log-file", munge / "log", "--seed-file", munge / "seed"], stdout=out, stderr=out)
+            self.wait(lambda: (munge / "socket").exists())
+            self.process = subprocess.Popen(["slurmctld", "-D", "-f", self.folder / "slurm.conf"], stdout=out, stderr=out,
+                                            env={**os.environ, **self.environment})
+        self.wait(lambda: subprocess.run(["scontrol", "ping"], capture_output=True, env={**os.environ, **self.environment}).returncode == 0)
+        return self
+
+    def wait(self, ready):
+        begun = time.monotonic()
+        while not ready():
+            if time.monotonic() - begun > 30:
+                sys.exit(f"Slurm did not start:\n{(self.folder / 'out').read_text()[-2000:]}")
+            time.sleep(0.05)
+
+    def __exit__(self, *_):
+        for process in (self.process, self.munged):
+            process.terminate()
+            process.wait()
 
 
 class Scale:
@@ -108,17 +166,23 @@ class Scale:
         """Every device holds a rank, and every beat shows a step of eight."""
         return self.workers(jobs=4 if self.short else 40)
 
-    def watch(self, own=False):
-        controller = self.controller("own" if own else "watch")
-        arguments = ["watch", "--watchers", 40 if self.short else 1000, "--seconds", 1 if self.short else 10]
+    def watch(self, own=False, rate=20):
+        """Every change goes to every watcher: watchers times rate deliveries a second. One watcher in twenty tells when it saw
+        what; the others only take what comes."""
+        controller = self.controller(f"own-{rate}" if own else f"watch-{rate}")
+        arguments = ["watch", "--watchers", 40 if self.short else 1000, "--seconds", 1 if self.short else 10, "--rate",
+                     100 if self.short else rate]
         if self.short:
             arguments += ["--stuck", 4, "--read-one-in", 4, "--jobs", 20]
         figures = self.load(controller, *arguments, *(["--own"] if own else []))
         controller.end()
         return figures
 
+    def watch_fast(self):
+        return self.watch(rate=50)
+
     def own(self):
-        return self.watch(own=True)
+        return self.watch(own=True, rate=100)
 
     def failure(self):
         controller = self.controller("failure")
@@ -162,10 +226,46 @@ class Scale:
         return figures
 
     def slurm(self):
-        """sbatch of nothing, beside: as many as it takes in ten seconds, from as many callers as are useful."""
-        if not shutil.which("sbatch") or not shutil.which("slurmctld"):
-            return {"slurm": "not installed"}
-        return {"slurm": "installed; not measured"}
+        """A process a submission, 64 at a time, to slurmctld with sbatch and to this controller with titanctl, in turn: jobs
+        that wait, since what runs them is not what is compared. Slurm answers before its state is on the disk."""
+        if any(shutil.which(program) is None for program in ("sbatch", "slurmctld", "munged")):
+            return {"missing": "apt-get install slurmctld slurm-client munge"}
+        controller = self.controller("slurm-titan")
+        job = self.folder / "job.toml"
+        job.write_text('[job]\ndescription = "scale"\n[training]\nsteps = 1\n')
+        before = controller.cpu()
+        titan = self.submitted_by_processes(
+            [BIN / "titanctl", "--controller", controller.address, "submit", "--quiet", job, "--scheduling.job_id=j{}",
+             "--job.dump_folder=/nonexistent/{}"], {})
+        figures = {f"titan_{key}": value for key, value in titan.items()}
+        figures["titan_cpu_ms_each"] = 1e3 * (controller.cpu() - before) / titan["accepted"]
+        controller.end()
+        with Slurmctld(self.folder / "slurm") as slurm:
+            before = cpu_seconds(slurm.process.pid)
+            beside = self.submitted_by_processes(["sbatch", "--parsable", "--hold", "--output=/dev/null", "--wrap=true", "--job-name=j{}"],
+                                                 slurm.environment)
+            figures["slurm_cpu_ms_each"] = 1e3 * (cpu_seconds(slurm.process.pid) - before) / beside["accepted"]
+        return {**figures, **{f"slurm_{key}": value for key, value in beside.items()}}
+
+    def submitted_by_processes(self, command, environment):
+        """For ten seconds; a line of output each."""
+        with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as errors:
+            begun = time.monotonic()
+            numbers = subprocess.Popen(["seq", "1000000"], stdout=subprocess.PIPE)
+            crowd = subprocess.Popen(["xargs", "-P", "64", "-I{}", *map(str, command)], stdin=numbers.stdout, stdout=out, stderr=errors,
+                                     env={**os.environ, **environment}, start_new_session=True)
+            time.sleep(1 if self.short else 10)
+            os.killpg(crowd.pid, signal.SIGKILL)
+            crowd.wait()
+            numbers.kill()
+            numbers.wait()
+            took = time.monotonic() - begun
+            out.seek(0)
+            errors.seek(0)
+            accepted = len(out.read().splitlines())
+            if accepted == 0:
+                sys.exit(f"{command[0]} submitted nothing: {errors.read().decode(errors='replace')[:2000]}")
+            return {"accepted": accepted, "per_second": accepted / took, "refused": len(errors.read().splitlines())}
 
 
 def seconds(value):
@@ -184,7 +284,13 @@ ROWS = {
         (f"the same with {f['jobs']} jobs of {f['ranks_each']} ranks", f"{f['controller_cores']:.2f} cores; answer p50 "
          f"{f['ack']['p50_ms']:.1f} ms, p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
     "watch": lambda f: [
-        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second",
+        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
+         f"{f['messages_per_second']:.0f} deliveries a second",
+         f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
+         f"included; {f['controller_cores']:.2f} cores")],
+    "watch_fast": lambda f: [
+        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
+         f"{f['messages_per_second']:.0f} deliveries a second",
          f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
          f"included; {f['controller_cores']:.2f} cores")],
     "own": lambda f: [
@@ -202,7 +308,10 @@ ROWS = {
     "start": lambda f: [
         (f"from exec to serving, {key.rsplit('_', 1)[1]} finished jobs" + (", after SIGKILL" if "kill" in key else ""), seconds(value))
         for key, value in f.items() if key.startswith("serving")],
-    "slurm": lambda f: [("Slurm's sbatch beside", f["slurm"])],
+    "slurm": lambda f: [("Slurm beside", f"not installed: {f['missing']}")] if "missing" in f else [
+        ("a process a submission, 64 at a time: titanctl, durable", f"{f['titan_per_second']:.0f}/s, {f['titan_cpu_ms_each']:.2f} ms of the "
+         "controller's CPU each"),
+        ("sbatch and slurmctld", f"{f['slurm_per_second']:.0f}/s, {f['slurm_cpu_ms_each']:.2f} ms of CPU each")],
 }
 
 

@@ -58,6 +58,11 @@ JobConfig changed_everywhere() {
   return config;
 }
 
+TEST(JsonTest, TheTextIsThatOfTheTree) {
+  EXPECT_EQ(to_json_text(JobConfig()), to_json(JobConfig()).dump());
+  EXPECT_EQ(to_json_text(changed_everywhere()), to_json(changed_everywhere()).dump());
+}
+
 TEST(JsonTest, EveryKeySurvivesJsonTomlAndYaml) {
   for (const JobConfig& config : {JobConfig(), changed_everywhere()}) {
     const nlohmann::json json = to_json(config);

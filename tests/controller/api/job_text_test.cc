@@ -280,8 +280,7 @@ TEST(JobSourceTest, AnyTextIsAnsweredWithoutHarm) {
     request.mutable_source()->set_text(text);
     request.mutable_source()->set_format(static_cast<v1::JobText::Format>(below(4)));
     if (i % 5 == 0) request.mutable_source()->add_overrides(text.substr(0, 30));
-    std::vector<std::string> warnings;
-    const auto spec = resolve_source(request, warnings);
+    const auto spec = resolve_source(request);
     if (spec.ok()) continue;
     ++refused;
     ASSERT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument) << text;

@@ -1,0 +1,88 @@
+// All events in the order in which they happened, whatever the order of their keys and however many there are.
+
+#include "absl/strings/str_cat.h"
+#include "controller/api/event_stream.h"
+#include "controller/store/memory_store.h"
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::string key_of(int transaction, int subject) {
+  return absl::StrCat("event/", (transaction * 7 + subject * 3) % 11, "/", transaction, "-", subject);
+}
+
+TEST(OldestPlacesTest, PagesFollowTheLogAndLoseNothing) {
+  store::MemoryStore store;
+  std::vector<Place> all;
+  for (int i = 1; i <= 40; ++i) {  // One to three events a transaction, and records of other kinds.
+    store::Transaction transaction;
+    transaction.mutations.push_back(store::put(absl::StrCat("job/", i), "{}"));
+    for (int j = 0; j <= i % 3; ++j) {
+      transaction.mutations.push_back(store::put(key_of(i, j), "{}"));
+      all.emplace_back(i, key_of(i, j));
+    }
+    store.commit(std::move(transaction), nullptr);
+  }
+  store.run_pending();
+  std::sort(all.begin(), all.end());
+  for (const size_t limit : {size_t{1}, size_t{4}, all.size(), all.size() + 1}) {
+    std::vector<Place> seen;
+    Place last;
+    while (true) {
+      const absl::StatusOr<std::deque<Place>> page = oldest_places(store, "event/", last, store.revision(), limit);
+      ASSERT_TRUE(page.ok()) << page.status();
+      ASSERT_LE(page->size(), limit);
+      seen.insert(seen.end(), page->begin(), page->end());
+      if (page->size() < limit) break;
+      last = seen.back();
+    }
+    EXPECT_EQ(seen, all) << limit;
+  }
+  // Between two revisions.
+  const auto some = oldest_places(store, "event/", {10, "\x7f"}, 12, 100);
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(some->size(), 3u + 1u) << "11 has three and 12 one";
+  EXPECT_EQ(some->front().first, 11);
+  EXPECT_EQ(some->back().first, 12);
+}
+
+class EventsTest : public ServiceCase {
+ protected:
+  // Job and reason of each.
+  std::vector<std::string> events_after(int64_t revision, int64_t* last = nullptr) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
+    v1::ListEventsRequest request;
+    request.set_revision(revision);
+    auto stream = jobs_->ListEvents(&context, request);
+    v1::Event event;
+    std::vector<std::string> events;
+    while (stream->Read(&event)) {
+      events.push_back(absl::StrCat(event.job().substr(event.job().rfind('/') + 1), " ", event.reason()));
+      if (last != nullptr) *last = event.revision();
+    }
+    EXPECT_TRUE(stream->Finish().ok());
+    return events;
+  }
+};
+
+TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("b"), &created).ok());
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  int64_t seen = 0;
+  EXPECT_THAT(events_after(0, &seen), ElementsAre("b JobQueued", "a JobQueued"));
+  ASSERT_TRUE(cancel("b").ok());
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_THAT(events_after(0), ElementsAre("b JobQueued", "a JobQueued", "b CancelRequested", "b JobCancelled",
+                                           "a CancelRequested", "a JobCancelled"));
+  EXPECT_THAT(events_after(seen),
+              ElementsAre("b CancelRequested", "b JobCancelled", "a CancelRequested", "a JobCancelled"));
+  EXPECT_THAT(events_after(1 << 20), ElementsAre());
+}
+
+}  // namespace
+}  // namespace titan::api
