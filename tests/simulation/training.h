@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -51,7 +52,7 @@ class Ranks : public Training {
  private:
   struct Run {
     std::string folder;
-    std::vector<v1::Placement> placements;
+    std::shared_ptr<const std::vector<v1::Placement>> placements;
     std::set<std::string> nodes;  // Whose ranks have started.
     bool begun = false;
     bool over = false;
