@@ -119,6 +119,7 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
     if (failed >= most_failures) return;
     const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
     if (!outcome.violations.empty()) ++failed;
+    if (!outcome.violations.empty()) std::cout << absl::StrFormat("seed %d: %s\n", seed, outcome.violations.front()) << std::flush;
     add(sum, seed, outcome);
   });
   for (const auto& [seed, what] : sum.failures) ADD_FAILURE() << "seed " << seed << ": " << what;

@@ -17,6 +17,8 @@
 
 namespace titan::simulation {
 
+inline constexpr double kQuickestStep = 0.8, kSlowestStep = 1.2;  // Of a plan's step time.
+
 // Of one job, by its dump folder.
 struct JobPlan {
   int64_t steps = 20;
