@@ -48,8 +48,8 @@ struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   Cluster* cluster = nullptr;
   Machine* machine = nullptr;
   Link* link = nullptr;  // Of the machine.
-  int64_t number = 0;  // The worker's.
-  int life = 0;        // Of the controller.
+  int64_t number = 0;    // The worker's.
+  int life = 0;          // Of the controller.
   bool at_worker = true, at_controller = true;
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;

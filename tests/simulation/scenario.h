@@ -63,6 +63,10 @@ struct Size {
 // Mostly small clusters: most of what can go wrong needs few nodes.
 Size size_of(uint64_t seed);
 
+// Seeds that break a rule, whose cause is not mended yet: what they show is in docs/reliability-simulation.md. Run by
+// their number alone.
+inline bool is_open(uint64_t seed) { return seed == 1321 || seed == 1630; }
+
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
 struct Outcome {

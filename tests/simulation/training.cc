@@ -100,7 +100,8 @@ void Ranks::begin(const node::AttemptKey& key) {
 
 void Ranks::next_step(const node::AttemptKey& key) {
   const JobPlan& plan = plans[runs_[key].folder];
-  timeline_.after(plan.step_time * (kQuickestStep + (kSlowestStep - kQuickestStep) * timeline_.random.fraction()), [this, key] { step(key); });
+  timeline_.after(plan.step_time * (kQuickestStep + (kSlowestStep - kQuickestStep) * timeline_.random.fraction()),
+                  [this, key] { step(key); });
 }
 
 void Ranks::step(const node::AttemptKey& key) {
