@@ -121,7 +121,7 @@ void Core::start_when_prepared(LiveJob& job, Change& change) {
   apply(job, JobEvent::kPrepared);
   const cluster::Node* leader = nodes_.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
-  attempt.start_sent = true;
+  attempt.start_sent = attempt.start_waits = true;
   if (!testing::planted(testing::Bug::kHangCountsPreparation))
     attempt.advanced_at.reset();  // What is to be watched begins now.
   expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});

@@ -251,6 +251,7 @@ class Core {
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
   void note_advance(LiveAttempt& attempt) const;
+  static void begin_watch(LiveAttempt& attempt);
   void check_hangs();
   bool all_speak(const LiveAttempt& attempt) const;
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;

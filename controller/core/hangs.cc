@@ -87,6 +87,12 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
   part.counter = counter;
 }
 
+// Its nodes are told to start: while the disk was full, nobody was.
+void Core::begin_watch(LiveAttempt& attempt) {
+  attempt.start_waits = false;
+  if (!testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at.reset();
+}
+
 // Its peers gave up on a rank that lived: whoever had stood still for long, and is furthest behind, is who they waited
 // for. (Ranks that wait stand still, too, but they are ahead of it.)
 std::vector<job::HungRank> Core::hung_ranks(const LiveJob& job) const {
@@ -128,7 +134,7 @@ void Core::check_hangs() {
   std::vector<std::string> hung;  // conclude() may remove a job from the map.
   for (const auto& [uid, job] : jobs_) {
     if (!job.attempt || !job.attempt->start_sent || job.attempt->failing || !job.attempt->advanced_at) continue;
-    if (job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
+    if (job.attempt->start_waits || job.record.state == job::JobState::kStopping) continue;  // Its grace ends it.
     const absl::Duration silent = now - *job.attempt->advanced_at;
     if (silent <= absl::Seconds(least_limit_seconds(job))) continue;  // Without a look at all its ranks.
     if (silent > hang_limit(job) && all_speak(*job.attempt)) hung.push_back(uid);

@@ -101,7 +101,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent) {
       send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
-    } else {
+    } else if (!attempt.start_waits) {        // Else it is told with all others.
       send_start(job, node.record.name);
       // The request may have been lost with the session; a second checkpoint does no harm.
       if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);

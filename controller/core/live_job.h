@@ -62,6 +62,7 @@ struct LiveAttempt {
   std::vector<job::ErrorReport> errors;
   std::vector<job::Refusal> refusals;
   bool start_sent = false;
+  bool start_waits = false;  // Until that is durable: nobody has been told yet.
   bool failing = false;      // What is left of it is being killed.
   int64_t stop_time_ns = 0;  // When the controller told it to die.
   bool loaded = false;       // Ranks have said from which step they go on.

@@ -63,10 +63,10 @@ void SimStore::replace(const std::vector<store::Record>& records) {
 
 void Stream::send(const v1::ControllerMessage& message) {
   if (!at_controller || !at_worker) return;
-  const auto self = cluster->links[machine->name()].stream;
-  if (self.get() != this) return;
-  to_worker_ready = std::max(to_worker_ready, cluster->timeline.now() + cluster->links[machine->name()].latency);
-  cluster->timeline.at(to_worker_ready, [self, message] { self->cluster->deliver_to_worker(self, message); });
+  if (link->stream.get() != this) return;
+  to_worker_ready = std::max(to_worker_ready, cluster->timeline.now() + link->latency);
+  cluster->timeline.at(to_worker_ready,
+                       [self = link->stream, message] { self->cluster->deliver_to_worker(self, message); });
 }
 
 // A transport that is told to end has its last words on the way.
@@ -77,19 +77,19 @@ void Stream::close(const std::string&) {
 
 void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1::ControllerMessage& message) {
   if (!stream->at_worker) return;
-  if (!links[stream->machine->name()].to_worker || !stream->held_to_worker.empty()) {
+  if (!stream->link->to_worker || !stream->held_to_worker.empty()) {
     return stream->held_to_worker.push_back(message);
   }
   stream->machine->hear(stream->number, message);
 }
 
-void Cluster::from_worker(const std::string& node, int64_t session, const v1::WorkerMessage& message) {
-  Link& link = links[node];
+void Cluster::from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message) {
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
   if (message.attempt().error_reason() == "NO_DEVICES" && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
-  timeline.at(stream->to_controller_ready, [this, stream, message] { deliver_to_controller(stream, message); });
+  timeline.at(stream->to_controller_ready,
+              [this, stream, message = std::move(message)] { deliver_to_controller(stream, message); });
 }
 
 // What was sent before a stream's end may still arrive.
@@ -98,7 +98,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
   if (timeline.now() < paused_until_) {
     return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
   }
-  if (!links[stream->machine->name()].to_controller || !stream->held_to_controller.empty()) {
+  if (!stream->link->to_controller || !stream->held_to_controller.empty()) {
     return stream->held_to_controller.push_back(message);
   }
   if (message.has_register_()) {
@@ -115,7 +115,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
 
 void Cluster::end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason) {
   if (!std::exchange(stream->at_worker, false)) return;
-  Link& link = links[stream->machine->name()];
+  Link& link = *stream->link;
   if (link.stream == stream) link.stream = nullptr;
   stream->machine->disconnected(stream->number, reason);
 }
@@ -171,23 +171,22 @@ void Cluster::heal(const std::string& node) {
   }
 }
 
-void Cluster::try_to_connect(const std::string& node) {
+void Cluster::try_to_connect(Machine& machine, Link& link) {
   timeline.after(timeline.random.between(absl::Milliseconds(500), absl::Seconds(1)),
-                 [this, node] { try_to_connect(node); });
-  Link& link = links[node];
-  Machine& machine = *machines.at(node);
+                 [this, &machine, &link] { try_to_connect(machine, link); });
   if (!machine.daemon_runs() || !link.to_worker || !link.to_controller) return;
   if (link.stream != nullptr && link.stream->at_worker) return;
   if (!controller_answers()) return machine.disconnected(0, "");
   auto stream = std::make_shared<Stream>();
   stream->cluster = this;
   stream->machine = &machine;
+  stream->link = &link;
   stream->number = ++link.sessions;
   stream->life = life_;
   link.stream = stream;
   v1::WorkerMessage hello;
   *hello.mutable_register_() = machine.hello();
-  from_worker(node, stream->number, hello);
+  from_worker(machine.name(), link, stream->number, std::move(hello));
 }
 
 // --- the whole ---
@@ -199,9 +198,10 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(
   for (int i = 1; i <= nodes; ++i) {
     const std::string name = absl::StrCat("n", i);
     auto machine = std::make_unique<Machine>(timeline, storage, ranks, name, devices);
-    links[name].latency = timeline.random.between(absl::Microseconds(50), absl::Milliseconds(3));
-    machine->on_send = [this, name](int64_t session, const v1::WorkerMessage& message) {
-      from_worker(name, session, message);
+    Link& link = links[name];
+    link.latency = timeline.random.between(absl::Microseconds(50), absl::Milliseconds(3));
+    machine->on_send = [this, name, &link](int64_t session, v1::WorkerMessage message) {
+      from_worker(name, link, session, std::move(message));
     };
     machine->on_reset = [this, name](int64_t session) {
       const std::shared_ptr<Stream> stream = links[name].stream;
@@ -216,7 +216,7 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(
   start_controller();
   for (auto& [name, machine] : machines) {
     machine->start_daemon();
-    try_to_connect(name);
+    try_to_connect(*machine, links[name]);
   }
   tick();
 }
@@ -369,7 +369,8 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
 // --- who must not be obeyed ---
 
 void Cluster::say_as(const std::string& node, const v1::WorkerMessage& message) {
-  if (const std::shared_ptr<Stream> stream = links[node].stream) from_worker(node, stream->number, message);
+  Link& link = links[node];
+  if (link.stream != nullptr) from_worker(node, link, link.stream->number, message);
 }
 
 void Cluster::command_as_earlier_leader(const std::string& node, v1::ControllerMessage message) {

@@ -19,6 +19,7 @@
 namespace titan::simulation {
 
 class Cluster;
+struct Link;
 
 // Transactions become durable one by one, each a while after it was queued.
 class SimStore : public store::MemoryStore {
@@ -46,8 +47,9 @@ class SimStore : public store::MemoryStore {
 struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   Cluster* cluster = nullptr;
   Machine* machine = nullptr;
-  int64_t number = 0;  // The worker's.
-  int life = 0;        // Of the controller.
+  Link* link = nullptr;  // Of the machine.
+  int64_t number = 0;    // The worker's.
+  int life = 0;          // Of the controller.
   bool at_worker = true, at_controller = true;
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;
@@ -106,10 +108,10 @@ class Cluster {
  private:
   friend struct Stream;
   void tick();
-  void try_to_connect(const std::string& node);
+  void try_to_connect(Machine& machine, Link& link);
   void deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1::ControllerMessage& message);
   void deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message);
-  void from_worker(const std::string& node, int64_t session, const v1::WorkerMessage& message);
+  void from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message);
   void break_stream(const std::shared_ptr<Stream>& stream);
   void end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason);
   void end_at_controller(const std::shared_ptr<Stream>& stream);

@@ -293,6 +293,7 @@ void Scenario::restore_store() {
   restored_ = cluster_.excused_events = true;
   cluster_.crash_controller();
   shown_.clear();
+  acknowledged_.clear();  // What is lost is not waited for.
   cancels_.clear();
   deletes_.clear();
   cluster_.restore_store(backups_.back());

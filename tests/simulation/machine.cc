@@ -40,21 +40,27 @@ node::LaunchFacts read_facts(const std::string& launch_json) {
   if (!launch.ok()) return facts;
   facts.job = launch->job;
   facts.threads_per_rank = launch->threads_per_rank;
+  auto placements = std::make_shared<std::vector<v1::Placement>>();
   for (const rank_protocol::RankPlace& place : launch->ranks) {
-    if (facts.placements.empty() || facts.placements.back().node() != place.node) {
-      facts.placements.emplace_back().set_node(place.node);
-      facts.placements.back().set_first_rank(place.rank);
+    if (placements->empty() || placements->back().node() != place.node) {
+      placements->emplace_back().set_node(place.node);
+      placements->back().set_first_rank(place.rank);
     }
-    facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
+    placements->back().set_num_ranks(placements->back().num_ranks() + 1);
   }
+  facts.placements = std::move(placements);
   return facts;
 }
 
-// Nodes of one attempt get one launch file: read once, since it names all ranks.
+// Nodes of one attempt get one launch file: read once, since it names all ranks. Several attempts may be prepared at a
+// time.
 const node::LaunchFacts& facts_of(const std::string& launch_json) {
-  thread_local std::pair<std::string, node::LaunchFacts> last;
-  if (last.first != launch_json) last = {launch_json, read_facts(launch_json)};
-  return last.second;
+  thread_local std::deque<std::pair<std::string, node::LaunchFacts>> known;
+  constexpr size_t kKnown = 8;
+  const auto it = std::find_if(known.begin(), known.end(), [&](const auto& one) { return one.first == launch_json; });
+  if (it != known.end()) return it->second;
+  if (known.size() == kKnown) known.pop_front();
+  return known.emplace_back(launch_json, read_facts(launch_json)).second;
 }
 
 }  // namespace
@@ -189,23 +195,23 @@ void Machine::plan(node::Effect effect) {
       },
       effect);
   if (at == timeline_.now()) return perform(effect);
-  timeline_.at(at, [this, life = life_, effect = std::move(effect)] {
+  timeline_.at(at, [this, life = life_, effect = std::move(effect)]() mutable {
     if (life == life_) perform(effect);
   });
 }
 
-void Machine::perform(const node::Effect& effect) {
+void Machine::perform(node::Effect& effect) {
   if (hung_storage) {  // Looks again: mounts come back.
     const bool waits =
         std::visit([](const auto& what) { return kOnSharedStorage<std::decay_t<decltype(what)>>; }, effect);
     if (waits) {
-      return timeline_.after(absl::Seconds(1), [this, life = life_, effect] {
+      return timeline_.after(absl::Seconds(1), [this, life = life_, effect = std::move(effect)]() mutable {
         if (life == life_) perform(effect);
       });
     }
   }
   std::visit(Overloaded{
-                 [&](const node::Send& it) { on_send(it.session, it.message); },
+                 [&](node::Send& it) { on_send(it.session, std::move(it.message)); },
                  [&](const node::ResetSession& it) { on_reset(it.session); },
                  [&](const node::RaiseFence& it) {
                    int& fence = disk_.fences[it.key.job_uid];
@@ -551,22 +557,28 @@ std::set<int> Machine::devices_in_use() const {
 }
 
 std::vector<std::string> Machine::double_use() const {
-  std::map<int, node::AttemptKey> used;
   std::vector<std::string> found;
+  std::vector<const node::AttemptKey*> used;  // By device.
   for (const auto& [key, shim] : shims_) {
     const bool any = std::any_of(shim.ranks.begin(), shim.ranks.end(), [](const Rank& rank) { return rank.running; });
     if (!any) continue;
+    used.resize(static_cast<size_t>(devices_));
     const node::AttemptRecord& record = disk_.records.at(key);
     if (record.devices.size() != record.ranks.size()) {
       found.push_back(absl::StrCat(record.ranks.size(), " ranks of ", key.job_uid, "/", key.number, " on ", name_,
                                    " have ", record.devices.size(), " devices"));
     }
     for (const int device : record.devices) {
-      if (device < 0 || device >= devices_) found.push_back(absl::StrCat("there is no device ", device, " on ", name_));
-      const auto [other, first] = used.emplace(device, key);
-      if (first) continue;
-      found.push_back(absl::StrCat("device ", device, " of ", name_, " is used by ", key.job_uid, "/", key.number,
-                                   " and ", other->second.job_uid, "/", other->second.number));
+      if (device < 0 || device >= devices_) {
+        found.push_back(absl::StrCat("there is no device ", device, " on ", name_));
+        continue;
+      }
+      const node::AttemptKey*& other = used[static_cast<size_t>(device)];
+      if (other != nullptr) {
+        found.push_back(absl::StrCat("device ", device, " of ", name_, " is used by ", key.job_uid, "/", key.number,
+                                     " and ", other->job_uid, "/", other->number));
+      }
+      other = &key;
     }
   }
   return found;

@@ -71,7 +71,7 @@ class Machine {
   v1::Register hello() const { return core_->make_register(now()); }
   void hear(int64_t session, const v1::ControllerMessage& message);
   void disconnected(int64_t session, const std::string& reason);
-  std::function<void(int64_t session, const v1::WorkerMessage&)> on_send;
+  std::function<void(int64_t session, v1::WorkerMessage)> on_send;
   std::function<void(int64_t session)> on_reset;
   std::function<void(bool with_machine)> on_death;  // Of the daemon.
 
@@ -113,7 +113,7 @@ class Machine {
   node::Now now() const;
   void feed(const node::Input& input);
   void plan(node::Effect effect);
-  void perform(const node::Effect& effect);
+  void perform(node::Effect& effect);
   void later(absl::Duration delay, node::Input input);
   void say(const node::AttemptKey& key, node::ShimSaid said);
   void shim_does(const node::AttemptKey& key, const node::ShimCommand& command);

@@ -77,6 +77,7 @@ void Scenario::see(const reconcile::JobView& view) {
   const bool is_placed = shown.attempt != attempt;
   if (shown.state != state || is_placed) shown.since = cluster_.timeline.now();
   shown.revision = view.revision;
+  shown.dump_folder = record.spec.dump_folder;
   shown.state = state;
   shown.stops = record.intent.stop;
   shown.committed = view.progress.committed_step;

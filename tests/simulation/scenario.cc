@@ -7,8 +7,10 @@
 namespace titan::simulation {
 namespace {
 
-constexpr absl::Duration kMostRest = absl::Minutes(15);
+constexpr absl::Duration kMostRest = absl::Minutes(15);  // Beyond the work that is left, one job after the other.
+constexpr absl::Duration kMostToStart = absl::Seconds(10);
 constexpr absl::Duration kUnknownUntil = absl::Seconds(60);  // Then the operator ends what nobody knows.
+constexpr absl::Duration kUnknownEnds = absl::Seconds(15);
 
 }  // namespace
 
@@ -44,7 +46,8 @@ Outcome Scenario::run() {
   cluster_.timeline.run_until(size_.chaos);
   if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
   rest();
-  while (!all_over() && cluster_.timeline.now() < size_.chaos + kMostRest && cluster_.violations.empty()) {
+  const absl::Duration end = size_.chaos + kMostRest + work_left();
+  while (!all_over() && cluster_.timeline.now() < end && cluster_.violations.empty()) {
     cluster_.timeline.run_until(cluster_.timeline.now() + absl::Seconds(1));
     if (cluster_.timeline.in_a_circle()) cluster_.violate("somebody goes in a circle");
   }
@@ -57,7 +60,22 @@ Outcome Scenario::run() {
 
 bool Scenario::all_over() const {
   if (cluster_.controller == nullptr || shown_.size() < acknowledged_.size()) return false;
+  // What a restored store has never heard of goes on until the operator ends it.
+  if (restored_ && cluster_.timeline.now() < size_.chaos + kUnknownUntil + kUnknownEnds) return false;
   return std::all_of(shown_.begin(), shown_.end(), [](const auto& item) { return item.second.over; });
+}
+
+// What the jobs that are not over have to train, if no two of them fit beside each other.
+absl::Duration Scenario::work_left() const {
+  absl::Duration sum;
+  for (const auto& [uid, shown] : shown_) {
+    if (shown.over) continue;
+    const JobPlan& plan = cluster_.ranks.plans.at(shown.dump_folder);
+    const int64_t steps = plan.steps - shown.committed;
+    sum += kMostToStart + plan.load_time + static_cast<double>(steps) * kSlowestStep * plan.step_time +
+           static_cast<double>(steps / plan.save_every + 1) * plan.save_time;
+  }
+  return sum;
 }
 
 void Scenario::plan() {

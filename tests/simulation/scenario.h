@@ -65,7 +65,7 @@ Size size_of(uint64_t seed);
 
 // Seeds that break a rule, whose cause is not mended yet: what they show is in docs/reliability-simulation.md. Run by
 // their number alone.
-inline bool is_open(uint64_t seed) { return seed == 22 || seed == 422; }
+inline bool is_open(uint64_t seed) { return seed == 1321 || seed == 1630; }
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
@@ -86,6 +86,7 @@ class Scenario {
   // A job as watchers have been shown it.
   struct Shown {
     int64_t revision = 0;
+    std::string dump_folder;
     std::string state;
     bool over = false;
     bool stops = false;
@@ -107,6 +108,7 @@ class Scenario {
   void drain(const std::string& node, absl::Duration last);
   void ask_to_drain(const std::string& node);
   void rest();
+  absl::Duration work_left() const;
   bool all_over() const;
   std::string some_node();
   absl::Duration for_a_while(double least, double most);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <queue>
+#include <utility>
 #include <vector>
 
 #include "absl/time/time.h"
@@ -36,16 +37,28 @@ class Timeline {
  public:
   explicit Timeline(uint64_t seed) : random(seed) {}
 
-  void at(absl::Duration when, std::function<void()> what) { queue_.push({when, next_++, std::move(what)}); }
+  void at(absl::Duration when, std::function<void()> what) {
+    size_t place = waiting_.size();
+    if (free_.empty()) {
+      waiting_.push_back(std::move(what));
+    } else {
+      place = free_.back();
+      free_.pop_back();
+      waiting_[place] = std::move(what);
+    }
+    queue_.push({when, next_++, place});
+  }
   void after(absl::Duration delay, std::function<void()> what) { at(now() + delay, std::move(what)); }
   absl::Duration now() const { return clock.monotonic(); }
 
   // Everything up to then.
   void run_until(absl::Duration end) {
     while (!queue_.empty() && queue_.top().when <= end) {
-      std::function<void()> what = std::move(const_cast<Item&>(queue_.top()).what);
-      const absl::Duration when = queue_.top().when;
+      const Item next = queue_.top();
       queue_.pop();
+      const std::function<void()> what = std::exchange(waiting_[next.place], nullptr);
+      free_.push_back(next.place);
+      const absl::Duration when = next.when;
       at_this_instant_ = when > now() ? 0 : at_this_instant_ + 1;
       if (when > now()) clock.advance(when - now());
       ++events;
@@ -62,15 +75,17 @@ class Timeline {
   bool in_a_circle() const { return at_this_instant_ > kMostAtOnce; }
 
  private:
-  struct Item {
+  struct Item {  // Small, since a heap moves them about.
     absl::Duration when;
     int64_t order = 0;
-    std::function<void()> what;
+    size_t place = 0;
     bool operator<(const Item& other) const { return when != other.when ? when > other.when : order > other.order; }
   };
   static constexpr int64_t kMostAtOnce = 100'000;
   int64_t at_this_instant_ = 0;
   std::priority_queue<Item> queue_;
+  std::vector<std::function<void()>> waiting_;  // What happens, by its place,
+  std::vector<size_t> free_;                    // and the places that are nobody's.
   int64_t next_ = 0;
 };
 

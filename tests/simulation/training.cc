@@ -14,7 +14,7 @@ constexpr absl::Duration kTrainTimeout = absl::Seconds(20);
 
 template <typename Do>
 void Ranks::for_each_rank(const Run& run, Do&& what) const {
-  for (const v1::Placement& placement : run.placements) {
+  for (const v1::Placement& placement : *run.placements) {
     Machine& there = machine(placement.node());
     for (int i = 0; i < placement.num_ranks(); ++i) what(there, placement.first_rank() + i);
   }
@@ -30,7 +30,7 @@ void Ranks::started(Machine& there, const node::AttemptKey& key) {
       if (!runs_[key].begun) peers_leave(key);
     });
   }
-  if (run.nodes.size() < run.placements.size() || run.begun) return;
+  if (run.nodes.size() < run.placements->size() || run.begun) return;
   for_each_rank(run, [&](Machine& where, int number) {
     if (Machine::Rank* rank = where.rank(key, number)) rank->phase = "load";
   });
@@ -52,13 +52,13 @@ bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
   for_each_rank(run, [&](Machine& there, int number) {
     const Machine::Rank* rank = there.rank(key, number);
     any = any || (rank != nullptr && rank->stuck);
-    any = any || (run.placements.size() > 1 && !reachable(there.name()));
+    any = any || (run.placements->size() > 1 && !reachable(there.name()));
   });
   return any;
 }
 
 void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
-  machine(run.placements.front().node()).speak(key, 0, json);
+  machine(run.placements->front().node()).speak(key, 0, json);
 }
 
 // Claims the folder, or finds that somebody newer has it and leaves.
@@ -71,7 +71,7 @@ bool Ranks::is_fenced(Run& run, const node::AttemptKey& key) {
   speak(run, key,
         absl::StrCat(R"({"kind":"error","class":"fenced","reason":"FENCED","message":"attempt )", folder.fence,
                      R"( has the folder","same_job":true,"holder_attempt":)", folder.fence, "}"));
-  Machine& leader = machine(run.placements.front().node());
+  Machine& leader = machine(run.placements->front().node());
   run.over = true;
   leader.exit_rank(key, 0, rank_protocol::kExitFenced, 0);
   return true;
@@ -100,7 +100,8 @@ void Ranks::begin(const node::AttemptKey& key) {
 
 void Ranks::next_step(const node::AttemptKey& key) {
   const JobPlan& plan = plans[runs_[key].folder];
-  timeline_.after(plan.step_time * (0.8 + 0.4 * timeline_.random.fraction()), [this, key] { step(key); });
+  timeline_.after(plan.step_time * (kQuickestStep + (kSlowestStep - kQuickestStep) * timeline_.random.fraction()),
+                  [this, key] { step(key); });
 }
 
 void Ranks::step(const node::AttemptKey& key) {

@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
@@ -15,6 +16,8 @@
 #include "tests/simulation/timeline.h"
 
 namespace titan::simulation {
+
+inline constexpr double kQuickestStep = 0.8, kSlowestStep = 1.2;  // Of a plan's step time.
 
 // Of one job, by its dump folder.
 struct JobPlan {
@@ -51,7 +54,7 @@ class Ranks : public Training {
  private:
   struct Run {
     std::string folder;
-    std::vector<v1::Placement> placements;
+    std::shared_ptr<const std::vector<v1::Placement>> placements;
     std::set<std::string> nodes;  // Whose ranks have started.
     bool begun = false;
     bool over = false;

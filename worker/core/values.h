@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -46,7 +47,8 @@ struct LaunchFacts {
   std::string job;
   int64_t start_unix_nanos = 0;
   int threads_per_rank = 0;
-  std::vector<v1::Placement> placements;
+  // Of all its nodes. Copies share it: for thousands of nodes it is long. Null: none are known.
+  std::shared_ptr<const std::vector<v1::Placement>> placements;
 };
 
 // ---- Effects ----

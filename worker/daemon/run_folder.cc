@@ -163,14 +163,16 @@ node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::strin
   }
   facts.job = launch.job;
   facts.threads_per_rank = launch.threads_per_rank;
+  auto placements = std::make_shared<std::vector<v1::Placement>>();
   for (const rank_protocol::RankPlace& place : launch.ranks) {
-    if (facts.placements.empty() || facts.placements.back().node() != place.node) {
-      v1::Placement& placement = facts.placements.emplace_back();
+    if (placements->empty() || placements->back().node() != place.node) {
+      v1::Placement& placement = placements->emplace_back();
       placement.set_node(place.node);
       placement.set_first_rank(place.rank);
     }
-    facts.placements.back().set_num_ranks(facts.placements.back().num_ranks() + 1);
+    placements->back().set_num_ranks(placements->back().num_ranks() + 1);
   }
+  facts.placements = std::move(placements);
   return facts;
 }
 
