@@ -17,6 +17,7 @@ constexpr absl::Duration kMostStart = absl::Seconds(120 + kSilenceSeconds);
 constexpr absl::Duration kMostStop = absl::Seconds(15 + 30 + kSilenceSeconds);
 constexpr absl::Duration kReasonWithin = absl::Seconds(10);
 constexpr absl::Duration kLeavesWithin = absl::Seconds(35);   // A step, a save, and the way there and back.
+constexpr absl::Duration kNoAnswer = absl::Seconds(7);        // The lease, and a beat there and back.
 constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Of a fault that is over.
 
 std::string field(const journal::Line& line, const std::string& key) {
@@ -73,6 +74,7 @@ void Scenario::see(const reconcile::JobView& view) {
     attempt = one->number;
     for (const job::Placement& placement : one->placements) used[placement.node] += placement.num_ranks;
   }
+  if (!view.attempts.empty()) check_exits(record.uid, *view.attempts.back());
   if (shown.state != state) cluster_.trace(absl::StrCat("  ", record.uid, " is ", state));
   const bool is_placed = shown.attempt != attempt;
   if (shown.state != state || is_placed) shown.since = cluster_.timeline.now();
@@ -90,6 +92,20 @@ void Scenario::see(const reconcile::JobView& view) {
   if (is_placed) check_capacity(record.uid, shown);
 }
 
+// Ranks that are said to have ended have done so.
+void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& attempt) {
+  size_t& seen = shown_.at(uid).exits[attempt.number];
+  if (attempt.exits.size() == seen) return;
+  seen = attempt.exits.size();
+  for (const job::RankExit& exit : attempt.exits) {
+    const Machine::Rank* rank = cluster_.machines.at(exit.node)->rank({uid, attempt.number}, exit.rank);
+    if (rank != nullptr && rank->pid != 0 && !rank->running) continue;
+    cluster_.violate(absl::StrCat("rank ", exit.rank, " of attempt ", attempt.number, " of ", uid,
+                                  " is said to have ended on ", exit.node, ", and ",
+                                  rank != nullptr && rank->running ? "runs" : "has never run"));
+  }
+}
+
 // Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up.
 void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
@@ -99,7 +115,7 @@ void Scenario::check_capacity(const std::string& uid, const Shown& job) {
       if (there == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
       all += there->second;
     }
-    if (all > size_.devices && !restored_) {  // Else what is adopted may have lost its devices.
+    if (all > size_.devices) {
       cluster_.violate(absl::StrCat("job ", uid, " is placed on ", node, ", where ", all, " ranks have devices"));
     }
   }
@@ -121,7 +137,7 @@ void Scenario::check_line(const journal::Line& line) {
   } else if (line.event == "NodeLost" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
-  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(uid);
+  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
     cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
@@ -140,19 +156,23 @@ void Scenario::check_line(const journal::Line& line) {
   }
 }
 
-// Whoever is connected is heard and answered.
+// Whoever is connected is heard and answered: a worker gives a session up after a lease without an answer.
 void Scenario::check_answers(const std::string& node) {
   const absl::Duration now = cluster_.timeline.now();
-  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < absl::Seconds(10)) return;
+  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < kNoAnswer) return;
   cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
 }
 
-// What a node still prepares is not in its inventory: the controller may not know that it has devices.
+// What a node still prepares is not in its inventory: a controller that has given it up, or whose store was set back
+// and has no record of it, does not know that it has devices.
 void Scenario::check_room(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
-    if (attempt.holds_devices() && !attempt.announced()) return;
+    if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;
+    const auto shown = shown_.find(key.job_uid);
+    const bool is_present = shown != shown_.end() && !shown->second.over && shown->second.attempt == key.number;
+    if (!is_present || lost_parts_.count({key.job_uid, key.number, node}) > 0) return;
   }
-  if (!restored_) cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
+  cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
 }
 
 // --- what outlives the controller ---
@@ -182,6 +202,15 @@ void Scenario::controller_started() {
     if (!restored_ && cluster_.controller->published().find(uid) == nullptr) {
       cluster_.violate(absl::StrCat("job ", uid, " was acknowledged and is gone after a restart"));
     }
+  }
+  // A store that was set back has never heard of some; nor does anybody wait for them.
+  if (restored_)
+    std::erase_if(acknowledged_,
+                  [this](const std::string& uid) { return cluster_.controller->published().find(uid) == nullptr; });
+  // What is durable is done, also where nobody was answered.
+  const std::vector<store::Record> cancels = *store::scan_all(cluster_.store, "cancel/");
+  for (const store::Record& record : cancels) {
+    cancels_.insert(record.key.substr(std::string("cancel/").size()));
   }
   for (const std::string& uid : deletes_) {
     if (cluster_.controller->published().find(uid) != nullptr) {

@@ -96,7 +96,8 @@ class Scenario {
     int attempt = 0;                  // The one that has not ended; 0: none.
     std::map<std::string, int> used;  // Its ranks by node.
     std::map<std::string, int> reserved;
-    absl::Duration since;  // State and attempt are these.
+    std::map<int, size_t> exits;  // How many of each attempt have been looked at.
+    absl::Duration since;         // State and attempt are these.
   };
 
   void plan();
@@ -113,9 +114,10 @@ class Scenario {
 
   // faults.cc
   void strike(Fault fault, const std::string& node);
-  void strike_at_worst(const std::string& uid);
+  void strike_at_worst(const std::string& event, const std::string& uid, std::string node);
   Fault some_fault() { return static_cast<Fault>(random_.between(0, static_cast<int>(Fault::kCount) - 1)); }
   void strike_for_good(Machine& machine);
+  void plan_restore();
   void restore_store();
   void lie(const std::string& node);
   void command_of_earlier_leader(Machine& machine, const node::AttemptKey& running);
@@ -126,6 +128,7 @@ class Scenario {
   // rules.cc
   void see(const reconcile::JobView& view);
   void check_capacity(const std::string& uid, const Shown& job);
+  void check_exits(const std::string& uid, const job::AttemptRecord& attempt);
   void check_line(const journal::Line& line);
   void check_answers(const std::string& node);
   void check_room(const std::string& node);
