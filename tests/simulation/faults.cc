@@ -240,7 +240,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
       break;
     case Fault::kControllerPause:
-      cluster_.pause_controller(random_.chance(0.2) ? for_a_while(20, 60) : for_a_while(2, 20));
+      cluster_.pause_controller(random_.chance(0.2) ? for_a_while(20, 100) : for_a_while(2, 20));
       break;
     case Fault::kStoreRestored:
       if (random_.chance(0.3)) restore_store();  // Rare, since much is excused afterwards.
@@ -299,8 +299,11 @@ void Scenario::strike_for_good(Machine& machine) {
     case 2:
       machine.hung_storage = true;
       break;
-    case 3:  // Its daemon waits in the kernel like its ranks, and beats from another thread.
+    case 3:  // Everything waits in the kernel, but for the thread that beats.
       machine.idle = machine.unkillable = true;
+      for (auto& [key, shim] : machine.shims()) {
+        for (Machine::Rank& rank : shim.ranks) rank.stuck = true;
+      }
       break;
     default:
       machine.crash();

@@ -106,13 +106,16 @@ void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& att
   }
 }
 
-// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up.
+// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up,
+// and of attempts that a store which was set back has never heard of: until one of their nodes told of them, others may
+// have got the devices on the rest.
 void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
     int all = 0;
     for (const auto& [other, shown] : shown_) {
       const auto there = shown.used.find(node);
       if (there == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
+      if (adopted_.count({other, shown.attempt}) > 0) continue;
       all += there->second;
     }
     if (all > size_.devices) {
@@ -124,10 +127,11 @@ void Scenario::check_capacity(const std::string& uid, const Shown& job) {
 // --- what the controller decides ---
 
 void Scenario::check_line(const journal::Line& line) {
-  cluster_.watch();
   const absl::Duration now = cluster_.timeline.now();
   const std::string node = field(line, "node"), uid = field(line, "uid");
   const int attempt = number(line, "attempt");
+  if (line.event == "AttemptAdopted") adopted_.insert({uid, attempt});
+  cluster_.watch();
   const bool timed_out = line.event == "StopTimedOut" || line.event == "PrepareTimedOut";
   if (line.event == "NodeRegistered") {
     registered_[node] = now;
@@ -169,7 +173,8 @@ void Scenario::check_room(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
     if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;
     const auto shown = shown_.find(key.job_uid);
-    const bool is_present = shown != shown_.end() && !shown->second.over && shown->second.attempt == key.number;
+    const bool is_present =
+        shown != shown_.end() && shown->second.attempt == key.number && shown->second.used.count(node) > 0;
     if (!is_present || lost_parts_.count({key.job_uid, key.number, node}) > 0) return;
   }
   cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));

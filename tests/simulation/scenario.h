@@ -65,7 +65,7 @@ Size size_of(uint64_t seed);
 
 // Seeds that break a rule, whose cause is not mended yet: what they show is in docs/reliability-simulation.md. Run by
 // their number alone.
-inline bool is_open(uint64_t seed) { return seed == 22 || seed == 422; }
+inline bool is_open(uint64_t seed) { return seed == 275 || seed == 363; }
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
@@ -150,6 +150,7 @@ class Scenario {
   std::map<std::string, std::string> uids_;                         // By job id.
   std::map<std::string, absl::Duration> drains_;                    // By node: since when.
   std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: it may hold nothing any more.
+  std::set<std::pair<std::string, int>> adopted_;                   // Uid, attempt.
   std::map<std::string, absl::Duration> troubled_, registered_;     // By node: until when, and when.
   std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
   absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
