@@ -52,7 +52,9 @@ std::string who_hangs(const LiveAttempt& attempt) {
 
 void Core::note_advance(LiveAttempt& attempt) const {
   const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
-  attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
+  const bool paused = last_tick_ && now_.monotonic - *last_tick_ > std::max(options_.lease / 2, absl::Seconds(1));
+  if (!paused) attempt.longest_pause = std::max(attempt.longest_pause, pause);
   attempt.advanced_at = now_.monotonic;
 }
 

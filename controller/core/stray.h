@@ -22,11 +22,12 @@ struct Stray {
   std::vector<int> device_indices;  // Those devices; empty: not known.
   std::vector<int> claimed;         // As the scheduler was told.
   int64_t start_time_ns = 0;
-  int64_t step = 0;        // Last finished one.
-  bool unknown = false;    // This store has no such job: listed and left alone.
-  bool ended = false;      // And kept by its node, for the controller that knows the job.
-  bool dismissed = false;  // An operator wants it gone.
-  bool saving = false;     // Of a live job, and newer than this store's records: it saves before it is stopped.
+  int64_t step = 0;            // Last finished one.
+  bool unknown = false;        // This store has no such job: listed and left alone.
+  bool ended = false;          // And kept by its node, for the controller that knows the job.
+  bool dismissed = false;      // An operator wants it gone.
+  bool saving = false;         // Of a live job, and newer than this store's records: it saves before it is stopped,
+  absl::Duration saves_until;  // and is waited for until then. Monotonic.
 };
 
 // Under which the scheduler knows its devices.

@@ -14,6 +14,9 @@ namespace {
 using Phase = v1::AttemptReport;
 
 constexpr absl::Duration kSaveTime = absl::Seconds(30);
+// To be killed in, if need be. Then its job goes on: the next attempt fences the old one off its dump folder, and the
+// devices of the old one stay taken while it lives.
+constexpr absl::Duration kKillTime = absl::Seconds(15);
 
 v1::ControllerMessage stop_message(const AttemptKey& key, absl::Duration grace, const std::string& reason) {
   v1::ControllerMessage message;
@@ -65,7 +68,9 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
 void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   const auto live = jobs_.find(key.first);
   stray.unknown = false;
-  stray.saving = live != jobs_.end() && key.second > newest_recorded(live->second);
+  const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second);
+  if (saves && !std::exchange(stray.saving, true)) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
+  stray.saving = saves;
   send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
@@ -136,7 +141,7 @@ std::set<std::string> Core::jobs_that_still_save() const {
     const cluster::Node* node = nodes_.find(name);
     if (node == nullptr || !node->can_take_ranks()) continue;  // Its word would be waited for in vain.
     for (const auto& [key, stray] : strays) {
-      if (stray.saving && !stray.ended) uids.insert(key.first);
+      if (stray.saving && !stray.ended && now_.monotonic < stray.saves_until) uids.insert(key.first);
     }
   }
   return uids;

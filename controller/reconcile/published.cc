@@ -12,16 +12,15 @@ absl::Status fell_behind() {
   return absl::OutOfRangeError("the reader fell behind and changes were dropped; watch from revision 0 again");
 }
 
-// About what it takes to keep a view and what is sent for it. Attempts that have ended are shared with other views.
-size_t bytes_of(const JobView& view) {
+}  // namespace
+
+size_t kept_bytes(const JobView& view) {
   size_t bytes = 2048;
   if (!view.attempts.empty()) {
     bytes += 160 * view.attempts.back()->placements.size() + 400 * view.attempts.back()->exits.size();
   }
   return bytes;
 }
-
-}  // namespace
 
 ShownPtr Published::show(const JobView& view, int64_t revision) {
   auto shown = std::make_shared<Shown>(view);
@@ -63,7 +62,7 @@ void Published::erase(const std::string& uid, int64_t revision) {
 
 void Published::keep_for_watchers(ShownPtr shown) {
   const auto last = last_change_.try_emplace(shown->record->name, -1).first;
-  const size_t bytes = bytes_of(*shown);
+  const size_t bytes = kept_bytes(*shown);
   ring_.push_back({std::move(shown), std::exchange(last->second, ring_end()), revision_, bytes});
   ring_bytes_ += bytes;
   // What watchers are given last is always there.

@@ -54,6 +54,9 @@ struct Shown : JobView {
 };
 using ShownPtr = std::shared_ptr<const Shown>;
 
+// About what it takes to keep a view and what is sent for it. Attempts that have ended are shared with other views.
+size_t kept_bytes(const JobView& view);
+
 class Published {
  public:
   struct Limits {

@@ -86,7 +86,8 @@ void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1:
 void Cluster::from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message) {
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
-  if (message.attempt().error_reason() == "NO_DEVICES" && on_no_devices) on_no_devices(node);
+  const std::string& refusal = message.attempt().error_reason();
+  if ((refusal == "NO_DEVICES" || refusal == "DEVICE_TAKEN") && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
   timeline.at(stream->to_controller_ready,
               [this, stream, message = std::move(message)] { deliver_to_controller(stream, message); });
@@ -131,8 +132,9 @@ void Cluster::end_at_controller(const std::shared_ptr<Stream>& stream) {
 void Cluster::break_stream(const std::shared_ptr<Stream>& stream) {
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
-  timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
-                 [this, stream] { end_at_controller(stream); });
+  // At times the controller hears of it when there is a new one already.
+  const absl::Duration most = timeline.random.chance(0.2) ? absl::Seconds(5) : absl::Milliseconds(200);
+  timeline.after(timeline.random.between(absl::ZeroDuration(), most), [this, stream] { end_at_controller(stream); });
 }
 
 // The kernel of a machine that lives ends its streams; those of a dead one end when nothing answers any more.
@@ -298,7 +300,7 @@ void Cluster::watch() {
     const absl::StatusOr<reconcile::Published::Batch> batch = controller->published().changes(cursor_, 100);
     if (!batch.ok()) return violate(absl::StrCat("the watch fell behind: ", batch.status().message()));
     for (const reconcile::ShownPtr& view : batch->views) {
-      history_.emplace_back(view->revision, view->record->uid);
+      history_.push_back({view->revision, view->record->uid, reconcile::kept_bytes(*view)});
       if (on_view) on_view(*view);
     }
     cursor_ = batch->next_cursor;
@@ -309,17 +311,24 @@ void Cluster::watch() {
 // Somebody who has seen everything up to some revision is shown everything after it, and nothing is left out.
 void Cluster::resume_watch() {
   if (history_.empty() || !timeline.random.chance(0.05)) return;
-  const auto [seen, uid] = history_[timeline.random.next() % history_.size()];
+  const int64_t seen = history_[timeline.random.next() % history_.size()].revision;
   if (seen < first_revision_) return;  // An older one that was shown again.
   const absl::StatusOr<int64_t> cursor = controller->published().cursor_after(seen);
-  if (absl::IsOutOfRange(cursor.status()) && history_.size() > reconcile::Published::Limits().changes)
+  size_t changes = 0, bytes = 0;
+  for (const Change& one : history_) {
+    if (one.revision < seen) continue;
+    ++changes;
+    bytes += one.bytes;
+  }
+  const reconcile::Published::Limits limits;
+  if (absl::IsOutOfRange(cursor.status()) && (changes > limits.changes || bytes > limits.bytes))
     return;  // It is told to begin anew.
   if (!cursor.ok()) return violate(absl::StrCat("a watch cannot go on after revision ", seen));
   const absl::StatusOr<reconcile::Published::Batch> after = controller->published().changes(*cursor, 1 << 20);
   const auto is_newer = [seen = seen](int64_t revision) { return revision > seen; };
   std::vector<std::pair<int64_t, std::string>> expected, shown;
-  for (const auto& one : history_) {
-    if (is_newer(one.first)) expected.push_back(one);
+  for (const Change& one : history_) {
+    if (is_newer(one.revision)) expected.emplace_back(one.revision, one.uid);
   }
   for (const reconcile::ShownPtr& view : after->views) {
     if (is_newer(view->revision)) shown.emplace_back(view->revision, view->record->uid);
@@ -381,7 +390,13 @@ void Cluster::command_as_earlier_leader(const std::string& node, v1::ControllerM
 }
 
 void Cluster::pause_controller(absl::Duration pause) {
-  if (controller_answers()) paused_until_ = timeline.now() + pause;
+  if (!controller_answers()) return;
+  paused_until_ = timeline.now() + pause;
+  // Its own clock may wake it before it hears what was said meanwhile.
+  if (!timeline.random.chance(0.5)) return;
+  timeline.at(paused_until_, [this] {
+    if (controller_answers()) controller->tick();
+  });
 }
 
 void Cluster::check_machines() {

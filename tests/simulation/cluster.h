@@ -126,8 +126,13 @@ class Cluster {
   int life_ = 0;  // Of the controller.
   int64_t cursor_ = 0;
   absl::Duration paused_until_;
-  std::vector<std::pair<int64_t, std::string>> history_;  // Revision and uid: what this controller has shown.
-  int64_t first_revision_ = 0;                            // When it started.
+  struct Change {
+    int64_t revision = 0;
+    std::string uid;
+    size_t bytes = 0;  // Of those that are kept for watchers.
+  };
+  std::vector<Change> history_;  // What this controller has shown.
+  int64_t first_revision_ = 0;   // When it started.
   int ids_ = 0;
 };
 

@@ -14,6 +14,17 @@ bool is_of_ranks(Fault fault) {
          fault == Fault::kPoisonEvent || fault == Fault::kEarlierLeader;
 }
 
+// What hurts most when something has just happened, if there is anything of the kind.
+std::vector<Fault> worst_after(const std::string& event) {
+  if (event == "AttemptPlaced") return {Fault::kHungStorage, Fault::kIdleDaemon, Fault::kControllerCrash};
+  if (event == "NodeLost") return {Fault::kUnkillableRanks};  // Should it come back.
+  if (event == "CancelRequested" || event == "RestartDecided" || event == "AttemptHung" || event == "RankExited") {
+    return {Fault::kUnkillableRanks, Fault::kControllerCrash, Fault::kControllerPause,
+            Fault::kIdleDaemon,      Fault::kPartition,       Fault::kDaemonCrash};
+  }
+  return {};
+}
+
 bool is_of_controller(Fault fault) {
   return fault == Fault::kControllerCrash || fault == Fault::kControllerPause || fault == Fault::kStoreRestored ||
          fault == Fault::kDiskFull;
@@ -136,18 +147,22 @@ void Scenario::trouble(const std::string& node, absl::Duration last) {
 }
 
 // The moment at which something was decided: what was is not done yet.
-void Scenario::strike_at_worst(const std::string& uid) {
+void Scenario::strike_at_worst(const std::string& event, const std::string& uid, std::string node) {
   const auto shown = shown_.find(uid);
-  std::string node = some_node();
-  if (shown != shown_.end() && !shown->second.used.empty()) {
+  if (node.empty() && shown != shown_.end() && !shown->second.used.empty()) {
     auto there = shown->second.used.begin();
     std::advance(there, random_.between(0, static_cast<int>(shown->second.used.size()) - 1));
     node = there->first;
   }
-  cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(10)),
-                          [this, node, fault = some_fault()] {
-                            if (!resting_) strike(fault, node);
-                          });
+  if (node.empty()) node = some_node();
+  Fault fault = some_fault();
+  const std::vector<Fault> worst = worst_after(event);
+  if (!worst.empty() && random_.chance(0.5)) {
+    fault = worst[static_cast<size_t>(random_.between(0, static_cast<int>(worst.size()) - 1))];
+  }
+  cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(10)), [this, node, fault] {
+    if (!resting_) strike(fault, node);
+  });
 }
 
 void Scenario::strike(Fault fault, const std::string& node) {
@@ -174,7 +189,9 @@ void Scenario::strike(Fault fault, const std::string& node) {
       if (shim != nullptr) shim->ranks.back().stuck = true;
       break;
     case Fault::kShimKilled:
-      if (shim != nullptr) machine.kill_shim(running);
+      if (shim == nullptr) break;
+      machine.kill_shim(running);
+      trouble(node, absl::ZeroDuration());
       break;
     case Fault::kMachineCrash:
       machine.crash();
@@ -188,7 +205,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       break;
     case Fault::kHungStorage:
       machine.hung_storage = true;
-      after(much_later, [&machine] { machine.hung_storage = false; });
+      after(much_later, [&machine] { machine.hung_storage = machine.for_good && machine.hung_storage; });
       break;
     case Fault::kForGood:
       strike_for_good(machine);
@@ -207,7 +224,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
     case Fault::kIdleDaemon:  // Until somebody starts it anew.
       machine.idle = true;
       after(for_a_while(5, 180), [&machine] {
-        if (!std::exchange(machine.idle, false)) return;
+        if (machine.for_good || !std::exchange(machine.idle, false)) return;
         machine.kill_daemon();
         machine.start_daemon();
       });
@@ -223,7 +240,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
       break;
     case Fault::kControllerPause:
-      cluster_.pause_controller(for_a_while(2, 20));
+      cluster_.pause_controller(random_.chance(0.2) ? for_a_while(20, 100) : for_a_while(2, 20));
       break;
     case Fault::kStoreRestored:
       if (random_.chance(0.3)) restore_store();  // Rare, since much is excused afterwards.
@@ -272,23 +289,43 @@ void Scenario::strike_for_good(Machine& machine) {
   if (std::exchange(for_good_, true)) return;
   trouble(machine.name(), absl::InfiniteDuration());
   machine.for_good = true;
-  switch (random_.between(0, 2)) {
+  switch (random_.between(0, 4)) {
     case 0:
       machine.refuses = true;
       break;
     case 1:
       machine.unkillable = true;
       break;
+    case 2:
+      machine.hung_storage = true;
+      break;
+    case 3:  // Everything waits in the kernel, but for the thread that beats.
+      machine.idle = machine.unkillable = true;
+      for (auto& [key, shim] : machine.shims()) {
+        for (Machine::Rank& rank : shim.ranks) rank.stuck = true;
+      }
+      break;
     default:
       machine.crash();
   }
 }
 
+// While attempts come and go.
+void Scenario::plan_restore() {
+  const absl::Duration begin = size_.chaos * (0.1 + 0.3 * random_.fraction());
+  cluster_.timeline.at(begin, [this] { restore_store(); });
+  for (int i = 0; i < 2 * size_.nodes; ++i) {
+    cluster_.timeline.at(begin + for_a_while(0, 20), [this] { strike(Fault::kRankKilled, some_node()); });
+  }
+}
+
+// An older copy, or an empty one.
 void Scenario::restore_store() {
   if (resting_) return;
   if (backups_.empty()) {
-    backups_.push_back(*store::scan_all(cluster_.store, ""));
-    return cluster_.timeline.after(for_a_while(2, 20), [this] { restore_store(); });
+    backups_.emplace_back();
+    if (!random_.chance(0.2)) backups_.back() = *store::scan_all(cluster_.store, "");
+    return cluster_.timeline.after(for_a_while(2, 30), [this] { restore_store(); });
   }
   restored_ = cluster_.excused_events = true;
   cluster_.crash_controller();

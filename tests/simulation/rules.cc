@@ -17,6 +17,7 @@ constexpr absl::Duration kMostStart = absl::Seconds(120 + kSilenceSeconds);
 constexpr absl::Duration kMostStop = absl::Seconds(15 + 30 + kSilenceSeconds);
 constexpr absl::Duration kReasonWithin = absl::Seconds(10);
 constexpr absl::Duration kLeavesWithin = absl::Seconds(35);   // A step, a save, and the way there and back.
+constexpr absl::Duration kNoAnswer = absl::Seconds(7);        // The lease, and a beat there and back.
 constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Of a fault that is over.
 
 std::string field(const journal::Line& line, const std::string& key) {
@@ -73,6 +74,7 @@ void Scenario::see(const reconcile::JobView& view) {
     attempt = one->number;
     for (const job::Placement& placement : one->placements) used[placement.node] += placement.num_ranks;
   }
+  if (!view.attempts.empty()) check_exits(record.uid, *view.attempts.back());
   if (shown.state != state) cluster_.trace(absl::StrCat("  ", record.uid, " is ", state));
   const bool is_placed = shown.attempt != attempt;
   if (shown.state != state || is_placed) shown.since = cluster_.timeline.now();
@@ -91,16 +93,33 @@ void Scenario::see(const reconcile::JobView& view) {
   if (is_placed) check_capacity(record.uid, shown);
 }
 
-// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up.
+// Ranks that are said to have ended have done so.
+void Scenario::check_exits(const std::string& uid, const job::AttemptRecord& attempt) {
+  size_t& seen = shown_.at(uid).exits[attempt.number];
+  if (attempt.exits.size() == seen) return;
+  seen = attempt.exits.size();
+  for (const job::RankExit& exit : attempt.exits) {
+    const Machine::Rank* rank = cluster_.machines.at(exit.node)->rank({uid, attempt.number}, exit.rank);
+    if (rank != nullptr && rank->pid != 0 && !rank->running) continue;
+    cluster_.violate(absl::StrCat("rank ", exit.rank, " of attempt ", attempt.number, " of ", uid,
+                                  " is said to have ended on ", exit.node, ", and ",
+                                  rank != nullptr && rank->running ? "runs" : "has never run"));
+  }
+}
+
+// Devices of an attempt that has not ended are nobody else's, but for those of parts that the controller has given up,
+// and of attempts that a store which was set back has never heard of: until one of their nodes told of them, others may
+// have got the devices on the rest.
 void Scenario::check_capacity(const std::string& uid, const Shown& job) {
   for (const auto& [node, ranks] : job.used) {
     int all = 0;
     for (const auto& [other, shown] : shown_) {
       const auto there = shown.used.find(node);
       if (there == shown.used.end() || shown.over || lost_parts_.count({other, shown.attempt, node}) > 0) continue;
+      if (adopted_.count({other, shown.attempt}) > 0) continue;
       all += there->second;
     }
-    if (all > size_.devices && !restored_) {  // Else what is adopted may have lost its devices.
+    if (all > size_.devices) {
       cluster_.violate(absl::StrCat("job ", uid, " is placed on ", node, ", where ", all, " ranks have devices"));
     }
   }
@@ -109,10 +128,11 @@ void Scenario::check_capacity(const std::string& uid, const Shown& job) {
 // --- what the controller decides ---
 
 void Scenario::check_line(const journal::Line& line) {
-  cluster_.watch();
   const absl::Duration now = cluster_.timeline.now();
   const std::string node = field(line, "node"), uid = field(line, "uid");
   const int attempt = number(line, "attempt");
+  if (line.event == "AttemptAdopted") adopted_.insert({uid, attempt});
+  cluster_.watch();
   const bool timed_out = line.event == "StopTimedOut" || line.event == "PrepareTimedOut";
   if (line.event == "NodeRegistered") {
     registered_[node] = now;
@@ -122,7 +142,7 @@ void Scenario::check_line(const journal::Line& line) {
   } else if (line.event == "NodeLost" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
-  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(uid);
+  if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
     cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
@@ -141,19 +161,24 @@ void Scenario::check_line(const journal::Line& line) {
   }
 }
 
-// Whoever is connected is heard and answered.
+// Whoever is connected is heard and answered: a worker gives a session up after a lease without an answer.
 void Scenario::check_answers(const std::string& node) {
   const absl::Duration now = cluster_.timeline.now();
-  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < absl::Seconds(10)) return;
+  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < kNoAnswer) return;
   cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
 }
 
-// What a node still prepares is not in its inventory: the controller may not know that it has devices.
+// What a node still prepares is not in its inventory: a controller that has given it up, or whose store was set back
+// and has no record of it, does not know that it has devices.
 void Scenario::check_room(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
-    if (attempt.holds_devices() && !attempt.announced()) return;
+    if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;
+    const auto shown = shown_.find(key.job_uid);
+    const bool is_present =
+        shown != shown_.end() && shown->second.attempt == key.number && shown->second.used.count(node) > 0;
+    if (!is_present || lost_parts_.count({key.job_uid, key.number, node}) > 0) return;
   }
-  if (!restored_) cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
+  cluster_.violate(absl::StrCat("node ", node, " is asked for devices that it does not have"));
 }
 
 // --- what outlives the controller ---
@@ -183,6 +208,15 @@ void Scenario::controller_started() {
     if (!restored_ && cluster_.controller->published().find(uid) == nullptr) {
       cluster_.violate(absl::StrCat("job ", uid, " was acknowledged and is gone after a restart"));
     }
+  }
+  // A store that was set back has never heard of some; nor does anybody wait for them.
+  if (restored_)
+    std::erase_if(acknowledged_,
+                  [this](const std::string& uid) { return cluster_.controller->published().find(uid) == nullptr; });
+  // What is durable is done, also where nobody was answered.
+  const std::vector<store::Record> cancels = *store::scan_all(cluster_.store, "cancel/");
+  for (const store::Record& record : cancels) {
+    cancels_.insert(record.key.substr(std::string("cancel/").size()));
   }
   for (const std::string& uid : deletes_) {
     if (cluster_.controller->published().find(uid) != nullptr) {

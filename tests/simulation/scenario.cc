@@ -91,6 +91,7 @@ void Scenario::plan() {
     const Fault fault = size_.is_large() ? Fault::kControllerCrash : Fault::kForGood;
     cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { strike(fault, some_node()); });
   }
+  if (!size_.is_large() && random_.chance(0.1)) plan_restore();
   for (int i = 0; i < size_.jobs; ++i) {
     cluster_.timeline.at(for_a_while(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
   }

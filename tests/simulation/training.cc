@@ -212,8 +212,10 @@ bool Ranks::is_healthy(const node::AttemptKey& key) const {
   const auto it = runs_.find(key);
   if (it == runs_.end()) return false;
   const Run& run = it->second;
-  return run.begun && !run.over && !run.losing && !run.blocked && all_run(run, key) && !any_stuck(run, key) &&
-         timeline_.now() - run.advanced_at < absl::Seconds(12);
+  // One that has waited for somebody until just now shows it with its next step.
+  const absl::Duration most = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
+  return run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
+         timeline_.now() - run.advanced_at < most;
 }
 
 void Ranks::poison() {
