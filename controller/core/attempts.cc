@@ -74,7 +74,7 @@ void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   set_attempt(job, std::move(attempt));
   job.record.reserved.clear();
   job.held.clear();
-  reserved_until_.erase(job.record.uid);
+  choosy_until_.erase(job.record.uid);
   job.pending_reason.clear();
   job.pending_message.clear();
   if (job.record.attempts == 1 && job.idle_since) {

@@ -89,33 +89,46 @@ void Core::enter_queue(LiveJob& job) {
   scheduler_.add_job(std::move(waiting));
   scheduler_.release(record.uid);
   held_back_.erase(record.uid);
-  if (!job.held.empty()) reserved_until_.emplace(record.uid, now_.monotonic + options_.reserve_grace);
+  if (!job.held.empty() || !record.avoided_nodes.empty()) {
+    choosy_until_.emplace(record.uid, now_.monotonic + options_.reserve_grace);
+  }
 }
 
 void Core::leave_scheduler(const std::string& uid) {
   scheduler_.remove_job(uid);
   scheduler_.release(uid);
   held_back_.erase(uid);
-  reserved_until_.erase(uid);
+  choosy_until_.erase(uid);
 }
 
-// A node that never comes back would have the job's other devices idle for ever.
-void Core::give_up_reservations() {
-  for (auto it = reserved_until_.begin(); it != reserved_until_.end();) {
+// A node that never comes back would have the job's other devices idle for ever, and devices that somebody holds for
+// ever would keep it from those that it avoids.
+void Core::give_up_wishes() {
+  for (auto it = choosy_until_.begin(); it != choosy_until_.end();) {
     if (now_.monotonic <= it->second) {
       ++it;
       continue;
     }
     LiveJob& job = jobs_.at(it->first);
-    it = reserved_until_.erase(it);
+    it = choosy_until_.erase(it);
+    const bool held = !job.held.empty();
     job.record.reserved.clear();
     job.held.clear();
+    const std::vector<std::string> avoided = std::exchange(job.record.avoided_nodes, {});
     scheduler_.waits(job.record.uid) ? enter_queue(job) : hold_back(job);
     Change change;
-    add_event(change, job,
-              {.reason = "ReservationGivenUp",
-               .message = absl::StrCat("waited ", absl::FormatDuration(options_.reserve_grace),
-                                       " for devices beside those that it comes back to: others may have them now")});
+    const std::string waited = absl::StrCat("waited ", absl::FormatDuration(options_.reserve_grace), " for ");
+    if (held) {
+      add_event(change, job,
+                {.reason = "ReservationGivenUp",
+                 .message = waited + "devices beside those that it comes back to: others may have them now"});
+    }
+    if (!avoided.empty()) {
+      add_event(change, job,
+                {.reason = "AvoidanceGivenUp",
+                 .message = absl::StrCat(waited, "other nodes than ", absl::StrJoin(avoided, ", "),
+                                         ", where it failed: it may go there again")});
+    }
     put_job(change, job);
     commit(std::move(change));
   }

@@ -251,7 +251,7 @@ class Core {
   // hangs.cc
   void note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat);
   void note_advance(LiveAttempt& attempt) const;
-  static void begin_watch(LiveAttempt& attempt);
+  void begin_watch(LiveAttempt& attempt);
   void check_hangs();
   bool all_speak(const LiveAttempt& attempt) const;
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;
@@ -305,7 +305,7 @@ class Core {
   void hold_back(LiveJob& job);
   void enter_queue(LiveJob& job);
   void leave_scheduler(const std::string& uid);
-  void give_up_reservations();
+  void give_up_wishes();
 
   // scheduling.cc
   void request_schedule(bool urgent);
@@ -339,7 +339,7 @@ class Core {
   std::map<std::string, Refused> refused_;                     // By node.
   scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
   std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
-  std::map<std::string, absl::Duration> reserved_until_;       // By uid: those in the queue that hold devices there.
+  std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
   int64_t next_order_ = 1;
   bool scheduling_ = false;
   absl::Duration schedule_after_;

@@ -89,9 +89,10 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
   part.counter = counter;
 }
 
-// Its nodes are told to start: while the disk was full, nobody was.
+// Its nodes are told to start: while the disk was full, nobody was. What they do shows from their first beats on.
 void Core::begin_watch(LiveAttempt& attempt) {
   attempt.start_waits = false;
+  for (auto& [node, part] : attempt.parts) part.last_advance = std::max(part.last_advance, now_.monotonic);
   if (!testing::planted(testing::Bug::kHangCountsPreparation)) attempt.advanced_at.reset();
 }
 

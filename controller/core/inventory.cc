@@ -85,7 +85,10 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool present = seen != there.end();
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
     if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
-    if (!present && (attempt.start_sent || ending)) {
+    if (!present && ending && !attempt.start_sent) {
+      part.ended = true;  // It never heard of it, or has done with it: nothing was lost.
+      conclude(job, {}, absl::ZeroDuration());
+    } else if (!present && attempt.start_sent) {
       lose(job, node.record.name);
       attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
       conclude(job, {}, absl::ZeroDuration());

@@ -325,7 +325,7 @@ void Core::take(const Tick&) {
   check_leases();
   check_hangs();
   check_deadlines();
-  give_up_reservations();
+  give_up_wishes();
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
   if (!scheduling_) say_who_is_awaited();
   delete_old_jobs();

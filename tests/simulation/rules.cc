@@ -139,9 +139,10 @@ void Scenario::check_line(const journal::Line& line) {
     for (const auto& [other, shown] : shown_) lost_parts_.insert({other, shown.attempt, node});
   } else if (line.event == "AttemptStarted") {
     started_[absl::StrCat(uid, "/", attempt)] = now;
-  } else if (line.event == "NodeLost" || timed_out) {
+  } else if (line.event == "NodeLost" || line.event == "RankUnkillable" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
+  if (line.event == "RankUnkillable" || line.event == "StopTimedOut") cluster_.ranks.given_up.insert({uid, attempt});
   if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
@@ -168,8 +169,8 @@ void Scenario::check_answers(const std::string& node) {
   cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
 }
 
-// What a node still prepares is not in its inventory: a controller that has given it up, or whose store was set back
-// and has no record of it, does not know that it has devices.
+// A controller that has given an attempt up, or whose store was set back and has no record of it, may not know yet that
+// it has devices.
 void Scenario::check_room(const std::string& node) {
   for (const auto& [key, attempt] : cluster_.machines.at(node)->core()->state().attempts) {
     if (!attempt.holds_devices() || (attempt.announced() && !restored_)) continue;

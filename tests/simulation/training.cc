@@ -197,7 +197,9 @@ void Ranks::rank_gone(const node::AttemptKey& key, const std::string&) {
 
 void Ranks::killed(const node::AttemptKey& key, const std::string& reason) {
   const auto it = runs_.find(key);
-  if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || reason == "STOPPED_BY_OPERATOR") return;
+  if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || given_up.count(key) > 0 ||
+      reason == "STOPPED_BY_OPERATOR")
+    return;
   if (is_healthy(key))
     violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
 }

@@ -37,7 +37,8 @@ class Ranks : public Training {
   std::function<Machine&(const std::string& node)> machine;
   std::function<bool(const std::string& node)> reachable;  // For the other ranks.
   std::function<void(const std::string& what)> violated;
-  std::set<std::string> cancelled;  // Uids of jobs that somebody wanted to end.
+  std::set<std::string> cancelled;      // Uids of jobs that somebody wanted to end.
+  std::set<node::AttemptKey> given_up;  // Asked to leave and not gone in time: killed, whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
   void asked_to_save(const node::AttemptKey& key, bool leave) override;

@@ -254,11 +254,11 @@ v1::Register NodeCore::make_register(Now now) const {
   message.mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   *message.mutable_resources() = config_.resources;
   for (const auto& [key, attempt] : state_.attempts) {
-    if (!attempt.announced()) continue;
+    if (attempt.stage == Stage::kForgetting) continue;
     v1::AttemptInventory* const item = message.add_inventory();
     item->mutable_id()->set_job_uid(key.job_uid);
     item->mutable_id()->set_number(key.number);
-    item->set_phase(phase_of(attempt));
+    item->set_phase(attempt.announced() ? phase_of(attempt) : v1::AttemptReport::PREPARING);
     item->set_job(attempt.facts.job);
     item->set_start_unix_nanos(attempt.facts.start_unix_nanos);
     item->set_threads_per_rank(attempt.facts.threads_per_rank);

@@ -263,5 +263,59 @@ TEST_F(DeadlinesTest, NodesAreWelcomeOnAFullDisk) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
+// A node that comes back without an attempt that was never started there has lost nothing, and is not to blame.
+TEST_F(DeadlinesTest, AnAttemptThatEndedBeforeItsStartIsNoLoss) {
+  add_node("n1");
+  hung = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  ASSERT_EQ(state("a"), "RESERVING");
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_EQ(state("a"), "STOPPING");
+  FakeNode& node = nodes.at("n1");
+  disconnect(node);
+  node.attempts.clear();
+  connect(node);
+  EXPECT_EQ(state("a"), "CANCELLED");
+  EXPECT_TRUE(reconciler->node("n1")->node.record.blames.empty());
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
+}
+
+// What somebody holds for ever must not keep a job from the one node that is left.
+TEST_F(DeadlinesTest, ANodeIsNotAvoidedForEver) {
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("b", 1, 1)).ok());
+  loaded("b", 0);
+  add_node("n1");
+  refuses = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  ASSERT_EQ(state("a"), "RECOVERING");
+  refuses.clear();
+  advance(absl::Seconds(30));
+  EXPECT_EQ(state("a"), "RECOVERING") << "n2 could hold it";
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+  advance(absl::Seconds(40));
+  EXPECT_EQ(nodes_of("a"), std::vector<std::string>{"n1"});
+  EXPECT_EQ(count_events("a", "AvoidanceGivenUp"), 1);
+}
+
+// A store that was set back has no record of what a node prepares: its devices are taken, and its number is not used
+// again.
+TEST_F(DeadlinesTest, WhatANodePreparesHoldsItsDevices) {
+  add_node("n1", 2);
+  ASSERT_TRUE(submit(spec("a", 2, 2)).ok());
+  FakeNode& node = nodes.at("n1");
+  const FakeNode::Key old = key("a");
+  disconnect(node);
+  FakeNode::Attempt preparing;
+  preparing.phase = v1::AttemptReport::PREPARING;
+  preparing.ranks = {0, 1};
+  preparing.devices = {0, 1};
+  node.attempts = {{{old.first, old.second + 4}, preparing}};
+  hung = {"n1"};
+  connect(node);
+  EXPECT_EQ(count_events("a", "AttemptNumberRaised"), 1);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 2);
+}
+
 }  // namespace
 }  // namespace titan::reconcile

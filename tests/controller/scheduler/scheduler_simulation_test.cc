@@ -471,7 +471,9 @@ class Simulation {
 TEST(SchedulerSimulationTest, DecidesAsTheRulesSay) {
   const char* const asked = getenv("TITAN_SCHEDULER_SEEDS");
   unsigned seeds = 500;
-  if (asked != nullptr) ASSERT_TRUE(absl::SimpleAtoi(asked, &seeds)) << asked;
+  if (asked != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(asked, &seeds)) << asked;
+  }
   for (unsigned seed = 0; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation(seed % 4 == 0 ? Order::kRecoveringFirst : Order::kPriorityFirst, seed).run();

@@ -379,5 +379,25 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   EXPECT_EQ(copy.running_ranks(), 2);
 }
 
+// Whoever registers anew says what it prepares, too: its devices are taken.
+TEST(FaultsTest, WhatIsPreparedIsInTheInventory) {
+  World world;
+  world.connect();
+  world.hang<PrepareFolder>();
+  world.prepare(1, 2);
+  world.settle();
+  world.disconnect();
+  world.connect();
+  ASSERT_EQ(world.registered().inventory_size(), 1);
+  const v1::AttemptInventory& item = world.registered().inventory(0);
+  EXPECT_EQ(item.id().number(), 1);
+  EXPECT_EQ(item.phase(), Report::PREPARING);
+  EXPECT_EQ(item.devices(), 2);
+  EXPECT_EQ(item.device_indices_size(), 2);
+  world.release<PrepareFolder>();
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::PREPARED);
+}
+
 }  // namespace
 }  // namespace titan::node

@@ -36,7 +36,8 @@ TEST(PrepareFilesTest, ALatePreparationLeavesTheTokenOfANewerAttempt) {
     EXPECT_EQ(prepared.refusal.message, "");
     EXPECT_EQ(prepared.folder_id.size(), 32u);
     EXPECT_EQ(prepared.facts.threads_per_rank, 3);
-    EXPECT_EQ(prepared.facts.placements.size(), 1u);
+    ASSERT_NE(prepared.facts.placements, nullptr);
+    EXPECT_EQ(prepared.facts.placements->size(), 1u);
   };
   const auto token = [&](int attempt) { return absl::StrCat(dump, "/.titan-token-u1-", attempt); };
   prepare(10);
@@ -59,9 +60,11 @@ TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
                                           to_compact_json(launch).dump(), shim::Spec{}, "");
   EXPECT_EQ(prepared.refusal.message, "");
   EXPECT_EQ(nlohmann::json::parse(*shim::read_file(folder.file("launch.json"))), to_json(launch));
-  ASSERT_EQ(prepared.facts.placements.size(), 2u);
-  EXPECT_EQ(prepared.facts.placements[1].first_rank(), 2);
-  EXPECT_EQ(prepared.facts.placements[1].num_ranks(), 1);
+  ASSERT_NE(prepared.facts.placements, nullptr);
+  const std::vector<v1::Placement>& placements = *prepared.facts.placements;
+  ASSERT_EQ(placements.size(), 2u);
+  EXPECT_EQ(placements[1].first_rank(), 2);
+  EXPECT_EQ(placements[1].num_ranks(), 1);
 }
 
 // Where users write, a link that one of them made is not followed.
