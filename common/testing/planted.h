@@ -46,8 +46,7 @@ enum class Bug {
   kStartLaunchesAgain,
   kStopIgnoredWhilePreparing,
   kOldLeaderIsObeyed,
-  kDevicesFreeTooEarly,  // While ranks are still being stopped.
-  kOldRanksAreIgnored,   // A new attempt begins beside those of the one before.
+  kOldRanksAreIgnored,  // A new attempt begins beside those of the one before.
 };
 
 #ifdef TITAN_PLANTED

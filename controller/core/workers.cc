@@ -55,8 +55,9 @@ absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::
   const bool quiet =
       std::any_of(part.ranks.begin(), part.ranks.end(), [](const auto& rank) { return is_quiet(rank.second.phase); });
   if (quiet) return std::max(absl::Seconds(30), 2 * attempt.longest_pause);
-  if (part.steps_measured < kStepsToKnow) return std::max(kUnknownStep, 2 * attempt.longest_pause);
-  return 2 * beat + std::max(beat, 3 * attempt.longest_step);
+  const absl::Duration usual = 2 * beat + std::max(beat, 3 * attempt.longest_step);
+  if (part.steps_measured < kStepsToKnow) return std::max({kUnknownStep, usual, 2 * attempt.longest_pause});
+  return usual;
 }
 
 std::string how(const v1::RankExitReport& exit) {

@@ -142,7 +142,11 @@ void Scenario::check_line(const journal::Line& line) {
   } else if (line.event == "NodeLost" || line.event == "RankUnkillable" || timed_out) {
     lost_parts_.insert({uid, attempt, node});
   }
-  if (line.event == "RankUnkillable" || line.event == "StopTimedOut") cluster_.ranks.given_up.insert({uid, attempt});
+  // What was decided counts, not what has become of the ranks when they hear of it.
+  const bool is_lost = line.event == "NodeLost" && !cluster_.ranks.is_healthy({uid, attempt});
+  if (line.event == "RankUnkillable" || line.event == "StopTimedOut" || is_lost) {
+    cluster_.ranks.given_up.insert({uid, attempt});
+  }
   if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
@@ -162,10 +166,11 @@ void Scenario::check_line(const journal::Line& line) {
   }
 }
 
-// Whoever is connected is heard and answered: a worker gives a session up after a lease without an answer.
+// Whoever is connected is heard and answered, also on a full disk: a worker gives a session up after a lease without an
+// answer.
 void Scenario::check_answers(const std::string& node) {
   const absl::Duration now = cluster_.timeline.now();
-  if (!cluster_.controller_answers() || now - std::max(troubled_[node], steady_since_) < kNoAnswer) return;
+  if (!cluster_.controller_answers() || now - std::max(troubled_[node], runs_since_) < kNoAnswer) return;
   cluster_.violate(absl::StrCat("node ", node, " is connected and hears nothing"));
 }
 
@@ -185,7 +190,7 @@ void Scenario::check_room(const std::string& node) {
 // --- what outlives the controller ---
 
 void Scenario::controller_started() {
-  steady_since_ = cluster_.timeline.now();
+  steady_since_ = runs_since_ = cluster_.timeline.now();
   for (const auto& [uid, shown] : shown_) {
     const reconcile::JobViewPtr view = cluster_.controller->published().find(uid);
     if (view == nullptr) {
@@ -242,6 +247,7 @@ void Scenario::check_cancels() {
 // --- what may not last ---
 
 void Scenario::every_second() {
+  if (!cluster_.controller_answers()) runs_since_ = cluster_.timeline.now();
   if (!cluster_.controller_answers() || cluster_.store.is_full()) {
     steady_since_ = cluster_.timeline.now();
   } else {

@@ -155,6 +155,7 @@ class Scenario {
   std::set<std::pair<std::string, int>> adopted_;                   // Uid, attempt.
   std::map<std::string, absl::Duration> troubled_, registered_;     // By node: until when, and when.
   std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
+  absl::Duration runs_since_;                                       // The controller.
   absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
   int starts_ = 0;                                                  // Of the controller.
   bool for_good_ = false;

@@ -155,10 +155,7 @@ void exit_when_all_stopped(Step& step) {
 
 bool Attempt::announced() const { return stage != Stage::kForgetting && (was_live || stage == Stage::kOver); }
 
-bool Attempt::holds_devices() const {
-  if (testing::planted(testing::Bug::kDevicesFreeTooEarly) && stopping) return false;
-  return !record.devices.empty() && (!ending() || shim_may_live());
-}
+bool Attempt::holds_devices() const { return !record.devices.empty() && (!ending() || shim_may_live()); }
 
 void note(Step& step, const AttemptKey& key, const std::string& text) {
   step.out(Log{absl::StrCat("job ", key.job_uid, " attempt ", key.number, ": ", text)});
