@@ -46,7 +46,6 @@ enum class Bug {
   kStartLaunchesAgain,
   kStopIgnoredWhilePreparing,
   kOldLeaderIsObeyed,
-  kOldRanksAreIgnored,  // A new attempt begins beside those of the one before.
 };
 
 #ifdef TITAN_PLANTED

@@ -216,7 +216,7 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int
   for (const job::Placement& placement : record.placements) {
     NodePart& part = attempt.parts[placement.node];
     part.placement = placement;
-    part.steps_measured = kStepsToKnow - 2;  // The first that is seen has begun before: it may look short.
+    part.steps_measured = kStepsToKnow - 1;
     part.prepared = job.record.state != job::JobState::kReserving;
   }
   attempt.start_sent = job.record.state != job::JobState::kReserving;

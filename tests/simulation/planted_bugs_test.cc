@@ -65,7 +65,6 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kStartLaunchesAgain), "a second Start launches a second time"},
     {TITAN_BUG(kStopIgnoredWhilePreparing), "a Stop is ignored while an attempt is prepared"},
     {TITAN_BUG(kOldLeaderIsObeyed), "a command of an earlier leader is obeyed"},
-    {TITAN_BUG(kOldRanksAreIgnored), "an attempt begins beside ranks of the one before"},
 };
 #undef TITAN_BUG
 

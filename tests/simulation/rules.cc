@@ -248,6 +248,7 @@ void Scenario::check_cancels() {
 
 void Scenario::every_second() {
   if (!cluster_.controller_answers()) runs_since_ = cluster_.timeline.now();
+  check_welcomes();
   if (!cluster_.controller_answers() || cluster_.store.is_full()) {
     steady_since_ = cluster_.timeline.now();
   } else {
@@ -255,6 +256,21 @@ void Scenario::every_second() {
     check_drains();
   }
   cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
+}
+
+// Its ranks would end as orphans: a full disk is no reason to let a worker wait.
+void Scenario::check_welcomes() {
+  const absl::Duration now = cluster_.timeline.now();
+  for (const auto& [name, machine] : cluster_.machines) {
+    const bool waits =
+        cluster_.links.at(name).stream != nullptr && machine->core() != nullptr && !machine->core()->state().welcomed;
+    if (!waits) {
+      unwelcomed_.erase(name);
+    } else if (now - std::max({unwelcomed_.try_emplace(name, now).first->second, troubled_[name], runs_since_}) >=
+               kNoAnswer) {
+      cluster_.violate(absl::StrCat("node ", name, " is connected and not welcomed"));
+    }
+  }
 }
 
 void Scenario::check_waits() {

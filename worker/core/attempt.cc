@@ -143,7 +143,7 @@ void go_on_preparing(Step& step, Attempt& attempt) {
     const AttemptKey copy = key;
     return drop(step, copy, {"STALE_ATTEMPT", stale_message(copy, highest)}, highest);
   }
-  if (older_one(step.state, key) != nullptr && !testing::planted(testing::Bug::kOldRanksAreIgnored)) return;
+  if (older_one(step.state, key) != nullptr) return;
   const std::set<int> free = free_devices(step.config, step.state);
   Devices devices =
       attempt.asked_devices.empty() ? any_devices(step, attempt, free) : asked_devices(step, attempt, free);
