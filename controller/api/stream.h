@@ -72,10 +72,8 @@ class Stream : public grpc::ServerWriteReactor<Message>,
     if (queue_.empty() && !ending_) refill();
     if (!queue_.empty() && !finished_) {
       writing_ = true;
-      // Who has fallen behind gets several at once: a system call each is what most of a message costs.
-      grpc::WriteOptions options;
-      if (queue_.size() > 1) options.set_buffer_hint();
-      this->StartWrite(&queue_.front(), options);
+      // Without a buffer hint: a snapshot's messages would lie in the transport until something else is written.
+      this->StartWrite(&queue_.front());
       return;
     }
     finish_when_written();

@@ -19,6 +19,7 @@ class Lifecycle(unittest.TestCase):
     @classmethod
     def setUpClass(cls):
         cls.cluster = cls.enterClassContext(Cluster(workers=2, devices=2))
+        wait_until("both nodes", lambda: cls.cluster.ask("cluster", "info")["ready_nodes"] == 2)
 
     def setUp(self):
         self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
@@ -80,9 +81,9 @@ class Lifecycle(unittest.TestCase):
         self.assertEqual(("NOT_FOUND", "JOB_NOT_FOUND"), (error["code"], error["reason"]))
         self.assertIn("nosuch", error["metadata"]["job"])
         job = self.submit(steps=500)
-        late = self.cluster.titanctl("wait", job, "--timeout", 0.2, check=False)
+        late = self.cluster.titanctl("wait", job, "--timeout", 1, check=False)
         self.assertEqual(4, late.returncode)
-        self.assertRegex(late.stderr, rf"job {job} is still [A-Z]+ at step \d+/500 after 0s")
+        self.assertRegex(late.stderr, rf"job {job} is still [A-Z]+ at step \d+/500 after 1s")
         some = self.cluster.titanctl("cancel", "nosuch", job, "--now", "--wait", check=False)  # One mistake does not save the others.
         self.assertEqual(3, some.returncode)
         self.assertIn(f"job {job} CANCELLED", some.stderr)
