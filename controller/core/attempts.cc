@@ -121,9 +121,7 @@ void Core::start_when_prepared(LiveJob& job, Change& change) {
   apply(job, JobEvent::kPrepared);
   const cluster::Node* leader = nodes_.find(attempt.leader());
   attempt.record.store_host = leader == nullptr ? "" : leader->record.address;
-  attempt.start_sent = attempt.start_waits = true;
-  if (!testing::planted(testing::Bug::kHangCountsPreparation))
-    attempt.advanced_at.reset();  // What is to be watched begins now.
+  attempt.start_sent = attempt.start_waits = true;  // What is to be watched begins when they are told: begin_watch().
   expect(change, Tell{job.key(), Command::kStart, attempt.nodes()});
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "AttemptStarted", {}});
   line.add("job", job.record.name).add("uid", job.record.uid).add("attempt", absl::StrCat(attempt.record.number));

@@ -256,7 +256,8 @@ class Core {
   bool all_speak(const LiveAttempt& attempt) const;
   std::vector<job::HungRank> hung_ranks(const LiveJob& job) const;
   void excuse_own_pause();
-  absl::Duration longest_tick() const;  // More between two ticks is a pause of this process.
+  absl::Duration longest_tick() const;  // More between two ticks is a pause of this process,
+  bool is_paused() const;               // after which no tick has come yet.
 
   // slow_ranks.cc
   void compare_ranks(LiveJob& job);

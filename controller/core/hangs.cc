@@ -53,8 +53,7 @@ std::string who_hangs(const LiveAttempt& attempt) {
 void Core::note_advance(LiveAttempt& attempt) const {
   const absl::Duration pause = attempt.advanced_at ? now_.monotonic - *attempt.advanced_at : absl::ZeroDuration();
   // What is heard first after a pause of this process, before a tick has noticed that, measures the pause.
-  const bool paused = last_tick_ && now_.monotonic - *last_tick_ > std::max(options_.lease / 2, absl::Seconds(1));
-  if (!paused) attempt.longest_pause = std::max(attempt.longest_pause, pause);
+  if (!is_paused()) attempt.longest_pause = std::max(attempt.longest_pause, pause);
   attempt.advanced_at = now_.monotonic;
 }
 
@@ -158,6 +157,8 @@ void Core::check_hangs() {
 }
 
 absl::Duration Core::longest_tick() const { return std::max(options_.lease / 2, absl::Seconds(1)); }
+
+bool Core::is_paused() const { return last_tick_ && now_.monotonic - *last_tick_ > longest_tick(); }
 
 // While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
 // own, and what was said meanwhile still waits to be read.

@@ -69,7 +69,7 @@ void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) 
   const auto live = jobs_.find(key.first);
   stray.unknown = false;
   const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second);
-  if (saves && !std::exchange(stray.saving, true)) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
+  if (saves && !stray.saving) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }

@@ -182,8 +182,8 @@ void Core::take(const Heard& input) {
 absl::Duration Core::deafness(const v1::WorkerMessage& message) const {
   const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
   if (unanswered <= 2 * nodes_.beat_interval()) return absl::ZeroDuration();
-  const bool is_paused = !last_tick_ || now_.monotonic - *last_tick_ > longest_tick();
-  return is_paused || now_.monotonic - awake_since_ < unanswered ? absl::ZeroDuration() : unanswered;
+  const bool was_asleep = !last_tick_ || is_paused() || now_.monotonic - awake_since_ < unanswered;
+  return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
 void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {

@@ -57,31 +57,33 @@ double number_at(const nlohmann::json& json, const char* key) {
   return it->is_null() ? std::numeric_limits<double>::quiet_NaN() : it->get<double>();
 }
 
+template <typename Record>
+bool read_whole(const std::string& text, Record& record) {
+  QuickReader reader(text);
+  return reader.read(record) && reader.at_end();
+}
+
 }  // namespace
 
 template <>
 bool read_quickly(const std::string& text, JobRecord& record) {
-  QuickReader reader(text);
-  return reader.read(record) && reader.at_end();
+  return read_whole(text, record);
 }
 
 // One without a world is an old one: see upgrade().
 template <>
 bool read_quickly(const std::string& text, AttemptRecord& record) {
-  QuickReader reader(text);
-  return reader.read(record) && reader.at_end() && record.ranks > 0;
+  return read_whole(text, record) && record.ranks > 0;
 }
 
 template <>
 bool read_quickly(const std::string& text, EventRecord& record) {
-  QuickReader reader(text);
-  return reader.read(record) && reader.at_end();
+  return read_whole(text, record);
 }
 
 template <>
 bool read_quickly(const std::string& text, NodeRecord& record) {
-  QuickReader reader(text);
-  return reader.read(record) && reader.at_end();
+  return read_whole(text, record);
 }
 
 // Until 0.1 the only intent was a cancel, as one bool.

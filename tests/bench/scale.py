@@ -20,6 +20,9 @@ import tempfile
 import time
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from processes import cpu_seconds, free_port
+
 BIN = Path(os.environ["TITAN_BIN"])
 TESTS = BIN.parent / "tests"
 PARTS = ["submit", "workers", "busy", "watch", "watch_fast", "own", "failure", "recovery", "start", "slurm"]
@@ -61,17 +64,6 @@ class Controller:
     def said(self, *events):
         """How often the journal has one of the events."""
         return sum(1 for line in self.log.read_text(errors="replace").splitlines() if any(f'"{event}"' in line for event in events))
-
-
-def cpu_seconds(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
 
 
 class Slurmctld:
@@ -273,6 +265,13 @@ def seconds(value):
 
 
 # By part: rows of the table, each with what its figure includes.
+def watch_row(f):
+    return [(f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
+             f"{f['messages_per_second']:.0f} deliveries a second",
+             f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
+             f"included; {f['controller_cores']:.2f} cores")]
+
+
 ROWS = {
     "submit": lambda f: [("durable submissions, 64 at a time", f"{f['per_second']:.0f}/s, p50 {f['p50_ms']:.0f} ms, "
                           f"p99 {f['p99_ms']:.0f} ms; {f['controller_cpu_ms_each']:.2f} ms of CPU each")],
@@ -283,16 +282,8 @@ ROWS = {
     "busy": lambda f: [
         (f"the same with {f['jobs']} jobs of {f['ranks_each']} ranks", f"{f['controller_cores']:.2f} cores; answer p50 "
          f"{f['ack']['p50_ms']:.1f} ms, p99 {f['ack']['p99_ms']:.1f} ms; {f['lost']} lost")],
-    "watch": lambda f: [
-        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
-         f"{f['messages_per_second']:.0f} deliveries a second",
-         f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
-         f"included; {f['controller_cores']:.2f} cores")],
-    "watch_fast": lambda f: [
-        (f"{f['watchers']} watchers of all jobs, {f['changes_per_second']:.0f} changes a second: "
-         f"{f['messages_per_second']:.0f} deliveries a second",
-         f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, p99 {f['change_to_seen']['p99_ms']:.1f} ms, the durable write "
-         f"included; {f['controller_cores']:.2f} cores")],
+    "watch": watch_row,
+    "watch_fast": watch_row,
     "own": lambda f: [
         (f"{f['watchers']} watchers of one job each", f"seen after p50 {f['change_to_seen']['p50_ms']:.1f} ms, "
          f"p99 {f['change_to_seen']['p99_ms']:.1f} ms; {f['controller_cores']:.2f} cores")],

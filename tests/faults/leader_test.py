@@ -4,7 +4,6 @@ import json
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -14,16 +13,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
 from cluster import wait_until  # noqa: E402
+from processes import free_port  # noqa: E402
 
 BIN = Path(os.environ["TITAN_BIN"])
 TAKEOVER = 5.0
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
-
-
-def free_port():
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return taken.getsockname()[1]
 
 
 class Etcd:

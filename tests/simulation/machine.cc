@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "nlohmann/json.hpp"
+#include "worker/core/launch_facts.h"
 
 namespace titan::simulation {
 namespace {
@@ -36,20 +37,7 @@ constexpr bool kAtOnce =
 node::LaunchFacts read_facts(const std::string& launch_json) {
   const absl::StatusOr<rank_protocol::Launch> launch =
       rank_protocol::launch_from_json(nlohmann::json::parse(launch_json));
-  node::LaunchFacts facts;
-  if (!launch.ok()) return facts;
-  facts.job = launch->job;
-  facts.threads_per_rank = launch->threads_per_rank;
-  auto placements = std::make_shared<std::vector<v1::Placement>>();
-  for (const rank_protocol::RankPlace& place : launch->ranks) {
-    if (placements->empty() || placements->back().node() != place.node) {
-      placements->emplace_back().set_node(place.node);
-      placements->back().set_first_rank(place.rank);
-    }
-    placements->back().set_num_ranks(placements->back().num_ranks() + 1);
-  }
-  facts.placements = std::move(placements);
-  return facts;
+  return launch.ok() ? node::facts_of(*launch) : node::LaunchFacts();
 }
 
 // Nodes of one attempt get one launch file: read once, since it names all ranks. Several attempts may be prepared at a

@@ -215,10 +215,6 @@ void Scenario::controller_started() {
       cluster_.violate(absl::StrCat("job ", uid, " was acknowledged and is gone after a restart"));
     }
   }
-  // A store that was set back has never heard of some; nor does anybody wait for them.
-  if (restored_)
-    std::erase_if(acknowledged_,
-                  [this](const std::string& uid) { return cluster_.controller->published().find(uid) == nullptr; });
   // What is durable is done, also where nobody was answered.
   const std::vector<store::Record> cancels = *store::scan_all(cluster_.store, "cancel/");
   for (const store::Record& record : cancels) {

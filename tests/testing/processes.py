@@ -3,6 +3,7 @@
 import os
 import re
 import signal
+import socket
 from pathlib import Path
 
 
@@ -76,3 +77,17 @@ def all_with(variable, value):
     """Every live process whose environment says variable=value."""
     found = (read(int(entry)) for entry in os.listdir("/proc") if entry.isdigit())
     return [p for p in found if p is not None and p.environment.get(variable) == value]
+
+
+def cpu_seconds(pid):
+    """What the process has taken of the processors so far."""
+    stat = (Path("/proc") / str(pid) / "stat").read_text()
+    fields = stat[stat.rindex(")") + 2:].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def free_port():
+    """For programs of others that cannot take port 0 and say which they got."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return taken.getsockname()[1]

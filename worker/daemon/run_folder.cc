@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/utf8.h"
+#include "worker/core/launch_facts.h"
 #include "worker/daemon/shim_link.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
@@ -156,23 +157,11 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
 }
 
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file) {
-  node::LaunchFacts facts;
+  node::LaunchFacts facts = node::facts_of(launch);
   struct stat file {};
   if (::stat(launch_file.c_str(), &file) == 0) {
     facts.start_unix_nanos = int64_t{file.st_mtim.tv_sec} * 1'000'000'000 + file.st_mtim.tv_nsec;
   }
-  facts.job = launch.job;
-  facts.threads_per_rank = launch.threads_per_rank;
-  auto placements = std::make_shared<std::vector<v1::Placement>>();
-  for (const rank_protocol::RankPlace& place : launch.ranks) {
-    if (placements->empty() || placements->back().node() != place.node) {
-      v1::Placement& placement = placements->emplace_back();
-      placement.set_node(place.node);
-      placement.set_first_rank(place.rank);
-    }
-    placements->back().set_num_ranks(placements->back().num_ranks() + 1);
-  }
-  facts.placements = std::move(placements);
   return facts;
 }
 

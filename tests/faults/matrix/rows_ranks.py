@@ -12,6 +12,7 @@ from pathlib import Path
 from matrix.observe import cancel_and_compare, event_after, journal_after, progress, rank, submit_without_end
 from matrix.row import Measured, NotRun, row, spread
 
+import processes
 from cluster import wait_until
 from jobs import committed_steps, metric_lines, tiny, wait_step
 
@@ -177,11 +178,7 @@ CPU_GROUPS = Path("/sys/fs/cgroup/cpu")
 
 def processor_seconds(group):
     """What the processes of a cgroup have taken so far."""
-    ticks = 0
-    for pid in (group / "cgroup.procs").read_text().split():
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        ticks += int(fields[11]) + int(fields[12])
-    return ticks / os.sysconf("SC_CLK_TCK")
+    return sum(processes.cpu_seconds(pid) for pid in (group / "cgroup.procs").read_text().split())
 
 
 WINDOW = 10.0  # Seconds: job::Stragglers::kWindow.
