@@ -80,6 +80,7 @@ void Core::note_beat(LiveJob& job, NodePart& part, const v1::AttemptBeat& beat) 
     // Beats that waited for a controller that stood still come all at once, and show no step either.
     if (!quiet && step >= options_.beat / 2 && step != absl::InfiniteDuration()) {
       attempt.longest_step = std::max(attempt.longest_step, step);
+      job.progress.longest_step_seconds = absl::ToDoubleSeconds(attempt.longest_step);
       ++part.steps_measured;
     }
     part.last_advance = now;

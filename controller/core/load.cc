@@ -224,7 +224,10 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int
   attempt.loaded = record.first_step_time_ns != 0;
   attempt.record = std::move(record);
   // Progress is an earlier attempt's until this one has finished a step.
-  if (attempt.loaded) attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
+  if (attempt.loaded) {
+    attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
+    attempt.longest_step = absl::Seconds(job.progress.longest_step_seconds);
+  }
   if (attempt.failing) attempt.stop_time_ns = now_ns();
   attempt.record.exits = job::most_telling(attempt.exits);
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());

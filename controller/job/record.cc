@@ -130,7 +130,8 @@ void to_json(nlohmann::json& json, const Progress& progress) {
           {"expert_max_over_mean", number(progress.expert_max_over_mean)},
           {"committed_step", progress.committed_step},
           {"failed_save", progress.failed_save},
-          {"update_time_ns", progress.update_time_ns}};
+          {"update_time_ns", progress.update_time_ns},
+          {"longest_step_seconds", progress.longest_step_seconds}};
 }
 
 void from_json(const nlohmann::json& json, Progress& progress) {
@@ -143,6 +144,7 @@ void from_json(const nlohmann::json& json, Progress& progress) {
   progress.committed_step = json.value("committed_step", int64_t{0});
   progress.failed_save = json.value("failed_save", "");
   progress.update_time_ns = json.value("update_time_ns", int64_t{0});
+  progress.longest_step_seconds = json.value("longest_step_seconds", 0.0);
 }
 
 }  // namespace titan::job

@@ -146,6 +146,7 @@ struct Progress {
   int64_t committed_step = 0;
   std::string failed_save;  // "step 12: No space left on device": the newest save, when it failed; else empty.
   int64_t update_time_ns = 0;
+  double longest_step_seconds = 0;  // As its nodes showed it: a restarted controller knows how patient to be.
 };
 
 struct EventRecord {

@@ -147,6 +147,22 @@ TEST_F(NodesTest, StepsAreNotMeasuredFromANodesReturn) {
   EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
 }
 
+// The first step that a restarted controller sees began before it did, and looks short.
+TEST_F(NodesTest, ARestartedControllerKnowsHowLongStepsTake) {
+  run_on_two_of(3);
+  for (; step_ < 6; train("a", ++step_)) advance(absl::Seconds(4));
+  crash();
+  connect_all();
+  advance(absl::Seconds(1));
+  train("a", ++step_);
+  advance(absl::Milliseconds(500));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(10));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  train("a", ++step_);
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
 TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
   run_on_two_of(3);
   disconnect(nodes.at("n1"));
