@@ -218,7 +218,8 @@ class PosixFiles : public Files {
                                                  absl::Duration patience) override {
     absl::Duration waited, pause = absl::Microseconds(200);
     while (true) {
-      auto lock = flock_path(path, O_RDWR | O_CREAT, flock_operation(mode));
+      // In folders of users, as root: a link would let them have a file made, or held, anywhere.
+      auto lock = flock_path(path, O_RDWR | O_CREAT | O_NOFOLLOW, flock_operation(mode));
       if (lock.ok() || !absl::IsUnavailable(lock.status())) return lock;
       if (waited >= patience) {
         return absl::UnavailableError(absl::StrCat("lock ", path, ": held by another process for ",

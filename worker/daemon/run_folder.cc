@@ -133,7 +133,10 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
   seen.op = look.op;
   seen.same_boot = look.boot == shim::boot_id();
   if (seen.same_boot) {
-    if (look.kill_left) shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
+    if (look.kill_left) {
+      const auto killed = shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
+      if (!killed.ok()) seen.unknown = text_of(killed.status());
+    }
     for (const node::RankProcess& rank : look.ranks) {
       if (rank.pid <= 0) continue;
       const absl::StatusOr<char> state = shim::process_state(static_cast<pid_t>(rank.pid), rank.start_ticks);

@@ -222,6 +222,8 @@ absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
       const std::string file = (attempt.path() / "attempt.json").string();
       const absl::StatusOr<std::string> text = shim::read_file(file);
       const bool is_folder = fs::is_directory(attempt.path(), error);
+      const bool is_gone = error == std::errc::no_such_file_or_directory;
+      if (error && !is_gone) return errno_status(error.value(), absl::StrCat("look at ", attempt.path().string()));
       if (!is_folder || absl::IsNotFound(text.status())) continue;
       all.emplace_back(file, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status());
     }

@@ -9,6 +9,7 @@
 #include <ctime>
 
 #include "absl/strings/str_cat.h"
+#include "common/status/status.h"
 #include "worker/shim/files.h"
 
 namespace titan::shim {
@@ -69,20 +70,23 @@ const std::string& boot_id() {
 int64_t monotonic_nanos() { return nanos(CLOCK_MONOTONIC); }
 int64_t unix_nanos() { return nanos(CLOCK_REALTIME); }
 
-int kill_marked(const std::string& entry) {
+absl::StatusOr<int> kill_marked(const std::string& entry) {
   DIR* const folder = ::opendir("/proc");
-  if (folder == nullptr) return 0;
+  if (folder == nullptr) return errno_status(errno, "list /proc");
   const std::string needle = absl::StrCat(std::string(1, '\0'), entry, std::string(1, '\0'));
   int killed = 0;
+  absl::Status blind;
   while (const dirent* const item = ::readdir(folder)) {
     const pid_t pid = std::atoi(item->d_name);
     if (pid <= 0 || pid == ::getpid()) continue;
     const absl::StatusOr<std::string> environment = read_file(absl::StrCat("/proc/", item->d_name, "/environ"));
-    if (!environment.ok()) continue;
+    if (absl::IsResourceExhausted(environment.status())) blind = environment.status();
+    if (!environment.ok()) continue;  // It is gone, or another user's.
     if (absl::StrCat(std::string(1, '\0'), *environment).find(needle) == std::string::npos) continue;
     if (::kill(pid, SIGKILL) == 0) ++killed;
   }
   ::closedir(folder);
+  if (!blind.ok()) return blind;
   return killed;
 }
 

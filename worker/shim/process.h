@@ -27,7 +27,8 @@ int64_t monotonic_nanos();
 int64_t unix_nanos();
 
 // SIGKILLs every process whose environment holds the entry "NAME=value"; returns how many. Finds what ranks left behind
-// when the shim, their parent and reaper, is gone.
-int kill_marked(const std::string& entry);
+// when the shim, their parent and reaper, is gone. An error when this process lacks what it takes to look
+// (descriptors): then some may be left.
+absl::StatusOr<int> kill_marked(const std::string& entry);
 
 }  // namespace titan::shim

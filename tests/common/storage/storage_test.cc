@@ -114,6 +114,14 @@ TEST_F(StorageTest, LocksExcludeAndAreDroppedWithTheirObject) {
   EXPECT_TRUE(first.ok() && second.ok());
 }
 
+// As root, in a folder where a user may put links.
+TEST_F(StorageTest, ALockFollowsNoLink) {
+  const std::string link = join_path(folder_, "lock"), elsewhere = join_path(folder_, "elsewhere");
+  std::filesystem::create_symlink(elsewhere, link);
+  EXPECT_FALSE(posix_files().lock(link, LockMode::kExclusive, absl::Seconds(1)).ok());
+  EXPECT_FALSE(posix_files().exists(elsewhere));
+}
+
 TEST(JoinPathTest, AbsoluteNamesWin) {
   EXPECT_EQ(join_path("a", "b"), "a/b");
   EXPECT_EQ(join_path("a/", "b"), "a/b");

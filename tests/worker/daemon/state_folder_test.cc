@@ -102,6 +102,19 @@ TEST(StateFolderTest, ARecordThatCannotBeReadIsNamed) {
   }
 }
 
+// Nor is a folder passed over that nobody can look at.
+TEST(StateFolderTest, AFolderThatCannotBeLookedAtIsAnError) {
+  const TempFolder folder;
+  const auto state = StateFolder::open(folder.file("s"));
+  ASSERT_TRUE(state.ok());
+  ASSERT_TRUE(state->add(record(1)).ok());
+  std::filesystem::create_symlink("2", folder.file("s/jobs/u1/2"));  // Of itself: too many links.
+  EXPECT_FALSE(state->check_records().ok());
+  std::filesystem::remove(folder.file("s/jobs/u1/2"));
+  std::filesystem::create_symlink("nothing", folder.file("s/jobs/u1/2"));
+  EXPECT_TRUE(state->check_records().ok()) << state->check_records();
+}
+
 TEST(StateFolderTest, UidsStayInsideTheFolder) {
   for (const char* good : {"u1", "3f2a-9", "A.b_c"}) EXPECT_TRUE(valid_uid(good)) << good;
   for (const char* bad : {"", ".", "..", "../x", "a/b", "a b"}) EXPECT_FALSE(valid_uid(bad)) << bad;

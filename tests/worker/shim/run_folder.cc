@@ -70,7 +70,7 @@ RunFolder::RunFolder(int ranks, const json& fake, Spec changes) {
 
 RunFolder::~RunFolder() {
   if (shim_ > 0) kill_shim(SIGKILL);
-  kill_marked(absl::StrCat(kRunFolderVariable, "=", path_));
+  (void)kill_marked(absl::StrCat(kRunFolderVariable, "=", path_));
   std::error_code ignored;
   std::filesystem::remove_all(path_, ignored);
 }
