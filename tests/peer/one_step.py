@@ -35,8 +35,8 @@ def run(oracle, recorder, seed, gain):
         draw(oracle.module, gain)
     tokens = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     if oracle.document_end is not None:
-        for row in tokens:  # The last one ends with the row.
-            row[torch.randperm(SEQ_LEN - 1)[:DOCUMENTS - 1]] = oracle.document_end
+        for number, row in enumerate(tokens):  # The last one ends with the row, and the first row's is longer than any window.
+            row[torch.randperm(SEQ_LEN // 3 if number == 0 else SEQ_LEN - 1)[:DOCUMENTS - 1]] = oracle.document_end
     labels = torch.randint(VOCABULARY, (ROWS, SEQ_LEN))
     labels[torch.rand(labels.shape) < 0.1] = IGNORED
     recorder.clear()
