@@ -82,6 +82,9 @@ TEST_P(RecordedStoreTest, NothingIsLost) {
     ASSERT_NE(view, nullptr) << name;
     EXPECT_EQ(state_of(name), job["state"]) << name;
     EXPECT_EQ(view->record->failure_reason, job["failure_reason"]) << name;
+    EXPECT_EQ(view->record->labels, job.value("labels", std::map<std::string, std::string>())) << name;
+    EXPECT_EQ(view->record->owner, job.value("owner", "")) << name;
+    EXPECT_EQ(view->record->spec.priority, job.value("priority", 0)) << name;
     ASSERT_EQ(view->attempts.size(), job["attempts"].size()) << name;
     for (size_t i = 0; i < view->attempts.size(); ++i) {
       const job::AttemptRecord& attempt = *view->attempts[i];
@@ -165,8 +168,9 @@ TEST_P(RecordedStoreTest, OldAndNewJobsAreOneHistory) {
   EXPECT_EQ(state("new"), "STARTING");
 }
 
-// Before decisions were a core of their own; then with its first records of intent, reservations and exits.
-INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("before_core", "first_core"),
+// Before decisions were a core of their own; then with its first records of intent, reservations and exits; then with
+// owners, labels, devices by number and a job that was deleted.
+INSTANTIATE_TEST_SUITE_P(Of, RecordedStoreTest, ::testing::Values("before_core", "first_core", "first_labels"),
                          [](const auto& info) { return info.param; });
 
 }  // namespace

@@ -45,6 +45,10 @@ def scene(cluster, folder):
     wait_until("second attempt", lambda: len(cluster.job(jobs["running"])["attempts"]) == 2)
     cluster.wait(jobs["running"], until=f"step={cluster.job(jobs['running'])['progress']['step'] + 3}")
     submit("queued", steps=10, ranks=16)
+    cluster.titanctl("update", jobs["queued"], "--priority", 7, "--label", "team=vision", "--label", "stage=late")
+    deleted = cluster.submit(*tiny(folder / "deleted", steps=10, ranks=16))
+    cluster.titanctl("cancel", deleted, "--wait")
+    cluster.titanctl("delete", deleted)
     cluster.titanctl("node", "cordon", "n2", "--reason", "maintenance")
     return jobs
 
@@ -53,7 +57,8 @@ def summary(job):
     attempts = [{"number": one["number"], "end_cause": one["end_cause"],
                  "placements": [[place["node"], place["first_rank"], place["num_ranks"]] for place in one["placements"]]}
                 for one in job["attempts"]]
-    return {"state": job["state"], "uid": job["uid"], "failure_reason": job["failure_reason"], "attempts": attempts}
+    return {"state": job["state"], "uid": job["uid"], "failure_reason": job["failure_reason"], "labels": job["labels"],
+            "owner": job["owner"], "priority": job["spec"]["priority"], "attempts": attempts}
 
 
 def main():
