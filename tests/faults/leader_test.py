@@ -9,14 +9,17 @@ import sys
 import tempfile
 import time
 import unittest
+import uuid
 from pathlib import Path
 
 sys.path.insert(0, str(Path(os.environ["TITAN_SOURCE"]) / "tests" / "testing"))
 from cluster import wait_until  # noqa: E402
-from processes import free_port  # noqa: E402
+from jobs import last_step, tiny  # noqa: E402
+from processes import all_with, free_port  # noqa: E402
 
 BIN = Path(os.environ["TITAN_BIN"])
 PATIENCE = 30.0  # For what takes three to four seconds on a quiet machine; measure.sh 8 measures it.
+MARK = "TITAN_TEST_LEADER"  # In the environment of a worker and of what it starts.
 JOB = '[model]\nname = "llama3"\nflavor = "debugmodel"\n[training]\nsteps = 5\n'
 
 
@@ -97,14 +100,26 @@ class LeaderTest(unittest.TestCase):
         self.addCleanup(controller.close)
         return controller
 
-    # A node that knows all of them. What its ranks would be does not matter here.
-    def worker(self, controllers):
+    # A node that knows all of them, with the mark of what it starts.
+    def worker(self, controllers, *options):
+        mark = uuid.uuid4().hex
         with open(self.folder / "worker.log", "ab") as log:
             process = subprocess.Popen(
                 [BIN / "titan-worker", "--controller", ",".join(one.address for one in controllers), "--node", "n1", "--state",
-                 self.folder / "n1", "--devices", "cpu:1", "--rank-binary", "/bin/true"], stdin=subprocess.DEVNULL, stderr=log)
+                 self.folder / "n1", "--metrics-port", "0", *options], stdin=subprocess.DEVNULL, stderr=log, env={**os.environ, MARK: mark})
+        self.addCleanup(process.wait)
+        self.addCleanup(lambda: [left.kill(signal.SIGKILL) for left in all_with(MARK, mark)])
+        return mark
+
+    # A titanctl that stays; what it says goes into a file.
+    def follower(self, name, controllers, *arguments):
+        path = self.folder / f"{name}.txt"
+        with open(path, "wb") as out:
+            process = subprocess.Popen([BIN / "titanctl", "--controller", controllers, *arguments], stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, env={**os.environ, "NO_COLOR": "1"})
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
+        return process, path
 
     def pair(self):
         first = self.start("first")
@@ -118,7 +133,7 @@ class LeaderTest(unittest.TestCase):
         error = json.loads(refused.stderr.splitlines()[-1])["error"]
         self.assertEqual((error["code"], error["reason"]), ("UNAVAILABLE", "NOT_LEADER"))
         self.assertEqual(error["metadata"]["leader"], first.address)
-        self.worker((second, first))
+        self.worker((second, first), "--devices", "cpu:1", "--rank-binary", "/bin/true")
         wait_until("node at the leader", first.has_node)
         acknowledged = {first.submit() for _ in range(3)}
         both = f"{second.address},{first.address}"  # The one that stands by first.
@@ -151,6 +166,40 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual(first.process.wait(PATIENCE), 3)
         self.assertIn("etcd: ", first.log.read_text())
         self.assertEqual(second.jobs(), acknowledged)
+
+    @unittest.skipUnless((BIN / "titan-rank").exists(), "this build has no ranks")
+    def test_a_job_trains_on_and_who_follows_it_stays(self):
+        first, second = self.pair()
+        both, dump = f"{first.address},{second.address}", self.folder / "dump"
+        mark = self.worker((first, second), "--devices", "cpu:2")
+        wait_until("node at the leader", first.has_node)
+        submitted = first.titanctl("submit", *tiny(dump, steps=100000), "-q", timeout=20)
+        self.assertEqual(0, submitted.returncode, submitted.stderr)
+        job = submitted.stdout.strip()
+        waiting, result = self.follower("wait", both, "wait", job)
+        reading, log = self.follower("log", both, "logs", "-f", job, "--rank", "0")
+        wait_until("steps", lambda: last_step(dump) >= 2)
+        wait_until("the log", lambda: "step" in log.read_text())
+
+        def ranks():
+            return sorted(one.identity for one in all_with(MARK, mark) if one.program == "titan-rank")
+
+        before = ranks()
+        self.assertEqual(2, len(before))
+        first.send(signal.SIGKILL)
+        wait_until("new leader", second.leads, timeout=PATIENCE)
+        wait_until("its node", second.has_node)
+        at, heard = last_step(dump), log.stat().st_size
+        wait_until("more steps", lambda: last_step(dump) >= at + 3)
+        wait_until("more of the log", lambda: log.stat().st_size > heard)
+        self.assertEqual(before, ranks())
+        described = json.loads(second.titanctl("describe", job, "-o", "json", timeout=20).stdout)
+        self.assertEqual((1, "RUNNING"), (len(described["attempts"]), described["state"]))
+        self.assertEqual((None, None), (waiting.poll(), reading.poll()), f"{result.read_text()}{log.read_text()[-500:]}")
+        self.assertEqual(0, second.titanctl("cancel", job, timeout=20).returncode)
+        self.assertEqual(0, reading.wait(PATIENCE), log.read_text()[-500:])
+        waiting.wait(PATIENCE)
+        self.assertIn("CANCELLED", result.read_text())
 
     def test_one_that_stands_by_ends_on_request(self):
         first, second = self.pair()
