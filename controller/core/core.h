@@ -277,6 +277,16 @@ class Core {
   void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
   void end_given_up(LiveJob& job, const std::string& node, Change& change);
 
+  // time_limit.cc
+  static absl::Time scheduler_time(absl::Duration monotonic);
+  void note_time_limit(LiveJob& job) const;
+  absl::Duration time_left(const LiveJob& job) const;
+  absl::Time expected_end(const LiveJob& job) const;
+  void check_time_limits();
+  void end_by_time_limit(LiveJob& job);
+  static bool is_out_of_time(const LiveJob& job);
+  static void explain_time_limit(LiveJob& job);
+
   // rank_events.cc
   void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
@@ -300,7 +310,8 @@ class Core {
 
   // claims.cc
   void tell_of(const cluster::Node& node);
-  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count);
+  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
+                         absl::Time ends = absl::InfiniteFuture());
   void lose(LiveJob& job, const std::string& node);
   void note_devices(LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
   void hold_back(LiveJob& job);

@@ -154,6 +154,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
     if (!decoded) continue;
     job.record = *std::move(decoded);
+    note_time_limit(job);
     const std::string uid = job.record.uid;
     // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
     // whole, and its ranks are listed as those of an unknown job and left alone.
@@ -203,7 +204,8 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
 void Core::restore_held(LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
-    job.held[node] = claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices);
+    job.held[node] =
+        claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices, expected_end(job));
   }
 }
 

@@ -19,6 +19,7 @@ using job::JobEvent;
 using job::JobState;
 
 constexpr size_t kCancelsKept = 8;
+constexpr char kCancelled[] = "CANCELLED";
 
 bool accepted_before(const job::Intent& intent, const std::string& request_id) {
   const std::vector<std::string>& known = intent.request_ids;
@@ -173,8 +174,8 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   }
   LiveJob& job = it->second;
   job::Intent& intent = job.record.intent;
-  const bool repeated = intent.stop;
-  if (!repeated) intent = {true, true, "CANCELLED", accepted.actor, now_ns(), {}};
+  const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for its time limit becomes a cancel.
+  if (!repeated) intent = {true, true, kCancelled, accepted.actor, now_ns(), {}};
   if (!accepted.request_id.empty() && !accepted_before(intent, accepted.request_id)) {
     intent.request_ids.push_back(accepted.request_id);
   }

@@ -125,7 +125,7 @@ void Core::schedule() {
   Change reasons;
   fill_queue(reasons);
   pause_scheduling();
-  for (const scheduler::Outcome& outcome : scheduler_.cycle(now_.wall)) {
+  for (const scheduler::Outcome& outcome : scheduler_.cycle(scheduler_time(now_.monotonic))) {
     LiveJob& job = jobs_.at(outcome.uid);
     if (outcome.runs.empty()) {
       set_pending(job, outcome.reason, outcome.message, reasons);

@@ -326,6 +326,7 @@ void Core::take(const Tick&) {
   check_leases();
   check_hangs();
   check_deadlines();
+  check_time_limits();
   give_up_wishes();
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
   if (!scheduling_) say_who_is_awaited();

@@ -44,6 +44,7 @@ struct Spec {
   int ranks_per_node = 0;    // 0: the scheduler decides.
   int threads_per_rank = 0;  // 0: resolved at the first placement and kept.
   int priority = 0;
+  int64_t time_limit_seconds = 0;  // Of all attempts together, from the first placement on; 0: none.
   int64_t total_steps = 0;
   std::string project = "default";
   std::string job_id;
@@ -59,7 +60,7 @@ struct Spec {
 struct Intent {
   bool stop = false;                     // Else it is to run.
   bool save = true;                      // Of a stop: at a step edge first.
-  std::string cause;                     // UPPER_SNAKE: CANCELLED.
+  std::string cause;                     // UPPER_SNAKE: CANCELLED, TIME_LIMIT.
   std::string actor;                     // Who asked; empty: not known.
   int64_t time_ns = 0;                   // When it was accepted.
   std::vector<std::string> request_ids;  // Of the newest requests for it: each is answered alike when it is repeated.
@@ -81,7 +82,8 @@ struct JobRecord {
   int64_t events = 0;        // Events written; the newest one's number.
   int threads_per_rank = 0;  // Resolved once: results depend on it bit for bit.
   int64_t create_time_ns = 0;
-  int64_t start_time_ns = 0;  // First step of the first attempt that made one.
+  int64_t placed_time_ns = 0;  // Of the first attempt: its time limit begins.
+  int64_t start_time_ns = 0;   // First step of the first attempt that made one.
   int64_t end_time_ns = 0;
   std::string folder_id;                   // Of the dump folder, from the first node that led an attempt.
   std::vector<std::string> avoided_nodes;  // That failed this job: last to be chosen again.
