@@ -90,7 +90,7 @@ class Core {
   struct Deleted {
     RequestId request = 0;
     JobViewPtr view;
-    std::string actor;
+    job::Tombstone tombstone;
   };
   struct Dismissed {
     StopUnknown asked;
@@ -343,8 +343,8 @@ class Core {
   absl::flat_hash_map<std::string, std::string> names_;   // All jobs: name to uid.
   // Live jobs: every name and id of a dump folder to the uid of the job that has it.
   absl::flat_hash_map<std::string, std::string> dump_folders_;
-  absl::flat_hash_set<std::string> deleted_;                // Uids of jobs that were deleted,
-  absl::flat_hash_set<std::string> deleting_;               // and of those whose deletion is on its way to the store.
+  absl::flat_hash_map<std::string, job::Tombstone> deleted_;  // By uid: jobs that were deleted,
+  absl::flat_hash_set<std::string> deleting_;  // and uids of those whose deletion is on its way to the store.
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.

@@ -29,9 +29,10 @@ void Core::take(const DeleteJob& input) {
 // Its id stays, so that a node that was away is told to end what it may still run of it.
 void Core::remove(RequestId request, const JobViewPtr& view, const std::string& actor) {
   const std::string& uid = view->record->uid;
+  job::Tombstone tombstone{view->record->name, actor, now_ns()};
   Change change;
   change.when_full = store::WhenFull::kRefuse;
-  change.mutations = {store::put(deleted_key(uid), view->record->name),
+  change.mutations = {store::put(deleted_key(uid), job::encode(tombstone)),
                       store::erase(job_key(uid)),
                       store::erase(spec_key(uid)),
                       store::erase(progress_key(uid)),
@@ -40,7 +41,7 @@ void Core::remove(RequestId request, const JobViewPtr& view, const std::string& 
   change.erased_prefixes = {attempts_prefix(uid), cursors_prefix(uid), job_exits_prefix(uid), job_events_prefix(uid)};
   change.then.deleted.push_back(uid);
   deleting_.insert(uid);
-  expect(change, Deleted{request, view, actor});
+  expect(change, Deleted{request, view, std::move(tombstone)});
   commit(std::move(change));
 }
 
@@ -51,12 +52,12 @@ void Core::go_on(const Deleted& deleted, const absl::Status& status) {
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
-  if (!deleted_.insert(record.uid).second) return;  // Two asked at the same time.
+  if (!deleted_.emplace(record.uid, deleted.tombstone).second) return;  // Two asked at the same time.
   over_.erase(record.uid);
   names_.erase(record.name);
   requests_.erase(record.request_id);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
-  line.add("job", record.name).add("uid", record.uid).add("actor", deleted.actor);
+  line.add("job", record.name).add("uid", record.uid).add("actor", deleted.tombstone.actor);
   effects_.now.lines.push_back(std::move(line));
 }
 

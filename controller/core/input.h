@@ -121,6 +121,7 @@ struct StopUnknown {
 struct OpenSession {
   SessionId session = 0;
   v1::Register hello;
+  std::string peer = "";  // Where it comes from: "peer:ADDRESS".
 };
 struct Heard {
   std::string node;

@@ -86,14 +86,16 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
   load_jobs(records, lost);
-  for (const store::Record& record : below("deleted/", records)) deleted_.insert(rest(record, "deleted/"));
+  for (const store::Record& record : below("deleted/", records)) {
+    deleted_[rest(record, "deleted/")] = read<job::Tombstone>(record).value_or(job::Tombstone());
+  }
   // Of what is lost, the key alone may say what matters.
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && nodes_.find(*name) == nullptr) {
       nodes_.restore(damaged_node(*name), now_.monotonic + grace);
       tell_of(*nodes_.find(*name));
     }
-    if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
+    if (const auto uid = after("deleted/", key)) deleted_[*uid];
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
   if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});

@@ -90,7 +90,7 @@ void Core::take(const OpenSession& input) {
   add_node_event(change, *opened->node, "NodeRegistered",
                  absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
                               counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
-                 "info");
+                 "info", input.peer);
   put_node(change, *opened->node);
   commit(std::move(change));
   if (nodes_.mark_flapping(*opened->node, now_.monotonic)) note_flapping(*opened->node);

@@ -189,6 +189,13 @@ struct NodeRecord {
   std::map<std::string, std::string> labels;
 };
 
+// What stays of a job that was deleted, for a while.
+struct Tombstone {
+  std::string name;     // Full name.
+  std::string actor;    // Who deleted it; empty: the cluster itself, by age.
+  int64_t time_ns = 0;  // When; 0: not known, of an older version.
+};
+
 // Of what may be changed while a job lives: priority, title, labels. Progress does not move it.
 std::string etag(const JobRecord& record);
 
@@ -214,6 +221,8 @@ void to_json(nlohmann::json& json, const JobRecord& record);
 void from_json(const nlohmann::json& json, JobRecord& record);
 void to_json(nlohmann::json& json, const AttemptRecord& record);
 void from_json(const nlohmann::json& json, AttemptRecord& record);
+void to_json(nlohmann::json& json, const Tombstone& tombstone);
+void from_json(const nlohmann::json& json, Tombstone& tombstone);
 void to_json(nlohmann::json& json, const EventRecord& record);
 void from_json(const nlohmann::json& json, EventRecord& record);
 void to_json(nlohmann::json& json, const NodeRecord& record);
@@ -242,6 +251,8 @@ template <>
 bool read_quickly(const std::string& text, JobRecord& record);
 template <>
 bool read_quickly(const std::string& text, AttemptRecord& record);
+template <>
+bool read_quickly(const std::string& text, Tombstone& tombstone);
 template <>
 bool read_quickly(const std::string& text, EventRecord& record);
 template <>

@@ -113,7 +113,8 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 
 // --- workers ---
 
-absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+                                      const std::string& peer) {
   failpoints::before_opening();
   note_later_leader(hello.node(), hello.leader_epoch());
   Answers answers;
@@ -123,7 +124,7 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
     const core::SessionId id = next_session_++;
     sessions_[id] = session;
     session_ids_[session.get()] = id;
-    core::Effects effects = core_.step(core::OpenSession{id, hello}, now());
+    core::Effects effects = core_.step(core::OpenSession{id, hello, peer}, now());
     refused = effects.refused;
     if (!refused.ok()) {
       sessions_.erase(id);

@@ -65,8 +65,9 @@ class Reconciler {
   void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done,
                     const std::string& actor = "");
 
-  // Workers. Errors: those of core::OpenSession.
-  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session);
+  // Workers. `peer` is where the session comes from. Errors: those of core::OpenSession.
+  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+                            const std::string& peer = "");
   void on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                   const v1::WorkerMessage& message);
   void close_session(const std::string& node, const cluster::Session* session);

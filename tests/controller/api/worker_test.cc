@@ -215,6 +215,7 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   EXPECT_EQ(cluster.id(), store_->id());
   EXPECT_EQ(cluster.live_jobs(), 1);
   EXPECT_EQ(cluster.nodes(), 0);
+  backup_context.AddMetadata("titan-user", "alice");
   const auto stream = stub->Backup(&backup_context, {});
   v1::BackupChunk chunk;
   std::string bytes;
@@ -224,6 +225,7 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
     bytes += chunk.data();
   }
   ASSERT_TRUE(stream->Finish().ok());
+  EXPECT_THAT(backups_by_, ::testing::ElementsAre("user:alice"));
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), size);
   std::ofstream(folder_ + "/copy", std::ios::binary) << bytes;
   const auto copy = store::check_store(folder_ + "/copy");
@@ -232,6 +234,21 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   EXPECT_GE(copy->revision, created.revision());
   for (const auto& item : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(item.path().filename().string().find("backup-"), std::string::npos) << "what was sent is gone";
+}
+
+TEST_F(WorkerServiceTest, ARegistrationSaysWhereItCameFrom) {
+  grpc::ClientContext context, events_context;
+  auto stream = connect(context, "n1");
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  v1::ListEventsRequest request;
+  request.set_node("n1");
+  request.set_follow(true);
+  v1::Event event;
+  const auto events = jobs_->ListEvents(&events_context, request);
+  ASSERT_TRUE(events->Read(&event));
+  EXPECT_EQ(event.reason(), "NodeRegistered");
+  EXPECT_EQ(event.actor(), "peer:127.0.0.1");
+  events_context.TryCancel();
 }
 
 TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {

@@ -8,9 +8,10 @@ namespace {
 
 class DeletionTest : public ::testing::Test, protected World {
  protected:
-  absl::Status remove(const std::string& uid) {
+  absl::Status remove(const std::string& uid, const std::string& actor = "") {
     absl::Status status = absl::InternalError("never answered");
-    reconciler->remove(uid, [&](const absl::StatusOr<JobViewPtr>& result) { status = result.status(); });
+    reconciler->remove(
+        uid, [&](const absl::StatusOr<JobViewPtr>& result) { status = result.status(); }, actor);
     settle();
     return status;
   }
@@ -45,6 +46,17 @@ TEST_F(DeletionTest, NothingIsLeftOfAJobThatIsOver) {
   const auto again = submit(spec("a", 1, 0), "request-a");
   ASSERT_TRUE(again.ok()) << "name, folder and request are free: " << again.status();
   EXPECT_NE((*again)->record->uid, uid);
+}
+
+TEST_F(DeletionTest, WhatIsLeftSaysWhoDeletedItAndWhen) {
+  const std::string uid = finished("a");
+  ASSERT_TRUE(remove(uid, "user:alice").ok());
+  const auto left = job::decode<job::Tombstone>((*store.get(core::deleted_key(uid)))->value);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(left->name, "projects/default/jobs/a");
+  EXPECT_EQ(left->actor, "user:alice");
+  EXPECT_EQ(left->time_ns, absl::ToUnixNanos(clock.now()));
+  EXPECT_THAT(journal->lines.back(), ::testing::HasSubstr("actor=user:alice"));
 }
 
 TEST_F(DeletionTest, ALiveJobIsRefused) {

@@ -189,7 +189,7 @@ class World {
   }
   void connect(FakeNode& node) {
     node.session = std::make_shared<FakeSession>();
-    ASSERT_TRUE(reconciler->open_session(hello_of(node), node.session).ok());
+    ASSERT_TRUE(reconciler->open_session(hello_of(node), node.session, "peer:10.0.0.8").ok());
     settle();
   }
   v1::Register hello_of(const FakeNode& node) {
