@@ -178,6 +178,9 @@ class Core {
   // deletion.cc
   void remove(RequestId request, const JobViewPtr& view, const std::string& actor);
   void delete_old_jobs();
+  void bury(const std::string& uid, job::Tombstone tombstone);
+  void forget_deleted_jobs();
+  absl::Status check_repeated(const CreateJob& input, const std::string& uid) const;
 
   // drain.cc
   void ask_to_leave(const std::string& node, RequestId request, const std::string& actor);
@@ -360,6 +363,7 @@ class Core {
   std::optional<absl::Duration> last_tick_;
   absl::Duration awake_since_ = -absl::InfiniteDuration();  // The end of the last pause of this process.
   absl::Duration next_deletion_ = absl::ZeroDuration();
+  std::set<std::pair<int64_t, std::string>> deleted_by_age_;  // When and uid: all of deleted_.
 };
 
 // What a job asks of the scheduler.

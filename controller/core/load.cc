@@ -87,7 +87,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
   load_jobs(records, lost);
   for (const store::Record& record : below("deleted/", records)) {
-    deleted_[rest(record, "deleted/")] = read<job::Tombstone>(record).value_or(job::Tombstone());
+    bury(rest(record, "deleted/"), read<job::Tombstone>(record).value_or(job::Tombstone()));
   }
   // Of what is lost, the key alone may say what matters.
   for (const std::string& key : lost) {
@@ -95,7 +95,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
       nodes_.restore(damaged_node(*name), now_.monotonic + grace);
       tell_of(*nodes_.find(*name));
     }
-    if (const auto uid = after("deleted/", key)) deleted_[*uid];
+    if (const auto uid = after("deleted/", key)) bury(*uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
   if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});

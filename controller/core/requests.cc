@@ -61,15 +61,8 @@ absl::StatusOr<JobViewPtr> Core::would_create(const job::Spec& spec) const {
 void Core::take(const CreateJob& input) {
   if (const auto known = requests_.find(input.request_id); !input.request_id.empty() && known != requests_.end()) {
     const std::string& uid = known->second;
+    if (absl::Status not_again = check_repeated(input, uid); !not_again.ok()) return refuse(input.request, not_again);
     const auto creation = creating_.find(uid);
-    const auto live = jobs_.find(uid);
-    const job::JobRecord& record = creation != creating_.end() ? creation->second.job.record
-                                   : live != jobs_.end()       ? live->second.record
-                                                               : *over_.at(uid)->record;
-    if (record.fingerprint != input.fingerprint) {
-      return refuse(input.request, rpc::bad_request("REQUEST_ID_REUSED",
-                                                    {{"request_id", "was used for another job; make a new UUID"}}));
-    }
     if (creation == creating_.end()) return answer_when_shown(input.request, uid);
     return creation->second.waiting.push_back(input.request);
   }

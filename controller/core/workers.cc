@@ -331,6 +331,7 @@ void Core::take(const Tick&) {
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
   if (!scheduling_) say_who_is_awaited();
   delete_old_jobs();
+  forget_deleted_jobs();
 }
 
 void Core::check_leases() {

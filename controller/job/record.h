@@ -70,7 +70,7 @@ struct JobRecord {
   std::string uid;
   std::string name;          // projects/{project}/jobs/{job}
   int64_t order = 0;         // Creation order: age in the queue, and the page order of lists.
-  std::string request_id;    // Of the request that created it; kept as long as the job.
+  std::string request_id;    // Of the request that created it.
   uint32_t fingerprint = 0;  // CRC of that request's content: a reused id with other content is an error.
   JobState state = JobState::kQueued;
   std::string failure_reason;
@@ -191,9 +191,11 @@ struct NodeRecord {
 
 // What stays of a job that was deleted, for a while.
 struct Tombstone {
-  std::string name;     // Full name.
-  std::string actor;    // Who deleted it; empty: the cluster itself, by age.
-  int64_t time_ns = 0;  // When; 0: not known, of an older version.
+  std::string name;          // Full name.
+  std::string actor;         // Who deleted it; empty: the cluster itself, by age.
+  int64_t time_ns = 0;       // When; 0: not known, of an older version.
+  std::string request_id;    // Of the request that created the job: repeated, it makes no other.
+  uint32_t fingerprint = 0;  // Of that request's content.
 };
 
 // Of what may be changed while a job lives: priority, title, labels. Progress does not move it.

@@ -32,7 +32,7 @@ TEST(RecordTest, AnOldTombstoneIsTheNameAlone) {
   ASSERT_TRUE(old.ok()) << old.status();
   EXPECT_EQ(old->name, "projects/default/jobs/a");
   EXPECT_EQ(old->time_ns, 0);
-  const Tombstone written{"projects/default/jobs/b", "user:\"x\"", 7};
+  const Tombstone written{"projects/default/jobs/b", "user:\"x\"", 7, "r1", 4000000000u};
   EXPECT_EQ(encode(*decode<Tombstone>(encode(written))), encode(written));
   EXPECT_EQ(decode<Tombstone>("{").status().code(), absl::StatusCode::kDataLoss);
 }
