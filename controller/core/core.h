@@ -119,6 +119,7 @@ class Core {
   void take(const DeleteJob& input);
   void take(const CordonNode& input);
   void take(const DrainNode& input);
+  void take(const DeleteNode& input);
   void take(const StopUnknown& input);
   void take(const OpenSession& input);
   void take(const Heard& input);

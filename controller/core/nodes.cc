@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "controller/core/core.h"
+#include "controller/core/keys.h"
 
 namespace titan::core {
 
@@ -55,6 +56,37 @@ absl::StatusOr<NodeView> Core::node(const std::string& name, const Now& now) con
     if (view.node.record.name == name) return std::move(view);
   }
   return no_such_node(name);
+}
+
+// Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
+// after all registers as a new one.
+void Core::take(const DeleteNode& input) {
+  const cluster::Node* node = nodes_.find(input.node);
+  if (node == nullptr) return refuse(input.request, no_such_node(input.node));
+  const auto refuse_since = [&](const char* reason, const std::string& why) {
+    refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, reason,
+                                     absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
+  };
+  if (node->state != cluster::NodeState::kLost || node->session != 0) {
+    return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", cluster::name(node->state),
+                                                      ": only one that is LOST can be deleted; stop its titan-worker"));
+  }
+  const auto strays = strays_.find(input.node);
+  const bool has_strays = strays != strays_.end() && !strays->second.empty();
+  if (has_strays || !jobs_of(input.node).empty()) {
+    return refuse_since("NODE_IN_USE", "may still run ranks: `titanctl node describe` lists them");
+  }
+  Change change;
+  change.mutations.push_back(store::erase(node_key(input.node)));
+  change.erased_prefixes.push_back(node_events_prefix(input.node));
+  Reply& reply = change.then.replies.emplace_back();
+  reply.request = input.request;
+  reply.node = node_view(*node);
+  journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "NodeDeleted", {}});
+  line.add("node", input.node).add("actor", input.actor);
+  scheduler_.remove_node(input.node);
+  nodes_.remove(input.node);
+  commit(std::move(change));
 }
 
 SessionId Core::session_of(const std::string& name) const {

@@ -264,6 +264,7 @@ void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   const CordonNode& asked = cordoned.asked;
   if (!status.ok()) return refuse(asked.request, status);
   cluster::Node* node = nodes_.find(asked.node);
+  if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   node->record.cordoned = asked.cordoned;
   node->record.cordon_reason = asked.cordoned ? asked.reason : "";
   if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.

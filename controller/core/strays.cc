@@ -182,6 +182,8 @@ void Core::take(const StopUnknown& input) {
 void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
   if (!status.ok()) return refuse(asked.request, status);
+  const cluster::Node* node = nodes_.find(asked.node);
+  if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
     const auto strays = strays_.find(asked.node);
     if (session_of(asked.node) == 0 || strays == strays_.end() || strays->second.count(key) == 0) continue;
@@ -194,7 +196,7 @@ void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
   }
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = asked.request;
-  reply.node = node_view(*nodes_.find(asked.node));
+  reply.node = node_view(*node);
 }
 
 }  // namespace titan::core

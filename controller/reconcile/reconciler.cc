@@ -106,6 +106,10 @@ void Reconciler::drain(const std::string& node, const std::string& reason, Done<
   ask(core::DrainNode{0, node, reason, actor}, nullptr, std::move(done));
 }
 
+void Reconciler::delete_node(const std::string& node, Done<NodeView> done, const std::string& actor) {
+  ask(core::DeleteNode{0, node, actor}, nullptr, std::move(done));
+}
+
 void Reconciler::stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace,
                               Done<NodeView> done, const std::string& actor) {
   ask(core::StopUnknown{0, node, uid, grace, actor}, nullptr, std::move(done));

@@ -36,6 +36,7 @@ class ServiceCase : public ::testing::Test {
   void start(const std::string& address) {
     store_ = *store::SqliteStore::open(folder_ + "/titan.db");
     reconcile::Options options;
+    options.lease = lease_;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", folder_.substr(folder_.size() - 6), ++ids_); };
     measures_ = std::make_unique<reconcile::Measures>(metrics_);
@@ -92,7 +93,8 @@ class ServiceCase : public ::testing::Test {
   }
 
   std::string folder_;
-  std::vector<std::string> backups_by_;  // Who asked for each.
+  absl::Duration lease_ = absl::Seconds(5);  // From the next start on.
+  std::vector<std::string> backups_by_;      // Who asked for each.
   std::atomic<int> ids_ = 0;
   metrics::Metrics metrics_;
   std::unique_ptr<store::SqliteStore> store_;

@@ -284,6 +284,40 @@ TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {
   second->Finish();
 }
 
+TEST_F(WorkerServiceTest, ANodeThatDoesNotComeBackIsDeleted) {
+  const auto remove = [&](const std::string& name, bool allow_missing, v1::Node& node) {
+    grpc::ClientContext context;
+    v1::DeleteNodeRequest request;
+    request.set_name(name);
+    request.set_allow_missing(allow_missing);
+    return rpc::from_grpc(nodes_->DeleteNode(&context, request, &node));
+  };
+  v1::Node node;
+  EXPECT_EQ(rpc::reason(remove("n1", false, node)), "NODE_NOT_FOUND");
+  EXPECT_TRUE(remove("n1", true, node).ok());
+  EXPECT_EQ(node.name(), "nodes/n1");
+  {
+    grpc::ClientContext context;
+    auto stream = connect(context, "n1");
+    expect(*stream, v1::ControllerMessage::kWelcome);
+    const absl::Status refused = remove("nodes/n1", false, node);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(rpc::reason(refused), "NODE_NOT_LOST");
+    stream->WritesDone();
+    stream->Finish();
+  }
+  stop();
+  lease_ = absl::Milliseconds(1);
+  start("127.0.0.1:0");
+  while (reconciler_->node("n1")->node.state != cluster::NodeState::kLost) reconciler_->tick();
+  ASSERT_TRUE(remove("n1", false, node).ok());
+  EXPECT_EQ(node.state(), v1::Node::LOST);
+  grpc::ClientContext context;
+  v1::ListNodesResponse page;
+  ASSERT_TRUE(nodes_->ListNodes(&context, {}, &page).ok());
+  EXPECT_EQ(page.nodes_size(), 0);
+}
+
 TEST_F(WorkerServiceTest, ATwinIsRefusedAndASpeakerWithoutANameToo) {
   grpc::ClientContext context, twin_context, nameless_context;
   auto stream = connect(context, "n1");
