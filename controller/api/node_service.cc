@@ -29,8 +29,8 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
     std::string last;
-    for (const reconcile::NodeView& view : reconciler_.nodes()) {  // By name.
-      if (view.node.record.name <= page.after) continue;
+    // One more, to know whether there is one.
+    for (const reconcile::NodeView& view : reconciler_.nodes_after(page.after, static_cast<size_t>(page.size) + 1)) {
       if (response->nodes_size() == page.size) {
         response->set_next_page_token(write_token(last, "nodes"));
         break;

@@ -102,10 +102,12 @@ void Core::set_attempt(LiveJob& job, LiveAttempt attempt) {
     part.devices = claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
   }
   job.attempt = std::move(attempt);
+  touch_nodes_of(job);
 }
 
 // Its devices stay claimed for the job.
 void Core::drop_attempt(LiveJob& job) {
+  touch_nodes_of(job);
   for (const auto& [node, part] : job.attempt->parts) {
     const auto there = jobs_on_.find(node);
     there->second.erase(job.record.uid);

@@ -30,6 +30,7 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 
 void Core::tell_of(const cluster::Node& node) {
   const job::NodeRecord& record = node.record;
+  touch(record.name);
   scheduler_.set_node(
       {record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(), record.cordoned});
 }
@@ -50,6 +51,7 @@ std::vector<int> Core::claim(const std::string& owner, const std::string& node, 
 void Core::lose(LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
+  touch(node);
   scheduler_.release(job.record.uid, node);
 }
 

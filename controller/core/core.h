@@ -22,7 +22,6 @@
 #include "controller/core/live_job.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
-#include "controller/planner/memory_fit.h"
 #include "controller/scheduler/scheduler.h"
 #include "controller/store/store.h"
 #include "nlohmann/json.hpp"
@@ -61,10 +60,8 @@ class Core {
   absl::StatusOr<JobViewPtr> would_update(const UpdateJob& input) const;
   // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
-  // The nodes that have such devices.
-  std::vector<planner::Room> rooms(const std::string& device) const;
-  std::vector<NodeView> nodes(const Now& now) const;  // By name.
-  absl::StatusOr<NodeView> node(const std::string& name, const Now& now) const;
+  // All nodes by name, made anew: what the effects of all steps so far have shown.
+  std::vector<NodeView> nodes() const;
   SessionId session_of(const std::string& node) const;  // 0: nobody speaks for it now.
   bool scheduling() const { return scheduling_; }
 
@@ -175,6 +172,10 @@ class Core {
   // nodes.cc
   std::vector<std::string> jobs_of(const std::string& node) const;
   NodeView node_view(const cluster::Node& node) const;
+  std::optional<NodeView> shown_node(const std::string& name) const;
+  void touch(const std::string& node) { touched_.insert(node); }
+  void touch_nodes_of(const LiveJob& job);
+  Effects end_step();
 
   // deletion.cc
   void remove(RequestId request, const JobViewPtr& view, const std::string& actor);
@@ -229,8 +230,7 @@ class Core {
   // refusals.cc
   absl::Status check_cluster(const v1::Register& hello) const;
   void note_refusal(const v1::Register& hello, const absl::Status& why);
-  std::string refusal_of(const std::string& node, absl::Duration now) const;
-  void add_refusals(std::vector<NodeView>& views, absl::Duration now) const;
+  void forget_refusals();
 
   // inventory.cc
   void compare_inventory(cluster::Node& node, const v1::Register& hello);
@@ -352,7 +352,8 @@ class Core {
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
-  std::map<std::string, Refused> refused_;                     // By node.
+  std::map<std::string, Refused> refused_;                     // By node: of the last minute.
+  std::set<std::string> touched_;                              // Nodes that this step shows anew.
   scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
   std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.

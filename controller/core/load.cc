@@ -98,7 +98,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     if (const auto uid = after("deleted/", key)) bury(*uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
-  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});
+  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return end_step();
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
     std::vector<std::string> parts =
@@ -107,7 +107,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     start_cancel({/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }
   for (const store::Record& record : below("update/", records)) load_update(record);
-  return std::exchange(effects_, {});
+  return end_step();
 }
 
 void Core::load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost) {

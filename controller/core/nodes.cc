@@ -41,21 +41,47 @@ NodeView Core::node_view(const cluster::Node& node) const {
   return view;
 }
 
-std::vector<NodeView> Core::nodes(const Now& now) const {
+// One that is no node of this cluster has a name, and why it is not let in.
+std::optional<NodeView> Core::shown_node(const std::string& name) const {
+  const cluster::Node* node = nodes_.find(name);
+  const auto refused = refused_.find(name);
+  if (node == nullptr && refused == refused_.end()) return std::nullopt;
+  NodeView view;
+  if (node != nullptr) view = node_view(*node);
+  if (refused == refused_.end()) return view;
+  view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
+  if (view.node.session == 0) view.node.state = cluster::NodeState::kRefused;
+  if (node != nullptr) return view;
+  view.node.record.name = name;
+  view.node.record.address = refused->second.address;
+  view.node.record.version = refused->second.version;
+  return view;
+}
+
+std::vector<NodeView> Core::nodes() const {
+  std::set<std::string> names;
+  for (const auto& [name, node] : nodes_.all()) names.insert(name);
+  for (const auto& [name, refused] : refused_) names.insert(name);
   std::vector<NodeView> views;
-  for (const auto& [name, node] : nodes_.all()) views.push_back(node_view(node));
-  add_refusals(views, now.monotonic);
+  for (const std::string& name : names) views.push_back(*shown_node(name));
   return views;
 }
 
-absl::StatusOr<NodeView> Core::node(const std::string& name, const Now& now) const {
-  std::vector<NodeView> views;
-  if (const cluster::Node* node = nodes_.find(name); node != nullptr) views.push_back(node_view(*node));
-  add_refusals(views, now.monotonic);
-  for (NodeView& view : views) {
-    if (view.node.record.name == name) return std::move(view);
+void Core::touch_nodes_of(const LiveJob& job) {
+  for (const auto& [node, part] : job.attempt->parts) touch(node);
+}
+
+// With what the step wants, its nodes as they are now.
+Effects Core::end_step() {
+  for (const std::string& name : std::exchange(touched_, {})) {
+    std::optional<NodeView> view = shown_node(name);
+    if (view) {
+      effects_.nodes.push_back(std::make_shared<const NodeView>(*std::move(view)));
+    } else {
+      effects_.nodes_gone.push_back(name);
+    }
   }
-  return no_such_node(name);
+  return std::exchange(effects_, {});
 }
 
 // Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
@@ -84,6 +110,7 @@ void Core::take(const DeleteNode& input) {
   reply.node = node_view(*node);
   journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "NodeDeleted", {}});
   line.add("node", input.node).add("actor", input.actor);
+  touch(input.node);
   scheduler_.remove_node(input.node);
   nodes_.remove(input.node);
   commit(std::move(change));

@@ -41,6 +41,7 @@ bool Core::knows(const std::string& uid) const {
 }
 
 Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
+  touch(node.record.name);
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
@@ -90,6 +91,7 @@ void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray
 void Core::drop_stray(const std::string& node, const AttemptKey& key) {
   const auto strays = strays_.find(node);
   if (strays == strays_.end() || strays->second.erase(key) == 0) return;
+  touch(node);
   scheduler_.release(stray_owner(key), node);
   if (strays->second.empty()) strays_.erase(strays);
   schedule_requested_ = true;  // Its devices are free; the next tick looks.
