@@ -58,6 +58,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_EQ(launch["attempt"], 1);
   EXPECT_EQ(launch["config"]["job"]["dump_folder"], "/dump/a");
   EXPECT_EQ(launch["threads_per_rank"], 2);
+  EXPECT_FALSE(get("a")->has_limit_time());
   stream->Write(report(prepare.id(), v1::AttemptReport::PREPARED));
   EXPECT_EQ(expect(*stream, v1::ControllerMessage::kStart).start().store_port(), 1234);
   stream->Write(report(prepare.id(), v1::AttemptReport::STARTED));
