@@ -355,6 +355,11 @@ std::vector<Field> fields_of(Scheduling& c) {
       Field("priority", c.priority, "Jobs with a higher priority are placed first").between(-1000000, 1000000),
       Field("project", c.project, "Project that the job belongs to"),
       Field("job_id", c.job_id, "Name of the job within its project; empty lets the controller choose one"),
+      Field("time_limit_seconds", c.time_limit_seconds,
+            "The job is stopped, saving, so long after its first placement, restarts included; 0: never. A job with a "
+            "limit may run on nodes that a larger one waits for")
+          .in("seconds")
+          .at_least(0),
   };
 }
 

@@ -317,7 +317,8 @@ struct Restart {
 struct Scheduling {
   int priority = 0;
   std::string project = "default";
-  std::string job_id;  // Empty: the controller chooses one.
+  std::string job_id;          // Empty: the controller chooses one.
+  int time_limit_seconds = 0;  // From the first placement; 0: none.
 };
 
 struct JobConfig {

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
+#include "controller/api/caller.h"
 
 namespace titan::api {
 namespace {
@@ -50,7 +51,7 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClust
   return grpc::Status::OK;
 }
 
-grpc::Status ClusterService::Backup(grpc::ServerContext*, const v1::BackupRequest*,
+grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::BackupRequest*,
                                     grpc::ServerWriter<v1::BackupChunk>* writer) {
   if (options_.copy_store == nullptr) {
     return rpc::to_grpc(
@@ -60,13 +61,14 @@ grpc::Status ClusterService::Backup(grpc::ServerContext*, const v1::BackupReques
   const int fd = ::mkstemp(path.data());
   if (fd < 0) return rpc::to_grpc(errno_status(errno, absl::StrCat("make a file in ", options_.scratch)));
   ::close(fd);
-  const absl::Status sent = send_copy(path, *writer);
+  const absl::Status sent = send_copy(path, actor_of(*context), *writer);
   (void)::unlink(path.c_str());
   return rpc::to_grpc(sent);
 }
 
-absl::Status ClusterService::send_copy(const std::string& path, grpc::ServerWriter<v1::BackupChunk>& writer) {
-  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path));
+absl::Status ClusterService::send_copy(const std::string& path, const std::string& actor,
+                                       grpc::ServerWriter<v1::BackupChunk>& writer) {
+  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, actor));
   std::ifstream file(path, std::ios::binary);
   v1::BackupChunk chunk;
   chunk.set_size(info.bytes);

@@ -15,7 +15,7 @@ struct ClusterOptions {
   std::string id;
   absl::Time start_time;
   // Writes a copy of the store to an empty file; none: this controller's store has no file.
-  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy)> copy_store;
+  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
   std::string scratch;  // Folder for copies until they are sent.
 };
 
@@ -31,7 +31,8 @@ class ClusterService : public v1::ClusterService::Service {
                       grpc::ServerWriter<v1::BackupChunk>* writer) override;
 
  private:
-  absl::Status send_copy(const std::string& path, grpc::ServerWriter<v1::BackupChunk>& writer);
+  absl::Status send_copy(const std::string& path, const std::string& actor,
+                         grpc::ServerWriter<v1::BackupChunk>& writer);
 
   reconcile::Reconciler& reconciler_;
   const store::Store& store_;

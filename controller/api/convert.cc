@@ -143,6 +143,8 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
   must_agree("ranks_per_node", sent.ranks_per_node(), config.resources.ranks_per_node, violations);
   must_agree("device", sent.device(), config.resources.device, violations);
   must_agree("priority", sent.priority(), config.scheduling.priority, violations);
+  must_agree("time_limit_seconds", sent.time_limit_seconds(), int64_t{config.scheduling.time_limit_seconds},
+             violations);
   must_agree("dump_folder", sent.dump_folder(), config.job.dump_folder, violations);
   must_agree("project", sent.project(), config.scheduling.project, violations);
   if (!absl::StartsWith(config.job.dump_folder, "/")) {
@@ -180,6 +182,7 @@ absl::StatusOr<CheckedSpec> check_spec(const v1::JobSpec& sent, config::JobConfi
   spec.ranks_per_node = spec.ranks == resources.ranks ? resources.ranks_per_node : 0;
   spec.threads_per_rank = resources.threads_per_rank;
   spec.priority = config.scheduling.priority;
+  spec.time_limit_seconds = config.scheduling.time_limit_seconds;
   spec.total_steps = config.training.steps;
   spec.project = config.scheduling.project;
   spec.job_id = job_id;
@@ -233,6 +236,7 @@ v1::Job to_proto(const reconcile::JobView& view) {
   spec->set_ranks_per_node(record.spec.ranks_per_node);
   spec->set_device(record.spec.device);
   spec->set_priority(record.spec.priority);
+  spec->set_time_limit_seconds(record.spec.time_limit_seconds);
   spec->set_project(record.spec.project);
   spec->set_job_id(record.spec.job_id);
   for (const auto& attempt : view.attempts) *job.add_attempts() = to_proto(*attempt);
@@ -249,6 +253,9 @@ v1::Job to_proto(const reconcile::JobView& view) {
   set_time(record.create_time_ns, &v1::Job::mutable_create_time, job);
   set_time(record.start_time_ns, &v1::Job::mutable_start_time, job);
   set_time(record.end_time_ns, &v1::Job::mutable_end_time, job);
+  if (record.spec.time_limit_seconds > 0 && record.placed_time_ns != 0) {
+    set_time(record.placed_time_ns + record.spec.time_limit_seconds * 1'000'000'000, &v1::Job::mutable_limit_time, job);
+  }
   job.set_revision(view.revision);
   job.set_etag(job::etag(record));
   job.mutable_labels()->insert(record.labels.begin(), record.labels.end());

@@ -80,6 +80,17 @@ void EventStream::refill() {
   return prefix_.empty() ? read_everything() : read_subject();
 }
 
+// One that makes no sense is set aside, which the store tells and counts, and the others are shown. False: it was.
+bool EventStream::show(const store::Record& record) {
+  const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
+  if (!event.ok()) {
+    store_.set_aside(record, std::string(event.status().message()));
+    return false;
+  }
+  add(to_proto(*event, record.revision));
+  return true;
+}
+
 void EventStream::read_subject() {
   const bool last = over();
   bool added = false;
@@ -89,10 +100,7 @@ void EventStream::read_subject() {
     for (const store::Record& record : *records) {
       after_ = record.key;
       if (record.revision <= request_.revision()) continue;
-      const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
-      if (!event.ok()) return end(event.status());
-      add(to_proto(*event, record.revision));
-      added = true;
+      added = show(record) || added;
     }
     if (records->empty()) {
       if (last) end(absl::OkStatus());
@@ -116,10 +124,7 @@ absl::StatusOr<bool> EventStream::read_snapshot() {
     if (absl::IsDataLoss(record.status())) continue;
     if (!record.ok()) return record.status();
     if (!*record) continue;  // Deleted since.
-    const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>((*record)->value);
-    if (!event.ok()) continue;
-    add(to_proto(*event, (*record)->revision));
-    ++added;
+    if (show(**record)) ++added;
   }
   return true;
 }
@@ -140,10 +145,7 @@ void EventStream::read_everything() {
     for (const store::Change& change : *changes) {
       revision_ = change.revision;
       if (!change.value || !absl::StartsWith(change.key, kAllEvents)) continue;
-      const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(*change.value);
-      if (!event.ok()) continue;
-      add(to_proto(*event, change.revision));
-      added = true;
+      added = show({change.key, *change.value, change.revision}) || added;
     }
   }
 }

@@ -32,6 +32,7 @@ class EventStream : public Stream<v1::Event> {
   void read_subject();
   void read_everything();
   absl::StatusOr<bool> read_snapshot();
+  bool show(const store::Record& record);
   bool over() const;
 
   reconcile::Reconciler& reconciler_;

@@ -1,5 +1,7 @@
 #include "controller/api/node_service.h"
 
+#include "absl/strings/str_cat.h"
+#include "common/rpc/error.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
 #include "controller/api/caller.h"
@@ -27,8 +29,8 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
     std::string last;
-    for (const reconcile::NodeView& view : reconciler_.nodes()) {  // By name.
-      if (view.node.record.name <= page.after) continue;
+    // One more, to know whether there is one.
+    for (const reconcile::NodeView& view : reconciler_.nodes_after(page.after, static_cast<size_t>(page.size) + 1)) {
       if (response->nodes_size() == page.size) {
         response->set_next_page_token(write_token(last, "nodes"));
         break;
@@ -56,6 +58,21 @@ grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* co
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
                       actor_of(*context));
+    return absl::OkStatus();
+  });
+}
+
+grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* context,
+                                                  const v1::DeleteNodeRequest* request, v1::Node* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+    const std::string node = node_id(request->name());
+    const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<reconcile::NodeView>& view) {
+      if (view.ok()) *response = to_proto(*view);
+      const bool missing = allow_missing && absl::IsNotFound(view.status());
+      if (missing) response->set_name(absl::StrCat("nodes/", node));
+      reactor->Finish(missing ? grpc::Status::OK : rpc::to_grpc(view.status()));
+    };
+    reconciler_.delete_node(node, answer, actor_of(*context));
     return absl::OkStatus();
   });
 }

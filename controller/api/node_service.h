@@ -15,6 +15,8 @@ class NodeService : public v1::NodeService::CallbackService {
                                       v1::ListNodesResponse* response) override;
   grpc::ServerUnaryReactor* CordonNode(grpc::CallbackServerContext* context, const v1::CordonNodeRequest* request,
                                        v1::Node* response) override;
+  grpc::ServerUnaryReactor* DeleteNode(grpc::CallbackServerContext* context, const v1::DeleteNodeRequest* request,
+                                       v1::Node* response) override;
   grpc::ServerUnaryReactor* StopUnknown(grpc::CallbackServerContext* context, const v1::StopUnknownRequest* request,
                                         v1::Node* response) override;
   grpc::ServerUnaryReactor* DrainNode(grpc::CallbackServerContext* context, const v1::DrainNodeRequest* request,

@@ -5,6 +5,7 @@
 #include "common/rpc/error.h"
 #include "common/sync/sync.h"
 #include "controller/api/bytes.h"
+#include "controller/api/caller.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace titan::api {
@@ -15,7 +16,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
                       public cluster::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
-  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers) : reconciler_(reconciler), answers_(answers) {}
+  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, std::string peer)
+      : reconciler_(reconciler), answers_(answers), peer_(std::move(peer)) {}
 
   void begin() {
     self_ = shared_from_this();
@@ -45,7 +47,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
                                               "the first message of a session must be Register")));
       }
       node_ = incoming_.register_().node();
-      const absl::Status opened = reconciler_.open_session(incoming_.register_(), shared_from_this());
+      const absl::Status opened = reconciler_.open_session(incoming_.register_(), shared_from_this(), peer_);
       if (!opened.ok()) {
         node_.clear();
         return finish(rpc::to_grpc(opened));
@@ -93,6 +95,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   reconcile::Reconciler& reconciler_;
   Routers& answers_;
+  const std::string peer_;
   std::shared_ptr<WorkerSession> self_;
   std::string node_;  // Set by the first message; reading side only.
   grpc::ByteBuffer bytes_;
@@ -104,8 +107,9 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
 }  // namespace
 
-grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Session(grpc::CallbackServerContext*) {
-  auto session = std::make_shared<WorkerSession>(reconciler_, answers_);
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Session(
+    grpc::CallbackServerContext* context) {
+  auto session = std::make_shared<WorkerSession>(reconciler_, answers_, peer_actor(context->peer()));
   session->begin();
   return session.get();
 }

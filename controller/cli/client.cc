@@ -217,6 +217,22 @@ absl::StatusOr<v1::Node> Client::uncordon_node(const std::string& name) {
       [&](grpc::ClientContext& context, v1::Node& node) { return nodes().UncordonNode(&context, request, &node); });
 }
 
+absl::StatusOr<v1::Node> Client::delete_node(const std::string& name) {
+  TITAN_ASSIGN_OR_RETURN(const v1::Node before, get_node(name));
+  v1::DeleteNodeRequest request;
+  request.set_name(name);
+  bool unanswered = false;
+  return call<v1::Node>([&](grpc::ClientContext& context, v1::Node& node) {
+    grpc::Status status = nodes().DeleteNode(&context, request, &node);
+    if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      node = before;
+      return grpc::Status::OK;
+    }
+    unanswered = unanswered || is_unanswered(status);
+    return status;
+  });
+}
+
 absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std::string& job_uid,
                                               absl::Duration grace) {
   v1::StopUnknownRequest request;

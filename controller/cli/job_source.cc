@@ -125,6 +125,7 @@ v1::JobSpec to_spec(const Prepared& prepared) {
   spec.set_ranks_per_node(config.resources.ranks_per_node);
   spec.set_device(config.resources.device);
   spec.set_priority(config.scheduling.priority);
+  spec.set_time_limit_seconds(config.scheduling.time_limit_seconds);
   spec.set_project(config.scheduling.project);
   spec.set_job_id(config.scheduling.job_id);
   // The job keeps the name that the user gave, since nodes may see other mounts; these two only tell the controller of

@@ -93,6 +93,12 @@ std::string seed_text(const std::string& config_json) {
   return config.is_object() && config.contains(seed) && !config.at(seed).is_null() ? config.at(seed).dump() : "";
 }
 
+std::string time_limit_text(const v1::Job& job) {
+  if (job.spec().time_limit_seconds() == 0) return "";
+  return absl::StrCat(duration_text(static_cast<double>(job.spec().time_limit_seconds())),
+                      job.has_limit_time() ? ", until " + time_text(job.limit_time()) : " from its first placement on");
+}
+
 std::string labels_text(const v1::Job& job) {
   const std::map<std::string, std::string> labels(job.labels().begin(), job.labels().end());
   return absl::StrJoin(labels, ", ", absl::PairFormatter("="));
@@ -136,6 +142,7 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
           job.spec().ranks(), " x ", job.spec().device(),
           job.spec().ranks_per_node() > 0 ? absl::StrCat(", ", job.spec().ranks_per_node(), " per node") : ""));
   row("priority", absl::StrCat(job.spec().priority()));
+  row("time limit", time_limit_text(job));
   row("owner", job.owner());
   row("labels", labels_text(job));
   row("seed", seed_text(job.spec().config_json()));

@@ -209,4 +209,21 @@ int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes
   return kExitOk;
 }
 
+int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
+  Client client(globals.controller, globals.timeout);
+  int code = kExitOk;
+  for (const std::string& name : nodes) {
+    const auto node = client.delete_node(name);
+    if (!node.ok()) {
+      const int failed = report(node.status());
+      if (code == kExitOk) code = failed;
+      if (absl::IsUnavailable(node.status())) break;
+      continue;
+    }
+    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
+    note(absl::StrCat("node ", node_id(*node), " is deleted with its events; its titan-worker may register anew"));
+  }
+  return code;
+}
+
 }  // namespace titan::cli

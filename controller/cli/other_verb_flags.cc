@@ -189,6 +189,12 @@ void add_node_verbs(CLI::App& parent, Choice& choice) {
            [&choice, freed] { return uncordon_nodes(choice.globals, *freed); })
       .add_option("node", *freed, "Nodes")
       ->required();
+
+  auto deleted = std::make_shared<std::vector<std::string>>();
+  add_verb(parent, choice, "delete", "Take nodes that are lost and will not come back off the list, with their events",
+           "titanctl node delete n7 n8", [&choice, deleted] { return delete_nodes(choice.globals, *deleted); })
+      .add_option("node", *deleted, "Nodes")
+      ->required();
 }
 
 void add_cluster_verbs(CLI::App& parent, Choice& choice) {

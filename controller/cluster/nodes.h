@@ -46,6 +46,8 @@ class Nodes {
   // A node of the store, after a restart of the controller: its lease starts now.
   void restore(job::NodeRecord record, absl::Duration now);
 
+  void remove(const std::string& name) { nodes_.erase(name); }
+
   // A new session. The record in the node has the next lease epoch and what the worker said; the session that it
   // replaces is to be closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE)
   // while another daemon holds the id.

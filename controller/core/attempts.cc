@@ -59,6 +59,8 @@ void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& plac
 
 void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   if (!apply(job, JobEvent::kPlaced)) return leave_scheduler(job.record.uid);
+  if (job.record.placed_time_ns == 0) job.record.placed_time_ns = now_ns();
+  note_time_limit(job);
   resolve_threads(job, placements);
   LiveAttempt attempt;
   attempt.record.number = ++job.record.attempts;
@@ -97,13 +99,15 @@ void Core::set_attempt(LiveJob& job, LiveAttempt attempt) {
   const std::string& uid = job.record.uid;
   for (auto& [node, part] : attempt.parts) {
     jobs_on_[node].insert(uid);
-    part.devices = claim(uid, node, part.placement.devices, part.placement.num_ranks);
+    part.devices = claim(uid, node, part.placement.devices, part.placement.num_ranks, expected_end(job));
   }
   job.attempt = std::move(attempt);
+  touch_nodes_of(job);
 }
 
 // Its devices stay claimed for the job.
 void Core::drop_attempt(LiveJob& job) {
+  touch_nodes_of(job);
   for (const auto& [node, part] : job.attempt->parts) {
     const auto there = jobs_on_.find(node);
     there->second.erase(job.record.uid);
@@ -196,7 +200,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);
   facts.errors = attempt.errors;
   facts.refusals = attempt.refusals;
-  facts.cancelled = job.stops();
+  facts.out_of_time = is_out_of_time(job);
+  facts.cancelled = job.stops() && !facts.out_of_time;
   facts.stop_time_ns = attempt.stop_time_ns;
   facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
@@ -218,7 +223,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   record.exits = job::most_telling(attempt.exits);
   if (!attempt.exits.empty()) change.erased_prefixes.push_back(exits_prefix(job.record.uid, record.number));
   if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(now_.monotonic - *attempt.failed_at);
-  if (end.cause != Cause::kFinished && end.cause != Cause::kCancelled) {
+  const bool as_asked = end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
+  if (end.cause != Cause::kFinished && !as_asked) {
     for (const auto& [phase, seconds] : job.lost_seconds) measure(Measure::kLost, seconds, phase);
   }
   measure(Measure::kAttemptEnded, 1, record.end_cause);
@@ -235,7 +241,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   drop_attempt(job);
   job.idle_since = now_.monotonic;
 
-  const bool well = end.cause == Cause::kFinished || end.cause == Cause::kCancelled;
+  const bool well = end.cause == Cause::kFinished || as_asked;
   add_event(change, job,
             {.attempt = record.number,
              .reason = "AttemptEnded",
@@ -247,10 +253,12 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
     apply(job, JobEvent::kPrepared);  // beyond this; and here, one that ended before its start was heard of.
     apply(job, JobEvent::kFinished);
     end_job(job, change);
-  } else if (end.cause == Cause::kCancelled) {
-    if (!apply(job, JobEvent::kStopped)) {
+  } else if (as_asked) {
+    const JobEvent event = end.cause == Cause::kCancelled ? JobEvent::kStopped : JobEvent::kGaveUp;
+    if (event == JobEvent::kGaveUp) explain_time_limit(job);
+    if (!apply(job, event)) {
       apply(job, JobEvent::kAttemptFailed);
-      apply(job, JobEvent::kStopped);
+      apply(job, event);
     }
     end_job(job, change);
   } else {

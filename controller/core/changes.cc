@@ -53,6 +53,7 @@ void Core::put_progress(Change& change, const LiveJob& job) {
 }
 
 void Core::put_node(Change& change, const cluster::Node& node) {
+  touch(node.record.name);
   change.mutations.push_back(store::put(node_key(node.record.name), job::encode(node.record)));
 }
 

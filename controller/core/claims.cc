@@ -30,17 +30,19 @@ std::string domain_of(const std::map<std::string, std::string>& labels) {
 
 void Core::tell_of(const cluster::Node& node) {
   const job::NodeRecord& record = node.record;
+  touch(record.name);
   scheduler_.set_node(
       {record.name, record.device, record.devices, domain_of(record.labels), node.can_take_ranks(), record.cordoned});
 }
 
 // The devices; when nobody has said which: so many that are free. Which they are now.
-std::vector<int> Core::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count) {
+std::vector<int> Core::claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
+                             absl::Time ends) {
   if (devices.empty()) {
     devices = scheduler_.free_devices(node);
     devices.resize(std::min(devices.size(), static_cast<size_t>(count)));
   }
-  scheduler_.occupy(owner, node, devices);
+  scheduler_.occupy(owner, node, devices, ends);
   if (testing::planted(testing::Bug::kUsedDevicesArePlaced)) scheduler_.release(owner, node);
   return devices;
 }
@@ -49,6 +51,7 @@ std::vector<int> Core::claim(const std::string& owner, const std::string& node, 
 void Core::lose(LiveJob& job, const std::string& node) {
   NodePart& part = job.attempt->parts.at(node);
   part.ended = part.lost = true;
+  touch(node);
   scheduler_.release(job.record.uid, node);
 }
 
@@ -59,7 +62,7 @@ void Core::note_devices(LiveJob& job, const std::string& node, const v1::Attempt
   const bool lacks = static_cast<int>(part.devices.size()) < part.placement.num_ranks;
   if (part.lost || (told.empty() ? !lacks : told == part.devices)) return;
   scheduler_.release(job.record.uid, node);
-  part.devices = claim(job.record.uid, node, told, part.placement.num_ranks);
+  part.devices = claim(job.record.uid, node, told, part.placement.num_ranks, expected_end(job));
   if (told.empty()) return;
   part.placement.devices = told;
   for (job::Placement& placement : job.attempt->record.placements) {
@@ -73,7 +76,7 @@ void Core::hold_back(LiveJob& job) {
   scheduler_.remove_job(uid);
   scheduler_.release(uid);
   std::erase_if(job.held, [&](const auto& held) { return job.record.reserved.count(held.first) == 0; });
-  for (const auto& [node, devices] : job.held) scheduler_.occupy(uid, node, devices);
+  for (const auto& [node, devices] : job.held) scheduler_.occupy(uid, node, devices, expected_end(job));
   held_back_.insert(uid);
 }
 
@@ -84,6 +87,7 @@ void Core::enter_queue(LiveJob& job) {
   waiting.name = record.name;
   waiting.order = record.order;
   waiting.recovering = record.state == job::JobState::kRecovering;
+  waiting.time_limit = time_left(job);
   waiting.reserved = job.held;
   waiting.avoided = {record.avoided_nodes.begin(), record.avoided_nodes.end()};
   scheduler_.add_job(std::move(waiting));

@@ -72,6 +72,7 @@ void Core::take(const SpecUnreadable& input) {
   LiveAttempt& attempt = *live->second.attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
   attempt.refusals.push_back({"", "SPEC_UNREADABLE", input.message});
+  touch_nodes_of(live->second);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
   conclude(live->second, {}, absl::ZeroDuration());
 }

@@ -22,7 +22,6 @@
 #include "controller/core/live_job.h"
 #include "controller/core/stray.h"
 #include "controller/core/view.h"
-#include "controller/planner/memory_fit.h"
 #include "controller/scheduler/scheduler.h"
 #include "controller/store/store.h"
 #include "nlohmann/json.hpp"
@@ -61,10 +60,8 @@ class Core {
   absl::StatusOr<JobViewPtr> would_update(const UpdateJob& input) const;
   // Why the job could not run on the nodes there are, if all their devices were free; nothing when it could.
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
-  // The nodes that have such devices.
-  std::vector<planner::Room> rooms(const std::string& device) const;
-  std::vector<NodeView> nodes(const Now& now) const;  // By name.
-  absl::StatusOr<NodeView> node(const std::string& name, const Now& now) const;
+  // All nodes by name, made anew: what the effects of all steps so far have shown.
+  std::vector<NodeView> nodes() const;
   SessionId session_of(const std::string& node) const;  // 0: nobody speaks for it now.
   bool scheduling() const { return scheduling_; }
 
@@ -90,7 +87,7 @@ class Core {
   struct Deleted {
     RequestId request = 0;
     JobViewPtr view;
-    std::string actor;
+    job::Tombstone tombstone;
   };
   struct Dismissed {
     StopUnknown asked;
@@ -119,6 +116,7 @@ class Core {
   void take(const DeleteJob& input);
   void take(const CordonNode& input);
   void take(const DrainNode& input);
+  void take(const DeleteNode& input);
   void take(const StopUnknown& input);
   void take(const OpenSession& input);
   void take(const Heard& input);
@@ -174,10 +172,17 @@ class Core {
   // nodes.cc
   std::vector<std::string> jobs_of(const std::string& node) const;
   NodeView node_view(const cluster::Node& node) const;
+  std::optional<NodeView> shown_node(const std::string& name) const;
+  void touch(const std::string& node) { touched_.insert(node); }
+  void touch_nodes_of(const LiveJob& job);
+  Effects end_step();
 
   // deletion.cc
   void remove(RequestId request, const JobViewPtr& view, const std::string& actor);
   void delete_old_jobs();
+  void bury(const std::string& uid, job::Tombstone tombstone);
+  void forget_deleted_jobs();
+  absl::Status check_repeated(const CreateJob& input, const std::string& uid) const;
 
   // drain.cc
   void ask_to_leave(const std::string& node, RequestId request, const std::string& actor);
@@ -225,8 +230,7 @@ class Core {
   // refusals.cc
   absl::Status check_cluster(const v1::Register& hello) const;
   void note_refusal(const v1::Register& hello, const absl::Status& why);
-  std::string refusal_of(const std::string& node, absl::Duration now) const;
-  void add_refusals(std::vector<NodeView>& views, absl::Duration now) const;
+  void forget_refusals();
 
   // inventory.cc
   void compare_inventory(cluster::Node& node, const v1::Register& hello);
@@ -277,6 +281,16 @@ class Core {
   void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
   void end_given_up(LiveJob& job, const std::string& node, Change& change);
 
+  // time_limit.cc
+  static absl::Time scheduler_time(absl::Duration monotonic);
+  void note_time_limit(LiveJob& job) const;
+  absl::Duration time_left(const LiveJob& job) const;
+  absl::Time expected_end(const LiveJob& job) const;
+  void check_time_limits();
+  void end_by_time_limit(LiveJob& job);
+  static bool is_out_of_time(const LiveJob& job);
+  static void explain_time_limit(LiveJob& job);
+
   // rank_events.cc
   void on_rank_events(cluster::Node& node, const v1::RankEvents& events);
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
@@ -300,7 +314,8 @@ class Core {
 
   // claims.cc
   void tell_of(const cluster::Node& node);
-  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count);
+  std::vector<int> claim(const std::string& owner, const std::string& node, std::vector<int> devices, int count,
+                         absl::Time ends = absl::InfiniteFuture());
   void lose(LiveJob& job, const std::string& node);
   void note_devices(LiveJob& job, const std::string& node, const v1::AttemptInventory& item);
   void hold_back(LiveJob& job);
@@ -332,12 +347,13 @@ class Core {
   absl::flat_hash_map<std::string, std::string> names_;   // All jobs: name to uid.
   // Live jobs: every name and id of a dump folder to the uid of the job that has it.
   absl::flat_hash_map<std::string, std::string> dump_folders_;
-  absl::flat_hash_set<std::string> deleted_;                // Uids of jobs that were deleted,
-  absl::flat_hash_set<std::string> deleting_;               // and of those whose deletion is on its way to the store.
+  absl::flat_hash_map<std::string, job::Tombstone> deleted_;  // By uid: jobs that were deleted,
+  absl::flat_hash_set<std::string> deleting_;  // and uids of those whose deletion is on its way to the store.
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
-  std::map<std::string, Refused> refused_;                     // By node.
+  std::map<std::string, Refused> refused_;                     // By node: of the last minute.
+  std::set<std::string> touched_;                              // Nodes that this step shows anew.
   scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
   std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
@@ -349,6 +365,7 @@ class Core {
   std::optional<absl::Duration> last_tick_;
   absl::Duration awake_since_ = -absl::InfiniteDuration();  // The end of the last pause of this process.
   absl::Duration next_deletion_ = absl::ZeroDuration();
+  std::set<std::pair<int64_t, std::string>> deleted_by_age_;  // When and uid: all of deleted_.
 };
 
 // What a job asks of the scheduler.

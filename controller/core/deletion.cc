@@ -1,5 +1,7 @@
 // Jobs that are over and leave the store for good: on request, or by age.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "controller/core/core.h"
@@ -10,6 +12,8 @@ namespace {
 
 constexpr absl::Duration kLookForOld = absl::Minutes(1);
 constexpr size_t kOldAtOnce = 50;
+constexpr absl::Duration kRemembered = absl::Hours(24);  // A job that was deleted.
+constexpr size_t kForgottenAtOnce = 200;
 
 }  // namespace
 
@@ -29,9 +33,10 @@ void Core::take(const DeleteJob& input) {
 // Its id stays, so that a node that was away is told to end what it may still run of it.
 void Core::remove(RequestId request, const JobViewPtr& view, const std::string& actor) {
   const std::string& uid = view->record->uid;
+  job::Tombstone tombstone{view->record->name, actor, now_ns(), view->record->request_id, view->record->fingerprint};
   Change change;
   change.when_full = store::WhenFull::kRefuse;
-  change.mutations = {store::put(deleted_key(uid), view->record->name),
+  change.mutations = {store::put(deleted_key(uid), job::encode(tombstone)),
                       store::erase(job_key(uid)),
                       store::erase(spec_key(uid)),
                       store::erase(progress_key(uid)),
@@ -40,7 +45,7 @@ void Core::remove(RequestId request, const JobViewPtr& view, const std::string& 
   change.erased_prefixes = {attempts_prefix(uid), cursors_prefix(uid), job_exits_prefix(uid), job_events_prefix(uid)};
   change.then.deleted.push_back(uid);
   deleting_.insert(uid);
-  expect(change, Deleted{request, view, actor});
+  expect(change, Deleted{request, view, std::move(tombstone)});
   commit(std::move(change));
 }
 
@@ -51,13 +56,66 @@ void Core::go_on(const Deleted& deleted, const absl::Status& status) {
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = deleted.request;
   reply.deleted = deleted.view;
-  if (!deleted_.insert(record.uid).second) return;  // Two asked at the same time.
+  if (deleted_.contains(record.uid)) return;  // Two asked at the same time.
+  bury(record.uid, deleted.tombstone);
   over_.erase(record.uid);
   names_.erase(record.name);
-  requests_.erase(record.request_id);
   journal::Line line{journal::Level::kInfo, "JobDeleted", {}};
-  line.add("job", record.name).add("uid", record.uid).add("actor", deleted.actor);
+  line.add("job", record.name).add("uid", record.uid).add("actor", deleted.tombstone.actor);
   effects_.now.lines.push_back(std::move(line));
+}
+
+// Its request is known as long as it is: whoever repeats it has not heard of the deletion, and gets no second job.
+void Core::bury(const std::string& uid, job::Tombstone tombstone) {
+  if (deleted_.contains(uid)) return;
+  if (tombstone.time_ns == 0) tombstone.time_ns = now_ns();  // Of an older version: at least since now.
+  if (!tombstone.request_id.empty()) requests_.emplace(tombstone.request_id, uid);
+  deleted_by_age_.emplace(tombstone.time_ns, uid);
+  deleted_.emplace(uid, std::move(tombstone));
+}
+
+// What a node that is away may still run of them is told to end when it comes back; only then nobody asks any more.
+void Core::forget_deleted_jobs() {
+  const int64_t oldest = now_ns() - absl::ToInt64Nanoseconds(kRemembered);
+  if (deleted_by_age_.empty() || deleted_by_age_.begin()->first > oldest) return;
+  const bool any_away = std::any_of(nodes_.all().begin(), nodes_.all().end(),
+                                    [](const auto& node) { return node.second.state != cluster::NodeState::kReady; });
+  if (any_away) return;
+  Change change;
+  while (!deleted_by_age_.empty() && change.mutations.size() < kForgottenAtOnce) {
+    const auto [time_ns, uid] = *deleted_by_age_.begin();
+    if (time_ns > oldest) break;
+    const auto tombstone = deleted_.find(uid);
+    const auto request = requests_.find(tombstone->second.request_id);
+    if (request != requests_.end() && request->second == uid) requests_.erase(request);
+    change.mutations.push_back(store::erase(deleted_key(uid)));
+    deleted_.erase(tombstone);
+    deleted_by_age_.erase(deleted_by_age_.begin());
+  }
+  commit(std::move(change));
+}
+
+// Of the request that made this job. Ok: the job, if there is one, is the answer.
+absl::Status Core::check_repeated(const CreateJob& input, const std::string& uid) const {
+  const auto creation = creating_.find(uid);
+  const auto live = jobs_.find(uid);
+  const auto over = over_.find(uid);
+  const auto tombstone = deleted_.find(uid);
+  const uint32_t fingerprint = creation != creating_.end() ? creation->second.job.record.fingerprint
+                               : live != jobs_.end()       ? live->second.record.fingerprint
+                               : over != over_.end()       ? over->second->record->fingerprint
+                                                           : tombstone->second.fingerprint;
+  if (fingerprint != input.fingerprint) {
+    return rpc::bad_request("REQUEST_ID_REUSED", {{"request_id", "was used for another job; make a new UUID"}});
+  }
+  if (tombstone == deleted_.end()) return absl::OkStatus();
+  const job::Tombstone& job = tombstone->second;
+  return rpc::error(absl::StatusCode::kAlreadyExists, "JOB_DELETED",
+                    absl::StrCat("this request has made job ", job.name, ", which was deleted",
+                                 job.actor.empty() ? "" : absl::StrCat(" by ", job.actor), " at ",
+                                 absl::FormatTime(absl::FromUnixNanos(job.time_ns), absl::UTCTimeZone()),
+                                 "; for another one make a new request_id"),
+                    {{"job", job.name}, {"uid", uid}});
 }
 
 // One that fails is old again the next time.

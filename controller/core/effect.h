@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/journal/journal.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/cluster/session.h"
@@ -80,6 +81,11 @@ struct Effects {
   absl::Status refused;                                   // Of a registration.
   // Records that make no sense, with what is wrong with them: kept for people, and not met again.
   std::vector<std::pair<store::Record, std::string>> set_aside;
+  // Nodes that are shown otherwise from now on, as decided; nodes that are shown no more; and when others were heard
+  // of.
+  std::vector<NodeViewPtr> nodes;
+  std::vector<std::string> nodes_gone;
+  std::vector<std::pair<std::string, absl::Time>> beats;
   bool scheduled = false;  // The queue was walked: what the step took is a measure.
 };
 

@@ -105,6 +105,15 @@ struct DrainNode {
   std::string actor;
 };
 
+// Takes a node that is lost, and on which nothing is placed or may still run, out of the store with its events. The
+// answer is the node as it was. Waits for room on a full disk. Errors: NotFound, FailedPrecondition (NODE_NOT_LOST,
+// NODE_IN_USE).
+struct DeleteNode {
+  RequestId request = 0;
+  std::string node;
+  std::string actor;
+};
+
 // Ends what a node runs of a job that this controller does not know: its ranks may save within `grace`. Errors:
 // NotFound (NODE_NOT_FOUND, JOB_NOT_UNKNOWN), Unavailable.
 struct StopUnknown {
@@ -121,6 +130,7 @@ struct StopUnknown {
 struct OpenSession {
   SessionId session = 0;
   v1::Register hello;
+  std::string peer = "";  // Where it comes from: "peer:ADDRESS".
 };
 struct Heard {
   std::string node;
@@ -148,6 +158,6 @@ struct SpecUnreadable {
 };
 
 using Input = std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,
-                           StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable>;
+                           DeleteNode, StopUnknown, OpenSession, Heard, CloseSession, Tick, Durable, SpecUnreadable>;
 
 }  // namespace titan::core

@@ -184,6 +184,8 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   attempt.start_sent = true;
   attempt.loaded = attempt.record.last_step > 0;  // The event that said so may have gone to the newer store.
   job.record.attempts = attempt.record.number;
+  if (job.record.placed_time_ns == 0) job.record.placed_time_ns = attempt.record.start_time_ns;
+  note_time_limit(job);
   if (job.record.threads_per_rank == 0) job.record.threads_per_rank = item.threads_per_rank();
   job.progress.step = std::max(job.progress.step, attempt.record.last_step);
   leave_scheduler(job.record.uid);

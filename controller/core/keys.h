@@ -2,9 +2,16 @@
 
 // Where things lie in the store. Jobs are named by their uid, since a name may be used again once its job was deleted.
 
+#include <array>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace titan::core {
+
+// What keys begin with, up to the first '/'.
+inline constexpr std::array<absl::string_view, 11> kRecordKinds = {
+    "attempt", "cancel", "cursor", "deleted", "event", "exit", "job", "node", "progress", "spec", "update"};
 
 std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);

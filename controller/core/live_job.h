@@ -102,6 +102,7 @@ struct LiveJob {
   std::optional<LiveAttempt> attempt;                           // The one that has not ended.
   job::Progress progress;
   absl::Duration restart_at = absl::ZeroDuration();  // Monotonic; the backoff's end as the record has it.
+  std::optional<absl::Duration> ends_by;             // Monotonic; its time limit is over then, as the record has it.
   std::map<std::string, double> lost_seconds;  // detect and stop of the last failure: the next attempt's first phases.
   std::optional<absl::Duration> idle_since;    // No attempt since then: place and queue wait begin here.
   std::string pending_reason, pending_message;

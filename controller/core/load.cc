@@ -86,17 +86,19 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
   // Nothing is known of a fresh cluster, so there is nothing to wait for. Set before anything below can schedule.
   schedule_after_ = nodes.empty() ? now_.monotonic : now_.monotonic + options_.lease + grace;
   load_jobs(records, lost);
-  for (const store::Record& record : below("deleted/", records)) deleted_.insert(rest(record, "deleted/"));
+  for (const store::Record& record : below("deleted/", records)) {
+    bury(rest(record, "deleted/"), read<job::Tombstone>(record).value_or(job::Tombstone()));
+  }
   // Of what is lost, the key alone may say what matters.
   for (const std::string& key : lost) {
     if (const auto name = after("node/", key); name && nodes_.find(*name) == nullptr) {
       nodes_.restore(damaged_node(*name), now_.monotonic + grace);
       tell_of(*nodes_.find(*name));
     }
-    if (const auto uid = after("deleted/", key)) deleted_.insert(*uid);
+    if (const auto uid = after("deleted/", key)) bury(*uid, {});
     if (const auto uid = after("cancel/", key)) start_cancel({/*request=*/0, *uid, /*now=*/false, "", ""});
   }
-  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return std::exchange(effects_, {});
+  if (testing::planted(testing::Bug::kCancelForgottenAtLoad)) return end_step();
   // Cancels that were accepted, and whose effect was not written before this controller's predecessor died.
   for (const store::Record& record : below("cancel/", records)) {
     std::vector<std::string> parts =
@@ -105,7 +107,7 @@ Effects Core::load(const std::vector<store::Record>& records, const std::vector<
     start_cancel({/*request=*/0, rest(record, "cancel/"), parts[0] == "now", parts[1], parts[2]});
   }
   for (const store::Record& record : below("update/", records)) load_update(record);
-  return std::exchange(effects_, {});
+  return end_step();
 }
 
 void Core::load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost) {
@@ -154,6 +156,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
     if (!decoded) continue;
     job.record = *std::move(decoded);
+    note_time_limit(job);
     const std::string uid = job.record.uid;
     // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
     // whole, and its ranks are listed as those of an unknown job and left alone.
@@ -203,7 +206,8 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
 void Core::restore_held(LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
   for (const auto& [node, devices] : job.record.reserved) {
-    job.held[node] = claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices);
+    job.held[node] =
+        claim(job.record.uid, node, recorded_devices({job.record.uid, attempt}, node), devices, expected_end(job));
   }
 }
 

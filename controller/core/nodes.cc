@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "controller/core/core.h"
+#include "controller/core/keys.h"
 
 namespace titan::core {
 
@@ -40,21 +41,79 @@ NodeView Core::node_view(const cluster::Node& node) const {
   return view;
 }
 
-std::vector<NodeView> Core::nodes(const Now& now) const {
+// One that is no node of this cluster has a name, and why it is not let in.
+std::optional<NodeView> Core::shown_node(const std::string& name) const {
+  const cluster::Node* node = nodes_.find(name);
+  const auto refused = refused_.find(name);
+  if (node == nullptr && refused == refused_.end()) return std::nullopt;
+  NodeView view;
+  if (node != nullptr) view = node_view(*node);
+  if (refused == refused_.end()) return view;
+  view.refusal = absl::StrCat(refused->second.reason, ": ", refused->second.message);
+  if (view.node.session == 0) view.node.state = cluster::NodeState::kRefused;
+  if (node != nullptr) return view;
+  view.node.record.name = name;
+  view.node.record.address = refused->second.address;
+  view.node.record.version = refused->second.version;
+  return view;
+}
+
+std::vector<NodeView> Core::nodes() const {
+  std::set<std::string> names;
+  for (const auto& [name, node] : nodes_.all()) names.insert(name);
+  for (const auto& [name, refused] : refused_) names.insert(name);
   std::vector<NodeView> views;
-  for (const auto& [name, node] : nodes_.all()) views.push_back(node_view(node));
-  add_refusals(views, now.monotonic);
+  for (const std::string& name : names) views.push_back(*shown_node(name));
   return views;
 }
 
-absl::StatusOr<NodeView> Core::node(const std::string& name, const Now& now) const {
-  std::vector<NodeView> views;
-  if (const cluster::Node* node = nodes_.find(name); node != nullptr) views.push_back(node_view(*node));
-  add_refusals(views, now.monotonic);
-  for (NodeView& view : views) {
-    if (view.node.record.name == name) return std::move(view);
+void Core::touch_nodes_of(const LiveJob& job) {
+  for (const auto& [node, part] : job.attempt->parts) touch(node);
+}
+
+// With what the step wants, its nodes as they are now.
+Effects Core::end_step() {
+  for (const std::string& name : std::exchange(touched_, {})) {
+    std::optional<NodeView> view = shown_node(name);
+    if (view) {
+      effects_.nodes.push_back(std::make_shared<const NodeView>(*std::move(view)));
+    } else {
+      effects_.nodes_gone.push_back(name);
+    }
   }
-  return no_such_node(name);
+  return std::exchange(effects_, {});
+}
+
+// Gone at once, so that nothing is decided about it while that is on its way to the store. A worker that comes back
+// after all registers as a new one.
+void Core::take(const DeleteNode& input) {
+  const cluster::Node* node = nodes_.find(input.node);
+  if (node == nullptr) return refuse(input.request, no_such_node(input.node));
+  const auto refuse_since = [&](const char* reason, const std::string& why) {
+    refuse(input.request, rpc::error(absl::StatusCode::kFailedPrecondition, reason,
+                                     absl::StrCat("node ", input.node, " ", why), {{"node", input.node}}));
+  };
+  if (node->state != cluster::NodeState::kLost || node->session != 0) {
+    return refuse_since("NODE_NOT_LOST", absl::StrCat("is ", cluster::name(node->state),
+                                                      ": only one that is LOST can be deleted; stop its titan-worker"));
+  }
+  const auto strays = strays_.find(input.node);
+  const bool has_strays = strays != strays_.end() && !strays->second.empty();
+  if (has_strays || !jobs_of(input.node).empty()) {
+    return refuse_since("NODE_IN_USE", "may still run ranks: `titanctl node describe` lists them");
+  }
+  Change change;
+  change.mutations.push_back(store::erase(node_key(input.node)));
+  change.erased_prefixes.push_back(node_events_prefix(input.node));
+  Reply& reply = change.then.replies.emplace_back();
+  reply.request = input.request;
+  reply.node = node_view(*node);
+  journal::Line& line = change.then.lines.emplace_back(journal::Line{journal::Level::kInfo, "NodeDeleted", {}});
+  line.add("node", input.node).add("actor", input.actor);
+  touch(input.node);
+  scheduler_.remove_node(input.node);
+  nodes_.remove(input.node);
+  commit(std::move(change));
 }
 
 SessionId Core::session_of(const std::string& name) const {

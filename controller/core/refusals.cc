@@ -1,7 +1,5 @@
 // Workers that are not let in: why, and where an operator sees it.
 
-#include <algorithm>
-
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "controller/core/core.h"
@@ -34,14 +32,13 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
   const std::string reason = rpc::reason(why);
   measure(Measure::kNodeRefused, 1, reason);
   if (!cluster::valid_id(hello.node())) return;  // Nothing that could be listed.
-  for (auto it = refused_.begin(); it != refused_.end();) {
-    it = now - it->second.at > kShownFor ? refused_.erase(it) : std::next(it);
-  }
+  forget_refusals();
   const bool is_new = refused_.count(hello.node()) == 0;
   if (is_new && refused_.size() >= kNamesKept) return;
   Refused& refused = refused_[hello.node()];
   const bool say = is_new || refused.reason != reason || now - refused.said_at >= kSaidAgain;
   refused = {hello.address(), hello.version(), reason, std::string(why.message()), now, say ? now : refused.said_at};
+  touch(hello.node());
   cluster::Node* node = nodes_.find(hello.node());
   if (!say) return;
   Change change;
@@ -56,31 +53,15 @@ void Core::note_refusal(const v1::Register& hello, const absl::Status& why) {
   commit(std::move(change));
 }
 
-std::string Core::refusal_of(const std::string& node, absl::Duration now) const {
-  const auto it = refused_.find(node);
-  if (it == refused_.end() || now - it->second.at > kShownFor) return "";
-  return absl::StrCat(it->second.reason, ": ", it->second.message);
-}
-
-// Of the nodes that are shown, and those that are no nodes of this cluster: they have a name, and why they are not let
-// in.
-void Core::add_refusals(std::vector<NodeView>& views, absl::Duration now) const {
-  for (NodeView& view : views) {
-    view.refusal = refusal_of(view.node.record.name, now);
-    if (view.node.session == 0 && !view.refusal.empty()) view.node.state = cluster::NodeState::kRefused;
+void Core::forget_refusals() {
+  for (auto it = refused_.begin(); it != refused_.end();) {
+    if (now_.monotonic - it->second.at <= kShownFor) {
+      ++it;
+      continue;
+    }
+    touch(it->first);
+    it = refused_.erase(it);
   }
-  for (const auto& [name, refused] : refused_) {
-    if (nodes_.find(name) != nullptr || refusal_of(name, now).empty()) continue;
-    NodeView view;
-    view.node.record.name = name;
-    view.node.record.address = refused.address;
-    view.node.record.version = refused.version;
-    view.node.state = cluster::NodeState::kRefused;
-    view.refusal = refusal_of(name, now);
-    views.push_back(std::move(view));
-  }
-  std::sort(views.begin(), views.end(),
-            [](const NodeView& a, const NodeView& b) { return a.node.record.name < b.node.record.name; });
 }
 
 }  // namespace titan::core

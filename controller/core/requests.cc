@@ -19,6 +19,7 @@ using job::JobEvent;
 using job::JobState;
 
 constexpr size_t kCancelsKept = 8;
+constexpr char kCancelled[] = "CANCELLED";
 
 bool accepted_before(const job::Intent& intent, const std::string& request_id) {
   const std::vector<std::string>& known = intent.request_ids;
@@ -60,15 +61,8 @@ absl::StatusOr<JobViewPtr> Core::would_create(const job::Spec& spec) const {
 void Core::take(const CreateJob& input) {
   if (const auto known = requests_.find(input.request_id); !input.request_id.empty() && known != requests_.end()) {
     const std::string& uid = known->second;
+    if (absl::Status not_again = check_repeated(input, uid); !not_again.ok()) return refuse(input.request, not_again);
     const auto creation = creating_.find(uid);
-    const auto live = jobs_.find(uid);
-    const job::JobRecord& record = creation != creating_.end() ? creation->second.job.record
-                                   : live != jobs_.end()       ? live->second.record
-                                                               : *over_.at(uid)->record;
-    if (record.fingerprint != input.fingerprint) {
-      return refuse(input.request, rpc::bad_request("REQUEST_ID_REUSED",
-                                                    {{"request_id", "was used for another job; make a new UUID"}}));
-    }
     if (creation == creating_.end()) return answer_when_shown(input.request, uid);
     return creation->second.waiting.push_back(input.request);
   }
@@ -173,8 +167,8 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   }
   LiveJob& job = it->second;
   job::Intent& intent = job.record.intent;
-  const bool repeated = intent.stop;
-  if (!repeated) intent = {true, true, "CANCELLED", accepted.actor, now_ns(), {}};
+  const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for its time limit becomes a cancel.
+  if (!repeated) intent = {true, true, kCancelled, accepted.actor, now_ns(), {}};
   if (!accepted.request_id.empty() && !accepted_before(intent, accepted.request_id)) {
     intent.request_ids.push_back(accepted.request_id);
   }
@@ -270,6 +264,7 @@ void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   const CordonNode& asked = cordoned.asked;
   if (!status.ok()) return refuse(asked.request, status);
   cluster::Node* node = nodes_.find(asked.node);
+  if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   node->record.cordoned = asked.cordoned;
   node->record.cordon_reason = asked.cordoned ? asked.reason : "";
   if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.

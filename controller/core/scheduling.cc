@@ -125,7 +125,7 @@ void Core::schedule() {
   Change reasons;
   fill_queue(reasons);
   pause_scheduling();
-  for (const scheduler::Outcome& outcome : scheduler_.cycle(now_.wall)) {
+  for (const scheduler::Outcome& outcome : scheduler_.cycle(scheduler_time(now_.monotonic))) {
     LiveJob& job = jobs_.at(outcome.uid);
     if (outcome.runs.empty()) {
       set_pending(job, outcome.reason, outcome.message, reasons);
@@ -138,18 +138,6 @@ void Core::schedule() {
 
 std::optional<scheduler::Misfit> Core::misfit(const job::Spec& spec) const {
   return scheduler_.misfit(asked_for(spec));
-}
-
-std::vector<planner::Room> Core::rooms(const std::string& device) const {
-  std::vector<planner::Room> rooms;
-  for (const auto& [name, node] : nodes_.all()) {
-    const job::NodeRecord& record = node.record;
-    if (record.device != device || record.devices == 0) continue;
-    // A node that does not report it, of an older version, shares its host's among the ranks on its cores.
-    const int64_t share = device == "cpu" ? record.memory_bytes / record.devices : 0;
-    rooms.push_back({record.devices, record.device_memory_bytes > 0 ? record.device_memory_bytes : share});
-  }
-  return rooms;
 }
 
 }  // namespace titan::core

@@ -53,6 +53,7 @@ void Core::compare_ranks(LiveJob& job) {
   const int stages = pipeline == attempt.record.mesh.end() ? 1 : pipeline->second;
   const auto changes = attempt.stragglers.judge(now_.monotonic, attempt.record.ranks, stages);
   if (changes.empty()) return;
+  for (const auto& one : changes) touch(node_of(attempt, one.rank));
   Change change;
   for (size_t i = 0; i < changes.size() && i < kMostTold; ++i) {
     const bool slow = changes[i].slow;

@@ -11,7 +11,7 @@ Core::Core(Options options) : options_(std::move(options)), nodes_(options_.leas
 Effects Core::step(const Input& input, const Now& now) {
   now_ = now;
   std::visit([this](const auto& what) { take(what); }, input);
-  return std::exchange(effects_, {});
+  return end_step();
 }
 
 void Core::take(const Durable& input) {

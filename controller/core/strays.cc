@@ -41,6 +41,7 @@ bool Core::knows(const std::string& uid) const {
 }
 
 Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
+  touch(node.record.name);
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
@@ -90,6 +91,7 @@ void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray
 void Core::drop_stray(const std::string& node, const AttemptKey& key) {
   const auto strays = strays_.find(node);
   if (strays == strays_.end() || strays->second.erase(key) == 0) return;
+  touch(node);
   scheduler_.release(stray_owner(key), node);
   if (strays->second.empty()) strays_.erase(strays);
   schedule_requested_ = true;  // Its devices are free; the next tick looks.
@@ -182,6 +184,8 @@ void Core::take(const StopUnknown& input) {
 void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
   const StopUnknown& asked = dismissed.asked;
   if (!status.ok()) return refuse(asked.request, status);
+  const cluster::Node* node = nodes_.find(asked.node);
+  if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
   for (const AttemptKey& key : dismissed.keys) {
     const auto strays = strays_.find(asked.node);
     if (session_of(asked.node) == 0 || strays == strays_.end() || strays->second.count(key) == 0) continue;
@@ -194,7 +198,7 @@ void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
   }
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = asked.request;
-  reply.node = node_view(*nodes_.find(asked.node));
+  reply.node = node_view(*node);
 }
 
 }  // namespace titan::core

@@ -45,4 +45,6 @@ struct NodeView {
   std::string refusal;                                // Why its registration was refused in the last minute.
 };
 
+using NodeViewPtr = std::shared_ptr<const NodeView>;
+
 }  // namespace titan::core

@@ -90,7 +90,7 @@ void Core::take(const OpenSession& input) {
   add_node_event(change, *opened->node, "NodeRegistered",
                  absl::StrCat(counted(hello.resources().devices(), hello.resources().device() + " device"), ", ",
                               counted(hello.resources().cpu_cores(), "core"), ", version ", hello.version()),
-                 "info");
+                 "info", input.peer);
   put_node(change, *opened->node);
   commit(std::move(change));
   if (nodes_.mark_flapping(*opened->node, now_.monotonic)) note_flapping(*opened->node);
@@ -164,6 +164,7 @@ void Core::take(const Heard& input) {
   const bool was_over = nodes_.lease_over(*node, now_.monotonic);
   if (!node->deaf || input.message.has_beat()) {  // Whatever it says, it lives; only a beat tells whether it hears.
     nodes_.beat(*node, now_.monotonic, now_.wall, deafness(input.message));
+    effects_.beats.emplace_back(input.node, now_.wall);
   }
   const bool is_over = nodes_.lease_over(*node, now_.monotonic);
   if (was_over && !is_over) excuse_parts(input.node);
@@ -172,8 +173,10 @@ void Core::take(const Heard& input) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
     end_waiting_for(input.node);
   }
+  if (!input.message.has_beat()) touch(input.node);
   hear(*node, input.message);
   if (!could_take_ranks) tell_of(*node);
+  if (is_back) touch(input.node);
   if (is_back) request_schedule(/*urgent=*/false);  // After it has said what still runs there. Thousands may.
 }
 
@@ -221,6 +224,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
     }
     note_beat(*job, *part, item);
     compare_ranks(*job);
+    if (!slow_ranks_on(*job, node.record.name).empty()) touch(node.record.name);  // By how much.
     int64_t step = 0;
     for (const v1::RankStatus& rank : item.ranks()) step = std::max(step, rank.step());
     if (!job->attempt->loaded || step <= job->attempt->record.resumed_step) continue;
@@ -326,10 +330,13 @@ void Core::take(const Tick&) {
   check_leases();
   check_hangs();
   check_deadlines();
+  check_time_limits();
   give_up_wishes();
+  forget_refusals();
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
   if (!scheduling_) say_who_is_awaited();
   delete_old_jobs();
+  forget_deleted_jobs();
 }
 
 void Core::check_leases() {

@@ -31,18 +31,19 @@ TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, b
                     train_timeout_seconds)
 TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step,
                     stale_attempts)
-TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
-                    project, job_id, restart, real_folder, folder_id, saves, mesh)
+TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
+                    time_limit_seconds, total_steps, project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
 TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, request_ids)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
-                    intent, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
-                    end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner)
+                    intent, spec, history, attempts, events, threads_per_rank, create_time_ns, placed_time_ns,
+                    start_time_ns, end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
                     mesh, config_version)
+TITAN_RECORD_FIELDS(Tombstone, name, actor, time_ns, request_id, fingerprint)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
                     device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames, labels)
@@ -74,6 +75,14 @@ bool read_quickly(const std::string& text, JobRecord& record) {
 template <>
 bool read_quickly(const std::string& text, AttemptRecord& record) {
   return read_whole(text, record) && record.ranks > 0;
+}
+
+// Until 0.1 a tombstone was the job's name alone.
+template <>
+bool read_quickly(const std::string& text, Tombstone& tombstone) {
+  if (!text.empty() && text[0] == '{') return read_whole(text, tombstone);
+  tombstone.name = text;
+  return true;
 }
 
 template <>

@@ -44,6 +44,7 @@ struct Spec {
   int ranks_per_node = 0;    // 0: the scheduler decides.
   int threads_per_rank = 0;  // 0: resolved at the first placement and kept.
   int priority = 0;
+  int64_t time_limit_seconds = 0;  // Of all attempts together, from the first placement on; 0: none.
   int64_t total_steps = 0;
   std::string project = "default";
   std::string job_id;
@@ -59,7 +60,7 @@ struct Spec {
 struct Intent {
   bool stop = false;                     // Else it is to run.
   bool save = true;                      // Of a stop: at a step edge first.
-  std::string cause;                     // UPPER_SNAKE: CANCELLED.
+  std::string cause;                     // UPPER_SNAKE: CANCELLED, TIME_LIMIT.
   std::string actor;                     // Who asked; empty: not known.
   int64_t time_ns = 0;                   // When it was accepted.
   std::vector<std::string> request_ids;  // Of the newest requests for it: each is answered alike when it is repeated.
@@ -69,7 +70,7 @@ struct JobRecord {
   std::string uid;
   std::string name;          // projects/{project}/jobs/{job}
   int64_t order = 0;         // Creation order: age in the queue, and the page order of lists.
-  std::string request_id;    // Of the request that created it; kept as long as the job.
+  std::string request_id;    // Of the request that created it.
   uint32_t fingerprint = 0;  // CRC of that request's content: a reused id with other content is an error.
   JobState state = JobState::kQueued;
   std::string failure_reason;
@@ -81,7 +82,8 @@ struct JobRecord {
   int64_t events = 0;        // Events written; the newest one's number.
   int threads_per_rank = 0;  // Resolved once: results depend on it bit for bit.
   int64_t create_time_ns = 0;
-  int64_t start_time_ns = 0;  // First step of the first attempt that made one.
+  int64_t placed_time_ns = 0;  // Of the first attempt: its time limit begins.
+  int64_t start_time_ns = 0;   // First step of the first attempt that made one.
   int64_t end_time_ns = 0;
   std::string folder_id;                   // Of the dump folder, from the first node that led an attempt.
   std::vector<std::string> avoided_nodes;  // That failed this job: last to be chosen again.
@@ -187,6 +189,15 @@ struct NodeRecord {
   std::map<std::string, std::string> labels;
 };
 
+// What stays of a job that was deleted, for a while.
+struct Tombstone {
+  std::string name;          // Full name.
+  std::string actor;         // Who deleted it; empty: the cluster itself, by age.
+  int64_t time_ns = 0;       // When; 0: not known, of an older version.
+  std::string request_id;    // Of the request that created the job: repeated, it makes no other.
+  uint32_t fingerprint = 0;  // Of that request's content.
+};
+
 // Of what may be changed while a job lives: priority, title, labels. Progress does not move it.
 std::string etag(const JobRecord& record);
 
@@ -212,6 +223,8 @@ void to_json(nlohmann::json& json, const JobRecord& record);
 void from_json(const nlohmann::json& json, JobRecord& record);
 void to_json(nlohmann::json& json, const AttemptRecord& record);
 void from_json(const nlohmann::json& json, AttemptRecord& record);
+void to_json(nlohmann::json& json, const Tombstone& tombstone);
+void from_json(const nlohmann::json& json, Tombstone& tombstone);
 void to_json(nlohmann::json& json, const EventRecord& record);
 void from_json(const nlohmann::json& json, EventRecord& record);
 void to_json(nlohmann::json& json, const NodeRecord& record);
@@ -240,6 +253,8 @@ template <>
 bool read_quickly(const std::string& text, JobRecord& record);
 template <>
 bool read_quickly(const std::string& text, AttemptRecord& record);
+template <>
+bool read_quickly(const std::string& text, Tombstone& tombstone);
 template <>
 bool read_quickly(const std::string& text, EventRecord& record);
 template <>

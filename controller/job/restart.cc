@@ -147,6 +147,11 @@ std::optional<AttemptEnd> clean_end(const EndFacts& facts) {
     return AttemptEnd{Cause::kCancelled, "",
                       stopped == facts.num_ranks ? "cancelled; the ranks saved first" : "cancelled"};
   }
+  if (facts.out_of_time) {
+    return AttemptEnd{
+        Cause::kTimeLimit, "",
+        absl::StrCat("the job's time limit was over", stopped == facts.num_ranks ? "; the ranks saved first" : "")};
+  }
   if (finished + stopped == facts.num_ranks) {
     return AttemptEnd{Cause::kStopped, "", "the ranks were asked to stop; they saved and left"};
   }
@@ -161,6 +166,8 @@ absl::string_view name(Cause cause) {
       return "FINISHED";
     case Cause::kCancelled:
       return "CANCELLED";
+    case Cause::kTimeLimit:
+      return "TIME_LIMIT";
     case Cause::kStopped:
       return "STOPPED";
     case Cause::kRankKilled:

@@ -14,6 +14,7 @@ namespace titan::job {
 enum class Cause {
   kFinished,
   kCancelled,
+  kTimeLimit,   // The job's time was over, and its ranks were asked to save and leave.
   kStopped,     // Ranks were asked to save and leave by something other than a cancel: a signal, a service stop.
   kRankKilled,  // A bare signal: blames neither the job nor the node.
   kRankFailed,  // A bug, an unexpected throw, or a peer lost without a named culprit.
@@ -63,6 +64,7 @@ struct EndFacts {
   std::vector<Refusal> refusals;
   std::vector<std::string> lost_nodes;
   bool cancelled = false;    // Somebody cancelled the job.
+  bool out_of_time = false;  // Its time limit was over.
   int64_t stop_time_ns = 0;  // When the controller told what was left to die; 0: it did not.
   int num_ranks = 0;
   std::vector<HungRank> hung;  // Those that are furthest behind.

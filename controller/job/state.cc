@@ -112,7 +112,7 @@ absl::StatusOr<JobState> next_state(JobState from, JobEvent event) {
       }
       break;
     case JobEvent::kGaveUp:
-      if (from == JobState::kRecovering) return JobState::kFailed;
+      if (from == JobState::kRecovering || from == JobState::kStopping) return JobState::kFailed;
       break;
   }
   return absl::FailedPreconditionError(absl::StrCat("job is ", name(from), ": cannot apply '", name(event), "'"));

@@ -28,7 +28,7 @@ enum class JobEvent {
   kStopped,              // Cancelled, and nothing runs any more.
   kAttemptFailed,        // The attempt cannot go on; what is left of it is being stopped.
   kFinished,             // Every rank left with success.
-  kGaveUp,               // The restart policy allows no other attempt.
+  kGaveUp,               // Nothing runs any more, and its restart policy or its time limit allows no other attempt.
 };
 
 // UPPER_SNAKE as on the wire; stored in records, so a name never changes its meaning.

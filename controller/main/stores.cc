@@ -32,14 +32,15 @@ absl::Status clear_scratch(const std::string& scratch) {
                 : absl::OkStatus();
 }
 
-std::function<absl::StatusOr<store::StoreInfo>(const std::string&)> back_up(
+std::function<absl::StatusOr<store::StoreInfo>(const std::string&, const std::string&)> back_up(
     const store::SqliteStore& store, const std::shared_ptr<journal::Journal>& journal) {
-  return [&store, journal](const std::string& copy) {
+  return [&store, journal](const std::string& copy, const std::string& actor) {
     absl::StatusOr<store::StoreInfo> made = store.back_up(copy);
     journal::Line line{
         made.ok() ? journal::Level::kInfo : journal::Level::kError, made.ok() ? "BackupMade" : "BackupFailed", {}};
     if (made.ok()) line.add("revision", absl::StrCat(made->revision)).add("bytes", absl::StrCat(made->bytes));
     if (!made.ok()) line.add("message", std::string(made.status().message()));
+    line.add("actor", actor);
     journal->write(line);
     return made;
   };

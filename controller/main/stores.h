@@ -19,8 +19,8 @@ namespace titan {
 struct OpenStore {
   std::unique_ptr<store::Store> store;
   std::string where;  // For people.
-  // Of a store with a file: writes a copy of it; and the folder for copies until they are sent.
-  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy)> copy;
+  // Of a store with a file: writes a copy of it, for `actor`; and the folder for copies until they are sent.
+  std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy;
   std::string scratch;
 };
 

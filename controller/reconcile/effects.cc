@@ -3,12 +3,26 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "common/status/status.h"
 #include "common/testing/planted.h"
 #include "controller/reconcile/failpoints.h"
 #include "controller/reconcile/reconciler.h"
 
 namespace titan::reconcile {
+namespace {
+
+// Uid of the job of which the change writes an attempt; empty: of none.
+std::string attempt_in(const core::Change& change) {
+  const std::string prefix = "attempt/";
+  for (const store::Mutation& mutation : change.mutations) {
+    if (!absl::StartsWith(mutation.key, prefix)) continue;
+    return mutation.key.substr(prefix.size(), mutation.key.rfind('/') - prefix.size());
+  }
+  return "";
+}
+
+}  // namespace
 
 void Reconciler::take(const core::Input& input, Answers& answers) {
   const absl::Duration begin = clock_.monotonic();
@@ -22,6 +36,9 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
     const auto session = sessions_.find(id);
     if (session != sessions_.end()) session->second->close(why);
   }
+  for (const core::NodeViewPtr& view : effects.nodes) nodes_.show(view);
+  for (const std::string& name : effects.nodes_gone) nodes_.erase(name);
+  for (const auto& [name, at] : effects.beats) nodes_.beat(name, at);
   // Changes first get their places in the log: what is sent now may lead to the next step.
   for (core::Change& change : effects.changes) write(std::move(change), answers);
   release(effects.now, /*revision=*/0, answers);
@@ -36,11 +53,14 @@ void Reconciler::write(core::Change change, Answers& answers) {
   const int64_t ticket = pending.ticket = next_ticket_++;
   if (testing::planted(testing::Bug::kShownBeforeDurable)) release(pending.then, store_.revision() + 1, answers);
   pending_.push_back(std::move(pending));
+  const std::string placed = pending.token != 0 ? attempt_in(change) : "";
   store::Transaction transaction{std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)};
   const failpoints::Kinds kinds = failpoints::kinds_of(transaction);
   failpoints::before_write(kinds);
-  store_.commit(std::move(transaction), [this, ticket, kinds](const absl::StatusOr<int64_t>& revision) {
+  store_.commit(std::move(transaction), [this, ticket, kinds, placed](const absl::StatusOr<int64_t>& revision) {
     failpoints::after_write(kinds);
+    // Nodes are told of it under the lock: what that takes is read before, and whether it can be is said then.
+    if (!placed.empty() && revision.ok()) config_of(placed).IgnoreError();
     settle(ticket, revision);
   });
 }
@@ -139,8 +159,8 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
 }
 
 absl::StatusOr<std::string> Reconciler::launch_json(rank_protocol::Launch launch, bool compact) const {
-  TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(launch.job_uid));
-  launch.config = nlohmann::json::parse(spec.config_json(), nullptr, /*allow_exceptions=*/false);
+  TITAN_ASSIGN_OR_RETURN(const ConfigCache::Config config, config_of(launch.job_uid));
+  launch.config = *config;
   return (compact ? rank_protocol::to_compact_json(launch) : rank_protocol::to_json(launch)).dump();
 }
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "common/failpoint/failpoint.h"
+#include "controller/core/keys.h"
 
 namespace titan::reconcile::failpoints {
 namespace {
@@ -26,8 +27,10 @@ Kind record_kinds[] = {{"job", Point("write.job"), Point("durable.job")},
                        {"progress", Point("write.progress"), Point("durable.progress")},
                        {"cursor", Point("write.cursor"), Point("durable.cursor")},
                        {"event", Point("write.event"), Point("durable.event")},
+                       {"update", Point("write.update"), Point("durable.update")},
                        {"erase", Point("write.erase"), Point("durable.erase")}};
 constexpr size_t kErase = std::size(record_kinds) - 1;  // Of all records below a prefix.
+static_assert(kErase == core::kRecordKinds.size());
 
 Point answer_point("release.answer"), send_point("release.send"), register_point("hear.register"),
     decided_point("ask.decided");

@@ -65,6 +65,7 @@ void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::st
                         Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels) {
   core::CreateJob request;
   request.uid = options_.new_id();
+  configs_.add(request.uid, stored.config_json());
   request.spec = std::move(spec);
   request.stored = stored.SerializeAsString();
   request.request_id = request_id;
@@ -106,6 +107,10 @@ void Reconciler::drain(const std::string& node, const std::string& reason, Done<
   ask(core::DrainNode{0, node, reason, actor}, nullptr, std::move(done));
 }
 
+void Reconciler::delete_node(const std::string& node, Done<NodeView> done, const std::string& actor) {
+  ask(core::DeleteNode{0, node, actor}, nullptr, std::move(done));
+}
+
 void Reconciler::stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace,
                               Done<NodeView> done, const std::string& actor) {
   ask(core::StopUnknown{0, node, uid, grace, actor}, nullptr, std::move(done));
@@ -113,7 +118,8 @@ void Reconciler::stop_unknown(const std::string& node, const std::string& uid, a
 
 // --- workers ---
 
-absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session) {
+absl::Status Reconciler::open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+                                      const std::string& peer) {
   failpoints::before_opening();
   note_later_leader(hello.node(), hello.leader_epoch());
   Answers answers;
@@ -123,7 +129,7 @@ absl::Status Reconciler::open_session(const v1::Register& hello, const std::shar
     const core::SessionId id = next_session_++;
     sessions_[id] = session;
     session_ids_[session.get()] = id;
-    core::Effects effects = core_.step(core::OpenSession{id, hello}, now());
+    core::Effects effects = core_.step(core::OpenSession{id, hello, peer}, now());
     refused = effects.refused;
     if (!refused.ok()) {
       sessions_.erase(id);
@@ -218,19 +224,9 @@ std::optional<scheduler::Misfit> Reconciler::misfit(const job::Spec& spec) const
   return core_.misfit(spec);
 }
 
-std::vector<planner::Room> Reconciler::rooms(const std::string& device) const {
+std::vector<NodeView> Reconciler::decided_nodes() const {
   sync::Lock lock(mutex_);
-  return core_.rooms(device);
-}
-
-std::vector<NodeView> Reconciler::nodes() const {
-  sync::Lock lock(mutex_);
-  return core_.nodes(now());
-}
-
-absl::StatusOr<NodeView> Reconciler::node(const std::string& name) const {
-  sync::Lock lock(mutex_);
-  return core_.node(name, now());
+  return core_.nodes();
 }
 
 bool Reconciler::scheduling() const {
@@ -245,6 +241,13 @@ absl::StatusOr<v1::JobSpec> Reconciler::stored_spec(const std::string& uid) cons
     return absl::DataLossError(absl::StrCat("the specification of job ", uid, " cannot be read"));
   }
   return spec;
+}
+
+// Of a job that is to be launched. Parsed once, since every attempt has it.
+absl::StatusOr<ConfigCache::Config> Reconciler::config_of(const std::string& uid) const {
+  if (ConfigCache::Config known = configs_.find(uid); known != nullptr) return known;
+  TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, stored_spec(uid));
+  return configs_.add(uid, spec.config_json());
 }
 
 }  // namespace titan::reconcile

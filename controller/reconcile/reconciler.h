@@ -20,8 +20,10 @@
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
 #include "controller/core/labels.h"
+#include "controller/reconcile/config_cache.h"
 #include "controller/reconcile/measures.h"
 #include "controller/reconcile/published.h"
+#include "controller/reconcile/published_nodes.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.pb.h"
 #include "titan/v1/worker.pb.h"
@@ -62,11 +64,13 @@ class Reconciler {
   void cordon(const std::string& node, bool cordoned, const std::string& reason, Done<NodeView> done,
               const std::string& actor = "");
   void drain(const std::string& node, const std::string& reason, Done<NodeView> done, const std::string& actor = "");
+  void delete_node(const std::string& node, Done<NodeView> done, const std::string& actor = "");
   void stop_unknown(const std::string& node, const std::string& uid, absl::Duration grace, Done<NodeView> done,
                     const std::string& actor = "");
 
-  // Workers. Errors: those of core::OpenSession.
-  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session);
+  // Workers. `peer` is where the session comes from. Errors: those of core::OpenSession.
+  absl::Status open_session(const v1::Register& hello, const std::shared_ptr<cluster::Session>& session,
+                            const std::string& peer = "");
   void on_message(const std::string& node, const std::shared_ptr<cluster::Session>& session,
                   const v1::WorkerMessage& message);
   void close_session(const std::string& node, const cluster::Session* session);
@@ -83,9 +87,13 @@ class Reconciler {
   absl::StatusOr<JobViewPtr> would_create(const job::Spec& spec) const;
   absl::StatusOr<JobViewPtr> would_update(const core::UpdateJob& request) const;
   std::optional<scheduler::Misfit> misfit(const job::Spec& spec) const;
-  std::vector<planner::Room> rooms(const std::string& device) const;
-  std::vector<NodeView> nodes() const;
-  absl::StatusOr<NodeView> node(const std::string& name) const;
+  // As published: without waiting for what is being decided.
+  std::vector<planner::Room> rooms(const std::string& device) const { return nodes_.rooms(device); }
+  std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.
+  std::vector<NodeView> nodes_after(const std::string& name, size_t limit) const { return nodes_.page(name, limit); }
+  absl::StatusOr<NodeView> node(const std::string& name) const { return nodes_.find(name); }
+  // What nodes() must be, made anew under the lock: for tests.
+  std::vector<NodeView> decided_nodes() const;
   absl::StatusOr<v1::JobSpec> stored_spec(const std::string& uid) const;
   bool scheduling() const;
 
@@ -113,6 +121,7 @@ class Reconciler {
   void run(core::Effects effects, Answers& answers) TITAN_REQUIRES(mutex_);
   void write(core::Change change, Answers& answers) TITAN_REQUIRES(mutex_);
   void settle(int64_t ticket, const absl::StatusOr<int64_t>& revision);
+  absl::StatusOr<ConfigCache::Config> config_of(const std::string& uid) const;
   void release(core::Release& what, int64_t revision, Answers& answers) TITAN_REQUIRES(mutex_);
   void release_waiting(Answers& answers) TITAN_REQUIRES(mutex_);
   void answer(const core::Reply& reply, Answers& answers) TITAN_REQUIRES(mutex_);
@@ -127,6 +136,8 @@ class Reconciler {
   const Options options_;
   Measures& measures_;
   Published published_;
+  PublishedNodes nodes_;
+  mutable ConfigCache configs_;
 
   mutable sync::Mutex mutex_;
   core::Core core_ TITAN_GUARDED_BY(mutex_);

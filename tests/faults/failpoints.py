@@ -103,7 +103,7 @@ class Script(threading.Thread):
 
     def run(self):
         try:
-            for step in (self.submit, self.checkpoint, self.cancel, self.cordon, self.finish, self.delete):
+            for step in (self.submit, self.update, self.checkpoint, self.cancel, self.cordon, self.finish, self.delete):
                 step()
                 if self.enough.is_set():
                     return
@@ -116,6 +116,9 @@ class Script(threading.Thread):
     def submit(self):
         for i in range(2):
             self.jobs.append(self.cluster.submit_job(f"{self.number}-{i}", ranks=2))
+
+    def update(self):
+        self.call("update", self.cluster.background, "--label", f"script={self.number}")
 
     def checkpoint(self):
         self.call("checkpoint", self.cluster.background)

@@ -4,6 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "tests/simulation/scenario.h"
 
 namespace titan::simulation {
@@ -250,6 +251,7 @@ void Scenario::every_second() {
   } else {
     check_waits();
     check_drains();
+    check_nodes();
   }
   cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
 }
@@ -292,6 +294,22 @@ void Scenario::check_waits() {
 }
 
 // Whoever trains on a node that is to be empty has been asked to leave, also where the first word was lost.
+// What clients read of nodes is what the core has decided.
+void Scenario::check_nodes() {
+  const auto said = [](const reconcile::NodeView& view) {
+    return absl::StrCat(view.node.record.name, " ", cluster::name(view.node.state), " ", view.node.can_take_ranks(),
+                        " ", view.node.record.cordoned, " ", view.devices_used, " ", absl::StrJoin(view.jobs, ","), " ",
+                        view.unknown.size(), " ", view.slow.size(), " ", absl::FormatTime(view.node.last_beat_time));
+  };
+  const std::vector<reconcile::NodeView> shown = cluster_.controller->nodes(),
+                                         now = cluster_.controller->decided_nodes();
+  if (shown.size() != now.size()) return cluster_.violate("other nodes are shown than there are");
+  for (size_t i = 0; i < now.size(); ++i) {
+    if (said(shown[i]) == said(now[i])) continue;
+    cluster_.violate(absl::StrCat("a node is shown as it was: ", said(shown[i]), " and not ", said(now[i])));
+  }
+}
+
 void Scenario::check_drains() {
   const absl::Duration now = cluster_.timeline.now();
   for (const auto& [node, since] : drains_) {

@@ -140,6 +140,7 @@ class Scenario {
   void check_welcomes();
   void check_waits();
   void check_drains();
+  void check_nodes();
   void check_all_over();
 
   Cluster cluster_;

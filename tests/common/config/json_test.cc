@@ -168,7 +168,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                   "expandable_segments": true, "pin_cpus": "auto"},
     "restart": {"no_progress_limit": 3, "backoff_initial_seconds": 1.0, "backoff_max_seconds": 60.0,
                 "unreachable_grace_seconds": 60.0, "orphan_timeout_seconds": 600.0, "stop_grace_seconds": 30.0},
-    "scheduling": {"priority": 0, "project": "default", "job_id": ""}
+    "scheduling": {"priority": 0, "project": "default", "job_id": "", "time_limit_seconds": 0}
   })");
   EXPECT_EQ(json, expected) << nlohmann::json::diff(expected, json).dump(1);
   EXPECT_TRUE(validate(JobConfig()).ok()) << validate(JobConfig()).message();

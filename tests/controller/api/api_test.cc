@@ -77,6 +77,22 @@ TEST_F(JobServiceTest, ASeedIsDrawnWhenTheJobIsTaken) {
   EXPECT_EQ(seed_of("a"), drawn);
 }
 
+TEST_F(JobServiceTest, ATimeLimitIsShownAndBeginsWithTheFirstPlacement) {
+  config::JobConfig config;
+  config.job.dump_folder = "/dump/a";
+  config.scheduling.job_id = "a";
+  config.scheduling.time_limit_seconds = 3600;
+  v1::CreateJobRequest request;
+  request.mutable_spec()->set_config_json(config::to_json(config).dump());
+  v1::Job created;
+  request.mutable_spec()->set_time_limit_seconds(60);
+  EXPECT_EQ(rpc::reason(create(request, &created)), "SPEC_INVALID") << "the message and the configuration disagree";
+  request.mutable_spec()->set_time_limit_seconds(3600);
+  ASSERT_TRUE(create(request, &created).ok());
+  EXPECT_EQ(created.spec().time_limit_seconds(), 3600);
+  EXPECT_FALSE(created.has_limit_time()) << "it waits";
+}
+
 TEST_F(JobServiceTest, BadInputIsNamedAndNothingIsQueued) {
   config::JobConfig config;
   config.job.dump_folder = "relative";

@@ -1,6 +1,7 @@
 // All events in the order in which they happened, whatever the order of their keys and however many there are.
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "controller/api/event_stream.h"
 #include "controller/store/memory_store.h"
 #include "tests/controller/api/service_case.h"
@@ -53,10 +54,13 @@ class EventsTest : public ServiceCase {
  protected:
   // Job and reason of each.
   std::vector<std::string> events_after(int64_t revision, int64_t* last = nullptr) {
-    grpc::ClientContext context;
-    rpc::set_deadline(context, absl::Seconds(20));
     v1::ListEventsRequest request;
     request.set_revision(revision);
+    return events_of(request, last);
+  }
+  std::vector<std::string> events_of(const v1::ListEventsRequest& request, int64_t* last = nullptr) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
     auto stream = jobs_->ListEvents(&context, request);
     v1::Event event;
     std::vector<std::string> events;
@@ -82,6 +86,31 @@ TEST_F(EventsTest, ThoseOfAllJobsComeInTheOrderOfTheLog) {
   EXPECT_THAT(events_after(seen),
               ElementsAre("b CancelRequested", "b JobCancelled", "a CancelRequested", "a JobCancelled"));
   EXPECT_THAT(events_after(1 << 20), ElementsAre());
+}
+
+// It is set aside like any other record that makes no sense, and keeps nobody from the others.
+TEST_F(EventsTest, OneThatMakesNoSenseIsSetAside) {
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const auto damage = [&](int64_t number, const std::string& value) {
+    const std::string key = core::event_key(core::job_events_prefix(created.uid()), number);
+    store::Transaction transaction;
+    transaction.mutations.push_back(store::put(key, value));
+    absl::Notification written;
+    store_->commit(std::move(transaction), [&](const auto&) { written.Notify(); });
+    written.WaitForNotification();
+    return key;
+  };
+  const std::string first = damage(900, "no JSON");
+  ASSERT_TRUE(cancel("a").ok());
+  EXPECT_THAT(events_after(0), ElementsAre("a JobQueued", "a CancelRequested", "a JobCancelled"));
+  const std::string second = damage(901, "{\"time_ns\":\"soon\"}");
+  v1::ListEventsRequest of_job;
+  of_job.set_job("a");
+  EXPECT_THAT(events_of(of_job), ElementsAre("a JobQueued", "a CancelRequested", "a JobCancelled"));
+  std::vector<std::string> aside;
+  for (const store::Quarantined& record : store_->quarantined()) aside.push_back(record.key);
+  EXPECT_THAT(aside, ElementsAre(first, second));
 }
 
 }  // namespace

@@ -36,11 +36,15 @@ class ServiceCase : public ::testing::Test {
   void start(const std::string& address) {
     store_ = *store::SqliteStore::open(folder_ + "/titan.db");
     reconcile::Options options;
+    options.lease = lease_;
     options.jitter = [] { return 0.0; };
     options.new_id = [this] { return absl::StrCat("id", folder_.substr(folder_.size() - 6), ++ids_); };
     measures_ = std::make_unique<reconcile::Measures>(metrics_);
     reconciler_ = *reconcile::Reconciler::open(*store_, system_clock(), options, *measures_);
-    const auto copy = [this](const std::string& to) { return store::copy_store(folder_ + "/titan.db", to); };
+    const auto copy = [this](const std::string& to, const std::string& actor) {
+      backups_by_.push_back(actor);
+      return store::copy_store(folder_ + "/titan.db", to);
+    };
     server_ = *Server::start(*reconciler_, *store_,
                              {address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}});
     channel_ = rpc::make_channel(absl::StrCat("127.0.0.1:", server_->port()));
@@ -89,6 +93,8 @@ class ServiceCase : public ::testing::Test {
   }
 
   std::string folder_;
+  absl::Duration lease_ = absl::Seconds(5);  // From the next start on.
+  std::vector<std::string> backups_by_;      // Who asked for each.
   std::atomic<int> ids_ = 0;
   metrics::Metrics metrics_;
   std::unique_ptr<store::SqliteStore> store_;

@@ -58,6 +58,7 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_EQ(launch["attempt"], 1);
   EXPECT_EQ(launch["config"]["job"]["dump_folder"], "/dump/a");
   EXPECT_EQ(launch["threads_per_rank"], 2);
+  EXPECT_FALSE(get("a")->has_limit_time());
   stream->Write(report(prepare.id(), v1::AttemptReport::PREPARED));
   EXPECT_EQ(expect(*stream, v1::ControllerMessage::kStart).start().store_port(), 1234);
   stream->Write(report(prepare.id(), v1::AttemptReport::STARTED));
@@ -215,6 +216,7 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   EXPECT_EQ(cluster.id(), store_->id());
   EXPECT_EQ(cluster.live_jobs(), 1);
   EXPECT_EQ(cluster.nodes(), 0);
+  backup_context.AddMetadata("titan-user", "alice");
   const auto stream = stub->Backup(&backup_context, {});
   v1::BackupChunk chunk;
   std::string bytes;
@@ -224,6 +226,7 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
     bytes += chunk.data();
   }
   ASSERT_TRUE(stream->Finish().ok());
+  EXPECT_THAT(backups_by_, ::testing::ElementsAre("user:alice"));
   EXPECT_EQ(static_cast<int64_t>(bytes.size()), size);
   std::ofstream(folder_ + "/copy", std::ios::binary) << bytes;
   const auto copy = store::check_store(folder_ + "/copy");
@@ -232,6 +235,21 @@ TEST_F(WorkerServiceTest, TheClusterIsDescribedAndCopied) {
   EXPECT_GE(copy->revision, created.revision());
   for (const auto& item : std::filesystem::directory_iterator(folder_))
     EXPECT_EQ(item.path().filename().string().find("backup-"), std::string::npos) << "what was sent is gone";
+}
+
+TEST_F(WorkerServiceTest, ARegistrationSaysWhereItCameFrom) {
+  grpc::ClientContext context, events_context;
+  auto stream = connect(context, "n1");
+  expect(*stream, v1::ControllerMessage::kWelcome);
+  v1::ListEventsRequest request;
+  request.set_node("n1");
+  request.set_follow(true);
+  v1::Event event;
+  const auto events = jobs_->ListEvents(&events_context, request);
+  ASSERT_TRUE(events->Read(&event));
+  EXPECT_EQ(event.reason(), "NodeRegistered");
+  EXPECT_EQ(event.actor(), "peer:127.0.0.1");
+  events_context.TryCancel();
 }
 
 TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {
@@ -265,6 +283,40 @@ TEST_F(WorkerServiceTest, NodesAreListedAndCordoned) {
   second->WritesDone();
   first->Finish();
   second->Finish();
+}
+
+TEST_F(WorkerServiceTest, ANodeThatDoesNotComeBackIsDeleted) {
+  const auto remove = [&](const std::string& name, bool allow_missing, v1::Node& node) {
+    grpc::ClientContext context;
+    v1::DeleteNodeRequest request;
+    request.set_name(name);
+    request.set_allow_missing(allow_missing);
+    return rpc::from_grpc(nodes_->DeleteNode(&context, request, &node));
+  };
+  v1::Node node;
+  EXPECT_EQ(rpc::reason(remove("n1", false, node)), "NODE_NOT_FOUND");
+  EXPECT_TRUE(remove("n1", true, node).ok());
+  EXPECT_EQ(node.name(), "nodes/n1");
+  {
+    grpc::ClientContext context;
+    auto stream = connect(context, "n1");
+    expect(*stream, v1::ControllerMessage::kWelcome);
+    const absl::Status refused = remove("nodes/n1", false, node);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_EQ(rpc::reason(refused), "NODE_NOT_LOST");
+    stream->WritesDone();
+    stream->Finish();
+  }
+  stop();
+  lease_ = absl::Milliseconds(1);
+  start("127.0.0.1:0");
+  while (reconciler_->node("n1")->node.state != cluster::NodeState::kLost) reconciler_->tick();
+  ASSERT_TRUE(remove("n1", false, node).ok());
+  EXPECT_EQ(node.state(), v1::Node::LOST);
+  grpc::ClientContext context;
+  v1::ListNodesResponse page;
+  ASSERT_TRUE(nodes_->ListNodes(&context, {}, &page).ok());
+  EXPECT_EQ(page.nodes_size(), 0);
 }
 
 TEST_F(WorkerServiceTest, ATwinIsRefusedAndASpeakerWithoutANameToo) {

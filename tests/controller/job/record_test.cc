@@ -27,6 +27,16 @@ TEST(RecordTest, AJobComesBackAsItWas) {
   EXPECT_EQ(back->spec.restart.stop_grace_seconds, 2.5);
 }
 
+TEST(RecordTest, AnOldTombstoneIsTheNameAlone) {
+  const absl::StatusOr<Tombstone> old = decode<Tombstone>("projects/default/jobs/a");
+  ASSERT_TRUE(old.ok()) << old.status();
+  EXPECT_EQ(old->name, "projects/default/jobs/a");
+  EXPECT_EQ(old->time_ns, 0);
+  const Tombstone written{"projects/default/jobs/b", "user:\"x\"", 7, "r1", 4000000000u};
+  EXPECT_EQ(encode(*decode<Tombstone>(encode(written))), encode(written));
+  EXPECT_EQ(decode<Tombstone>("{").status().code(), absl::StatusCode::kDataLoss);
+}
+
 JobRecord full_record() {
   JobRecord record;
   record.uid = "u1";

@@ -44,6 +44,14 @@ TEST(StateTest, EveryLiveStateCanBeLeft) {
   }
 }
 
+// Its time limit is over, whether or not ranks of it ran then.
+TEST(StateTest, AJobThatStopsOrWaitsMayBeGivenUp) {
+  for (const JobState state : {JobState::kStopping, JobState::kRecovering}) {
+    EXPECT_EQ(*next_state(state, JobEvent::kGaveUp), JobState::kFailed);
+  }
+  EXPECT_EQ(next_state(JobState::kRunning, JobEvent::kGaveUp).status().code(), absl::StatusCode::kFailedPrecondition);
+}
+
 // Whatever happens in whatever order, a job runs only after it was placed and prepared, and each placement follows the
 // end of the attempt before it.
 TEST(StateTest, RandomEventsKeepTheOrder) {

@@ -8,9 +8,10 @@ namespace {
 
 class DeletionTest : public ::testing::Test, protected World {
  protected:
-  absl::Status remove(const std::string& uid) {
+  absl::Status remove(const std::string& uid, const std::string& actor = "") {
     absl::Status status = absl::InternalError("never answered");
-    reconciler->remove(uid, [&](const absl::StatusOr<JobViewPtr>& result) { status = result.status(); });
+    reconciler->remove(
+        uid, [&](const absl::StatusOr<JobViewPtr>& result) { status = result.status(); }, actor);
     settle();
     return status;
   }
@@ -42,9 +43,73 @@ TEST_F(DeletionTest, NothingIsLeftOfAJobThatIsOver) {
   crash();
   EXPECT_EQ(job("a"), nullptr) << "gone durably";
   EXPECT_EQ(remove(uid).code(), absl::StatusCode::kNotFound) << "a second time";
-  const auto again = submit(spec("a", 1, 0), "request-a");
-  ASSERT_TRUE(again.ok()) << "name, folder and request are free: " << again.status();
+  const auto again = submit(spec("a", 1, 0), "another");
+  ASSERT_TRUE(again.ok()) << "name and folder are free: " << again.status();
   EXPECT_NE((*again)->record->uid, uid);
+}
+
+TEST_F(DeletionTest, WhatIsLeftSaysWhoDeletedItAndWhen) {
+  const std::string uid = finished("a");
+  ASSERT_TRUE(remove(uid, "user:alice").ok());
+  const auto left = job::decode<job::Tombstone>((*store.get(core::deleted_key(uid)))->value);
+  ASSERT_TRUE(left.ok()) << left.status();
+  EXPECT_EQ(left->name, "projects/default/jobs/a");
+  EXPECT_EQ(left->actor, "user:alice");
+  EXPECT_EQ(left->time_ns, absl::ToUnixNanos(clock.now()));
+  EXPECT_THAT(journal->lines.back(), ::testing::HasSubstr("actor=user:alice"));
+}
+
+// Whoever repeats a request has not heard of its answer, and perhaps not of the deletion.
+TEST_F(DeletionTest, ItsRequestMakesNoSecondJobForADay) {
+  const std::string uid = finished("a");
+  ASSERT_TRUE(remove(uid, "user:alice").ok());
+  for (int i = 0; i < 2; ++i) {
+    const absl::Status refused = submit(spec("a", 1, 0), "request-a").status();
+    EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
+    EXPECT_EQ(rpc::reason(refused), "JOB_DELETED");
+    EXPECT_THAT(std::string(refused.message()), ::testing::HasSubstr("projects/default/jobs/a, which was deleted by"));
+    EXPECT_EQ(rpc::reason(submit(spec("a", 1, 0), "request-a", /*print=*/2).status()), "REQUEST_ID_REUSED");
+    clock.advance(absl::Hours(23));
+    crash();
+    connect_all();
+    advance(absl::Seconds(1));
+  }
+  EXPECT_TRUE(keys_of(uid).empty()) << "after a day it is forgotten";
+  const auto again = submit(spec("a", 1, 0), "request-a");
+  ASSERT_TRUE(again.ok()) << again.status();
+  EXPECT_NE((*again)->record->uid, uid);
+  crash();
+  EXPECT_EQ((*submit(spec("a", 1, 0), "request-a"))->record->uid, (*again)->record->uid);
+}
+
+// It may come back with ranks of a job that nobody else knows any more.
+TEST_F(DeletionTest, NothingIsForgottenWhileANodeIsAway) {
+  const std::string uid = finished("a");
+  ASSERT_TRUE(remove(uid).ok());
+  disconnect(nodes.at("n1"));
+  clock.advance(absl::Hours(48));
+  advance(absl::Seconds(10));
+  EXPECT_EQ(keys_of(uid).size(), 1u);
+  connect_all();
+  advance(absl::Seconds(1));
+  EXPECT_TRUE(keys_of(uid).empty());
+}
+
+TEST_F(DeletionTest, ManyAreForgottenInPieces) {
+  std::vector<std::string> uids;
+  for (int i = 0; i < 450; ++i) {
+    const std::string id = absl::StrCat("j", i);
+    ASSERT_TRUE(submit(spec(id), "request-" + id).ok());
+    ASSERT_TRUE(cancel(id).ok());
+    ASSERT_TRUE(remove(job(id)->record->uid).ok());
+  }
+  const auto left = [&] { return store::scan_all(store, core::deleted_key(""))->size(); };
+  clock.advance(absl::Hours(24));
+  for (const size_t expected : {250u, 50u, 0u}) {
+    reconciler->tick();
+    settle();
+    EXPECT_EQ(left(), expected);
+  }
 }
 
 TEST_F(DeletionTest, ALiveJobIsRefused) {

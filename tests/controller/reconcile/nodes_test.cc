@@ -1,5 +1,6 @@
 // Nodes that fall silent, come back, or are gone for good.
 
+#include "common/rpc/error.h"
 #include "tests/controller/reconcile/world.h"
 
 namespace titan::reconcile {
@@ -25,6 +26,18 @@ class NodesTest : public ::testing::Test, protected World {
     reconciler->drain(node, "new disk", [&](const absl::StatusOr<NodeView>& result) { status = result.status(); });
     settle();
     return status;
+  }
+  absl::StatusOr<NodeView> delete_node(const std::string& node) {
+    absl::StatusOr<NodeView> deleted = absl::InternalError("never answered");
+    reconciler->delete_node(
+        node, [&](const absl::StatusOr<NodeView>& result) { deleted = result; }, "user:alice");
+    settle();
+    return deleted;
+  }
+  std::string reason_against_deleting(const std::string& node) {
+    const absl::Status refused = delete_node(node).status();
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused)) << refused;
+    return rpc::reason(refused);
   }
   static std::vector<v1::Stop> stops_of(const FakeNode& node) {
     std::vector<v1::Stop> stops;
@@ -411,6 +424,68 @@ TEST_F(NodesTest, CordonKeepsRanksAndTakesNoNew) {
   EXPECT_EQ(state("b"), "STARTING");
   reconciler->cordon("nowhere", true, "", [&](const auto& result) { status = result.status(); });
   EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+}
+
+TEST_F(NodesTest, ANodeThatIsGoneIsDeletedForGood) {
+  add_node("n1");
+  add_node("n10");
+  EXPECT_EQ(reason_against_deleting("n1"), "NODE_NOT_LOST");
+  disconnect(nodes.at("n1"));
+  EXPECT_EQ(reason_against_deleting("n1"), "NODE_NOT_LOST") << "its lease lasts";
+  advance(absl::Seconds(6));
+  const auto deleted = delete_node("n1");
+  ASSERT_TRUE(deleted.ok()) << deleted.status();
+  EXPECT_EQ(deleted->node.state, cluster::NodeState::kLost);
+  EXPECT_THAT(journal->lines.back(), ::testing::HasSubstr("event=NodeDeleted node=n1 actor=user:alice"));
+  EXPECT_TRUE(absl::IsNotFound(delete_node("n1").status()));
+  EXPECT_TRUE(store::scan_all(store, node_events_prefix("n1"))->empty());
+  EXPECT_FALSE(store::scan_all(store, node_events_prefix("n10"))->empty()) << "another node's";
+  crash();
+  EXPECT_TRUE(absl::IsNotFound(reconciler->node("n1").status()));
+  connect_all();
+  EXPECT_EQ(node_state("n1"), cluster::NodeState::kReady) << "it comes back as a new one";
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+TEST_F(NodesTest, ANodeOnWhichSomethingMayRunIsNotDeleted) {
+  run_on_two_of(2);
+  FakeNode& node = nodes.at("n2");
+  silent = {"n2"};
+  node.session = nullptr;
+  reconciler->tick();
+  train_for(absl::Seconds(20));
+  ASSERT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  EXPECT_EQ(reason_against_deleting("n2"), "NODE_NOT_LOST");
+}
+
+// Ranks that could not be ended are known to be there, whatever becomes of their node.
+TEST_F(NodesTest, ANodeWithStraysIsNotDeleted) {
+  run_on_two_of(3);
+  hung = {"n1"};
+  exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+  settle();
+  advance(absl::Seconds(31));
+  ASSERT_EQ(reconciler->node("n1")->devices_used, 1);
+  disconnect(nodes.at("n1"));
+  advance(absl::Seconds(6));
+  ASSERT_EQ(node_state("n1"), cluster::NodeState::kLost);
+  EXPECT_EQ(reason_against_deleting("n1"), "NODE_IN_USE");
+}
+
+// Both were asked for before either was durable.
+TEST_F(NodesTest, ACordonThatIsOnItsWayDoesNotBringADeletedNodeBack) {
+  add_node("n1");
+  disconnect(nodes.at("n1"));
+  advance(absl::Seconds(6));
+  absl::Status cordoned, deleted = absl::InternalError("never answered");
+  reconciler->cordon("n1", true, "disk", [&](const absl::StatusOr<NodeView>& result) { cordoned = result.status(); });
+  reconciler->delete_node("n1", [&](const absl::StatusOr<NodeView>& result) { deleted = result.status(); });
+  settle();
+  EXPECT_TRUE(deleted.ok()) << deleted;
+  EXPECT_TRUE(absl::IsNotFound(cordoned)) << cordoned;
+  crash();
+  EXPECT_TRUE(reconciler->nodes().empty());
 }
 
 }  // namespace

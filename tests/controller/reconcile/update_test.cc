@@ -179,7 +179,8 @@ TEST_F(UpdateTest, NodeEventsSayWhoseActTheyAre) {
     const auto event = job::decode<job::EventRecord>(record.value);
     acts.push_back(event->reason + " " + event->actor);
   }
-  EXPECT_THAT(acts, ElementsAre("NodeRegistered ", "NodeCordoned user:alice", "NodeUncordoned peer:10.0.0.7"));
+  EXPECT_THAT(acts,
+              ElementsAre("NodeRegistered peer:10.0.0.8", "NodeCordoned user:alice", "NodeUncordoned peer:10.0.0.7"));
 }
 
 TEST_F(UpdateTest, RecordsOfAnOlderVersionHaveNoLabels) {

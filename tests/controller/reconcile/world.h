@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/memory_store.h"
@@ -189,7 +190,7 @@ class World {
   }
   void connect(FakeNode& node) {
     node.session = std::make_shared<FakeSession>();
-    ASSERT_TRUE(reconciler->open_session(hello_of(node), node.session).ok());
+    ASSERT_TRUE(reconciler->open_session(hello_of(node), node.session, "peer:10.0.0.8").ok());
     settle();
   }
   v1::Register hello_of(const FakeNode& node) {
@@ -247,6 +248,8 @@ class World {
       busy = store.run_pending() > 0;
       for (auto& [name, node] : nodes) busy = obey(node) || busy;
     }
+    EXPECT_EQ(said_of(reconciler->nodes()), said_of(reconciler->decided_nodes()))
+        << "what is published of nodes is old";
   }
 
   void beat(FakeNode& node) {
@@ -352,6 +355,23 @@ class World {
     if (attempt.leader) message.mutable_attempt()->set_store_port(4000 + key.second);
     message.mutable_attempt()->set_folder_id(attempt.folder_id);
     return message;
+  }
+
+  // All that clients may see of nodes, as text.
+  static std::string said_of(const std::vector<NodeView>& views) {
+    std::string text;
+    for (const NodeView& view : views) {
+      absl::StrAppend(&text, job::encode(view.node.record), cluster::name(view.node.state), view.node.session,
+                      view.node.can_take_ranks(), view.node.flapping, absl::FormatTime(view.node.last_beat_time), " ",
+                      view.devices_used, absl::StrJoin(view.jobs, ","), view.is_slow, view.refusal);
+      for (const core::SlowRank& slow : view.slow) absl::StrAppend(&text, " ", slow.rank, slow.figures.score);
+      for (const auto& [key, stray] : view.unknown) {
+        absl::StrAppend(&text, " ", key.first, key.second, absl::StrJoin(stray.ranks, ","), stray.step, stray.ended,
+                        stray.dismissed);
+      }
+      absl::StrAppend(&text, "\n");
+    }
+    return text;
   }
 
   FakeClock clock;

@@ -363,7 +363,7 @@ ROWS = [
     *keys("restart", {"no_progress_limit": 5, "backoff_initial_seconds": 5, "backoff_max_seconds": 1}, "restarts", "a job"),
     *keys("restart", {"unreachable_grace_seconds": 7, "orphan_timeout_seconds": 7, "stop_grace_seconds": 7}, "record", "a job"),
     ("scheduling.priority", 5, "placement", "a job"),
-    *keys("scheduling", {"project": "other", "job_id": "mine"}, "record", "a job"),
+    *keys("scheduling", {"project": "other", "job_id": "mine", "time_limit_seconds": 7}, "record", "a job"),
 ]  # fmt: skip
 
 # Keys whose effect is the order or the time of work alone: (key, the test that shows it, its file).

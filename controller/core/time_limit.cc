@@ -1,0 +1,88 @@
+// Jobs that run for a limited time: it begins with their first placement, and all their attempts share it. Records have
+// the wall's time, so that a restarted controller goes on counting; while it runs it counts by its own clock, which
+// nobody sets.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+using job::JobEvent;
+
+constexpr char kTimeLimit[] = "TIME_LIMIT";
+
+// In which it may still save.
+absl::Duration grace(const LiveJob& job) { return absl::Seconds(job.record.spec.restart.stop_grace_seconds); }
+
+absl::Duration limit(const LiveJob& job) { return absl::Seconds(job.record.spec.time_limit_seconds); }
+
+}  // namespace
+
+// The scheduler compares times with each other alone.
+absl::Time Core::scheduler_time(absl::Duration monotonic) { return absl::UnixEpoch() + monotonic; }
+
+void Core::note_time_limit(LiveJob& job) const {
+  if (job.record.spec.time_limit_seconds <= 0 || job.record.placed_time_ns == 0 || job.ends_by) return;
+  const absl::Duration passed = absl::Nanoseconds(now_ns() - job.record.placed_time_ns);
+  job.ends_by = now_.monotonic + std::clamp(limit(job) - passed, absl::ZeroDuration(), limit(job));  // Clocks are set.
+}
+
+// How long it has devices at most, from now on or, if it was never placed, from its placement on.
+absl::Duration Core::time_left(const LiveJob& job) const {
+  if (job.record.spec.time_limit_seconds <= 0) return absl::InfiniteDuration();
+  const absl::Duration left = job.ends_by ? *job.ends_by - now_.monotonic : limit(job);
+  return std::max(left, absl::ZeroDuration()) + grace(job);
+}
+
+absl::Time Core::expected_end(const LiveJob& job) const {
+  return job.ends_by ? scheduler_time(*job.ends_by + grace(job)) : absl::InfiniteFuture();
+}
+
+void Core::check_time_limits() {
+  std::vector<std::string> over;  // What has no attempt leaves the map.
+  for (const auto& [uid, job] : jobs_) {
+    if (job.ends_by && now_.monotonic >= *job.ends_by && !job.stops()) over.push_back(uid);
+  }
+  for (const std::string& uid : over) end_by_time_limit(jobs_.at(uid));
+}
+
+// As a cancel that saves first, but nobody's request: a full disk does not refuse it.
+void Core::end_by_time_limit(LiveJob& job) {
+  job.record.intent = {true, true, kTimeLimit, "", now_ns(), {}};
+  job.pending_reason.clear();
+  job.pending_message.clear();
+  Change change;
+  add_event(change, job,
+            {.reason = "TimeLimitReached",
+             .message = absl::StrCat(absl::FormatDuration(limit(job)), " after its first placement: it ",
+                                     job.attempt ? "saves and ends" : "ends"),
+             .severity = "warning"});
+  if (job.attempt) {
+    apply(job, JobEvent::kStopRequested);
+    put_job(change, job);
+    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
+    return commit(std::move(change));
+  }
+  explain_time_limit(job);
+  apply(job, JobEvent::kGaveUp);
+  end_job(job, change);
+  commit(std::move(change));
+  leave_queue(job);
+  request_schedule(/*urgent=*/true);
+}
+
+bool Core::is_out_of_time(const LiveJob& job) { return job.stops() && job.record.intent.cause == kTimeLimit; }
+
+void Core::explain_time_limit(LiveJob& job) {
+  job.record.failure_reason = kTimeLimit;
+  job.record.failure_message = absl::StrCat(
+      "its limit of ", absl::FormatDuration(limit(job)), " (scheduling.time_limit_seconds) was over at step ",
+      job.record.history.best_step,
+      job.progress.committed_step > 0 ? absl::StrCat("; its newest checkpoint is of step ", job.progress.committed_step)
+                                      : "; it has no checkpoint");
+}
+
+}  // namespace titan::core
