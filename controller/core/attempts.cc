@@ -279,10 +279,11 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
       .add("cause", std::string(job::name(end.cause)))
       .add("message", end.message);
   if (verdict.delay_seconds > 0) {
+    const int restarts = job.record.history.without_progress + job.record.history.taken_devices;
     job.pending_reason = "BACKOFF";
     job.pending_message =
         absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
-                     counted(job.record.history.without_progress, "restart"), " without progress");
+                     counted(restarts, "restart"), " without progress");
   }
   put_job(change, job);
 }

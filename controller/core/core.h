@@ -238,7 +238,7 @@ class Core {
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
-  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase);
+  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
@@ -273,6 +273,7 @@ class Core {
     std::string event;
     std::string message;
   };
+  void leave_devices(LiveJob& job, const std::string& node);
   void give_up_part(LiveJob& job, const std::string& node, const GivenUp& why, Change& change);
   void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
   void end_given_up(LiveJob& job, const std::string& node, Change& change);

@@ -43,10 +43,9 @@ void Core::check_deadlines() {
   for (const std::string& uid : late) give_up_parts(jobs_.at(uid));
 }
 
-// The job goes on without it. What it holds stays held until its node says that it is free.
-void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  NodePart& part = attempt.parts.at(name);
+// The job goes on without the part. What it holds stays held until its node says that it is free.
+void Core::leave_devices(LiveJob& job, const std::string& name) {
+  NodePart& part = job.attempt->parts.at(name);
   const std::vector<int> devices = part.devices;
   lose(job, name);
   part.overdue = true;
@@ -56,6 +55,11 @@ void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& wh
   stray.devices = part.placement.num_ranks;
   stray.device_indices = devices;
   claim_stray(name, job.key(), stray);
+}
+
+void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  leave_devices(job, name);
   // Of an attempt that had failed before, it is not what ended it.
   if (attempt.failing) {
     blame_nodes(job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});

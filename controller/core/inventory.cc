@@ -73,7 +73,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       stray.unknown = known->second.unknown;
       stray.dismissed = known->second.dismissed;
     }
-    take_stray(node, item.id(), item.phase());
+    take_stray(node, item.id(), item.phase(), item.devices() > 0);
   }
   if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
   for (const std::string& uid : jobs_of(node.record.name)) {

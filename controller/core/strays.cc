@@ -44,20 +44,25 @@ Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
-void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
+// `holds`: it is refused, and a process of it that is not gone has its devices all the same.
+void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds) {
   if (node.session == 0) return;
   const AttemptKey key{id.job_uid(), id.number()};
   const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
   Stray& stray = stray_of(node, id);
   if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
+  if (holds && stray.devices == 0) {
+    stray.device_indices = recorded_devices(key, node.record.name);
+    stray.devices = static_cast<int>(stray.device_indices.size());
+  }
   const bool unknown = !knows(key.first);
+  stray.ended = ended;
   if (ended && (!unknown || stray.dismissed)) {
-    drop_stray(node.record.name, key);
+    holds ? claim_stray(node.record.name, key, stray) : drop_stray(node.record.name, key);
     if (std::optional<Send> told = forget(key, node.record.name)) effects_.now.sends.push_back(*std::move(told));
     return;
   }
-  stray.ended = ended;
-  if (ended) stray.devices = 0;
+  if (ended && !holds) stray.devices = 0;
   claim_stray(node.record.name, key, stray);
   if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(node, key, stray);
   stop_stray(node, key, stray);
@@ -99,7 +104,7 @@ void Core::drop_stray(const std::string& node, const AttemptKey& key) {
 void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& stray) {
   if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(key, node);
-  if (!stray.ended && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
+  if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
   if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
   scheduler_.release(stray_owner(key), node);

@@ -236,7 +236,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
-    return take_stray(node, report.id(), report.phase());
+    return take_stray(node, report.id(), report.phase(), report.holds_devices());
   LiveAttempt& attempt = *job->attempt;
   NodePart& part = attempt.parts.at(node.record.name);
   Change change;
@@ -266,7 +266,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
       break;
     case Phase::REFUSED:
     case Phase::ENDED:
-      if (part.lost) end_given_up(*job, node.record.name, change);
+      if (part.lost && !report.holds_devices()) end_given_up(*job, node.record.name, change);
       if (!part.ended && !report.error_reason().empty()) {
         attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
         note_newer_attempt(attempt, report.highest_attempt());
@@ -275,6 +275,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
         // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
         attempt.refusals.push_back({node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"});
       }
+      if (report.holds_devices() && !part.ended) leave_devices(*job, node.record.name);
       part.ended = true;
       break;
     default:

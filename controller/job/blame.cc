@@ -15,20 +15,16 @@ constexpr int64_t kSameLoss = 60 * kSecond;  // One crash takes all jobs of a no
 constexpr size_t kJobs = 2;
 constexpr int kLosses = 3;
 
-bool is_about_devices(const AttemptEnd& end) {
-  return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN" || end.reason == "STALE_ATTEMPT";
-}
-
 }  // namespace
 
 bool blames_node(const AttemptEnd& end) {
-  if (end.node.empty() || is_about_devices(end)) return false;
+  if (end.node.empty() || is_want_of_devices(end) || end.reason == "STALE_ATTEMPT") return false;
   return end.cause == Cause::kLaunchFailed || end.cause == Cause::kShimLost;
 }
 
 bool avoids_node(const AttemptEnd& end) {
-  if (end.node.empty() || is_about_devices(end)) return false;
-  return blames_node(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_NOT_SHARED" ||
+  if (end.node.empty()) return false;
+  return blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_NOT_SHARED" ||
          end.reason == "DUMP_FOLDER_UNUSABLE";
 }
 

@@ -33,6 +33,7 @@ struct RestartHistory {
   std::string user_error;    // Last user error's reason, and the step at which it struck.
   int64_t user_error_step = -1;
   int stale_attempts = 0;  // Attempts that met a newer one of the same job.
+  int taken_devices = 0;   // Attempts since the last progress that a node refused for want of its devices.
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a record of its own.

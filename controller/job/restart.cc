@@ -232,15 +232,28 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   return kept;
 }
 
+bool is_want_of_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN"; }
+
 bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }
 
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
   const bool progress = step > history.best_step || commit > history.best_commit;
   history.best_step = std::max(history.best_step, step);
   history.best_commit = std::max(history.best_commit, commit);
-  if (progress) history.without_progress = 0;
+  if (progress) history.without_progress = history.taken_devices = 0;
   return progress;
 }
+
+namespace {
+
+// The first restart is immediate, then 1, 2, 4 ... times the initial backoff.
+double delay_of(const RestartPolicy& policy, int restart, double jitter) {
+  if (restart == 0) return 0;
+  const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
+  return std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds);
+}
+
+}  // namespace
 
 Verdict decide(const RestartPolicy& policy, RestartHistory& history, const AttemptEnd& end, int64_t step,
                double jitter) {
@@ -259,6 +272,8 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
     return fail(reason, absl::StrCat(end.message, ", for the ", kStaleLimit,
                                      "th time: does another controller run a copy of this one's store?"));
   }
+  // It waits for devices, as a job in the queue does: no number of refusals is its failure.
+  if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
   if (end.cause == Cause::kUserError) {
     if (history.user_error == reason && history.user_error_step == step) {
       return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));
@@ -271,11 +286,7 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
                                             " reached no new step or checkpoint beyond step ", history.best_step,
                                             "; the last attempt ended with ", reason, ": ", end.message));
   }
-  const int restart =
-      history.without_progress++;  // The first one is immediate, then 1, 2, 4 ... times the initial backoff.
-  if (restart == 0) return {true, 0, "", ""};
-  const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
-  return {true, std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds), "", ""};
+  return {true, delay_of(policy, history.without_progress++, jitter), "", ""};
 }
 
 }  // namespace titan::job

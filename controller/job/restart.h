@@ -80,6 +80,9 @@ struct AttemptEnd {
 // The node lacks the job's dump folder or shows another one: perhaps a missing mount, so that another node may do.
 bool is_lost_folder(const AttemptEnd& end);
 
+// The node has not got the devices that it was asked for: somebody else holds them. Says nothing about the job.
+bool is_want_of_devices(const AttemptEnd& end);
+
 // The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,
 // are consequences and never the root while anything better is known.
 AttemptEnd classify(const EndFacts& facts);

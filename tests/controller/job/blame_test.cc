@@ -25,6 +25,15 @@ TEST(BlameTest, WhatANodeCouldNotDoIsItsOwn) {
   EXPECT_FALSE(blames_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
 }
 
+// Whoever holds them may do so for long, and other nodes have some.
+TEST(BlameTest, ANodeWithoutTheDevicesIsAvoidedWithoutBlame) {
+  for (const char* reason : {"NO_DEVICES", "DEVICE_TAKEN"}) {
+    EXPECT_TRUE(avoids_node(end_at("n1", Cause::kLaunchFailed, reason)));
+    EXPECT_FALSE(blames_node(end_at("n1", Cause::kLaunchFailed, reason)));
+  }
+  EXPECT_FALSE(avoids_node(end_at("n1", Cause::kLaunchFailed, "STALE_ATTEMPT")));
+}
+
 TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
   EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
   EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "CHECKPOINTS_GONE")));

@@ -168,6 +168,16 @@ TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
   EXPECT_TRUE(decide(policy_, history_, end, 5, 0).restart);
 }
 
+// To wait for devices is no failure: it lasts as long as it must, ever less often, and progress starts it over.
+TEST_F(DecideTest, TakenDevicesNeverFailAJob) {
+  const AttemptEnd end{Cause::kLaunchFailed, "DEVICE_TAKEN", "device 0 is in use"};
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, end, 0, 0).restart) << i;
+  EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, policy_.backoff_max_seconds);
+  EXPECT_EQ(history_.without_progress, 0);
+  note_progress(history_, 1, 0);
+  EXPECT_EQ(decide(policy_, history_, end, 1, 0).delay_seconds, 0);
+}
+
 // Two controllers with one store would take the folder from each other for ever.
 TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
   for (int i = 0; i < 19; ++i) {

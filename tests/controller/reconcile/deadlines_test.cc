@@ -133,6 +133,74 @@ TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
   EXPECT_EQ(job("b")->attempts.size(), 2u);
 }
 
+// Its devices are somebody else's, whatever the controller's books say: that is no failure of the job, and other nodes
+// are idle.
+TEST_F(DeadlinesTest, ANodeWithoutTheDevicesIsLeftForAnother) {
+  for (const char* reason : {"DEVICE_TAKEN", "NO_DEVICES"}) {
+    World world;
+    world.add_node("n1");
+    world.refuses = {"n1"};
+    world.refusal = reason;
+    world.add_node("n2");
+    ASSERT_TRUE(world.submit(world.spec("a", 1, 1)).ok());
+    ASSERT_EQ(world.job("a")->attempts.size(), 2u) << reason;
+    EXPECT_EQ(world.job("a")->attempts[1]->placements[0].node, "n2");
+    EXPECT_TRUE(world.reconciler->node("n1")->node.record.blames.empty());
+  }
+}
+
+TEST_F(DeadlinesTest, AJobWaitsForDevicesThatSomebodyHolds) {
+  add_node("n1");
+  refuses = {"n1"};
+  refusal = "DEVICE_TAKEN";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Minutes(10));
+  EXPECT_EQ(state("a"), "RECOVERING");
+  EXPECT_LT(job("a")->attempts.size(), 25u) << "it asks less and less often";
+  refuses.clear();
+  advance(absl::Minutes(2));
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+// Its shim cannot be killed: the worker gives its devices to nobody, and the controller does not, either.
+TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
+  FakeNode& node = add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  const FakeNode::Key old = key("a");
+  FakeNode::Attempt& refused = node.attempts.at(old);
+  refused.phase = v1::AttemptReport::REFUSED;
+  v1::WorkerMessage said = report(old, refused);
+  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  said.mutable_attempt()->set_holds_devices(true);
+  hung = {"n1"};
+  const FakeNode::Attempt kept = refused;
+  const auto keep_it = [&] { node.attempts[old] = kept; };  // Although it is to forget it.
+  say(node, said);
+  settle();
+  keep_it();
+  ASSERT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1);
+  say(node, said);
+  connect(node);
+  say(node, said);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "as its inventory and its report say";
+  keep_it();
+  crash();
+  connect_all();
+  say(node, said);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "also for the next controller";
+  const int stops = node.count(v1::ControllerMessage::kStop);
+  said.mutable_attempt()->set_holds_devices(false);
+  hung.clear();
+  say(node, said);
+  settle();
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
+  EXPECT_EQ(node.count(v1::ControllerMessage::kStop), stops) << "nothing is left to be stopped";
+  EXPECT_EQ(node.attempts.count(old), 0u);
+}
+
 TEST_F(DeadlinesTest, ASmallClusterKeepsItsNodes) {
   add_node("n1");
   refuses = {"n1"};
