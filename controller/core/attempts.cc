@@ -201,6 +201,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
   facts.newer_attempt = attempt.newer_attempt;
+  facts.leader = attempt.leader();
+  facts.elsewhere = can_go_elsewhere(job);
   job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
@@ -255,6 +257,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
     end_job(job, change);
   } else {
     blame_nodes(job, end, lost_nodes);
+    if (!end.at_odds.empty()) doubt_folder_id(job);
     retry_or_fail(job, end, step, change);
   }
 }
@@ -281,9 +284,8 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
   if (verdict.delay_seconds > 0) {
     const int restarts = job.record.history.without_progress + job.record.history.taken_devices;
     job.pending_reason = "BACKOFF";
-    job.pending_message =
-        absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
-                     counted(restarts, "restart"), " without progress");
+    job.pending_message = absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)),
+                                       " after ", counted(restarts, "restart"), " without progress");
   }
   put_job(change, job);
 }

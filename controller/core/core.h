@@ -289,10 +289,12 @@ class Core {
   absl::Status check_folder(const job::Spec& spec) const;
   void claim_folder(const job::JobRecord& record);
   void drop_folder(const job::JobRecord& record);
+  void doubt_folder_id(LiveJob& job);
   bool take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
   // blame.cc
   void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
+  bool can_go_elsewhere(const LiveJob& job) const;
   void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
   bool may_cordon(const cluster::Node& node) const;
   void cordon_by_controller(cluster::Node& node, const std::string& why, Change& change);

@@ -1,6 +1,7 @@
 #include "controller/job/blame.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -22,10 +23,22 @@ bool blames_node(const AttemptEnd& end) {
   return end.cause == Cause::kLaunchFailed || end.cause == Cause::kShimLost;
 }
 
-bool avoids_node(const AttemptEnd& end) {
-  if (end.node.empty()) return false;
-  return blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_NOT_SHARED" ||
-         end.reason == "DUMP_FOLDER_UNUSABLE";
+std::vector<std::string> nodes_to_avoid(const AttemptEnd& end) {
+  if (!end.at_odds.empty()) return end.at_odds;
+  const bool avoids =
+      blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_UNUSABLE";
+  if (end.node.empty() || !avoids) return {};
+  return {end.node};
+}
+
+void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes) {
+  std::vector<std::string> twice;
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(twice), [&](const std::string& node) {
+    return std::find(avoided.begin(), avoided.end(), node) != avoided.end();
+  });
+  if (!twice.empty()) avoided.clear();
+  const std::vector<std::string>& added = twice.empty() ? nodes : twice;
+  avoided.insert(avoided.end(), added.begin(), added.end());
 }
 
 void add_blame(std::vector<Blame>& blames, Blame blame) {

@@ -29,7 +29,7 @@ namespace titan::job {
 TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, backoff_max_seconds,
                     unreachable_grace_seconds, orphan_timeout_seconds, stop_grace_seconds, init_timeout_seconds,
                     train_timeout_seconds)
-TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step,
+TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step, at_odds,
                     stale_attempts, taken_devices)
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority, total_steps,
                     project, job_id, restart, real_folder, folder_id, saves, mesh)

@@ -32,8 +32,9 @@ struct RestartHistory {
   int64_t best_commit = 0;   // Newest full checkpoint.
   std::string user_error;    // Last user error's reason, and the step at which it struck.
   int64_t user_error_step = -1;
-  int stale_attempts = 0;  // Attempts that met a newer one of the same job.
-  int taken_devices = 0;   // Attempts since the last progress that a node refused for want of its devices.
+  std::vector<std::string> at_odds;  // Of that error: the nodes of which one has another dump folder.
+  int stale_attempts = 0;            // Attempts that met a newer one of the same job.
+  int taken_devices = 0;             // Attempts since the last progress that a node refused for want of its devices.
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a record of its own.

@@ -67,6 +67,8 @@ struct EndFacts {
   int num_ranks = 0;
   std::vector<HungRank> hung;  // Those that are furthest behind.
   int newer_attempt = 0;       // Number of a newer attempt of the same job that was met; 0: none.
+  std::string leader;          // The node of rank 0.
+  bool elsewhere = false;      // There are nodes that could take ranks beside those of the attempt.
 };
 
 struct AttemptEnd {
@@ -75,6 +77,9 @@ struct AttemptEnd {
   std::string message;     // One line: which rank or node, and its own last words.
   bool never_ran = false;  // The rank program itself cannot be loaded: an installation to mend, no chance to repeat.
   std::string node;        // Where it happened, when that is one node.
+  // Nodes that do not see one dump folder under its name: one of them has another mount, and nothing says which.
+  std::vector<std::string> at_odds = {};
+  bool elsewhere = false;  // There are nodes that could take ranks beside those of the attempt.
 };
 
 // The node lacks the job's dump folder or shows another one: perhaps a missing mount, so that another node may do.

@@ -6,6 +6,9 @@
 namespace titan::job {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 constexpr int64_t kMinute = 60'000'000'000;
 
 AttemptEnd end_at(const std::string& node, Cause cause, const std::string& reason = "") {
@@ -28,16 +31,34 @@ TEST(BlameTest, WhatANodeCouldNotDoIsItsOwn) {
 // Whoever holds them may do so for long, and other nodes have some.
 TEST(BlameTest, ANodeWithoutTheDevicesIsAvoidedWithoutBlame) {
   for (const char* reason : {"NO_DEVICES", "DEVICE_TAKEN"}) {
-    EXPECT_TRUE(avoids_node(end_at("n1", Cause::kLaunchFailed, reason)));
+    EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, reason)), ElementsAre("n1"));
     EXPECT_FALSE(blames_node(end_at("n1", Cause::kLaunchFailed, reason)));
   }
-  EXPECT_FALSE(avoids_node(end_at("n1", Cause::kLaunchFailed, "STALE_ATTEMPT")));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, "STALE_ATTEMPT")), IsEmpty());
 }
 
 TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
-  EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
-  EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "CHECKPOINTS_GONE")));
-  EXPECT_FALSE(avoids_node(end_at("n1", Cause::kUserError, "DATASET_MISSING")));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DUMP_FOLDER_UNUSABLE")), ElementsAre("n1"));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "CHECKPOINTS_GONE")), ElementsAre("n1"));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DATASET_MISSING")), IsEmpty());
+}
+
+// Two that see different folders: either may have the wrong one.
+TEST(BlameTest, NodesAtOddsAreAvoidedAlike) {
+  AttemptEnd end = end_at("n2", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED");
+  end.at_odds = {"n1", "n2"};
+  EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1", "n2"));
+}
+
+TEST(BlameTest, WhoIsAvoidedAndFailsAgainIsTheOne) {
+  std::vector<std::string> avoided;
+  avoid(avoided, {"n1", "n2"});
+  avoid(avoided, {"n4"});
+  EXPECT_THAT(avoided, ElementsAre("n1", "n2", "n4"));
+  avoid(avoided, {"n1", "n3"});
+  EXPECT_THAT(avoided, ElementsAre("n1"));
+  avoid(avoided, {});
+  EXPECT_THAT(avoided, ElementsAre("n1"));
 }
 
 TEST(BlameTest, TwoJobsMakeACordonOneDoesNot) {

@@ -216,6 +216,30 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
   EXPECT_TRUE(decide(policy_, history_, end, 0, 0).restart);
 }
 
+// A leader with a stale mount makes others refuse, and who refuses may have one: another pair is tried while there is
+// one, and what two pairs without a common node meet is no node's doing.
+TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
+  const auto ends_at = [](const std::string& leader, const std::string& follower, bool elsewhere) {
+    const AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
+                                     .num_ranks = 2,
+                                     .leader = leader,
+                                     .elsewhere = elsewhere});
+    EXPECT_EQ(end.at_odds, (std::vector<std::string>{leader, follower}));
+    return end;
+  };
+  RestartHistory alone = history_, apart = history_;
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n1", "n2", true), 0, 0).restart);
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n1", "n3", true), 0, 0).restart);
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n2", "n3", true), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, history_, ends_at("n2", "n3", true), 0, 0).failure_reason, "NO_PROGRESS") << "bounded";
+
+  EXPECT_TRUE(decide(policy_, alone, ends_at("n1", "n2", false), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, alone, ends_at("n1", "n2", false), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
+
+  EXPECT_TRUE(decide(policy_, apart, ends_at("n1", "n2", true), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, apart, ends_at("n3", "n4", true), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
+}
+
 // Perhaps one node lacks a mount: another try, and the node is named; the second time it is the user's to mend.
 TEST_F(DecideTest, ALostFolderIsTriedOnceMore) {
   EndFacts facts{.refusals = {{"n1", "CHECKPOINTS_GONE", "no folder"}}, .num_ranks = 1};
