@@ -294,6 +294,7 @@ class Core {
 
   // blame.cc
   void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
+  bool others_could_hold(const LiveJob& job, const std::string& without) const;
   bool can_go_elsewhere(const LiveJob& job) const;
   void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
   bool may_cordon(const cluster::Node& node) const;

@@ -31,6 +31,12 @@ std::vector<std::string> nodes_to_avoid(const AttemptEnd& end) {
   return {end.node};
 }
 
+bool is_black_hole(const AttemptEnd& end, int restarts) {
+  if (end.node.empty() || restarts == 0) return false;
+  return end.cause == Cause::kRankFailed || end.cause == Cause::kRankKilled || end.cause == Cause::kOutOfMemory ||
+         end.cause == Cause::kStorageError;
+}
+
 void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes) {
   std::vector<std::string> twice;
   std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(twice), [&](const std::string& node) {

@@ -18,6 +18,10 @@ bool blames_node(const AttemptEnd& end);
 // The nodes that another attempt of the same job had better leave alone first, whoever was to blame.
 std::vector<std::string> nodes_to_avoid(const AttemptEnd& end);
 
+// One rank there failed first, as it may by anybody's fault: worth another place when `restarts` before this end had
+// made no progress, and there is one.
+bool is_black_hole(const AttemptEnd& end, int restarts);
+
 // Adds nodes to those that a job avoids. Some that were avoided, and used all the same since the others could not hold
 // the job, are the ones: the others had it now without them, and are free again.
 void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes);

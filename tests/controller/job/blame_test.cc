@@ -43,6 +43,28 @@ TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
   EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DATASET_MISSING")), IsEmpty());
 }
 
+// Whoever's fault it is: to fail there once more tells nothing new.
+TEST(BlameTest, TheSecondFailureWithoutProgressIsWorthAnotherNode) {
+  for (const Cause cause : {Cause::kRankFailed, Cause::kRankKilled, Cause::kOutOfMemory, Cause::kStorageError}) {
+    EXPECT_FALSE(is_black_hole(end_at("n1", cause), 0));
+    EXPECT_TRUE(is_black_hole(end_at("n1", cause), 1));
+    EXPECT_FALSE(is_black_hole(end_at("", cause), 1));
+    EXPECT_FALSE(blames_node(end_at("n1", cause)));
+  }
+  EXPECT_FALSE(is_black_hole(end_at("n1", Cause::kUserError, "NONFINITE_LOSS"), 1));
+  EXPECT_FALSE(is_black_hole(end_at("n1", Cause::kNodeLost), 1));
+}
+
+// The loader's exit code is a launch that failed there.
+TEST(BlameTest, ARankThatCannotBeLoadedBlamesItsNode) {
+  RankExit exit;
+  exit.node = "n1";
+  exit.exit_code = 127;
+  const AttemptEnd end = classify({.exits = {exit}, .num_ranks = 1});
+  EXPECT_TRUE(blames_node(end));
+  EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1"));
+}
+
 // Two that see different folders: either may have the wrong one.
 TEST(BlameTest, NodesAtOddsAreAvoidedAlike) {
   AttemptEnd end = end_at("n2", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED");

@@ -81,6 +81,32 @@ TEST_F(RestartTest, TheSecondRestartWaits) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
+// Whatever makes rank 1 fail on n2, it may be n2: the third attempt is elsewhere, and nobody is blamed.
+TEST_F(RestartTest, ANodeOnWhichARankFailsTwiceIsLeft) {
+  add_node("n3");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(job("a")->attempts.back()->placements.back().node, "n2");
+    exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+    settle();
+  }
+  advance(absl::Seconds(2));
+  ASSERT_EQ(job("a")->attempts.size(), 3u);
+  EXPECT_EQ(job("a")->attempts.back()->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n3", 1, 1}}));
+  EXPECT_TRUE(reconciler->node("n2")->node.record.blames.empty());
+  EXPECT_FALSE(reconciler->node("n2")->node.record.cordoned);
+}
+
+TEST_F(RestartTest, ABugThatFailsEverywhereEndsTheJob) {
+  for (const char* name : {"n3", "n4", "n5", "n6"}) add_node(name);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(state("a"), "STARTING") << i;
+    finish_all("a", 1);
+    advance(absl::Seconds(5));
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NO_PROGRESS");
+}
+
 TEST_F(RestartTest, AUserErrorTwiceAtTheSameStepFails) {
   for (int i = 0; i < 2; ++i) {
     event(nodes.at("n1"), key("a"), 0,
