@@ -177,6 +177,33 @@ void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
   request_schedule(/*urgent=*/true);
 }
 
+// Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
+void Core::add_error(LiveJob& job, job::ErrorReport error, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
+  if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
+  const std::string key = error_key(job.record.uid, attempt.record.number, attempt.errors.size());
+  change.mutations.push_back(store::put(key, job::encode(error)));
+  attempt.errors.push_back(std::move(error));
+}
+
+void Core::add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  note_newer_attempt(attempt, refusal.highest_attempt);
+  const std::string key = refusal_key(job.record.uid, attempt.record.number, attempt.refusals.size());
+  change.mutations.push_back(store::put(key, job::encode(refusal)));
+  attempt.refusals.push_back(std::move(refusal));
+}
+
+void Core::erase_reports(const LiveJob& job, Change& change) {
+  const LiveAttempt& attempt = *job.attempt;
+  const std::string& uid = job.record.uid;
+  const int number = attempt.record.number;
+  if (!attempt.exits.empty()) change.erased_prefixes.push_back(exits_prefix(uid, number));
+  if (!attempt.errors.empty()) change.erased_prefixes.push_back(errors_prefix(uid, number));
+  if (!attempt.refusals.empty()) change.erased_prefixes.push_back(refusals_prefix(uid, number));
+}
+
 void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_failure) {
   LiveAttempt& attempt = *job.attempt;
   attempt.failing = true;
@@ -213,12 +240,12 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   const job::AttemptEnd end = job::classify(facts);
   const std::vector<std::string> lost_nodes =
       end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
+  erase_reports(job, change);
   job::AttemptRecord record = std::move(attempt.record);
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(end.cause));
   record.end_message = end.message;
   record.exits = job::most_telling(attempt.exits);
-  if (!attempt.exits.empty()) change.erased_prefixes.push_back(exits_prefix(job.record.uid, record.number));
   if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(now_.monotonic - *attempt.failed_at);
   if (end.cause != Cause::kFinished && end.cause != Cause::kCancelled) {
     for (const auto& [phase, seconds] : job.lost_seconds) measure(Measure::kLost, seconds, phase);

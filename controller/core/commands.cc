@@ -71,9 +71,10 @@ void Core::take(const SpecUnreadable& input) {
   if (live == jobs_.end() || !live->second.attempt) return;
   LiveAttempt& attempt = *live->second.attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
-  attempt.refusals.push_back({"", "SPEC_UNREADABLE", input.message});
+  Change change;
+  add_refusal(live->second, {"", "SPEC_UNREADABLE", input.message}, change);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
-  conclude(live->second, {}, absl::ZeroDuration());
+  conclude(live->second, std::move(change), absl::ZeroDuration());
 }
 
 void Core::send_start(LiveJob& job, const std::string& name) {

@@ -144,7 +144,14 @@ class Core {
   void set_aside(const store::Record& record, std::string why);
   void load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost);
   void restore_held(LiveJob& job);
-  void restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits);
+  // What was said of an attempt that has not ended.
+  struct Reports {
+    std::map<int, job::RankExit> exits;
+    std::vector<job::ErrorReport> errors;
+    std::vector<job::Refusal> refusals;
+  };
+  std::map<AttemptKey, Reports> load_reports(const std::vector<store::Record>& records);
+  void restore_attempt(LiveJob& job, job::AttemptRecord record, Reports reports);
 
   // changes.cc
   void commit(Change change);
@@ -188,6 +195,9 @@ class Core {
   void drop_attempt(LiveJob& job);
   void start_when_prepared(LiveJob& job, Change& change);
   void conclude(LiveJob& job, Change change, absl::Duration since_failure);
+  void add_error(LiveJob& job, job::ErrorReport error, Change& change);
+  void add_refusal(LiveJob& job, job::Refusal refusal, Change& change);
+  static void erase_reports(const LiveJob& job, Change& change);
   void begin_failure(LiveJob& job, Change& change, absl::Duration since_failure);
   void finish_attempt(LiveJob& job, Change& change);
   void retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change);

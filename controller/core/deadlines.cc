@@ -64,7 +64,7 @@ void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& wh
   if (attempt.failing) {
     blame_nodes(job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
   } else {
-    attempt.refusals.push_back({name, why.reason, why.message});
+    add_refusal(job, {name, why.reason, why.message}, change);
   }
   add_event(change, job,
             {.node = name,

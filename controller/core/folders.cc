@@ -59,7 +59,7 @@ bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::stri
   if (job.record.folder_id == id) return true;
   if (job.attempt->failing) return false;
   const auto refuse = [&](const char* reason, std::string message) {
-    job.attempt->refusals.push_back({node, reason, std::move(message)});
+    add_refusal(job, {node, reason, std::move(message)}, change);
     return false;
   };
   const std::string& folder = job.record.spec.dump_folder;

@@ -152,7 +152,7 @@ void Core::check_hangs() {
     add_event(
         change, job,
         {.attempt = job.attempt->record.number, .reason = "AttemptHung", .message = message, .severity = "warning"});
-    job.attempt->refusals.push_back({"", "HANG", message});
+    add_refusal(job, {"", "HANG", message}, change);
     conclude(job, std::move(change), silent);
   }
 }

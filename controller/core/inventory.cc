@@ -85,13 +85,16 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool present = seen != there.end();
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
     if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
-    if (!present && ending && !attempt.start_sent) {
+    const bool refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
+                                     [&](const job::Refusal& refusal) { return refusal.node == node.record.name; });
+    if (!present && (refused || (ending && !attempt.start_sent))) {
       part.ended = true;  // It never heard of it, or has done with it: nothing was lost.
       conclude(job, {}, absl::ZeroDuration());
     } else if (!present && attempt.start_sent) {
       lose(job, node.record.name);
-      attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
-      conclude(job, {}, absl::ZeroDuration());
+      Change change;
+      add_refusal(job, {node.record.name, "SHIM_LOST", "the node came back without the attempt"}, change);
+      conclude(job, std::move(change), absl::ZeroDuration());
     } else if (present && seen->second == Phase::ENDED &&
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
@@ -149,6 +152,7 @@ void Core::catch_up(const v1::AttemptInventory& item) {
 void Core::end_superseded(LiveJob& job, int by, Change& change) {
   job.attempt->failing = true;
   stop_everywhere(job);
+  erase_reports(job, change);
   job::AttemptRecord record = std::move(job.attempt->record);
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));

@@ -59,8 +59,8 @@ struct LiveAttempt {
   std::map<std::string, NodePart> parts;  // By node.
   std::map<int, job::RankExit> exits;     // By rank; each is a record of its own until the attempt has ended.
   int exit_reports = 0;                   // Reports of nodes that told exits.
-  std::vector<job::ErrorReport> errors;
-  std::vector<job::Refusal> refusals;
+  std::vector<job::ErrorReport> errors;   // Likewise records,
+  std::vector<job::Refusal> refusals;     // by their place here.
   bool start_sent = false;
   bool start_waits = false;  // Until that is durable: nobody has been told yet.
   bool failing = false;      // What is left of it is being killed.
@@ -95,6 +95,10 @@ struct LiveAttempt {
     return true;
   }
 };
+
+inline void note_newer_attempt(LiveAttempt& attempt, int number) {
+  if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
+}
 
 struct LiveJob {
   job::JobRecord record;

@@ -39,10 +39,6 @@ std::string plain(const std::string& text) {
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
-void note_newer_attempt(LiveAttempt& attempt, int number) {
-  if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
-}
-
 bool left_well(const v1::RankExitReport& exit) {
   return exit.signal() == 0 &&
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
@@ -268,12 +264,12 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
     case Phase::ENDED:
       if (part.lost && !report.holds_devices()) end_given_up(*job, node.record.name, change);
       if (!part.ended && !report.error_reason().empty()) {
-        attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
-        note_newer_attempt(attempt, report.highest_attempt());
+        add_refusal(*job, {node.record.name, report.error_reason(), report.error_message(), report.highest_attempt()},
+                    change);
       } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
                  attempt.exits_on(node.record.name) < part.placement.num_ranks) {
         // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
-        attempt.refusals.push_back({node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"});
+        add_refusal(*job, {node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"}, change);
       }
       if (report.holds_devices() && !part.ended) leave_devices(*job, node.record.name);
       part.ended = true;

@@ -118,6 +118,26 @@ struct RankExit {
 
 inline constexpr size_t kExitsKept = 256;
 
+// An error event that a rank wrote before it left.
+struct ErrorReport {
+  int rank = 0;
+  std::string kind;    // user, infra, peer, fenced.
+  std::string reason;  // UPPER_SNAKE.
+  std::string message;
+  // Of a fenced rank: who has the dump folder now.
+  std::string holder_job;
+  int holder_attempt = 0;
+  bool same_job = true;
+};
+
+// A node that could not do its part, in its own words.
+struct Refusal {
+  std::string node;    // Empty: all of them.
+  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
+  std::string message;
+  int highest_attempt = 0;  // Of the job, that the node has seen; 0: it did not say.
+};
+
 struct AttemptRecord {
   int number = 0;
   std::vector<Placement> placements;  // The first one holds rank 0 and leads.
@@ -202,6 +222,10 @@ void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
 void to_json(nlohmann::json& json, const RankExit& exit);
 void from_json(const nlohmann::json& json, RankExit& exit);
+void to_json(nlohmann::json& json, const ErrorReport& error);
+void from_json(const nlohmann::json& json, ErrorReport& error);
+void to_json(nlohmann::json& json, const Refusal& refusal);
+void from_json(const nlohmann::json& json, Refusal& refusal);
 void to_json(nlohmann::json& json, JobState state);
 void from_json(const nlohmann::json& json, JobState& state);
 void to_json(nlohmann::json& json, const Progress& progress);  // Non-finite numbers become null and come back as NaN.

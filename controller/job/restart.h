@@ -30,25 +30,6 @@ enum class Cause {
 };
 absl::string_view name(Cause cause);  // UPPER_SNAKE, as in Attempt.end_cause.
 
-// An error event that a rank wrote before it left.
-struct ErrorReport {
-  int rank = 0;
-  std::string kind;    // user, infra, peer, fenced.
-  std::string reason;  // UPPER_SNAKE.
-  std::string message;
-  // Of a fenced rank: who has the dump folder now.
-  std::string holder_job;
-  int holder_attempt = 0;
-  bool same_job = true;
-};
-
-// A node that could not do its part, in its own words.
-struct Refusal {
-  std::string node;    // Empty: all of them.
-  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
-  std::string message;
-};
-
 // A rank that lived until Titan ended it, and that had made no progress for long by then.
 struct HungRank {
   int rank = 0;

@@ -200,6 +200,56 @@ TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
+// Its event is acknowledged and its refusal was said once: what they name outlives the controller, until the attempt
+// has ended.
+TEST_F(RestartTest, WhatARankNamedSurvivesTheController) {
+  for (int i = 0; i < 2; ++i) {
+    event(nodes.at("n1"), key("a"), 0,
+          R"({"kind":"error","class":"user","reason":"NONFINITE_LOSS","message":"loss is nan at step 3"})");
+    settle();
+    EXPECT_EQ(store::scan_all(store, "error/")->size(), 1u);
+    crash();
+    connect_all();
+    finish_all("a", 11);
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NONFINITE_LOSS");
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(store::scan_all(store, "error/")->size(), 0u);
+}
+
+TEST_F(RestartTest, AFolderOfAnotherJobIsKnownAfterACrash) {
+  event(nodes.at("n1"), key("a"), 0,
+        R"({"kind":"error","class":"fenced","reason":"FENCED","message":"taken by x","holder_job":"x",)"
+        R"("holder_attempt":9,"same_job":false})");
+  settle();
+  crash();
+  connect_all();
+  finish_all("a", rank_protocol::kExitFenced);
+  EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_TAKEN");
+  EXPECT_EQ(job("a")->record->attempts, 1) << "another job's numbers are its own";
+}
+
+TEST_F(RestartTest, ARefusalSurvivesTheController) {
+  add_node("n3");
+  obedient = false;
+  v1::WorkerMessage said = report(key("a"), {.phase = v1::AttemptReport::REFUSED});
+  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  say(nodes.at("n2"), said);
+  settle();
+  nodes.at("n2").attempts.erase(key("a"));
+  EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 1u);
+  crash();
+  obedient = true;
+  connect_all();
+  advance(absl::Seconds(1));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "LAUNCH_FAILED");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("node n2"));
+  EXPECT_EQ(job("a")->attempts[1]->placements.back().node, "n3");
+  EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 0u);
+}
+
 // It dies at every moment of a job's life, and each time the job ends as it should.
 TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
   for (int commits = 0; commits < 40; ++commits) {
