@@ -250,6 +250,7 @@ class Core {
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
   void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void stop_lost(const std::string& node);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
   std::vector<int> recorded_devices(const AttemptKey& key, const std::string& node) const;
@@ -351,9 +352,11 @@ class Core {
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
-  std::map<std::string, Refused> refused_;                     // By node.
-  scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
-  std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
+  // By node: attempts whose parts were given up while it was silent, and which it has not been told to stop.
+  std::map<std::string, std::set<AttemptKey>> lost_there_;
+  std::map<std::string, Refused> refused_;              // By node.
+  scheduler::Scheduler scheduler_;                      // What it is told: claims.cc.
+  std::set<std::string> held_back_;                     // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
   int64_t next_order_ = 1;
   bool scheduling_ = false;

@@ -54,6 +54,7 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
 }  // namespace
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+  lost_there_.erase(node.record.name);  // Whatever it has, it says now.
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
   std::map<AttemptKey, Stray> before;
   if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());

@@ -79,6 +79,14 @@ void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) 
   send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
+// It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
+// what it has.
+void Core::stop_lost(const std::string& node) {
+  const auto lost = lost_there_.extract(node);
+  if (!lost) return;
+  for (const AttemptKey& key : lost.mapped()) send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
+}
+
 void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   if (std::exchange(stray.unknown, true)) return;
   Change change;

@@ -167,6 +167,7 @@ void Core::take(const Heard& input) {
   if (is_back) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
     end_waiting_for(input.node);
+    stop_lost(input.node);
   }
   hear(*node, input.message);
   if (!could_take_ranks) tell_of(*node);
@@ -407,6 +408,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
 void Core::lose_part(LiveJob& job, const std::string& node) {
   const NodePart& part = job.attempt->parts.at(node);
   lose(job, node);
+  lost_there_[node].insert(job.key());
   Change change;
   add_event(change, job,
             {.node = node,

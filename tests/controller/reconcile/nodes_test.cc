@@ -203,6 +203,26 @@ TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
+// It fell silent while it prepared, and the session held: nothing that it says tells what it has.
+TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
+  FakeNode& node = add_node("n1");
+  hung = silent = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  const FakeNode::Key old = key("a");
+  add_node("n2");
+  advance(absl::Seconds(70));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  ASSERT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+  EXPECT_TRUE(stops_of(node).empty());
+  silent.clear();
+  advance(absl::Seconds(1));
+  EXPECT_EQ(node_state("n1"), cluster::NodeState::kReady);
+  const auto stops = stops_of(node);
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].id().number(), old.second);
+  EXPECT_FALSE(stops[0].save());
+}
+
 // Whoever speaks now and then within its lease, and whose ranks stand still, is no sign that the job goes on.
 TEST_F(NodesTest, RareBeatsAreNoProgress) {
   run_on_two_of(3);
