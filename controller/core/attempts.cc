@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
@@ -195,13 +196,18 @@ void Core::add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
   attempt.refusals.push_back(std::move(refusal));
 }
 
+// With those that the change itself brings: a transaction erases before it writes.
 void Core::erase_reports(const LiveJob& job, Change& change) {
   const LiveAttempt& attempt = *job.attempt;
   const std::string& uid = job.record.uid;
   const int number = attempt.record.number;
-  if (!attempt.exits.empty()) change.erased_prefixes.push_back(exits_prefix(uid, number));
-  if (!attempt.errors.empty()) change.erased_prefixes.push_back(errors_prefix(uid, number));
-  if (!attempt.refusals.empty()) change.erased_prefixes.push_back(refusals_prefix(uid, number));
+  const auto erase = [&change](const std::string& prefix) {
+    std::erase_if(change.mutations, [&](const store::Mutation& put) { return absl::StartsWith(put.key, prefix); });
+    change.erased_prefixes.push_back(prefix);
+  };
+  if (!attempt.exits.empty()) erase(exits_prefix(uid, number));
+  if (!attempt.errors.empty()) erase(errors_prefix(uid, number));
+  if (!attempt.refusals.empty()) erase(refusals_prefix(uid, number));
 }
 
 void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_failure) {
@@ -211,8 +217,8 @@ void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_fail
   attempt.failed_at = now_.monotonic;
   job.lost_seconds = {{"detect", absl::ToDoubleSeconds(since_failure)}};
   // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's.
-  stop_everywhere(job);
   set_stop_deadline(job);
+  stop_everywhere(job);
   apply(job, JobEvent::kAttemptFailed);
   put_job(change, job);
 }

@@ -187,7 +187,9 @@ class Core {
   void delete_old_jobs();
 
   // drain.cc
-  void ask_to_leave(const std::string& node, RequestId request, const std::string& actor);
+  bool is_draining(const std::string& node) const;
+  void empty_node(const std::string& node);
+  void ask_to_leave(const std::string& node, RequestId request);
 
   // attempts.cc
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements);
@@ -276,7 +278,13 @@ class Core {
   static std::vector<SlowRank> slow_ranks(const LiveJob& job);
 
   // deadlines.cc
+  static absl::Duration stop_grace(const LiveJob& job);  // To save in.
+  static absl::Duration stop_time(const LiveJob& job);   // With the time to be killed in.
   void set_stop_deadline(LiveJob& job);
+  void restore_stop_deadline(LiveJob& job);
+  absl::Duration stop_deadline(const LiveJob& job, NodePart& part) const;
+  void add_stop_times(v1::Stop& stop, const LiveJob& job, absl::Duration by) const;
+  int64_t prepare_milliseconds(const LiveAttempt& attempt) const;
   void check_deadlines();
   void give_up_parts(LiveJob& job);
   struct GivenUp {

@@ -177,6 +177,7 @@ void Core::excuse_own_pause() {
     if (job.attempt->prepare_by) *job.attempt->prepare_by += pause;
     if (job.attempt->stop_by) *job.attempt->stop_by += pause;
     for (auto& [node, part] : job.attempt->parts) {
+      if (part.stop_by) *part.stop_by += pause;
       part.last_advance = std::min(part.last_advance + pause, now);
       for (auto& [rank, seen] : part.ranks) seen.last_advance = std::min(seen.last_advance + pause, now);
     }

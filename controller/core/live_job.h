@@ -43,12 +43,13 @@ struct NodePart {
     return rank >= placement.first_rank && rank < placement.first_rank + placement.num_ranks;
   }
   bool prepared = false;
-  bool started = false;         // Every local rank is, or was, a process.
-  bool ended = false;           // Every local rank is gone, or the node is.
-  bool lost = false;            // Given up without the node's word,
-  bool overdue = false;         // although the node speaks: it did not do in time what it was told.
-  bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
-  int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
+  bool started = false;                   // Every local rank is, or was, a process.
+  bool ended = false;                     // Every local rank is gone, or the node is.
+  bool lost = false;                      // Given up without the node's word,
+  bool overdue = false;                   // although the node speaks: it did not do in time what it was told.
+  bool asked_to_leave = false;            // By a drain; a restarted controller asks anew.
+  std::optional<absl::Duration> stop_by;  // Not given up before, however late it could be told to stop.
+  int64_t counter = 0;                    // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
   int steps_measured = 0;
   std::map<int, RankSeen> ranks;  // By rank.

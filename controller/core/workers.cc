@@ -127,6 +127,7 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   end_waiting_for(name);
   excuse_parts(name);
   compare_inventory(node, hello);
+  empty_node(name);
   tell_of(node);
   request_schedule(/*urgent=*/false);
 }

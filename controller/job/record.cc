@@ -40,7 +40,8 @@ TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
 TITAN_JSON_FIELDS(ErrorReport, rank, kind, reason, message, holder_job, holder_attempt, same_job)
 TITAN_JSON_FIELDS(Refusal, node, reason, message, highest_attempt)
-TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, request_ids)
+TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, deadline_ns, request_ids)
+TITAN_RECORD_FIELDS(Drain, actor, time_ns, reason)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, start_time_ns,
@@ -50,7 +51,8 @@ TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step
                     mesh, config_version)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
-                    device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames, labels)
+                    device_model, device_memory_bytes, cordoned, cordon_reason, drain, lease_epoch, events, blames,
+                    labels)
 
 namespace {
 

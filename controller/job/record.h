@@ -64,6 +64,7 @@ struct Intent {
   std::string cause;                     // UPPER_SNAKE: CANCELLED.
   std::string actor;                     // Who asked; empty: not known.
   int64_t time_ns = 0;                   // When it was accepted.
+  int64_t deadline_ns = 0;               // Of a stop: what has not ended by then is given up; 0: not known.
   std::vector<std::string> request_ids;  // Of the newest requests for it: each is answered alike when it is repeated.
 };
 
@@ -190,6 +191,13 @@ struct Blame {
   int64_t time_ns = 0;
 };
 
+// A node that is to be empty until it is put back into service.
+struct Drain {
+  std::string actor;    // Who asked; empty: not known.
+  int64_t time_ns = 0;  // When; 0: nobody did.
+  std::string reason;
+};
+
 struct NodeRecord {
   std::string name;
   std::string instance;
@@ -203,6 +211,7 @@ struct NodeRecord {
   int64_t device_memory_bytes = 0;  // Of one device; 0: not known, or a record of an older version.
   bool cordoned = false;
   std::string cordon_reason;
+  Drain drain;
   int64_t lease_epoch = 0;
   int64_t events = 0;
   std::vector<Blame> blames;  // Of the last day.
@@ -232,6 +241,8 @@ void to_json(nlohmann::json& json, const Progress& progress);  // Non-finite num
 void from_json(const nlohmann::json& json, Progress& progress);
 void to_json(nlohmann::json& json, const Intent& intent);
 void from_json(const nlohmann::json& json, Intent& intent);
+void to_json(nlohmann::json& json, const Drain& drain);
+void from_json(const nlohmann::json& json, Drain& drain);
 void to_json(nlohmann::json& json, const Blame& blame);
 void from_json(const nlohmann::json& json, Blame& blame);
 void to_json(nlohmann::json& json, const JobRecord& record);
