@@ -1,5 +1,9 @@
 #include "controller/job/restart.h"
 
+#include <iterator>
+#include <map>
+#include <set>
+
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 
@@ -98,6 +102,30 @@ TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
   EXPECT_EQ(end.cause, Cause::kLaunchFailed);
   EXPECT_EQ(end.message, "rank 1 on n1 could not be started: " + exit.message);
   EXPECT_TRUE(end.never_ran);
+}
+
+// Who was killed by Titan explains nothing, and a lost peer less than whoever it lost.
+TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
+  std::map<int, RankExit> exits;
+  for (int rank = 0; rank < 300; ++rank) {
+    exits[rank] = rank % 2 == 0 ? left(rank, rank_protocol::kExitPeerLost) : killed(rank, 9, 20);
+    if (rank % 2 == 1) exits[rank].stop_reason = "ATTEMPT_FAILED";
+  }
+  exits[299] = left(299, rank_protocol::kExitUserError, /*time=*/1000);
+  exits[150] = killed(150, 11, 1000);
+  const std::vector<RankExit> kept = most_telling(exits);
+  ASSERT_EQ(kept.size(), kExitsKept);
+  std::set<int> ranks;
+  int ended_by_titan = 0;
+  for (const RankExit& exit : kept) {
+    EXPECT_TRUE(ranks.empty() || exit.rank > *ranks.rbegin()) << "by rank";
+    ranks.insert(exit.rank);
+    ended_by_titan += !exit.stop_reason.empty();
+  }
+  EXPECT_EQ(ranks.count(299) + ranks.count(150), 2u);
+  EXPECT_EQ(ended_by_titan, 256 - 151) << "all that ended by themselves come first";
+  exits.erase(exits.begin(), std::next(exits.begin(), 44));
+  EXPECT_EQ(most_telling(exits).size(), 256u) << "so many are kept as they are";
 }
 
 TEST(ClassifyTest, CleanEnds) {

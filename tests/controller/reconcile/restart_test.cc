@@ -107,6 +107,30 @@ TEST_F(RestartTest, ABugThatFailsEverywhereEndsTheJob) {
   EXPECT_EQ(job("a")->record->failure_reason, "NO_PROGRESS");
 }
 
+// A job of thousands of ranks fails with as many exits: what is kept and told of them is bounded, and what explains the
+// end is in it.
+TEST_F(RestartTest, ThreeHundredExitsAreKeptAndToldInPart) {
+  FakeNode& wide = add_node("wide", 300);
+  ASSERT_TRUE(submit(spec("b", 300, 300)).ok());
+  ASSERT_EQ(state("b"), "STARTING");
+  obedient = false;
+  const FakeNode::Key k = key("b");
+  for (int rank = 0; rank < 299; ++rank) exit_rank(wide, k, rank, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(job("b")->attempts[0]->exits.size(), 64u) << "the others are shown with the attempt's end";
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 299u);
+  exit_rank(wide, k, 299, 1, 0);
+  settle();
+  ASSERT_EQ(job("b")->attempts.size(), 2u);
+  const job::AttemptRecord& ended = *job("b")->attempts[0];
+  EXPECT_EQ(ended.num_exits, 300);
+  ASSERT_EQ(ended.exits.size(), job::kExitsKept);
+  EXPECT_EQ(ended.exits.back().rank, 299);
+  EXPECT_THAT(ended.end_message, ::testing::HasSubstr("rank 299"));
+  EXPECT_EQ(count_events("b", "RankExited"), 64);
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 0u);
+}
+
 TEST_F(RestartTest, AUserErrorTwiceAtTheSameStepFails) {
   for (int i = 0; i < 2; ++i) {
     event(nodes.at("n1"), key("a"), 0,
