@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
@@ -181,6 +182,38 @@ void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
   request_schedule(/*urgent=*/true);
 }
 
+// Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
+void Core::add_error(LiveJob& job, job::ErrorReport error, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
+  if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
+  const std::string key = error_key(job.record.uid, attempt.record.number, attempt.errors.size());
+  change.mutations.push_back(store::put(key, job::encode(error)));
+  attempt.errors.push_back(std::move(error));
+}
+
+void Core::add_refusal(LiveJob& job, job::Refusal refusal, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  note_newer_attempt(attempt, refusal.highest_attempt);
+  const std::string key = refusal_key(job.record.uid, attempt.record.number, attempt.refusals.size());
+  change.mutations.push_back(store::put(key, job::encode(refusal)));
+  attempt.refusals.push_back(std::move(refusal));
+}
+
+// With those that the change itself brings: a transaction erases before it writes.
+void Core::erase_reports(const LiveJob& job, Change& change) {
+  const LiveAttempt& attempt = *job.attempt;
+  const std::string& uid = job.record.uid;
+  const int number = attempt.record.number;
+  const auto erase = [&change](const std::string& prefix) {
+    std::erase_if(change.mutations, [&](const store::Mutation& put) { return absl::StartsWith(put.key, prefix); });
+    change.erased_prefixes.push_back(prefix);
+  };
+  if (!attempt.exits.empty()) erase(exits_prefix(uid, number));
+  if (!attempt.errors.empty()) erase(errors_prefix(uid, number));
+  if (!attempt.refusals.empty()) erase(refusals_prefix(uid, number));
+}
+
 void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_failure) {
   LiveAttempt& attempt = *job.attempt;
   attempt.failing = true;
@@ -188,8 +221,8 @@ void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_fail
   attempt.failed_at = now_.monotonic;
   job.lost_seconds = {{"detect", absl::ToDoubleSeconds(since_failure)}};
   // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's.
-  stop_everywhere(job);
   set_stop_deadline(job);
+  stop_everywhere(job);
   apply(job, JobEvent::kAttemptFailed);
   put_job(change, job);
 }
@@ -206,6 +239,8 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
   facts.newer_attempt = attempt.newer_attempt;
+  facts.leader = attempt.leader();
+  facts.elsewhere = can_go_elsewhere(job);
   job.record.attempts = std::max(job.record.attempts, attempt.newer_attempt);
   for (const auto& [node, part] : attempt.parts) {
     if (part.lost && !part.overdue) facts.lost_nodes.push_back(node);
@@ -216,12 +251,12 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   const job::AttemptEnd end = job::classify(facts);
   const std::vector<std::string> lost_nodes =
       end.cause == Cause::kNodeLost ? facts.lost_nodes : std::vector<std::string>{};
+  erase_reports(job, change);
   job::AttemptRecord record = std::move(attempt.record);
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(end.cause));
   record.end_message = end.message;
   record.exits = job::most_telling(attempt.exits);
-  if (!attempt.exits.empty()) change.erased_prefixes.push_back(exits_prefix(job.record.uid, record.number));
   if (attempt.failed_at) job.lost_seconds["stop"] = absl::ToDoubleSeconds(now_.monotonic - *attempt.failed_at);
   const bool as_asked = end.cause == Cause::kCancelled || end.cause == Cause::kTimeLimit;
   if (end.cause != Cause::kFinished && !as_asked) {
@@ -263,6 +298,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
     end_job(job, change);
   } else {
     blame_nodes(job, end, lost_nodes);
+    if (!end.at_odds.empty()) doubt_folder_id(job);
     retry_or_fail(job, end, step, change);
   }
 }
@@ -287,10 +323,10 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
       .add("cause", std::string(job::name(end.cause)))
       .add("message", end.message);
   if (verdict.delay_seconds > 0) {
+    const int restarts = job.record.history.without_progress + job.record.history.taken_devices;
     job.pending_reason = "BACKOFF";
-    job.pending_message =
-        absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)), " after ",
-                     counted(job.record.history.without_progress, "restart"), " without progress");
+    job.pending_message = absl::StrCat("next attempt in ", absl::FormatDuration(absl::Seconds(verdict.delay_seconds)),
+                                       " after ", counted(restarts, "restart"), " without progress");
   }
   put_job(change, job);
 }

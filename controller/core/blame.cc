@@ -17,13 +17,12 @@ constexpr size_t kNodesPerCordoned = 10;  // The controller takes out at most ev
 
 void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost) {
   if (testing::planted(testing::Bug::kRefusingNodeIsNotBlamed)) return;
-  if (job::avoids_node(end)) {
-    std::vector<std::string>& avoided = job.record.avoided_nodes;
-    // One that was used all the same, since the others could not hold the job: it is their turn now.
-    if (std::find(avoided.begin(), avoided.end(), end.node) != avoided.end()) avoided.clear();
-    avoided.push_back(end.node);
-    job.record.reserved.erase(end.node);
+  std::vector<std::string> avoided = job::nodes_to_avoid(end);
+  if (job::is_black_hole(end, job.record.history.without_progress) && others_could_hold(job, end.node)) {
+    avoided = {end.node};
   }
+  job::avoid(job.record.avoided_nodes, avoided);
+  for (const std::string& node : avoided) job.record.reserved.erase(node);
   if (job::blames_node(end)) {
     cluster::Node* node = nodes_.find(end.node);
     if (node != nullptr) blame(*node, job, end.reason.empty() ? std::string(job::name(end.cause)) : end.reason);
@@ -32,6 +31,29 @@ void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vect
     cluster::Node* node = nodes_.find(name);
     if (node != nullptr) blame(*node, job, std::string(job::name(job::Cause::kNodeLost)));
   }
+}
+
+// Were they idle; besides those that the job avoids already.
+bool Core::others_could_hold(const LiveJob& job, const std::string& without) const {
+  const scheduler::Job asked = asked_for(job.record.spec);
+  const std::vector<std::string>& avoided = job.record.avoided_nodes;
+  const int unit = std::max(1, asked.ranks_per_node > 0 ? asked.ranks_per_node : asked.unit);
+  int room = 0;
+  for (const auto& [name, node] : nodes_.all()) {
+    const bool is_other = name != without && std::find(avoided.begin(), avoided.end(), name) == avoided.end();
+    if (!is_other || node.record.device != asked.device || !node.can_take_ranks() || node.record.cordoned) continue;
+    room += asked.ranks_per_node > 0 ? std::min(unit, node.record.devices / unit * unit)
+                                     : node.record.devices / unit * unit;
+  }
+  return room >= asked.ranks;
+}
+
+bool Core::can_go_elsewhere(const LiveJob& job) const {
+  return std::any_of(nodes_.all().begin(), nodes_.all().end(), [&](const auto& item) {
+    const cluster::Node& node = item.second;
+    return job.attempt->parts.count(item.first) == 0 && node.record.device == job.record.spec.device &&
+           node.can_take_ranks() && !node.record.cordoned;
+  });
 }
 
 void Core::blame(cluster::Node& node, const LiveJob& job, const std::string& reason) {

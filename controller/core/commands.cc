@@ -61,6 +61,7 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
     prepare->set_dump_folder(job.record.spec.dump_folder);
     prepare->set_token(token_of(job));
     prepare->set_folder_id(job.record.folder_id);
+    prepare->set_deadline_milliseconds(prepare_milliseconds(attempt));
     prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
   }
 }
@@ -71,10 +72,11 @@ void Core::take(const SpecUnreadable& input) {
   if (live == jobs_.end() || !live->second.attempt) return;
   LiveAttempt& attempt = *live->second.attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
-  attempt.refusals.push_back({"", "SPEC_UNREADABLE", input.message});
+  Change change;
+  add_refusal(live->second, {"", "SPEC_UNREADABLE", input.message}, change);
   touch_nodes_of(live->second);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
-  conclude(live->second, {}, absl::ZeroDuration());
+  conclude(live->second, std::move(change), absl::ZeroDuration());
 }
 
 void Core::send_start(LiveJob& job, const std::string& name) {
@@ -93,13 +95,13 @@ void Core::send_checkpoint(LiveJob& job, const std::string& name) {
 }
 
 void Core::send_stop(LiveJob& job, const std::string& name) {
+  if (session_of(name) == 0) return;  // Told with its next session.
   const LiveAttempt& attempt = *job.attempt;
-  const bool save = !attempt.failing && job.record.intent.save && attempt.start_sent;
   v1::ControllerMessage message;
   v1::Stop* stop = message.mutable_stop();
   identify(stop->mutable_id(), job);
-  stop->set_save(save);
-  stop->set_grace_milliseconds(save ? static_cast<int64_t>(job.record.spec.restart.stop_grace_seconds * 1000) : 0);
+  stop->set_save(!attempt.failing && job.record.intent.save && attempt.start_sent);
+  add_stop_times(*stop, job, stop_deadline(job, job.attempt->parts.at(name)));
   stop->set_reason(reason_to_stop(job));
   send(name, std::move(message));
 }

@@ -142,7 +142,14 @@ class Core {
   void set_aside(const store::Record& record, std::string why);
   void load_jobs(const std::vector<store::Record>& records, const std::vector<std::string>& lost);
   void restore_held(LiveJob& job);
-  void restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits);
+  // What was said of an attempt that has not ended.
+  struct Reports {
+    std::map<int, job::RankExit> exits;
+    std::vector<job::ErrorReport> errors;
+    std::vector<job::Refusal> refusals;
+  };
+  std::map<AttemptKey, Reports> load_reports(const std::vector<store::Record>& records);
+  void restore_attempt(LiveJob& job, job::AttemptRecord record, Reports reports);
 
   // changes.cc
   void commit(Change change);
@@ -185,7 +192,9 @@ class Core {
   absl::Status check_repeated(const CreateJob& input, const std::string& uid) const;
 
   // drain.cc
-  void ask_to_leave(const std::string& node, RequestId request, const std::string& actor);
+  bool is_draining(const std::string& node) const;
+  void empty_node(const std::string& node);
+  void ask_to_leave(const std::string& node, RequestId request);
 
   // attempts.cc
   void start_attempt(LiveJob& job, std::vector<job::Placement> placements);
@@ -193,6 +202,9 @@ class Core {
   void drop_attempt(LiveJob& job);
   void start_when_prepared(LiveJob& job, Change& change);
   void conclude(LiveJob& job, Change change, absl::Duration since_failure);
+  void add_error(LiveJob& job, job::ErrorReport error, Change& change);
+  void add_refusal(LiveJob& job, job::Refusal refusal, Change& change);
+  static void erase_reports(const LiveJob& job, Change& change);
   void begin_failure(LiveJob& job, Change& change, absl::Duration since_failure);
   void finish_attempt(LiveJob& job, Change& change);
   void retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step, Change& change);
@@ -242,8 +254,9 @@ class Core {
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
-  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase);
+  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
+  void stop_lost(const std::string& node);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
   std::vector<int> recorded_devices(const AttemptKey& key, const std::string& node) const;
@@ -269,7 +282,13 @@ class Core {
   static std::vector<SlowRank> slow_ranks(const LiveJob& job);
 
   // deadlines.cc
+  static absl::Duration stop_grace(const LiveJob& job);  // To save in.
+  static absl::Duration stop_time(const LiveJob& job);   // With the time to be killed in.
   void set_stop_deadline(LiveJob& job);
+  void restore_stop_deadline(LiveJob& job);
+  absl::Duration stop_deadline(const LiveJob& job, NodePart& part) const;
+  void add_stop_times(v1::Stop& stop, const LiveJob& job, absl::Duration by) const;
+  int64_t prepare_milliseconds(const LiveAttempt& attempt) const;
   void check_deadlines();
   void give_up_parts(LiveJob& job);
   struct GivenUp {
@@ -277,6 +296,7 @@ class Core {
     std::string event;
     std::string message;
   };
+  void leave_devices(LiveJob& job, const std::string& node);
   void give_up_part(LiveJob& job, const std::string& node, const GivenUp& why, Change& change);
   void take_stop_timeout(LiveJob& job, cluster::Node& node, const std::string& message);
   void end_given_up(LiveJob& job, const std::string& node, Change& change);
@@ -302,10 +322,13 @@ class Core {
   absl::Status check_folder(const job::Spec& spec) const;
   void claim_folder(const job::JobRecord& record);
   void drop_folder(const job::JobRecord& record);
+  void doubt_folder_id(LiveJob& job);
   bool take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change);
 
   // blame.cc
   void blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vector<std::string>& lost);
+  bool others_could_hold(const LiveJob& job, const std::string& without) const;
+  bool can_go_elsewhere(const LiveJob& job) const;
   void blame(cluster::Node& node, const LiveJob& job, const std::string& reason);
   bool may_cordon(const cluster::Node& node) const;
   void cordon_by_controller(cluster::Node& node, const std::string& why, Change& change);
@@ -352,10 +375,12 @@ class Core {
   absl::flat_hash_map<std::string, std::string> requests_;  // request_id to uid.
   std::map<CursorKey, int64_t> cursors_;
   std::map<std::string, std::map<AttemptKey, Stray>> strays_;  // By node.
-  std::map<std::string, Refused> refused_;                     // By node: of the last minute.
-  std::set<std::string> touched_;                              // Nodes that this step shows anew.
-  scheduler::Scheduler scheduler_;                             // What it is told: claims.cc.
-  std::set<std::string> held_back_;                            // Uids of jobs that wait and are not in its queue yet.
+  // By node: attempts whose parts were given up while it was silent, and which it has not been told to stop.
+  std::map<std::string, std::set<AttemptKey>> lost_there_;
+  std::map<std::string, Refused> refused_;              // By node: of the last minute.
+  std::set<std::string> touched_;                       // Nodes that this step shows anew.
+  scheduler::Scheduler scheduler_;                      // What it is told: claims.cc.
+  std::set<std::string> held_back_;                     // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
   int64_t next_order_ = 1;
   bool scheduling_ = false;

@@ -1,6 +1,8 @@
 // What a node was told to do, and has not done in time although it speaks: a hung mount, a process that cannot be
 // killed.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/testing/planted.h"
 #include "common/text/counted.h"
@@ -9,7 +11,10 @@
 namespace titan::core {
 namespace {
 
-constexpr absl::Duration kKillTime = absl::Seconds(30);  // From SIGKILL to the last rank's end, generously.
+constexpr absl::Duration kKillTime = absl::Seconds(30);    // From SIGKILL to the last rank's end, generously.
+constexpr absl::Duration kSaysBefore = absl::Seconds(20);  // So much earlier the node itself says what does not end.
+constexpr absl::Duration kLeastSave = absl::Seconds(10);   // Of a grace, for who is told late.
+constexpr absl::Duration kLeastTold = absl::Seconds(1);    // Zero would be the node's own patience.
 
 std::vector<int> ranks_of(const job::Placement& placement) {
   std::vector<int> ranks;
@@ -19,13 +24,54 @@ std::vector<int> ranks_of(const job::Placement& placement) {
 
 }  // namespace
 
-// From now on, since it is told now; anew when it has to be told again.
+absl::Duration Core::stop_grace(const LiveJob& job) {
+  const LiveAttempt& attempt = *job.attempt;
+  const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
+  return saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
+}
+
+absl::Duration Core::stop_time(const LiveJob& job) { return stop_grace(job) + kKillTime; }
+
+// A drain that has to be asked again gives its time again: nobody lost a step for it. What failed or was cancelled has
+// an end that no new session and no second word puts off.
 void Core::set_stop_deadline(LiveJob& job) {
   if (testing::planted(testing::Bug::kNoStopDeadline)) return;
   LiveAttempt& attempt = *job.attempt;
-  const bool saves = !attempt.failing && job.record.intent.save && attempt.start_sent;
-  const absl::Duration grace = saves ? absl::Seconds(job.record.spec.restart.stop_grace_seconds) : absl::ZeroDuration();
-  attempt.stop_by = now_.monotonic + grace + kKillTime;
+  const absl::Duration by = now_.monotonic + stop_time(job);
+  const bool stands = attempt.stop_by && (attempt.failing || job.stops());
+  attempt.stop_by = stands ? std::min(*attempt.stop_by, by) : by;
+}
+
+// The wall clock alone knows how long a stop of the controller before has lasted, and it may be wrong: it takes nothing
+// of the time to kill, and gives nothing beyond what a stop has.
+void Core::restore_stop_deadline(LiveJob& job) {
+  set_stop_deadline(job);
+  LiveAttempt& attempt = *job.attempt;
+  if (attempt.failing || job.record.intent.deadline_ns == 0 || !attempt.stop_by) return;
+  const absl::Duration left = absl::Nanoseconds(job.record.intent.deadline_ns - now_ns());
+  attempt.stop_by = now_.monotonic + std::clamp(left, kKillTime, stop_time(job));
+}
+
+// By when the node is to have stopped its part. One that could not be told before has the time to do it nevertheless,
+// once.
+absl::Duration Core::stop_deadline(const LiveJob& job, NodePart& part) const {
+  const absl::Duration least = std::min(stop_grace(job), kLeastSave) + kKillTime;
+  if (!part.stop_by) part.stop_by = now_.monotonic + least;
+  return std::max(job.attempt->stop_by.value_or(now_.monotonic + stop_time(job)), *part.stop_by);
+}
+
+void Core::add_stop_times(v1::Stop& stop, const LiveJob& job, absl::Duration by) const {
+  const absl::Duration left = by - now_.monotonic;
+  const absl::Duration grace = std::clamp(left - kKillTime, absl::ZeroDuration(), stop_grace(job));
+  stop.set_grace_milliseconds(absl::ToInt64Milliseconds(grace));
+  stop.set_deadline_milliseconds(absl::ToInt64Milliseconds(std::max(left - kSaysBefore, kLeastTold)));
+}
+
+// The node gives up earlier, and says what it waits for.
+int64_t Core::prepare_milliseconds(const LiveAttempt& attempt) const {
+  if (!attempt.prepare_by) return 0;
+  const absl::Duration left = *attempt.prepare_by - now_.monotonic - options_.prepare_timeout / 5;
+  return absl::ToInt64Milliseconds(std::max(left, kLeastTold));
 }
 
 void Core::check_deadlines() {
@@ -43,10 +89,9 @@ void Core::check_deadlines() {
   for (const std::string& uid : late) give_up_parts(jobs_.at(uid));
 }
 
-// The job goes on without it. What it holds stays held until its node says that it is free.
-void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
-  LiveAttempt& attempt = *job.attempt;
-  NodePart& part = attempt.parts.at(name);
+// The job goes on without the part. What it holds stays held until its node says that it is free.
+void Core::leave_devices(LiveJob& job, const std::string& name) {
+  NodePart& part = job.attempt->parts.at(name);
   const std::vector<int> devices = part.devices;
   lose(job, name);
   part.overdue = true;
@@ -56,11 +101,16 @@ void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& wh
   stray.devices = part.placement.num_ranks;
   stray.device_indices = devices;
   claim_stray(name, job.key(), stray);
+}
+
+void Core::give_up_part(LiveJob& job, const std::string& name, const GivenUp& why, Change& change) {
+  LiveAttempt& attempt = *job.attempt;
+  leave_devices(job, name);
   // Of an attempt that had failed before, it is not what ended it.
   if (attempt.failing) {
     blame_nodes(job, {job::Cause::kLaunchFailed, why.reason, why.message, false, name}, {});
   } else {
-    attempt.refusals.push_back({name, why.reason, why.message});
+    add_refusal(job, {name, why.reason, why.message}, change);
   }
   add_event(change, job,
             {.node = name,
@@ -74,12 +124,12 @@ void Core::give_up_parts(LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
   const bool stops = attempt.stop_by.has_value();
   attempt.prepare_by.reset();
-  attempt.stop_by.reset();
   Change change;
   for (const auto& [name, part] : attempt.parts) {
     const cluster::Node* node = nodes_.find(name);
     if (part.ended || (!stops && part.prepared) || node == nullptr) continue;
     if (nodes_.lease_over(*node, now_.monotonic)) continue;  // It is silent: the leases decide.
+    if (stops && part.stop_by && now_.monotonic <= *part.stop_by) continue;
     if (stops) {
       give_up_part(
           job, name,

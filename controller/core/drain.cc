@@ -8,21 +8,29 @@ namespace titan::core {
 
 void Core::take(const DrainNode& input) {
   const cluster::Node* node = nodes_.find(input.node);
-  const bool cordoned =
-      node != nullptr && node->record.cordoned && (input.reason.empty() || node->record.cordon_reason == input.reason);
-  if (cordoned) return ask_to_leave(input.node, input.request, input.actor);  // Whoever waits asks again and again.
-  cordon({input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
+  const bool drains = node != nullptr && node->record.cordoned && is_draining(input.node) &&
+                      (input.reason.empty() || node->record.cordon_reason == input.reason);
+  if (!drains) return cordon({input.request, input.node, true, input.reason, input.actor}, /*leave=*/true);
+  ask_to_leave(input.node, input.request);  // Whoever waits asks again and again.
+}
+
+bool Core::is_draining(const std::string& name) const {
+  const cluster::Node* node = nodes_.find(name);
+  return node != nullptr && node->record.drain.time_ns != 0;
 }
 
 // The ranks of one node are asked as by a daemon that stops: all ranks of the attempt agree on the step, save and
 // leave, and the next attempt finds the node cordoned. A job that cannot save would lose what it trained: it stays to
-// its end. One that is about to start is asked the next time.
-void Core::ask_to_leave(const std::string& name, RequestId request, const std::string& actor) {
+// its end. One that is about to start is asked when it has started; a restarted controller asks when the node
+// registers.
+void Core::empty_node(const std::string& name) {
+  if (!is_draining(name)) return;
+  const std::string actor = nodes_.find(name)->record.drain.actor;
   for (const std::string& uid : jobs_of(name)) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(name);
-    if (attempt.failing || !attempt.start_sent || job.stops() || part.ended) continue;
+    if (attempt.failing || !attempt.start_sent || attempt.start_waits || job.stops() || part.ended) continue;
     if (std::exchange(part.asked_to_leave, true)) continue;
     const bool leaves = job.record.spec.saves;
     Change change;
@@ -36,6 +44,10 @@ void Core::ask_to_leave(const std::string& name, RequestId request, const std::s
     if (leaves) expect(change, Tell{job.key(), Command::kStop, {name}});
     commit(std::move(change));
   }
+}
+
+void Core::ask_to_leave(const std::string& name, RequestId request) {
+  empty_node(name);
   Change last;
   Reply& reply = last.then.replies.emplace_back();
   reply.request = request;

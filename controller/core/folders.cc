@@ -45,12 +45,21 @@ void Core::drop_folder(const job::JobRecord& record) {
   absl::erase_if(dump_folders_, [&](const auto& item) { return item.second == record.uid; });
 }
 
+// Its nodes see two folders. Under one id something was trained, or the leader's word is no better than the others'.
+void Core::doubt_folder_id(LiveJob& job) {
+  const job::RestartHistory& history = job.record.history;
+  if (history.best_step > 0 || history.best_commit > 0) return;
+  drop_folder(job.record);
+  job.record.folder_id.clear();
+  claim_folder(job.record);
+}
+
 // The leader's node says which folder it prepared. False: the attempt must not start there.
 bool Core::take_folder_id(LiveJob& job, const std::string& node, const std::string& id, Change& change) {
   if (job.record.folder_id == id) return true;
   if (job.attempt->failing) return false;
   const auto refuse = [&](const char* reason, std::string message) {
-    job.attempt->refusals.push_back({node, reason, std::move(message)});
+    add_refusal(job, {node, reason, std::move(message)}, change);
     return false;
   };
   const std::string& folder = job.record.spec.dump_folder;

@@ -152,7 +152,7 @@ void Core::check_hangs() {
     add_event(
         change, job,
         {.attempt = job.attempt->record.number, .reason = "AttemptHung", .message = message, .severity = "warning"});
-    job.attempt->refusals.push_back({"", "HANG", message});
+    add_refusal(job, {"", "HANG", message}, change);
     conclude(job, std::move(change), silent);
   }
 }
@@ -177,6 +177,7 @@ void Core::excuse_own_pause() {
     if (job.attempt->prepare_by) *job.attempt->prepare_by += pause;
     if (job.attempt->stop_by) *job.attempt->stop_by += pause;
     for (auto& [node, part] : job.attempt->parts) {
+      if (part.stop_by) *part.stop_by += pause;
       part.last_advance = std::min(part.last_advance + pause, now);
       for (auto& [rank, seen] : part.ranks) seen.last_advance = std::min(seen.last_advance + pause, now);
     }

@@ -54,6 +54,7 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
 }  // namespace
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
+  lost_there_.erase(node.record.name);  // Whatever it has, it says now.
   for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
   std::map<AttemptKey, Stray> before;
   if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());
@@ -73,7 +74,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       stray.unknown = known->second.unknown;
       stray.dismissed = known->second.dismissed;
     }
-    take_stray(node, item.id(), item.phase());
+    take_stray(node, item.id(), item.phase(), item.devices() > 0);
   }
   if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
   for (const std::string& uid : jobs_of(node.record.name)) {
@@ -85,13 +86,16 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool present = seen != there.end();
     const bool ending = attempt.failing || job.record.state == job::JobState::kStopping;
     if (attempt.advanced_at) attempt.advanced_at = now_.monotonic;  // Nobody could see what its ranks did.
-    if (!present && ending && !attempt.start_sent) {
+    const bool refused = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
+                                     [&](const job::Refusal& refusal) { return refusal.node == node.record.name; });
+    if (!present && (refused || (ending && !attempt.start_sent))) {
       part.ended = true;  // It never heard of it, or has done with it: nothing was lost.
       conclude(job, {}, absl::ZeroDuration());
     } else if (!present && attempt.start_sent) {
       lose(job, node.record.name);
-      attempt.refusals.push_back({node.record.name, "SHIM_LOST", "the node came back without the attempt"});
-      conclude(job, {}, absl::ZeroDuration());
+      Change change;
+      add_refusal(job, {node.record.name, "SHIM_LOST", "the node came back without the attempt"}, change);
+      conclude(job, std::move(change), absl::ZeroDuration());
     } else if (present && seen->second == Phase::ENDED &&
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
@@ -149,6 +153,7 @@ void Core::catch_up(const v1::AttemptInventory& item) {
 void Core::end_superseded(LiveJob& job, int by, Change& change) {
   job.attempt->failing = true;
   stop_everywhere(job);
+  erase_reports(job, change);
   job::AttemptRecord record = std::move(job.attempt->record);
   record.end_time_ns = now_ns();
   record.end_cause = std::string(job::name(job::Cause::kStaleAttempt));

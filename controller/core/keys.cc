@@ -21,6 +21,20 @@ std::string exits_prefix(const std::string& uid, int attempt) {
 std::string exit_key(const std::string& uid, int attempt, int rank) {
   return absl::StrFormat("%s%06d", exits_prefix(uid, attempt), rank);
 }
+std::string job_errors_prefix(const std::string& uid) { return absl::StrCat("error/", uid, "/"); }
+std::string errors_prefix(const std::string& uid, int attempt) {
+  return absl::StrFormat("%s%06d/", job_errors_prefix(uid), attempt);
+}
+std::string error_key(const std::string& uid, int attempt, size_t index) {
+  return absl::StrFormat("%s%06d", errors_prefix(uid, attempt), index);
+}
+std::string job_refusals_prefix(const std::string& uid) { return absl::StrCat("refusal/", uid, "/"); }
+std::string refusals_prefix(const std::string& uid, int attempt) {
+  return absl::StrFormat("%s%06d/", job_refusals_prefix(uid), attempt);
+}
+std::string refusal_key(const std::string& uid, int attempt, size_t index) {
+  return absl::StrFormat("%s%06d", refusals_prefix(uid, attempt), index);
+}
 std::string progress_key(const std::string& uid) { return absl::StrCat("progress/", uid); }
 std::string cursors_prefix(const std::string& uid) { return absl::StrCat("cursor/", uid, "/"); }
 std::string cursor_key(const std::string& uid, int attempt, int rank) {

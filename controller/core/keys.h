@@ -23,6 +23,13 @@ std::string attempts_prefix(const std::string& uid);
 std::string exit_key(const std::string& uid, int attempt, int rank);  // Of an attempt that has not ended.
 std::string exits_prefix(const std::string& uid, int attempt);
 std::string job_exits_prefix(const std::string& uid);
+// Likewise, by the order in which they were said: errors of ranks, refusals of nodes.
+std::string error_key(const std::string& uid, int attempt, size_t index);
+std::string errors_prefix(const std::string& uid, int attempt);
+std::string job_errors_prefix(const std::string& uid);
+std::string refusal_key(const std::string& uid, int attempt, size_t index);
+std::string refusals_prefix(const std::string& uid, int attempt);
+std::string job_refusals_prefix(const std::string& uid);
 std::string progress_key(const std::string& uid);
 std::string cursor_key(const std::string& uid, int attempt, int rank);
 std::string cursors_prefix(const std::string& uid);

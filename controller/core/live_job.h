@@ -43,12 +43,13 @@ struct NodePart {
     return rank >= placement.first_rank && rank < placement.first_rank + placement.num_ranks;
   }
   bool prepared = false;
-  bool started = false;         // Every local rank is, or was, a process.
-  bool ended = false;           // Every local rank is gone, or the node is.
-  bool lost = false;            // Given up without the node's word,
-  bool overdue = false;         // although the node speaks: it did not do in time what it was told.
-  bool asked_to_leave = false;  // By a drain; one that waits asks a restarted controller anew.
-  int64_t counter = 0;          // Sum over ranks of their beacons' progress counters.
+  bool started = false;                   // Every local rank is, or was, a process.
+  bool ended = false;                     // Every local rank is gone, or the node is.
+  bool lost = false;                      // Given up without the node's word,
+  bool overdue = false;                   // although the node speaks: it did not do in time what it was told.
+  bool asked_to_leave = false;            // By a drain; a restarted controller asks anew.
+  std::optional<absl::Duration> stop_by;  // Not given up before, however late it could be told to stop.
+  int64_t counter = 0;                    // Sum over ranks of their beacons' progress counters.
   absl::Duration last_advance = -absl::InfiniteDuration();  // Monotonic time at which it last grew.
   int steps_measured = 0;
   std::map<int, RankSeen> ranks;  // By rank.
@@ -59,8 +60,8 @@ struct LiveAttempt {
   std::map<std::string, NodePart> parts;  // By node.
   std::map<int, job::RankExit> exits;     // By rank; each is a record of its own until the attempt has ended.
   int exit_reports = 0;                   // Reports of nodes that told exits.
-  std::vector<job::ErrorReport> errors;
-  std::vector<job::Refusal> refusals;
+  std::vector<job::ErrorReport> errors;   // Likewise records,
+  std::vector<job::Refusal> refusals;     // by their place here.
   bool start_sent = false;
   bool start_waits = false;  // Until that is durable: nobody has been told yet.
   bool failing = false;      // What is left of it is being killed.
@@ -95,6 +96,10 @@ struct LiveAttempt {
     return true;
   }
 };
+
+inline void note_newer_attempt(LiveAttempt& attempt, int number) {
+  if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
+}
 
 struct LiveJob {
   job::JobRecord record;

@@ -56,8 +56,9 @@ std::string rest(const store::Record& record, absl::string_view prefix) { return
 }  // namespace
 
 const std::vector<std::string>& Core::loaded_prefixes() {
-  static const auto* const prefixes = new std::vector<std::string>{
-      "attempt/", "cancel/", "cursor/", "deleted/", "exit/", "job/", "node/", "progress/", "update/"};
+  static const auto* const prefixes =
+      new std::vector<std::string>{"attempt/", "cancel/", "cursor/",   "deleted/", "error/", "exit/",
+                                   "job/",     "node/",   "progress/", "refusal/", "update/"};
   return *prefixes;
 }
 
@@ -121,7 +122,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
   }
   // A job was last shown when any of its records changed.
   std::map<std::string, int64_t> revisions;
-  for (const char* prefix : {"attempt/", "exit/", "progress/"}) {
+  for (const char* prefix : {"attempt/", "error/", "exit/", "progress/", "refusal/"}) {
     for (const store::Record& record : below(prefix, records)) {
       const std::string uid = rest(record, prefix);
       int64_t& revision = revisions[uid.substr(0, uid.find('/'))];
@@ -143,14 +144,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     }
     cursors_[{parts[1], attempt, rank}] = sequence;
   }
-  std::map<AttemptKey, std::map<int, job::RankExit>> exits;
-  for (const store::Record& record : below("exit/", records)) {
-    std::optional<job::RankExit> exit = read<job::RankExit>(record);
-    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
-    int attempt = 0;
-    if (!exit || parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt)) continue;  // Its node says it again.
-    exits[{parts[1], attempt}][exit->rank] = *std::move(exit);
-  }
+  std::map<AttemptKey, Reports> reports = load_reports(records);
   for (const store::Record& record : below("job/", records)) {
     LiveJob job;
     std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
@@ -170,7 +164,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     for (job::AttemptRecord& attempt : of_job) {
       if (attempt.end_time_ns == 0 && !job::is_final(job.record.state)) {
         const AttemptKey key{uid, attempt.number};
-        restore_attempt(job, std::move(attempt), std::move(exits[key]));
+        restore_attempt(job, std::move(attempt), std::move(reports[key]));
       } else {
         job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(attempt)));
       }
@@ -202,6 +196,32 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
   }
 }
 
+std::map<AttemptKey, Core::Reports> Core::load_reports(const std::vector<store::Record>& records) {
+  std::map<AttemptKey, Reports> reports;
+  const auto attempt_of = [&reports](const store::Record& record) -> Reports* {
+    const std::vector<std::string> parts = absl::StrSplit(record.key, '/');
+    int attempt = 0;
+    if (parts.size() != 4 || !absl::SimpleAtoi(parts[2], &attempt)) return nullptr;
+    return &reports[{parts[1], attempt}];
+  };
+  for (const store::Record& record : below("exit/", records)) {
+    std::optional<job::RankExit> exit = read<job::RankExit>(record);
+    Reports* const of = attempt_of(record);
+    if (exit && of != nullptr) of->exits[exit->rank] = *std::move(exit);  // Else its node says it again.
+  }
+  for (const store::Record& record : below("error/", records)) {
+    std::optional<job::ErrorReport> error = read<job::ErrorReport>(record);
+    Reports* const of = attempt_of(record);
+    if (error && of != nullptr) of->errors.push_back(*std::move(error));
+  }
+  for (const store::Record& record : below("refusal/", records)) {
+    std::optional<job::Refusal> refusal = read<job::Refusal>(record);
+    Reports* const of = attempt_of(record);
+    if (refusal && of != nullptr) of->refusals.push_back(*std::move(refusal));
+  }
+  return reports;
+}
+
 // The devices that it waits to come back to: those of its newest attempt.
 void Core::restore_held(LiveJob& job) {
   const int attempt = job.past.empty() ? 0 : job.past.back()->number;
@@ -212,9 +232,11 @@ void Core::restore_held(LiveJob& job) {
 }
 
 // Its nodes will say what became of it; until then it counts as running where it was.
-void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int, job::RankExit> exits) {
+void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports reports) {
   LiveAttempt attempt;
-  attempt.exits = std::move(exits);
+  attempt.exits = std::move(reports.exits);
+  attempt.errors = std::move(reports.errors);
+  attempt.refusals = std::move(reports.refusals);
   for (const job::RankExit& exit : record.exits) attempt.exits.emplace(exit.rank, exit);  // Of an older version.
   for (const auto& [rank, exit] : attempt.exits) attempt.exit_reports = std::max(attempt.exit_reports, exit.report);
   for (const job::Placement& placement : record.placements) {
@@ -227,6 +249,10 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int
   attempt.failing = job.record.state == job::JobState::kRecovering;
   attempt.loaded = record.first_step_time_ns != 0;
   attempt.record = std::move(record);
+  for (const job::ErrorReport& error : attempt.errors) {
+    if (error.same_job) note_newer_attempt(attempt, error.holder_attempt);
+  }
+  for (const job::Refusal& refusal : attempt.refusals) note_newer_attempt(attempt, refusal.highest_attempt);
   // Progress is an earlier attempt's until this one has finished a step.
   if (attempt.loaded) {
     attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
@@ -237,7 +263,7 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, std::map<int
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
   if (!attempt.start_sent) attempt.prepare_by = schedule_after_ + options_.prepare_timeout;
   set_attempt(job, std::move(attempt));
-  if (job.attempt->failing || job.stops()) set_stop_deadline(job);
+  if (job.attempt->failing || job.stops()) restore_stop_deadline(job);
 }
 
 }  // namespace titan::core

@@ -152,12 +152,10 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     if (!current) return;
     const bool same_job = !json.contains("same_job") || flag(json, "same_job");
     const auto holder = static_cast<int>(integer(json, "holder_attempt"));
-    job.attempt->errors.push_back({rank, text(json, "class"), text(json, "reason"), text(json, "message"),
-                                   text(json, "holder_job"), holder, same_job});
-    // The dump folder's fence is above this attempt, and it is the job's own: this store is an older copy.
-    if (same_job && holder > attempt) {
-      job.attempt->newer_attempt = std::max(job.attempt->newer_attempt, holder);
-    }
+    add_error(job,
+              {rank, text(json, "class"), text(json, "reason"), text(json, "message"), text(json, "holder_job"), holder,
+               same_job},
+              change);
   } else if (kind == event::kFinished || kind == event::kStopped) {
     if (rank != 0) return;
     if (kind == event::kStopped) tell("AttemptStopped", absl::StrCat("saved and left at step ", step), "info");

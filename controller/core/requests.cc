@@ -32,6 +32,13 @@ absl::Status not_running(const LiveJob& job, absl::string_view why) {
                     {{"state", std::string(job::name(job.record.state))}});
 }
 
+void set_cordon(job::NodeRecord& record, const CordonNode& asked, bool leave, int64_t now) {
+  record.cordoned = asked.cordoned;
+  record.cordon_reason = asked.cordoned ? asked.reason : "";
+  if (!asked.cordoned) record.drain = {};
+  if (leave && record.drain.time_ns == 0) record.drain = {asked.actor, now, asked.reason};
+}
+
 std::string full_name(const job::Spec& spec) { return absl::StrCat("projects/", spec.project, "/jobs/", spec.job_id); }
 
 }  // namespace
@@ -168,12 +175,16 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   LiveJob& job = it->second;
   job::Intent& intent = job.record.intent;
   const bool repeated = intent.stop && intent.cause == kCancelled;  // A stop for its time limit becomes a cancel.
-  if (!repeated) intent = {true, true, kCancelled, accepted.actor, now_ns(), {}};
+  if (!repeated) intent = {true, true, kCancelled, accepted.actor, now_ns(), intent.deadline_ns, {}};
   if (!accepted.request_id.empty() && !accepted_before(intent, accepted.request_id)) {
     intent.request_ids.push_back(accepted.request_id);
   }
   if (intent.request_ids.size() > kCancelsKept) intent.request_ids.erase(intent.request_ids.begin());
   intent.save = intent.save && !accepted.now;
+  if (job.attempt) {
+    const int64_t by = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
+    intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
+  }
   job.pending_reason.clear();
   job.pending_message.clear();
   if (!repeated) {
@@ -246,8 +257,7 @@ void Core::cordon(const CordonNode& input, bool leave) {
   cluster::Node* node = nodes_.find(input.node);
   if (node == nullptr) return refuse(input.request, no_such_node(input.node));
   cluster::Node changed = *node;
-  changed.record.cordoned = input.cordoned;
-  changed.record.cordon_reason = input.cordoned ? input.reason : "";
+  set_cordon(changed.record, input, leave, now_ns());
   Change change;
   change.when_full = store::WhenFull::kRefuse;
   if (node->record.cordoned != input.cordoned) {
@@ -265,15 +275,14 @@ void Core::go_on(const Cordoned& cordoned, const absl::Status& status) {
   if (!status.ok()) return refuse(asked.request, status);
   cluster::Node* node = nodes_.find(asked.node);
   if (node == nullptr) return refuse(asked.request, no_such_node(asked.node));  // Deleted meanwhile.
-  node->record.cordoned = asked.cordoned;
-  node->record.cordon_reason = asked.cordoned ? asked.reason : "";
+  set_cordon(node->record, asked, cordoned.leave, now_ns());
   if (!asked.cordoned) node->record.blames.clear();  // Who puts it back into service has mended it.
   Change again;  // A session that registered meanwhile has written the record as it was before.
   put_node(again, *node);
   commit(std::move(again));
   tell_of(*node);
   request_schedule(/*urgent=*/true);
-  if (cordoned.leave) return ask_to_leave(asked.node, asked.request, asked.actor);
+  if (cordoned.leave) return ask_to_leave(asked.node, asked.request);
   Reply& reply = effects_.now.replies.emplace_back();
   reply.request = asked.request;
   reply.node = node_view(*node);

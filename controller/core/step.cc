@@ -52,6 +52,8 @@ void Core::go_on(const Tell& tell, const absl::Status& status) {
         break;
     }
   }
+  if (tell.command != Command::kStart) return;
+  for (const std::string& node : tell.nodes) empty_node(node);  // Drained while the attempt was prepared.
 }
 
 // To whoever speaks for the node; nobody: every command is said again to its next session.

@@ -45,20 +45,25 @@ Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
-void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
+// `holds`: it is refused, and a process of it that is not gone has its devices all the same.
+void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds) {
   if (node.session == 0) return;
   const AttemptKey key{id.job_uid(), id.number()};
   const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
   Stray& stray = stray_of(node, id);
   if (!ended) stray.devices = std::max(stray.devices, static_cast<int>(stray.ranks.size()));
+  if (holds && stray.devices == 0) {
+    stray.device_indices = recorded_devices(key, node.record.name);
+    stray.devices = static_cast<int>(stray.device_indices.size());
+  }
   const bool unknown = !knows(key.first);
+  stray.ended = ended;
   if (ended && (!unknown || stray.dismissed)) {
-    drop_stray(node.record.name, key);
+    holds ? claim_stray(node.record.name, key, stray) : drop_stray(node.record.name, key);
     if (std::optional<Send> told = forget(key, node.record.name)) effects_.now.sends.push_back(*std::move(told));
     return;
   }
-  stray.ended = ended;
-  if (ended) stray.devices = 0;
+  if (ended && !holds) stray.devices = 0;
   claim_stray(node.record.name, key, stray);
   if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(node, key, stray);
   stop_stray(node, key, stray);
@@ -73,6 +78,14 @@ void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) 
   if (saves && !stray.saving) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
+}
+
+// It speaks again in the session in which it fell silent: no inventory and, while an attempt prepares, no beat tells of
+// what it has.
+void Core::stop_lost(const std::string& node) {
+  const auto lost = lost_there_.extract(node);
+  if (!lost) return;
+  for (const AttemptKey& key : lost.mapped()) send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
 void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
@@ -101,7 +114,7 @@ void Core::drop_stray(const std::string& node, const AttemptKey& key) {
 void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& stray) {
   if (testing::planted(testing::Bug::kReturningNodeIsEmpty)) return;
   if (stray.device_indices.empty() && stray.devices > 0) stray.device_indices = recorded_devices(key, node);
-  if (!stray.ended && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
+  if (stray.devices > 0 && !stray.device_indices.empty()) stray.devices = static_cast<int>(stray.device_indices.size());
   const bool told = static_cast<int>(stray.claimed.size()) == stray.devices;
   if (told && (stray.devices == 0 || stray.device_indices.empty() || stray.claimed == stray.device_indices)) return;
   scheduler_.release(stray_owner(key), node);

@@ -51,7 +51,7 @@ void Core::check_time_limits() {
 
 // As a cancel that saves first, but nobody's request: a full disk does not refuse it.
 void Core::end_by_time_limit(LiveJob& job) {
-  job.record.intent = {true, true, kTimeLimit, "", now_ns(), {}};
+  job.record.intent = {true, true, kTimeLimit, "", now_ns(), /*deadline_ns=*/0, {}};
   job.pending_reason.clear();
   job.pending_message.clear();
   Change change;
@@ -61,6 +61,7 @@ void Core::end_by_time_limit(LiveJob& job) {
                                      job.attempt ? "saves and ends" : "ends"),
              .severity = "warning"});
   if (job.attempt) {
+    job.record.intent.deadline_ns = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
     apply(job, JobEvent::kStopRequested);
     put_job(change, job);
     expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});

@@ -39,10 +39,6 @@ std::string plain(const std::string& text) {
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
-void note_newer_attempt(LiveAttempt& attempt, int number) {
-  if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
-}
-
 bool left_well(const v1::RankExitReport& exit) {
   return exit.signal() == 0 &&
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
@@ -131,6 +127,7 @@ void Core::welcome(cluster::Node& node, const v1::Register& hello) {
   end_waiting_for(name);
   excuse_parts(name);
   compare_inventory(node, hello);
+  empty_node(name);
   tell_of(node);
   request_schedule(/*urgent=*/false);
 }
@@ -172,6 +169,7 @@ void Core::take(const Heard& input) {
   if (is_back) {
     node->state = NodeState::kReady;  // The lease had run out, yet the stream held: a pause, not a loss.
     end_waiting_for(input.node);
+    stop_lost(input.node);
   }
   if (!input.message.has_beat()) touch(input.node);
   hear(*node, input.message);
@@ -240,7 +238,7 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
-    return take_stray(node, report.id(), report.phase());
+    return take_stray(node, report.id(), report.phase(), report.holds_devices());
   LiveAttempt& attempt = *job->attempt;
   NodePart& part = attempt.parts.at(node.record.name);
   Change change;
@@ -270,15 +268,16 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
       break;
     case Phase::REFUSED:
     case Phase::ENDED:
-      if (part.lost) end_given_up(*job, node.record.name, change);
+      if (part.lost && !report.holds_devices()) end_given_up(*job, node.record.name, change);
       if (!part.ended && !report.error_reason().empty()) {
-        attempt.refusals.push_back({node.record.name, report.error_reason(), report.error_message()});
-        note_newer_attempt(attempt, report.highest_attempt());
+        add_refusal(*job, {node.record.name, report.error_reason(), report.error_message(), report.highest_attempt()},
+                    change);
       } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
                  attempt.exits_on(node.record.name) < part.placement.num_ranks) {
         // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
-        attempt.refusals.push_back({node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"});
+        add_refusal(*job, {node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"}, change);
       }
+      if (report.holds_devices() && !part.ended) leave_devices(*job, node.record.name);
       part.ended = true;
       break;
     default:
@@ -417,6 +416,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
 void Core::lose_part(LiveJob& job, const std::string& node) {
   const NodePart& part = job.attempt->parts.at(node);
   lose(job, node);
+  lost_there_[node].insert(job.key());
   Change change;
   add_event(change, job,
             {.node = node,

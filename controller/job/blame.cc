@@ -1,6 +1,7 @@
 #include "controller/job/blame.h"
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "absl/strings/str_cat.h"
@@ -15,21 +16,35 @@ constexpr int64_t kSameLoss = 60 * kSecond;  // One crash takes all jobs of a no
 constexpr size_t kJobs = 2;
 constexpr int kLosses = 3;
 
-bool is_about_devices(const AttemptEnd& end) {
-  return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN" || end.reason == "STALE_ATTEMPT";
-}
-
 }  // namespace
 
 bool blames_node(const AttemptEnd& end) {
-  if (end.node.empty() || is_about_devices(end)) return false;
+  if (end.node.empty() || is_want_of_devices(end) || end.reason == "STALE_ATTEMPT") return false;
   return end.cause == Cause::kLaunchFailed || end.cause == Cause::kShimLost;
 }
 
-bool avoids_node(const AttemptEnd& end) {
-  if (end.node.empty() || is_about_devices(end)) return false;
-  return blames_node(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_NOT_SHARED" ||
-         end.reason == "DUMP_FOLDER_UNUSABLE";
+std::vector<std::string> nodes_to_avoid(const AttemptEnd& end) {
+  if (!end.at_odds.empty()) return end.at_odds;
+  const bool avoids =
+      blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_UNUSABLE";
+  if (end.node.empty() || !avoids) return {};
+  return {end.node};
+}
+
+bool is_black_hole(const AttemptEnd& end, int restarts) {
+  if (end.node.empty() || restarts == 0) return false;
+  return end.cause == Cause::kRankFailed || end.cause == Cause::kRankKilled || end.cause == Cause::kOutOfMemory ||
+         end.cause == Cause::kStorageError;
+}
+
+void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes) {
+  std::vector<std::string> twice;
+  std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(twice), [&](const std::string& node) {
+    return std::find(avoided.begin(), avoided.end(), node) != avoided.end();
+  });
+  if (!twice.empty()) avoided.clear();
+  const std::vector<std::string>& added = twice.empty() ? nodes : twice;
+  avoided.insert(avoided.end(), added.begin(), added.end());
 }
 
 void add_blame(std::vector<Blame>& blames, Blame blame) {

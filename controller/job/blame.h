@@ -15,8 +15,16 @@ namespace titan::job {
 // the job, not of the dump folder, and not for want of free devices.
 bool blames_node(const AttemptEnd& end);
 
-// Another attempt of the same job had better go elsewhere first, whoever was to blame.
-bool avoids_node(const AttemptEnd& end);
+// The nodes that another attempt of the same job had better leave alone first, whoever was to blame.
+std::vector<std::string> nodes_to_avoid(const AttemptEnd& end);
+
+// One rank there failed first, as it may by anybody's fault: worth another place when `restarts` before this end had
+// made no progress, and there is one.
+bool is_black_hole(const AttemptEnd& end, int restarts);
+
+// Adds nodes to those that a job avoids. Some that were avoided, and used all the same since the others could not hold
+// the job, are the ones: the others had it now without them, and are free again.
+void avoid(std::vector<std::string>& avoided, const std::vector<std::string>& nodes);
 
 // Adds a blame and drops those of more than a day ago.
 void add_blame(std::vector<Blame>& blames, Blame blame);

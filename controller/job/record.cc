@@ -11,31 +11,37 @@ namespace titan::job {
 #define TITAN_READ_FIELD(field) \
   if (key == #field) return reader.read(record.field);
 
-// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them; and for
-// the quick reader.
-#define TITAN_RECORD_FIELDS(Type, ...)                                                      \
+// Like NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT, but not inline, so that the header can declare them.
+#define TITAN_JSON_FIELDS(Type, ...)                                                        \
   void to_json(nlohmann::json& nlohmann_json_j, const Type& nlohmann_json_t) {              \
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_TO, __VA_ARGS__))                \
   }                                                                                         \
   void from_json(const nlohmann::json& nlohmann_json_j, Type& nlohmann_json_t) {            \
     const Type nlohmann_json_default_obj;                                                   \
     NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(NLOHMANN_JSON_FROM_WITH_DEFAULT, __VA_ARGS__)) \
-  }                                                                                         \
-  static bool read_member(QuickReader& reader, std::string_view key, Type& record) {        \
-    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(TITAN_READ_FIELD, __VA_ARGS__))                \
-    return false;                                                                           \
+  }
+
+// And for the quick reader.
+#define TITAN_RECORD_FIELDS(Type, ...)                                               \
+  TITAN_JSON_FIELDS(Type, __VA_ARGS__)                                               \
+  static bool read_member(QuickReader& reader, std::string_view key, Type& record) { \
+    NLOHMANN_JSON_EXPAND(NLOHMANN_JSON_PASTE(TITAN_READ_FIELD, __VA_ARGS__))         \
+    return false;                                                                    \
   }
 
 TITAN_RECORD_FIELDS(RestartPolicy, no_progress_limit, backoff_initial_seconds, backoff_max_seconds,
                     unreachable_grace_seconds, orphan_timeout_seconds, stop_grace_seconds, init_timeout_seconds,
                     train_timeout_seconds)
-TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step,
-                    stale_attempts)
+TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, user_error, user_error_step, at_odds,
+                    stale_attempts, taken_devices)
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
                     time_limit_seconds, total_steps, project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
 TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
-TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, request_ids)
+TITAN_JSON_FIELDS(ErrorReport, rank, kind, reason, message, holder_job, holder_attempt, same_job)
+TITAN_JSON_FIELDS(Refusal, node, reason, message, highest_attempt)
+TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, deadline_ns, request_ids)
+TITAN_RECORD_FIELDS(Drain, actor, time_ns, reason)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, placed_time_ns,
@@ -46,7 +52,8 @@ TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step
 TITAN_RECORD_FIELDS(Tombstone, name, actor, time_ns, request_id, fingerprint)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,
-                    device_model, device_memory_bytes, cordoned, cordon_reason, lease_epoch, events, blames, labels)
+                    device_model, device_memory_bytes, cordoned, cordon_reason, drain, lease_epoch, events, blames,
+                    labels)
 
 namespace {
 

@@ -32,7 +32,9 @@ struct RestartHistory {
   int64_t best_commit = 0;   // Newest full checkpoint.
   std::string user_error;    // Last user error's reason, and the step at which it struck.
   int64_t user_error_step = -1;
-  int stale_attempts = 0;  // Attempts that met a newer one of the same job.
+  std::vector<std::string> at_odds;  // Of that error: the nodes of which one has another dump folder.
+  int stale_attempts = 0;            // Attempts that met a newer one of the same job.
+  int taken_devices = 0;             // Attempts since the last progress that a node refused for want of its devices.
 };
 
 // The part of a job's specification that scheduling needs. The full configuration is a record of its own.
@@ -63,6 +65,7 @@ struct Intent {
   std::string cause;                     // UPPER_SNAKE: CANCELLED, TIME_LIMIT.
   std::string actor;                     // Who asked; empty: not known.
   int64_t time_ns = 0;                   // When it was accepted.
+  int64_t deadline_ns = 0;               // Of a stop: what has not ended by then is given up; 0: not known.
   std::vector<std::string> request_ids;  // Of the newest requests for it: each is answered alike when it is repeated.
 };
 
@@ -118,6 +121,26 @@ struct RankExit {
 
 inline constexpr size_t kExitsKept = 256;
 
+// An error event that a rank wrote before it left.
+struct ErrorReport {
+  int rank = 0;
+  std::string kind;    // user, infra, peer, fenced.
+  std::string reason;  // UPPER_SNAKE.
+  std::string message;
+  // Of a fenced rank: who has the dump folder now.
+  std::string holder_job;
+  int holder_attempt = 0;
+  bool same_job = true;
+};
+
+// A node that could not do its part, in its own words.
+struct Refusal {
+  std::string node;    // Empty: all of them.
+  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
+  std::string message;
+  int highest_attempt = 0;  // Of the job, that the node has seen; 0: it did not say.
+};
+
 struct AttemptRecord {
   int number = 0;
   std::vector<Placement> placements;  // The first one holds rank 0 and leads.
@@ -170,6 +193,13 @@ struct Blame {
   int64_t time_ns = 0;
 };
 
+// A node that is to be empty until it is put back into service.
+struct Drain {
+  std::string actor;    // Who asked; empty: not known.
+  int64_t time_ns = 0;  // When; 0: nobody did.
+  std::string reason;
+};
+
 struct NodeRecord {
   std::string name;
   std::string instance;
@@ -183,6 +213,7 @@ struct NodeRecord {
   int64_t device_memory_bytes = 0;  // Of one device; 0: not known, or a record of an older version.
   bool cordoned = false;
   std::string cordon_reason;
+  Drain drain;
   int64_t lease_epoch = 0;
   int64_t events = 0;
   std::vector<Blame> blames;  // Of the last day.
@@ -211,12 +242,18 @@ void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
 void to_json(nlohmann::json& json, const RankExit& exit);
 void from_json(const nlohmann::json& json, RankExit& exit);
+void to_json(nlohmann::json& json, const ErrorReport& error);
+void from_json(const nlohmann::json& json, ErrorReport& error);
+void to_json(nlohmann::json& json, const Refusal& refusal);
+void from_json(const nlohmann::json& json, Refusal& refusal);
 void to_json(nlohmann::json& json, JobState state);
 void from_json(const nlohmann::json& json, JobState& state);
 void to_json(nlohmann::json& json, const Progress& progress);  // Non-finite numbers become null and come back as NaN.
 void from_json(const nlohmann::json& json, Progress& progress);
 void to_json(nlohmann::json& json, const Intent& intent);
 void from_json(const nlohmann::json& json, Intent& intent);
+void to_json(nlohmann::json& json, const Drain& drain);
+void from_json(const nlohmann::json& json, Drain& drain);
 void to_json(nlohmann::json& json, const Blame& blame);
 void from_json(const nlohmann::json& json, Blame& blame);
 void to_json(nlohmann::json& json, const JobRecord& record);

@@ -21,6 +21,7 @@ constexpr int kStaleLimit = 20;
 
 constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // By another job, while this one held it.
 constexpr char kFolderInUse[] = "DUMP_FOLDER_IN_USE";
+constexpr char kFolderNotShared[] = "DUMP_FOLDER_NOT_SHARED";
 constexpr char kFolderReplaced[] = "DUMP_FOLDER_REPLACED";
 constexpr char kGone[] = "CHECKPOINTS_GONE";
 
@@ -118,10 +119,23 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
 Cause cause_of(const Refusal& refusal) {
   if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
   if (refusal.reason == "HANG") return Cause::kHang;
-  for (const char* reason : {"DUMP_FOLDER_NOT_SHARED", "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone}) {
+  for (const char* reason : {kFolderNotShared, "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone}) {
     if (refusal.reason == reason) return Cause::kUserError;
   }
   return Cause::kLaunchFailed;
+}
+
+AttemptEnd from_refusal(const EndFacts& facts) {
+  const Refusal& refusal = facts.refusals.front();
+  const std::string who = refusal.node.empty() ? "" : absl::StrCat("node ", refusal.node, ": ");
+  AttemptEnd end{cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
+  end.node = refusal.node;
+  if (refusal.reason != kFolderNotShared) return end;
+  end.at_odds = {facts.leader};
+  for (const Refusal& other : facts.refusals) {
+    if (other.reason == kFolderNotShared && other.node != facts.leader) end.at_odds.push_back(other.node);
+  }
+  return end;
 }
 
 AttemptEnd from_hang(const EndFacts& facts, const RankExit* peer) {
@@ -198,7 +212,9 @@ absl::string_view name(Cause cause) {
   return "UNKNOWN";
 }
 
-AttemptEnd classify(const EndFacts& facts) {
+namespace {
+
+AttemptEnd find_end(const EndFacts& facts) {
   if (std::optional<AttemptEnd> clean = clean_end(facts)) return *clean;
   if (facts.newer_attempt > 0) {
     return {Cause::kStaleAttempt, "STALE_ATTEMPT",
@@ -210,19 +226,21 @@ AttemptEnd classify(const EndFacts& facts) {
   if (!facts.lost_nodes.empty()) {
     return {Cause::kNodeLost, "", absl::StrCat("lost node ", absl::StrJoin(facts.lost_nodes, ", "))};
   }
-  if (!facts.refusals.empty()) {
-    const Refusal& refusal = facts.refusals.front();
-    const std::string who = refusal.node.empty() ? "" : absl::StrCat("node ", refusal.node, ": ");
-    AttemptEnd end{cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
-    end.node = refusal.node;
-    return end;
-  }
+  if (!facts.refusals.empty()) return from_refusal(facts);
   const bool lost_a_peer = root == nullptr || rank_of_blame(*root) == 7;
   if (lost_a_peer && !facts.hung.empty()) return from_hang(facts, root);
   if (root != nullptr) return from_exit(*root, facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
                        facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
+}
+
+}  // namespace
+
+AttemptEnd classify(const EndFacts& facts) {
+  AttemptEnd end = find_end(facts);
+  end.elsewhere = facts.elsewhere;
+  return end;
 }
 
 std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
@@ -239,15 +257,35 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   return kept;
 }
 
+bool is_want_of_devices(const AttemptEnd& end) { return end.reason == "NO_DEVICES" || end.reason == "DEVICE_TAKEN"; }
+
 bool is_lost_folder(const AttemptEnd& end) { return end.reason == kFolderReplaced || end.reason == kGone; }
 
 bool note_progress(RestartHistory& history, int64_t step, int64_t commit) {
   const bool progress = step > history.best_step || commit > history.best_commit;
   history.best_step = std::max(history.best_step, step);
   history.best_commit = std::max(history.best_commit, commit);
-  if (progress) history.without_progress = 0;
+  if (progress) history.without_progress = history.taken_devices = 0;
   return progress;
 }
+
+namespace {
+
+// The first restart is immediate, then 1, 2, 4 ... times the initial backoff.
+double delay_of(const RestartPolicy& policy, int restart, double jitter) {
+  if (restart == 0) return 0;
+  const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
+  return std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds);
+}
+
+// The next attempt may be without the one that has another mount.
+bool may_agree_elsewhere(const RestartHistory& history, const AttemptEnd& end) {
+  return end.elsewhere && std::any_of(end.at_odds.begin(), end.at_odds.end(), [&](const std::string& node) {
+           return std::find(history.at_odds.begin(), history.at_odds.end(), node) != history.at_odds.end();
+         });
+}
+
+}  // namespace
 
 Verdict decide(const RestartPolicy& policy, RestartHistory& history, const AttemptEnd& end, int64_t step,
                double jitter) {
@@ -266,23 +304,23 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
     return fail(reason, absl::StrCat(end.message, ", for the ", kStaleLimit,
                                      "th time: does another controller run a copy of this one's store?"));
   }
+  // It waits for devices, as a job in the queue does: no number of refusals is its failure.
+  if (is_want_of_devices(end)) return {true, delay_of(policy, history.taken_devices++, jitter), "", ""};
   if (end.cause == Cause::kUserError) {
-    if (history.user_error == reason && history.user_error_step == step) {
+    const bool again = history.user_error == reason && history.user_error_step == step;
+    if (again && !may_agree_elsewhere(history, end)) {
       return fail(reason, absl::StrCat(end.message, " (the same error at step ", step, " twice)"));
     }
     history.user_error = reason;
     history.user_error_step = step;
+    history.at_odds = end.at_odds;
   }
   if (history.without_progress >= policy.no_progress_limit) {
     return fail("NO_PROGRESS", absl::StrCat(counted(history.without_progress, "restart"),
                                             " reached no new step or checkpoint beyond step ", history.best_step,
                                             "; the last attempt ended with ", reason, ": ", end.message));
   }
-  const int restart =
-      history.without_progress++;  // The first one is immediate, then 1, 2, 4 ... times the initial backoff.
-  if (restart == 0) return {true, 0, "", ""};
-  const double backoff = policy.backoff_initial_seconds * std::pow(2.0, std::min(restart - 1, 30));
-  return {true, std::min(backoff * (1 + jitter / 4), policy.backoff_max_seconds), "", ""};
+  return {true, delay_of(policy, history.without_progress++, jitter), "", ""};
 }
 
 }  // namespace titan::job

@@ -31,25 +31,6 @@ enum class Cause {
 };
 absl::string_view name(Cause cause);  // UPPER_SNAKE, as in Attempt.end_cause.
 
-// An error event that a rank wrote before it left.
-struct ErrorReport {
-  int rank = 0;
-  std::string kind;    // user, infra, peer, fenced.
-  std::string reason;  // UPPER_SNAKE.
-  std::string message;
-  // Of a fenced rank: who has the dump folder now.
-  std::string holder_job;
-  int holder_attempt = 0;
-  bool same_job = true;
-};
-
-// A node that could not do its part, in its own words.
-struct Refusal {
-  std::string node;    // Empty: all of them.
-  std::string reason;  // UPPER_SNAKE: LAUNCH_FAILED, SHIM_LOST, DUMP_FOLDER_NOT_SHARED, HANG, ...
-  std::string message;
-};
-
 // A rank that lived until Titan ended it, and that had made no progress for long by then.
 struct HungRank {
   int rank = 0;
@@ -69,6 +50,8 @@ struct EndFacts {
   int num_ranks = 0;
   std::vector<HungRank> hung;  // Those that are furthest behind.
   int newer_attempt = 0;       // Number of a newer attempt of the same job that was met; 0: none.
+  std::string leader;          // The node of rank 0.
+  bool elsewhere = false;      // There are nodes that could take ranks beside those of the attempt.
 };
 
 struct AttemptEnd {
@@ -77,10 +60,16 @@ struct AttemptEnd {
   std::string message;     // One line: which rank or node, and its own last words.
   bool never_ran = false;  // The rank program itself cannot be loaded: an installation to mend, no chance to repeat.
   std::string node;        // Where it happened, when that is one node.
+  // Nodes that do not see one dump folder under its name: one of them has another mount, and nothing says which.
+  std::vector<std::string> at_odds = {};
+  bool elsewhere = false;  // There are nodes that could take ranks beside those of the attempt.
 };
 
 // The node lacks the job's dump folder or shows another one: perhaps a missing mount, so that another node may do.
 bool is_lost_folder(const AttemptEnd& end);
+
+// The node has not got the devices that it was asked for: somebody else holds them. Says nothing about the job.
+bool is_want_of_devices(const AttemptEnd& end);
 
 // The root of an attempt's end. Ranks that failed because another one was gone, and ranks that the controller killed,
 // are consequences and never the root while anything better is known.

@@ -32,6 +32,7 @@ v1::WorkerMessage make_report(const Step& step, const Attempt& attempt) {
   if (attempt.record.leader) report->set_folder_id(attempt.record.folder_id);
   report->set_leader_epoch(step.state.leader_epoch);
   if (attempt.over()) {
+    report->set_holds_devices(attempt.holds_devices());
     report->set_error_reason(attempt.record.error_reason);
     report->set_error_message(attempt.record.error_message);
   } else if (!attempt.overdue_message.empty()) {

@@ -6,6 +6,9 @@
 namespace titan::job {
 namespace {
 
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
 constexpr int64_t kMinute = 60'000'000'000;
 
 AttemptEnd end_at(const std::string& node, Cause cause, const std::string& reason = "") {
@@ -25,10 +28,59 @@ TEST(BlameTest, WhatANodeCouldNotDoIsItsOwn) {
   EXPECT_FALSE(blames_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
 }
 
+// Whoever holds them may do so for long, and other nodes have some.
+TEST(BlameTest, ANodeWithoutTheDevicesIsAvoidedWithoutBlame) {
+  for (const char* reason : {"NO_DEVICES", "DEVICE_TAKEN"}) {
+    EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, reason)), ElementsAre("n1"));
+    EXPECT_FALSE(blames_node(end_at("n1", Cause::kLaunchFailed, reason)));
+  }
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kLaunchFailed, "STALE_ATTEMPT")), IsEmpty());
+}
+
 TEST(BlameTest, AStaleMountIsAvoidedWithoutBlame) {
-  EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED")));
-  EXPECT_TRUE(avoids_node(end_at("n1", Cause::kUserError, "CHECKPOINTS_GONE")));
-  EXPECT_FALSE(avoids_node(end_at("n1", Cause::kUserError, "DATASET_MISSING")));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DUMP_FOLDER_UNUSABLE")), ElementsAre("n1"));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "CHECKPOINTS_GONE")), ElementsAre("n1"));
+  EXPECT_THAT(nodes_to_avoid(end_at("n1", Cause::kUserError, "DATASET_MISSING")), IsEmpty());
+}
+
+// Whoever's fault it is: to fail there once more tells nothing new.
+TEST(BlameTest, TheSecondFailureWithoutProgressIsWorthAnotherNode) {
+  for (const Cause cause : {Cause::kRankFailed, Cause::kRankKilled, Cause::kOutOfMemory, Cause::kStorageError}) {
+    EXPECT_FALSE(is_black_hole(end_at("n1", cause), 0));
+    EXPECT_TRUE(is_black_hole(end_at("n1", cause), 1));
+    EXPECT_FALSE(is_black_hole(end_at("", cause), 1));
+    EXPECT_FALSE(blames_node(end_at("n1", cause)));
+  }
+  EXPECT_FALSE(is_black_hole(end_at("n1", Cause::kUserError, "NONFINITE_LOSS"), 1));
+  EXPECT_FALSE(is_black_hole(end_at("n1", Cause::kNodeLost), 1));
+}
+
+// The loader's exit code is a launch that failed there.
+TEST(BlameTest, ARankThatCannotBeLoadedBlamesItsNode) {
+  RankExit exit;
+  exit.node = "n1";
+  exit.exit_code = 127;
+  const AttemptEnd end = classify({.exits = {exit}, .num_ranks = 1});
+  EXPECT_TRUE(blames_node(end));
+  EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1"));
+}
+
+// Two that see different folders: either may have the wrong one.
+TEST(BlameTest, NodesAtOddsAreAvoidedAlike) {
+  AttemptEnd end = end_at("n2", Cause::kUserError, "DUMP_FOLDER_NOT_SHARED");
+  end.at_odds = {"n1", "n2"};
+  EXPECT_THAT(nodes_to_avoid(end), ElementsAre("n1", "n2"));
+}
+
+TEST(BlameTest, WhoIsAvoidedAndFailsAgainIsTheOne) {
+  std::vector<std::string> avoided;
+  avoid(avoided, {"n1", "n2"});
+  avoid(avoided, {"n4"});
+  EXPECT_THAT(avoided, ElementsAre("n1", "n2", "n4"));
+  avoid(avoided, {"n1", "n3"});
+  EXPECT_THAT(avoided, ElementsAre("n1"));
+  avoid(avoided, {});
+  EXPECT_THAT(avoided, ElementsAre("n1"));
 }
 
 TEST(BlameTest, TwoJobsMakeACordonOneDoesNot) {

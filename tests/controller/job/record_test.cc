@@ -44,7 +44,7 @@ JobRecord full_record() {
   record.order = int64_t{1} << 40;
   record.fingerprint = 4000000000u;
   record.state = JobState::kCancelled;
-  record.intent = {true, false, "CANCELLED", "alice", -7, {"r1", "r2"}};
+  record.intent = {true, false, "CANCELLED", "alice", -7, 9, {"r1", "r2"}};
   record.spec.dump_folder = "/data/a";
   record.spec.mesh = {{"dp_shard", 2}, {"tp", 4}};
   record.spec.restart.backoff_max_seconds = 1e300;
@@ -114,6 +114,10 @@ TEST(RecordTest, MissingMembersTakeDefaults) {
   ASSERT_TRUE(node.ok()) << node.status();
   EXPECT_EQ(node->devices, 8);
   EXPECT_EQ(node->device_memory_bytes, 0) << "not known";
+  EXPECT_EQ(node->drain.time_ns, 0);
+  const absl::StatusOr<JobRecord> stopped = decode<JobRecord>(R"({"name":"a","intent":{"stop":true,"save":false}})");
+  ASSERT_TRUE(stopped.ok()) << stopped.status();
+  EXPECT_EQ(stopped->intent.deadline_ns, 0) << "not known";
 }
 
 // Until 0.1 only the job had a world, and nobody wrote down which devices ranks had.
@@ -150,6 +154,7 @@ TEST(RecordTest, ANodeComesBackAsItWas) {
   NodeRecord record;
   record.name = "n1";
   record.device_memory_bytes = int64_t{80} << 30;
+  record.drain = {"bob", 7, "new disk"};
   const absl::StatusOr<NodeRecord> back = decode<NodeRecord>(encode(record));
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_EQ(encode(*back), encode(record));

@@ -1,5 +1,9 @@
 #include "controller/job/restart.h"
 
+#include <iterator>
+#include <map>
+#include <set>
+
 #include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 
@@ -100,6 +104,30 @@ TEST(ClassifyTest, ARankThatCannotBeLoadedIsALaunchFailure) {
   EXPECT_TRUE(end.never_ran);
 }
 
+// Who was killed by Titan explains nothing, and a lost peer less than whoever it lost.
+TEST(MostTellingTest, WhatExplainsTheEndIsKept) {
+  std::map<int, RankExit> exits;
+  for (int rank = 0; rank < 300; ++rank) {
+    exits[rank] = rank % 2 == 0 ? left(rank, rank_protocol::kExitPeerLost) : killed(rank, 9, 20);
+    if (rank % 2 == 1) exits[rank].stop_reason = "ATTEMPT_FAILED";
+  }
+  exits[299] = left(299, rank_protocol::kExitUserError, /*time=*/1000);
+  exits[150] = killed(150, 11, 1000);
+  const std::vector<RankExit> kept = most_telling(exits);
+  ASSERT_EQ(kept.size(), kExitsKept);
+  std::set<int> ranks;
+  int ended_by_titan = 0;
+  for (const RankExit& exit : kept) {
+    EXPECT_TRUE(ranks.empty() || exit.rank > *ranks.rbegin()) << "by rank";
+    ranks.insert(exit.rank);
+    ended_by_titan += !exit.stop_reason.empty();
+  }
+  EXPECT_EQ(ranks.count(299) + ranks.count(150), 2u);
+  EXPECT_EQ(ended_by_titan, 256 - 151) << "all that ended by themselves come first";
+  exits.erase(exits.begin(), std::next(exits.begin(), 44));
+  EXPECT_EQ(most_telling(exits).size(), 256u) << "so many are kept as they are";
+}
+
 TEST(ClassifyTest, CleanEnds) {
   EXPECT_EQ(classify({.exits = {left(0, 0), left(1, 0)}, .num_ranks = 2}).cause, Cause::kFinished);
   EXPECT_EQ(classify({.exits = {left(0, 16), left(1, 16)}, .num_ranks = 2}).cause, Cause::kStopped);
@@ -168,6 +196,16 @@ TEST_F(DecideTest, AProgramThatCannotBeLoadedEndsAJobThatNeverRan) {
   EXPECT_TRUE(decide(policy_, history_, end, 5, 0).restart);
 }
 
+// To wait for devices is no failure: it lasts as long as it must, ever less often, and progress starts it over.
+TEST_F(DecideTest, TakenDevicesNeverFailAJob) {
+  const AttemptEnd end{Cause::kLaunchFailed, "DEVICE_TAKEN", "device 0 is in use"};
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(decide(policy_, history_, end, 0, 0).restart) << i;
+  EXPECT_EQ(decide(policy_, history_, end, 0, 0).delay_seconds, policy_.backoff_max_seconds);
+  EXPECT_EQ(history_.without_progress, 0);
+  note_progress(history_, 1, 0);
+  EXPECT_EQ(decide(policy_, history_, end, 1, 0).delay_seconds, 0);
+}
+
 // Two controllers with one store would take the folder from each other for ever.
 TEST_F(DecideTest, StaleNumbersDoNotCountButHaveAnEnd) {
   for (int i = 0; i < 19; ++i) {
@@ -204,6 +242,30 @@ TEST_F(DecideTest, AFolderOfAnotherJobIsFinal) {
   end = classify(facts);
   EXPECT_EQ(end.reason, "FENCED");
   EXPECT_TRUE(decide(policy_, history_, end, 0, 0).restart);
+}
+
+// A leader with a stale mount makes others refuse, and who refuses may have one: another pair is tried while there is
+// one, and what two pairs without a common node meet is no node's doing.
+TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
+  const auto ends_at = [](const std::string& leader, const std::string& follower, bool elsewhere) {
+    const AttemptEnd end = classify({.refusals = {{follower, "DUMP_FOLDER_NOT_SHARED", "no token"}},
+                                     .num_ranks = 2,
+                                     .leader = leader,
+                                     .elsewhere = elsewhere});
+    EXPECT_EQ(end.at_odds, (std::vector<std::string>{leader, follower}));
+    return end;
+  };
+  RestartHistory alone = history_, apart = history_;
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n1", "n2", true), 0, 0).restart);
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n1", "n3", true), 0, 0).restart);
+  EXPECT_TRUE(decide(policy_, history_, ends_at("n2", "n3", true), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, history_, ends_at("n2", "n3", true), 0, 0).failure_reason, "NO_PROGRESS") << "bounded";
+
+  EXPECT_TRUE(decide(policy_, alone, ends_at("n1", "n2", false), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, alone, ends_at("n1", "n2", false), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
+
+  EXPECT_TRUE(decide(policy_, apart, ends_at("n1", "n2", true), 0, 0).restart);
+  EXPECT_EQ(decide(policy_, apart, ends_at("n3", "n4", true), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
 // Perhaps one node lacks a mount: another try, and the node is named; the second time it is the user's to mend.

@@ -97,6 +97,97 @@ TEST_F(DeadlinesTest, ACancelEndsBesideAHungNode) {
   EXPECT_EQ(state("a"), "CANCELLED");
 }
 
+// Each new session is told again, and none of them is given the time anew.
+TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
+  FakeNode& node = add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  hung = {"n1"};
+  ASSERT_TRUE(cancel("a").ok());
+  const int64_t deadline = job("a")->record->intent.deadline_ns;
+  EXPECT_EQ(deadline, absl::ToUnixNanos(clock.now() + absl::Seconds(60))) << "30 s to save, 30 s to be killed";
+  for (int i = 0; i < 29; ++i) {
+    advance(absl::Seconds(2));
+    disconnect(node);
+    connect(node);
+    ASSERT_TRUE(cancel("a").ok());
+  }
+  EXPECT_EQ(state("a"), "STOPPING");
+  EXPECT_EQ(job("a")->record->intent.deadline_ns, deadline);
+  advance(absl::Seconds(3));
+  EXPECT_EQ(state("a"), "CANCELLED");
+  std::vector<v1::Stop> stops;
+  for (const v1::ControllerMessage& message : node.received) {
+    if (message.has_stop() && message.stop().reason() == "CANCELLED") stops.push_back(message.stop());
+  }
+  ASSERT_GT(stops.size(), 30u);
+  EXPECT_EQ(stops[0].grace_milliseconds(), 30'000);
+  EXPECT_EQ(stops[0].deadline_milliseconds(), 40'000) << "its node says first what does not end";
+  EXPECT_LT(stops[20].grace_milliseconds(), 30'000) << "what is left of it";
+  for (const v1::Stop& stop : stops) EXPECT_GT(stop.deadline_milliseconds(), 0);
+}
+
+TEST_F(DeadlinesTest, AStopEndsInTimeAlsoUnderTheNextController) {
+  add_node("n1");
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  hung = {"n1"};
+  ASSERT_TRUE(cancel("a").ok());
+  advance(absl::Seconds(15));
+  crash();
+  connect_all();
+  advance(absl::Seconds(44));
+  EXPECT_EQ(state("a"), "STOPPING");
+  advance(absl::Seconds(2));
+  EXPECT_EQ(state("a"), "CANCELLED");
+}
+
+// A wall clock that was set forward takes nothing of what a node needs to be told, to save a little and to be killed;
+// one that was set back gives no more than a stop has.
+TEST_F(DeadlinesTest, AWrongWallClockMovesAStopByLittle) {
+  for (const absl::Duration error : {absl::Hours(1), -absl::Hours(1)}) {
+    World world;
+    world.add_node("n1");
+    ASSERT_TRUE(world.submit(world.spec("a", 1, 1)).ok());
+    world.train("a", 1);
+    world.hung = {"n1"};
+    ASSERT_TRUE(world.cancel("a").ok());
+    // As if the clock had moved by so much, against what was written down.
+    std::vector<store::Record> records = world.copy_store();
+    for (store::Record& record : records) {
+      if (record.key != job_key(world.job("a")->record->uid)) continue;
+      job::JobRecord moved = *job::decode<job::JobRecord>(record.value);
+      moved.intent.deadline_ns -= absl::ToInt64Nanoseconds(error);
+      record.value = job::encode(moved);
+    }
+    world.crash_to(records);
+    world.connect_all();
+    world.advance(absl::Seconds(error > absl::ZeroDuration() ? 39 : 59));
+    EXPECT_EQ(world.state("a"), "STOPPING") << error;
+    world.advance(absl::Seconds(2));
+    EXPECT_EQ(world.state("a"), "CANCELLED") << error;
+  }
+}
+
+// The nodes give up before the controller does, and say why.
+TEST_F(DeadlinesTest, NodesHearHowLongTheyHave) {
+  FakeNode& node = add_node("n1");
+  hung = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  const auto last = [&] { return node.received.back(); };
+  ASSERT_TRUE(last().has_prepare());
+  EXPECT_EQ(last().prepare().deadline_milliseconds(), 60'000);
+  advance(absl::Seconds(20));
+  connect(node);
+  ASSERT_TRUE(last().has_prepare());
+  EXPECT_EQ(last().prepare().deadline_milliseconds(), 40'000);
+  ASSERT_TRUE(cancel("a").ok());
+  ASSERT_TRUE(last().has_stop());
+  EXPECT_EQ(last().stop().grace_milliseconds(), 0);
+  EXPECT_EQ(last().stop().deadline_milliseconds(), 10'000);
+}
+
 // The request may be lost with the session; who waits for the drain must not wait for ever, nor the job be killed for
 // it.
 TEST_F(DeadlinesTest, ADrainIsAskedAgainOfTheNextSession) {
@@ -131,6 +222,75 @@ TEST_F(DeadlinesTest, ANodeThatRefusesIsNotChosenAgain) {
   EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
   EXPECT_THAT(reconciler->node("n1")->node.record.cordon_reason, HasSubstr("failed 2 jobs within a day"));
   EXPECT_EQ(job("b")->attempts.size(), 2u);
+}
+
+// Its devices are somebody else's, whatever the controller's books say: that is no failure of the job, and other nodes
+// are idle.
+TEST_F(DeadlinesTest, ANodeWithoutTheDevicesIsLeftForAnother) {
+  for (const char* reason : {"DEVICE_TAKEN", "NO_DEVICES"}) {
+    World world;
+    world.add_node("n1");
+    world.refuses = {"n1"};
+    world.refusal = reason;
+    world.add_node("n2");
+    ASSERT_TRUE(world.submit(world.spec("a", 1, 1)).ok());
+    ASSERT_EQ(world.job("a")->attempts.size(), 2u) << reason;
+    EXPECT_EQ(world.job("a")->attempts[1]->placements[0].node, "n2");
+    EXPECT_TRUE(world.reconciler->node("n1")->node.record.blames.empty());
+    EXPECT_EQ(store::scan_all(world.store, "refusal/")->size(), 0u) << "it was told and ended in one change";
+  }
+}
+
+TEST_F(DeadlinesTest, AJobWaitsForDevicesThatSomebodyHolds) {
+  add_node("n1");
+  refuses = {"n1"};
+  refusal = "DEVICE_TAKEN";
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  advance(absl::Minutes(10));
+  EXPECT_EQ(state("a"), "RECOVERING");
+  EXPECT_LT(job("a")->attempts.size(), 25u) << "it asks less and less often";
+  refuses.clear();
+  advance(absl::Minutes(2));
+  EXPECT_EQ(state("a"), "STARTING");
+}
+
+// Its shim cannot be killed: the worker gives its devices to nobody, and the controller does not, either.
+TEST_F(DeadlinesTest, WhatWasRefusedKeepsItsDevicesUntilItIsGone) {
+  FakeNode& node = add_node("n1");
+  add_node("n2");
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  const FakeNode::Key old = key("a");
+  FakeNode::Attempt& refused = node.attempts.at(old);
+  refused.phase = v1::AttemptReport::REFUSED;
+  v1::WorkerMessage said = report(old, refused);
+  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  said.mutable_attempt()->set_holds_devices(true);
+  hung = {"n1"};
+  const FakeNode::Attempt kept = refused;
+  const auto keep_it = [&] { node.attempts[old] = kept; };  // Although it is to forget it.
+  say(node, said);
+  settle();
+  keep_it();
+  ASSERT_EQ(state("a"), "RECOVERING");
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1);
+  say(node, said);
+  connect(node);
+  say(node, said);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "as its inventory and its report say";
+  keep_it();
+  crash();
+  connect_all();
+  say(node, said);
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 1) << "also for the next controller";
+  const int stops = node.count(v1::ControllerMessage::kStop);
+  said.mutable_attempt()->set_holds_devices(false);
+  hung.clear();
+  say(node, said);
+  settle();
+  EXPECT_EQ(reconciler->node("n1")->devices_used, 0);
+  EXPECT_EQ(node.count(v1::ControllerMessage::kStop), stops) << "nothing is left to be stopped";
+  EXPECT_EQ(node.attempts.count(old), 0u);
 }
 
 TEST_F(DeadlinesTest, ASmallClusterKeepsItsNodes) {

@@ -124,6 +124,35 @@ TEST_F(FoldersTest, ANodeWithoutTheFolderIsAvoided) {
   EXPECT_EQ(placed_on("a"), "n2");
 }
 
+// One of three nodes has a stale mount; whether it leads or follows, those that see the same folder train, under that
+// folder's id.
+TEST_F(FoldersTest, TwoNodesThatSeeOneFolderAreFound) {
+  for (const char* stale : {"n1", "n2", "n3"}) {
+    World world;
+    world.folder_ids = {{"/dump/a", "f1"}};
+    world.stale_mounts = {stale};
+    for (const char* name : {"n1", "n2", "n3"}) world.add_node(name);
+    ASSERT_TRUE(world.submit(world.spec("a", 2, 1)).ok());
+    world.advance(absl::Seconds(5));
+    ASSERT_EQ(world.state("a"), "STARTING") << stale << ": " << world.job("a")->record->failure_message;
+    EXPECT_EQ(world.job("a")->record->folder_id, "f1") << stale;
+    for (const job::Placement& placement : world.job("a")->attempts.back()->placements) {
+      EXPECT_NE(placement.node, stale);
+    }
+  }
+}
+
+TEST_F(FoldersTest, AFolderThatNoTwoNodesShareEndsTheJob) {
+  folder_ids = {{"/dump/a", "f1"}};
+  stale_mounts = {"n1", "n2", "n3", "n4"};
+  for (const char* name : {"n1", "n2", "n3", "n4"}) add_node(name);
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  advance(absl::Seconds(5));
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_NOT_SHARED");
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
 TEST_F(FoldersTest, AFolderThatIsNowhereEndsTheJobByName) {
   folder_ids = {{"/dump/a", "f1"}};
   add_node("n1");

@@ -38,6 +38,20 @@ TEST_F(HangsTest, AnAttemptInWhichNothingMovesIsStoppedAndStartedAgain) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
+TEST_F(HangsTest, AHangIsNamedAfterACrash) {
+  run();
+  enter("forward");
+  obedient = false;
+  advance(absl::Seconds(14));
+  ASSERT_EQ(state("a"), "RECOVERING");
+  crash();
+  obedient = true;
+  connect_all();
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "HANG");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("rank 0 on n1 in forward"));
+}
+
 // The peer's own timeout ends the attempt, and the controller kills the rank that it waited for. That kill is no cause.
 TEST_F(HangsTest, TheRankThatItsPeersWaitedForIsNamed) {
   run();

@@ -216,6 +216,26 @@ TEST_F(NodesTest, ALateNodeLosesItsOldAttempt) {
   EXPECT_EQ(job("a")->attempts.size(), 2u);
 }
 
+// It fell silent while it prepared, and the session held: nothing that it says tells what it has.
+TEST_F(NodesTest, WhatANodePreparedInItsSilenceIsStopped) {
+  FakeNode& node = add_node("n1");
+  hung = silent = {"n1"};
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  const FakeNode::Key old = key("a");
+  add_node("n2");
+  advance(absl::Seconds(70));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  ASSERT_EQ(job("a")->attempts[0]->end_cause, "NODE_LOST");
+  EXPECT_TRUE(stops_of(node).empty());
+  silent.clear();
+  advance(absl::Seconds(1));
+  EXPECT_EQ(node_state("n1"), cluster::NodeState::kReady);
+  const auto stops = stops_of(node);
+  ASSERT_EQ(stops.size(), 1u);
+  EXPECT_EQ(stops[0].id().number(), old.second);
+  EXPECT_FALSE(stops[0].save());
+}
+
 // Whoever speaks now and then within its lease, and whose ranks stand still, is no sign that the job goes on.
 TEST_F(NodesTest, RareBeatsAreNoProgress) {
   run_on_two_of(3);
@@ -252,6 +272,28 @@ TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
   EXPECT_TRUE(reconciler->scheduling());
   EXPECT_EQ(job("a")->attempts.size(), 2u);
   EXPECT_EQ(state("a"), "STARTING");
+}
+
+// All of them come back at once after a start, and registering takes its time: 2 ms each, before their lease begins.
+TEST_F(NodesTest, ALargeClusterHasTimeToRegister) {
+  std::vector<store::Record> records = copy_store();
+  for (int i = 0; i < 2000; ++i) {
+    job::NodeRecord record;
+    record.name = absl::StrCat("m", i);
+    record.device = "cpu";
+    record.devices = 1;
+    records.push_back({node_key(record.name), job::encode(record)});
+  }
+  const auto lost = [&] {
+    int count = 0;
+    for (const NodeView& view : reconciler->nodes()) count += view.node.state == cluster::NodeState::kLost;
+    return count;
+  };
+  crash_to(records);
+  advance(absl::Seconds(9));
+  EXPECT_EQ(lost(), 0) << "4 s to register, and the lease of 5 s";
+  advance(absl::Seconds(1));
+  EXPECT_EQ(lost(), 2000);
 }
 
 TEST_F(NodesTest, AShortPauseIsNothing) {
@@ -369,7 +411,7 @@ TEST_F(NodesTest, ADrainedNodeIsLeftWithASave) {
   EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned);
 }
 
-// Asked again, also of a controller that was restarted, while the ranks still save.
+// Asked again while the ranks still save; a restarted controller asks by itself, whoever waits or not.
 TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
   FakeNode& node = add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
@@ -382,9 +424,54 @@ TEST_F(NodesTest, ADrainIsAskedOnceOfEachController) {
   crash();
   connect_all();
   EXPECT_TRUE(reconciler->node("n1")->node.record.cordoned) << "durable";
+  EXPECT_EQ(stops_of(node).size(), 2u);
   ASSERT_TRUE(drain("n1").ok());
   EXPECT_EQ(stops_of(node).size(), 2u);
   EXPECT_EQ(drain("n9").code(), absl::StatusCode::kNotFound);
+}
+
+// Nobody asks a second time, and the job leaves: also one that was prepared when the drain was accepted, or that starts
+// under the next controller.
+TEST_F(NodesTest, ADrainOutlivesTheControllerAndWhoAskedForIt) {
+  for (const bool starts_later : {false, true}) {
+    World world;
+    FakeNode& node = world.add_node("n1");
+    if (starts_later) world.hung = {"n1"};
+    ASSERT_TRUE(world.submit(world.spec("a", 1, 0)).ok());
+    world.add_node("n2");
+    if (!starts_later) world.silent = {"n1"};
+    world.reconciler->drain(
+        "n1", "new disk", [](const auto&) {}, "bob");
+    world.settle();
+    world.crash();
+    world.hung = world.silent = {};
+    node.session = nullptr;
+    world.connect_all();
+    world.advance(absl::Seconds(1));
+    EXPECT_EQ(world.reconciler->node("n1")->node.record.drain.reason, "new disk");
+    ASSERT_EQ(world.job("a")->attempts.size(), 2u) << starts_later;
+    EXPECT_EQ(world.job("a")->attempts[0]->end_cause, "STOPPED");
+    EXPECT_EQ(world.job("a")->attempts[1]->placements[0].node, "n2");
+    EXPECT_EQ(world.count_events("a", "NodeDraining"), starts_later ? 1 : 2) << "once by each controller that asked";
+  }
+}
+
+TEST_F(NodesTest, AnUncordonEndsADrain) {
+  FakeNode& node = add_node("n1");
+  ASSERT_TRUE(drain("n1").ok());
+  ASSERT_NE(reconciler->node("n1")->node.record.drain.time_ns, 0);
+  reconciler->cordon("n1", true, "still", [](const auto&) {});
+  settle();
+  EXPECT_NE(reconciler->node("n1")->node.record.drain.time_ns, 0) << "a cordon is less than a drain";
+  reconciler->cordon("n1", false, "", [](const auto&) {});
+  settle();
+  EXPECT_EQ(reconciler->node("n1")->node.record.drain.time_ns, 0);
+  ASSERT_TRUE(submit(spec("a", 1, 0)).ok());
+  train("a", 1);
+  crash();
+  connect_all();
+  advance(absl::Seconds(1));
+  EXPECT_TRUE(stops_of(node).empty());
 }
 
 // It would lose all that it trained.

@@ -81,6 +81,56 @@ TEST_F(RestartTest, TheSecondRestartWaits) {
   EXPECT_EQ(state("a"), "STARTING");
 }
 
+// Whatever makes rank 1 fail on n2, it may be n2: the third attempt is elsewhere, and nobody is blamed.
+TEST_F(RestartTest, ANodeOnWhichARankFailsTwiceIsLeft) {
+  add_node("n3");
+  for (int i = 0; i < 2; ++i) {
+    ASSERT_EQ(job("a")->attempts.back()->placements.back().node, "n2");
+    exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+    settle();
+  }
+  advance(absl::Seconds(2));
+  ASSERT_EQ(job("a")->attempts.size(), 3u);
+  EXPECT_EQ(job("a")->attempts.back()->placements, (std::vector<job::Placement>{{"n1", 0, 1}, {"n3", 1, 1}}));
+  EXPECT_TRUE(reconciler->node("n2")->node.record.blames.empty());
+  EXPECT_FALSE(reconciler->node("n2")->node.record.cordoned);
+}
+
+TEST_F(RestartTest, ABugThatFailsEverywhereEndsTheJob) {
+  for (const char* name : {"n3", "n4", "n5", "n6"}) add_node(name);
+  for (int i = 0; i < 4; ++i) {
+    ASSERT_EQ(state("a"), "STARTING") << i;
+    finish_all("a", 1);
+    advance(absl::Seconds(5));
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NO_PROGRESS");
+}
+
+// A job of thousands of ranks fails with as many exits: what is kept and told of them is bounded, and what explains the
+// end is in it.
+TEST_F(RestartTest, ThreeHundredExitsAreKeptAndToldInPart) {
+  FakeNode& wide = add_node("wide", 300);
+  ASSERT_TRUE(submit(spec("b", 300, 300)).ok());
+  ASSERT_EQ(state("b"), "STARTING");
+  obedient = false;
+  const FakeNode::Key k = key("b");
+  for (int rank = 0; rank < 299; ++rank) exit_rank(wide, k, rank, rank_protocol::kExitPeerLost, 0);
+  settle();
+  EXPECT_EQ(job("b")->attempts[0]->exits.size(), 64u) << "the others are shown with the attempt's end";
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 299u);
+  exit_rank(wide, k, 299, 1, 0);
+  settle();
+  ASSERT_EQ(job("b")->attempts.size(), 2u);
+  const job::AttemptRecord& ended = *job("b")->attempts[0];
+  EXPECT_EQ(ended.num_exits, 300);
+  ASSERT_EQ(ended.exits.size(), job::kExitsKept);
+  EXPECT_EQ(ended.exits.back().rank, 299);
+  EXPECT_THAT(ended.end_message, ::testing::HasSubstr("rank 299"));
+  EXPECT_EQ(count_events("b", "RankExited"), 64);
+  EXPECT_EQ(store::scan_all(store, "exit/")->size(), 0u);
+}
+
 TEST_F(RestartTest, AUserErrorTwiceAtTheSameStepFails) {
   for (int i = 0; i < 2; ++i) {
     event(nodes.at("n1"), key("a"), 0,
@@ -172,6 +222,56 @@ TEST_F(RestartTest, ARestartedControllerAdoptsWhatRuns) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
   finish_all("a");
   EXPECT_EQ(state("a"), "SUCCEEDED");
+}
+
+// Its event is acknowledged and its refusal was said once: what they name outlives the controller, until the attempt
+// has ended.
+TEST_F(RestartTest, WhatARankNamedSurvivesTheController) {
+  for (int i = 0; i < 2; ++i) {
+    event(nodes.at("n1"), key("a"), 0,
+          R"({"kind":"error","class":"user","reason":"NONFINITE_LOSS","message":"loss is nan at step 3"})");
+    settle();
+    EXPECT_EQ(store::scan_all(store, "error/")->size(), 1u);
+    crash();
+    connect_all();
+    finish_all("a", 11);
+  }
+  EXPECT_EQ(state("a"), "FAILED");
+  EXPECT_EQ(job("a")->record->failure_reason, "NONFINITE_LOSS");
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(store::scan_all(store, "error/")->size(), 0u);
+}
+
+TEST_F(RestartTest, AFolderOfAnotherJobIsKnownAfterACrash) {
+  event(nodes.at("n1"), key("a"), 0,
+        R"({"kind":"error","class":"fenced","reason":"FENCED","message":"taken by x","holder_job":"x",)"
+        R"("holder_attempt":9,"same_job":false})");
+  settle();
+  crash();
+  connect_all();
+  finish_all("a", rank_protocol::kExitFenced);
+  EXPECT_EQ(job("a")->record->failure_reason, "DUMP_FOLDER_TAKEN");
+  EXPECT_EQ(job("a")->record->attempts, 1) << "another job's numbers are its own";
+}
+
+TEST_F(RestartTest, ARefusalSurvivesTheController) {
+  add_node("n3");
+  obedient = false;
+  v1::WorkerMessage said = report(key("a"), {.phase = v1::AttemptReport::REFUSED});
+  said.mutable_attempt()->set_error_reason("STATE_FOLDER_UNUSABLE");
+  say(nodes.at("n2"), said);
+  settle();
+  nodes.at("n2").attempts.erase(key("a"));
+  EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 1u);
+  crash();
+  obedient = true;
+  connect_all();
+  advance(absl::Seconds(1));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  EXPECT_EQ(job("a")->attempts[0]->end_cause, "LAUNCH_FAILED");
+  EXPECT_THAT(job("a")->attempts[0]->end_message, ::testing::HasSubstr("node n2"));
+  EXPECT_EQ(job("a")->attempts[1]->placements.back().node, "n3");
+  EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 0u);
 }
 
 // It dies at every moment of a job's life, and each time the job ends as it should.

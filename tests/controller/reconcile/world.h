@@ -382,7 +382,8 @@ class World {
   std::set<std::string> refuses;                     // Nodes that cannot prepare.
   std::set<std::string> hung;                        // Nodes that neither prepare nor stop anything, and go on beating.
   std::string refusal = "DUMP_FOLDER_NOT_SHARED";
-  std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it.
+  std::map<std::string, std::string> folder_ids;  // What lies under a dump folder's name, as all nodes see it,
+  std::set<std::string> stale_mounts;             // but for these, which see each a folder of its own.
   bool obedient = true;                           // Stop kills at once.
   std::string config_json = "{}";
   bool saves = true;
@@ -411,37 +412,41 @@ class World {
   }
   void prepare(FakeNode& node, const v1::Prepare& command) {
     const FakeNode::Key key{command.id().job_uid(), command.id().number()};
-    if (refuses.count(node.name)) {
+    const auto refuse = [&](const std::string& reason, const std::string& words, int highest = 0) {
       FakeNode::Attempt refused;
       refused.phase = v1::AttemptReport::REFUSED;
       v1::WorkerMessage message = report(key, refused);
-      message.mutable_attempt()->set_error_reason(refusal);
-      message.mutable_attempt()->set_error_message("cannot see the token");
-      return say(node, message);
-    }
-    int& highest = node.highest[key.first];
-    if (key.second < highest) {
-      FakeNode::Attempt refused;
-      refused.phase = v1::AttemptReport::REFUSED;
-      v1::WorkerMessage message = report(key, refused);
-      message.mutable_attempt()->set_error_reason("STALE_ATTEMPT");
-      message.mutable_attempt()->set_error_message("older than what this node has seen");
+      message.mutable_attempt()->set_error_reason(reason);
+      message.mutable_attempt()->set_error_message(words);
       message.mutable_attempt()->set_highest_attempt(highest);
-      return say(node, message);
-    }
+      say(node, message);
+    };
+    if (refuses.count(node.name)) return refuse(refusal, "cannot see the token");
+    int& highest = node.highest[key.first];
+    if (key.second < highest) return refuse("STALE_ATTEMPT", "older than what this node has seen", highest);
     highest = key.second;
+    const auto launch = rank_protocol::launch_from_json(nlohmann::json::parse(command.launch_json()));
+    ASSERT_TRUE(launch.ok()) << launch.status();
+    const std::string folder = folder_seen_by(node.name, command.dump_folder());
+    if (!stale_mounts.empty() && !command.folder_id().empty() && folder != command.folder_id()) {
+      return refuse("DUMP_FOLDER_REPLACED", "another folder lies there");
+    }
+    if (folder != folder_seen_by(launch->ranks[0].node, command.dump_folder())) {
+      return refuse("DUMP_FOLDER_NOT_SHARED", "cannot see the token");
+    }
     if (node.attempts.count(key) == 0) {
       FakeNode::Attempt& attempt = node.attempts[key];
       attempt.ranks.assign(command.ranks().begin(), command.ranks().end());
       attempt.devices.assign(command.device_indices().begin(), command.device_indices().end());
       attempt.leader = command.leader();
-      if (attempt.leader) attempt.folder_id = folder_ids[command.dump_folder()];
-      const auto launch = rank_protocol::launch_from_json(nlohmann::json::parse(command.launch_json()));
-      ASSERT_TRUE(launch.ok()) << launch.status();
+      if (attempt.leader) attempt.folder_id = folder;
       attempt.launch = rank_protocol::to_json(*launch);
     }
     check_devices(node);
     say(node, report(key, node.attempts[key]));
+  }
+  std::string folder_seen_by(const std::string& node, const std::string& folder) {
+    return stale_mounts.count(node) > 0 ? "stale-" + node : folder_ids[folder];
   }
   static void check_devices(const FakeNode& node) {
     std::set<int> used;

@@ -120,6 +120,24 @@ TEST(FaultsTest, AShimThatDiesBeforeItSpeaksIsALaunchThatFailed) {
   EXPECT_THAT(world.last(1).error_message(), HasSubstr("titan-shim did not start"));
 }
 
+// The controller must not give its devices to others before it is gone.
+TEST(FaultsTest, WhatIsRefusedSaysWhetherItHoldsItsDevices) {
+  World world;
+  world.connect();
+  world.new_shims_hang = true;
+  world.prepare(1);
+  world.advance(kPreparePatience);
+  ASSERT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_EQ(world.last(1).error_reason(), "PREPARE_TIMEOUT");
+  EXPECT_TRUE(world.last(1).holds_devices());
+  EXPECT_LT(world.core().free_devices().size(), 4u);
+  world.kill_shim(1);
+  world.advance(3 * kSecond);
+  EXPECT_EQ(world.last(1).phase(), Report::REFUSED);
+  EXPECT_FALSE(world.last(1).holds_devices());
+  EXPECT_EQ(world.core().free_devices().size(), 4u);
+}
+
 TEST(FaultsTest, RanksThatCannotBeStartedAreALaunchThatFailed) {
   World world;
   world.connect();
