@@ -257,6 +257,7 @@ class Core {
   void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void stop_lost(const std::string& node);
+  void stop_dismissed(const std::string& node, const AttemptKey& key);
   void list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void claim_stray(const std::string& node, const AttemptKey& key, Stray& stray);
   std::vector<int> recorded_devices(const AttemptKey& key, const std::string& node) const;

@@ -73,8 +73,10 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     if (known != before.end()) {
       stray.unknown = known->second.unknown;
       stray.dismissed = known->second.dismissed;
+      stray.grace = known->second.grace;
     }
     take_stray(node, item.id(), item.phase(), item.devices() > 0);
+    if (!testing::planted(testing::Bug::kCommandsAreSaidOnce)) stop_dismissed(node.record.name, key);
   }
   if (strays_[node.record.name].empty()) strays_.erase(node.record.name);  // Whoever looks for some walks all of it.
   for (const std::string& uid : jobs_of(node.record.name)) {

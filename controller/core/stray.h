@@ -25,7 +25,8 @@ struct Stray {
   int64_t step = 0;            // Last finished one.
   bool unknown = false;        // This store has no such job: listed and left alone.
   bool ended = false;          // And kept by its node, for the controller that knows the job.
-  bool dismissed = false;      // An operator wants it gone.
+  bool dismissed = false;      // An operator wants it gone,
+  absl::Duration grace;        // and gives it so long to save.
   bool saving = false;         // Of a live job, and newer than this store's records: it saves before it is stopped,
   absl::Duration saves_until;  // and is waited for until then. Monotonic.
 };

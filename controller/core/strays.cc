@@ -88,6 +88,14 @@ void Core::stop_lost(const std::string& node) {
   for (const AttemptKey& key : lost.mapped()) send(node, stop_message(key, absl::ZeroDuration(), "STALE_ATTEMPT"));
 }
 
+// Likewise what an operator wants gone, in a node's next session.
+void Core::stop_dismissed(const std::string& node, const AttemptKey& key) {
+  const auto strays = strays_.find(node);
+  if (strays == strays_.end() || strays->second.count(key) == 0) return;
+  const Stray& stray = strays->second.at(key);
+  if (stray.dismissed && !stray.ended) send(node, stop_message(key, stray.grace, "STOPPED_BY_OPERATOR"));
+}
+
 void Core::list_unknown(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   if (std::exchange(stray.unknown, true)) return;
   Change change;
@@ -184,6 +192,7 @@ void Core::take(const StopUnknown& input) {
   for (const AttemptKey& key : keys) {
     Stray& stray = strays_[name][key];
     stray.dismissed = true;
+    stray.grace = input.grace;
     add_node_event(change, *node, "UnknownAttemptStopped",
                    absl::StrCat("attempt ", key.second, " of job ", stray.job, " (uid ", key.first,
                                 ") is ended on request, saving first"),

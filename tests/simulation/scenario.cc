@@ -220,15 +220,18 @@ void Scenario::rest() {
     if (!machine->up) machine->boot();
     machine->start_daemon();
   }
-  // Ranks of jobs that a restored store has never heard of hold their devices until somebody decides.
-  cluster_.timeline.after(kUnknownUntil, [this] {
-    for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
-      for (const auto& [attempt, stray] : view.unknown) {
-        cluster_.controller->stop_unknown(view.node.record.name, attempt.first, absl::ZeroDuration(),
-                                          [](const auto&) {});
+  // Ranks of jobs that a restored store has never heard of hold their devices until somebody decides: again for those
+  // of which a controller that stood still has heard only now.
+  for (int round = 1; round <= 3; ++round) {
+    cluster_.timeline.after(round * kUnknownUntil, [this] {
+      for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
+        for (const auto& [attempt, stray] : view.unknown) {
+          cluster_.controller->stop_unknown(view.node.record.name, attempt.first, absl::ZeroDuration(),
+                                            [](const auto&) {});
+        }
       }
-    }
-  });
+    });
+  }
   for (const absl::Duration when : {absl::Seconds(5), absl::Seconds(50)}) {
     cluster_.timeline.after(when, [this, when] {
       if (when > absl::Seconds(5)) drains_.clear();

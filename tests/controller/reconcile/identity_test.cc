@@ -126,6 +126,22 @@ TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsNotForgotten) {
   EXPECT_EQ(state("a"), "SUCCEEDED");
 }
 
+// The word may be lost with the session.
+TEST_F(IdentityTest, TheEndOfAnUnknownAttemptIsAskedAgainOfTheNextSession) {
+  start();
+  const FakeNode::Key old = key("a");
+  crash_to({});
+  connect_all();
+  obedient = false;
+  reconciler->stop_unknown("n1", old.first, absl::Seconds(30), [](const auto&) {});
+  settle();
+  obedient = true;
+  connect(nodes.at("n1"));
+  EXPECT_EQ(stops(), 2);
+  EXPECT_EQ(nodes.at("n1").attempts.count(old), 0u);
+  EXPECT_EQ(view("n1").devices_used, 0);
+}
+
 TEST_F(IdentityTest, AnOperatorEndsAnUnknownAttempt) {
   start();
   const FakeNode::Key old = key("a");
