@@ -65,7 +65,6 @@ void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::st
                         Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels) {
   core::CreateJob request;
   request.uid = options_.new_id();
-  configs_.add(request.uid, stored.config_json());
   request.spec = std::move(spec);
   request.stored = stored.SerializeAsString();
   request.request_id = request_id;

@@ -44,7 +44,6 @@ class Cli(unittest.TestCase):
         self.refused(2, "--all takes no job names", "cancel", "a", "--all")
         self.refused(2, "nothing to update", "update", "a")
         self.refused(2, "node is required", "node", "delete")
-        self.refused(5, NOBODY, "node", "delete", "n1", "--timeout", "0.2")
         self.refused(2, "KEY- to take it away", "update", "a", "--label", "x")
         self.refused(2, "write KEY=VALUE", "submit", TINY, "--label", "x")
         self.refused(2, "write KEY=VALUE, KEY!=VALUE or KEY", "list", "-l", "=x")
