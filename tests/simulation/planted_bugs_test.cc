@@ -65,6 +65,8 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kStartLaunchesAgain), "a second Start launches a second time"},
     {TITAN_BUG(kStopIgnoredWhilePreparing), "a Stop is ignored while an attempt is prepared"},
     {TITAN_BUG(kOldLeaderIsObeyed), "a command of an earlier leader is obeyed"},
+    {TITAN_BUG(kOldAttemptPublishes), "an attempt publishes though a newer one has taken the dump folder"},
+    {TITAN_BUG(kFenceGoesBack), "an older attempt takes the dump folder back"},
 };
 #undef TITAN_BUG
 
@@ -78,7 +80,6 @@ std::string seen_with(Bug bug, uint64_t seed) {
     testing::planted_bug = Bug::kNone;
     return violations.empty() ? "" : violations.front();
   };
-  if (is_open(seed)) return "";
   const std::string with = first_broken(bug);
   return with.empty() || !first_broken(Bug::kNone).empty() ? "" : with;
 }
