@@ -3,6 +3,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
@@ -12,13 +13,22 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
 
 }  // namespace
 
 // --- the store ---
 
 void SimStore::commit(store::Transaction transaction, store::Committed done) {
-  MemoryStore::commit(std::move(transaction), std::move(done));
+  std::vector<std::string> jobs;
+  for (const store::Mutation& mutation : transaction.mutations) {
+    if (absl::StartsWith(mutation.key, kJobs)) jobs.push_back(mutation.key.substr(kJobs.size()));
+  }
+  MemoryStore::commit(std::move(transaction),
+                      [this, jobs = std::move(jobs), done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
+                        if (done) done(revision);
+                        if (revision.ok() && after_each) after_each(jobs, *revision);
+                      });
   ++queued_;
   ready_ = std::max(ready_, timeline_.now() + timeline_.random.between(absl::Milliseconds(0.2), absl::Milliseconds(5)));
   timeline_.at(ready_, [this, life = life_] {
@@ -30,7 +40,9 @@ void SimStore::commit(store::Transaction transaction, store::Committed done) {
 
 // What a full disk has kept comes when there is room.
 void SimStore::run_due() {
-  while (due_ > 0 && run_one()) {
+  while (due_ > 0) {
+    if (before_each) before_each();
+    if (!run_one()) return;
     --due_;
     --queued_;
   }
@@ -193,7 +205,15 @@ void Cluster::try_to_connect(Machine& machine, Link& link) {
 
 // --- the whole ---
 
-Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(timeline, storage), store(timeline) {
+Cluster::Cluster(uint64_t seed, int nodes, int devices)
+    : timeline(seed),
+      ranks(timeline, storage),
+      store(timeline),
+      witness_(store, [this](const std::string& what) { violate(what); }) {
+  store.before_each = [this] { witness_.look(); };
+  store.after_each = [this](const std::vector<std::string>& jobs, int64_t revision) {
+    witness_.committed(jobs, revision);
+  };
   ranks.machine = [this](const std::string& node) -> Machine& { return *machines.at(node); };
   ranks.reachable = [this](const std::string& node) { return links[node].data && machines.at(node)->up; };
   ranks.violated = [this](const std::string& what) { violate(what); };
@@ -234,13 +254,21 @@ void Cluster::trace(const std::string& what) const {
 
 // The controller's decisions, as its log has them.
 struct SeenJournal : journal::Journal {
-  explicit SeenJournal(const Cluster& owner) : cluster(owner) {}
-  void write(const journal::Line& line) override {
-    if (cluster.traces) cluster.trace(absl::StrCat("  ", journal::format(line)));
-    if (cluster.on_line) cluster.on_line(line);
-  }
-  const Cluster& cluster;
+  explicit SeenJournal(Cluster& owner) : cluster(owner) {}
+  void write(const journal::Line& line) override { cluster.note(line); }
+  Cluster& cluster;
 };
+
+void Cluster::note(const journal::Line& line) {
+  const auto add = [this](absl::string_view text) {
+    for (const char byte : text) digest = (digest ^ static_cast<unsigned char>(byte)) * 0x100000001b3;  // FNV-1a.
+  };
+  add(line.event);
+  add(absl::StrCat(absl::ToInt64Nanoseconds(timeline.now())));
+  for (const auto& [key, value] : line.fields) add(value);
+  if (traces) trace(absl::StrCat("  ", journal::format(line)));
+  if (on_line) on_line(line);
+}
 
 void Cluster::start_controller() {
   trace("controller starts");
@@ -256,6 +284,7 @@ void Cluster::start_controller() {
   auto opened = reconcile::Reconciler::open(store, timeline.clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
+  witness_.follow(&controller->published());
   const reconcile::Published::Batch all = controller->published().page(/*after_order=*/0, /*limit=*/1 << 20);
   cursor_ = all.next_cursor;
   first_revision_ = all.revision;
@@ -271,6 +300,8 @@ void Cluster::start_controller() {
 void Cluster::crash_controller() {
   if (controller == nullptr) return;
   watch();
+  witness_.look();
+  witness_.follow(nullptr);
   controller.reset();
   store.crash();
   for (auto& [name, link] : links) {

@@ -15,6 +15,7 @@
 #include "controller/store/memory_store.h"
 #include "tests/simulation/machine.h"
 #include "tests/simulation/training.h"
+#include "tests/simulation/witness.h"
 
 namespace titan::simulation {
 
@@ -31,6 +32,9 @@ class SimStore : public store::MemoryStore {
   // The controller dies: some of what was on its way has become durable, unheard.
   void crash();
   void replace(const std::vector<store::Record>& records);  // All that there is, while nobody uses it.
+  std::function<void()> before_each;                        // Transaction that becomes durable,
+  // and after it, with the jobs whose records it has changed.
+  std::function<void(const std::vector<std::string>& jobs, int64_t revision)> after_each;
 
  private:
   void run_due();
@@ -80,6 +84,7 @@ class Cluster {
   std::map<std::string, Link> links;
   std::unique_ptr<reconcile::Reconciler> controller;  // None while it is down.
   std::vector<std::string> violations;
+  uint64_t digest = 0;          // Of the controller's decisions.
   bool excused_events = false;  // The store was set back: cursors with it.
 
   void start_controller();
@@ -97,6 +102,7 @@ class Cluster {
   void trace(const std::string& what) const;  // For who replays a seed.
   const bool traces = getenv("TITAN_SIMULATION_TRACE") != nullptr;
   void check_machines();
+  void note(const journal::Line& line);
   void watch();  // Shows what is new.
   // Every change that watchers are shown.
   std::function<void(const reconcile::JobView&)> on_view;
@@ -123,6 +129,7 @@ class Cluster {
 
   metrics::Metrics metrics_;
   std::unique_ptr<reconcile::Measures> measures_;
+  Witness witness_;
   int life_ = 0;  // Of the controller.
   int64_t cursor_ = 0;
   absl::Duration paused_until_;
