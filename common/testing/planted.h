@@ -20,6 +20,7 @@ enum class Bug {
   kNoHangCheck,              // Only the ranks' own timeouts.
   kNumberUsedAgain,          // After a restart of the controller.
   kUsedDevicesArePlaced,     // As if nothing ran.
+  kFreedDevicesStayTaken,    // Of attempts that were given up, and have ended by now.
   kCommandsAreSaidOnce,      // Not again to the next session.
   kLostNodeStays,            // Its part never ends.
   kBackoffNeverEnds,         // Nobody looks at the clock.

@@ -30,6 +30,11 @@ bool is_of_controller(Fault fault) {
          fault == Fault::kDiskFull;
 }
 
+// What lasts for no job: those that the bad node fails have the others.
+bool may_strike_beside_bad_node(Fault fault) {
+  return fault == Fault::kForGood || (is_of_controller(fault) && fault != Fault::kStoreRestored);
+}
+
 }  // namespace
 
 std::string name(Fault fault) {
@@ -167,7 +172,7 @@ void Scenario::strike_at_worst(const std::string& event, const std::string& uid,
 
 void Scenario::strike(Fault fault, const std::string& node) {
   Machine& machine = *cluster_.machines.at(node);
-  if (machine.for_good) return;
+  if (machine.for_good || (size_.one_bad_node && !may_strike_beside_bad_node(fault))) return;
   Link& link = cluster_.links[node];
   const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
   const auto after = [this, &node](absl::Duration last, std::function<void()> what) {

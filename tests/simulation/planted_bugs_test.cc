@@ -41,6 +41,7 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kNoHangCheck), "nobody looks for attempts that hang"},
     {TITAN_BUG(kNumberUsedAgain), "an attempt's number is used again after a restart"},
     {TITAN_BUG(kUsedDevicesArePlaced), "placing ignores devices that are in use"},
+    {TITAN_BUG(kFreedDevicesStayTaken), "devices of an attempt that was given up are never free again"},
     {TITAN_BUG(kCommandsAreSaidOnce), "commands are not said again to a node's next session"},
     {TITAN_BUG(kLostNodeStays), "a lost node is not lost"},
     {TITAN_BUG(kBackoffNeverEnds), "a backoff never ends"},

@@ -251,6 +251,7 @@ void Scenario::every_second() {
     check_waits();
     check_drains();
   }
+  check_placing();
   cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
 }
 

@@ -22,6 +22,7 @@ Size size_of(uint64_t seed) {
   size.jobs = random.between(1, size.nodes);
   size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
   size.faults_per_second = 0.03 * size.nodes + 0.1 * random.fraction();
+  size.one_bad_node = random.chance(0.05);
   return size;
 }
 
@@ -54,6 +55,7 @@ Outcome Scenario::run() {
   if (!all_over() && cluster_.violations.empty()) check_all_over();
   outcome_.violations = cluster_.violations;
   outcome_.events = cluster_.timeline.events;
+  outcome_.digest = cluster_.digest;
   outcome_.simulated = cluster_.timeline.now();
   return outcome_;
 }
@@ -87,11 +89,11 @@ void Scenario::plan() {
     cluster_.timeline.at(for_a_while(1, absl::ToDoubleSeconds(size_.chaos)),
                          [this] { strike(some_fault(), some_node()); });
   }
-  if (size_.is_large() || random_.chance(0.3)) {
+  if (size_.is_large() || size_.one_bad_node || random_.chance(0.3)) {
     const Fault fault = size_.is_large() ? Fault::kControllerCrash : Fault::kForGood;
     cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { strike(fault, some_node()); });
   }
-  if (!size_.is_large() && random_.chance(0.1)) plan_restore();
+  if (!size_.is_large() && !size_.one_bad_node && random_.chance(0.1)) plan_restore();
   for (int i = 0; i < size_.jobs; ++i) {
     cluster_.timeline.at(for_a_while(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
   }
@@ -112,7 +114,7 @@ void Scenario::submit(int number) {
   spec.ranks = random_.between(1, spec.ranks_per_node == 1 ? std::min(most, std::max(1, size_.nodes - 2)) : most);
   if (size_.is_large() && !is_small) spec.ranks = size_.nodes / 4 * (spec.ranks_per_node == 1 ? 1 : size_.devices);
   spec.priority = random_.between(0, 2);
-  spec.restart.no_progress_limit = 10'000;
+  if (!size_.one_bad_node) spec.restart.no_progress_limit = 10'000;
   spec.restart.backoff_max_seconds = 10;
   spec.restart.orphan_timeout_seconds = 300;
   spec.restart.stop_grace_seconds = 15;
@@ -190,6 +192,7 @@ void Scenario::remove() {
 
 // As `titanctl node drain` asks: again and again, until the node is put back.
 void Scenario::drain(const std::string& node, absl::Duration last) {
+  if (size_.one_bad_node) return;  // The others have to be free.
   if (!drains_.emplace(node, cluster_.timeline.now()).second) return;
   cluster_.trace(absl::StrCat("USER drains ", node));
   ask_to_drain(node);

@@ -57,15 +57,13 @@ struct Size {
   int jobs = 4;
   absl::Duration chaos = absl::Seconds(60);
   double faults_per_second = 0.15;
+  bool one_bad_node =
+      false;  // Nothing lasts but one node that is broken for good, and the restart policy is the default.
   bool is_large() const { return nodes >= 1000; }  // Then a second costs as much as a minute of a small one.
 };
 
 // Mostly small clusters: most of what can go wrong needs few nodes.
 Size size_of(uint64_t seed);
-
-// Seeds that break a rule, whose cause is not mended yet: what they show is in docs/reliability-simulation.md. Run by
-// their number alone.
-inline bool is_open(uint64_t) { return false; }
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
@@ -74,6 +72,7 @@ struct Outcome {
   std::map<Fault, int> faults;  // How often each struck,
   Hits hits;                    // and what it found: one for each attempt.
   int64_t events = 0;
+  uint64_t digest = 0;  // Of all that the controller decided, and when.
   absl::Duration simulated;
 };
 
@@ -140,6 +139,12 @@ class Scenario {
   void check_welcomes();
   void check_waits();
   void check_drains();
+  // placing.cc
+  reconcile::JobViewPtr first_in_queue() const;
+  int free_devices(const std::string& node, const std::string& uid) const;
+  bool fits_now(const job::JobRecord& job) const;
+  void check_placing();
+  // rules.cc
   void check_all_over();
 
   Cluster cluster_;
@@ -159,6 +164,7 @@ class Scenario {
   std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
   absl::Duration runs_since_;                                       // The controller.
   absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
+  std::optional<std::pair<std::string, absl::Duration>> fits_;      // The first in the queue that fits, and since when.
   int starts_ = 0;                                                  // Of the controller.
   bool for_good_ = false;
   std::vector<std::vector<store::Record>> backups_;
