@@ -15,6 +15,17 @@ constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
 constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
 
+std::string kind_of(const std::string& key) {
+  const size_t first = key.find('/');
+  return key.substr(0, absl::StartsWith(key, "event/") ? key.find('/', first + 1) : first);
+}
+
+std::set<std::string> kinds_of(const store::Transaction& transaction) {
+  std::set<std::string> kinds;
+  for (const store::Mutation& mutation : transaction.mutations) kinds.insert(kind_of(mutation.key));
+  return kinds;
+}
+
 }  // namespace
 
 // --- the store ---
@@ -22,13 +33,16 @@ constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
 void SimStore::commit(store::Transaction transaction, store::Committed done) {
   std::vector<std::string> jobs;
   for (const store::Mutation& mutation : transaction.mutations) {
-    if (absl::StartsWith(mutation.key, kJobs)) jobs.push_back(mutation.key.substr(kJobs.size()));
+    if (!sets_aside_ && absl::StartsWith(mutation.key, kJobs)) jobs.push_back(mutation.key.substr(kJobs.size()));
   }
-  MemoryStore::commit(std::move(transaction),
-                      [this, jobs = std::move(jobs), done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
-                        if (done) done(revision);
-                        if (revision.ok() && after_each) after_each(jobs, *revision);
-                      });
+  std::set<std::string> kinds_written = crash_after > 0 ? kinds_of(transaction) : std::set<std::string>();
+  MemoryStore::commit(std::move(transaction), [this, jobs = std::move(jobs), written = std::move(kinds_written),
+                                               done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
+    if (crash_after > 0) kinds.push_back(written);
+    if (is_dying_) return;
+    if (done) done(revision);
+    if (revision.ok() && after_each) after_each(jobs, *revision);
+  });
   ++queued_;
   ready_ = std::max(ready_, timeline_.now() + timeline_.random.between(absl::Milliseconds(0.2), absl::Milliseconds(5)));
   timeline_.at(ready_, [this, life = life_] {
@@ -38,11 +52,19 @@ void SimStore::commit(store::Transaction transaction, store::Committed done) {
   });
 }
 
+void SimStore::set_aside(const store::Record& record, const std::string& reason) {
+  sets_aside_ = true;
+  MemoryStore::set_aside(record, reason);
+  sets_aside_ = false;
+}
+
 // What a full disk has kept comes when there is room.
 void SimStore::run_due() {
   while (due_ > 0) {
     if (before_each) before_each();
+    is_dying_ = crash_after > 0 && kinds.size() + 1 == crash_after;
     if (!run_one()) return;
+    if (std::exchange(is_dying_, false)) return on_crash();
     --due_;
     --queued_;
   }
@@ -71,6 +93,15 @@ void SimStore::replace(const std::vector<store::Record>& records) {
   MemoryStore::set_full(is_full_);
 }
 
+void SimStore::damage(const store::Record& record) {
+  MemoryStore::set_full(false);
+  set_aside(record, "bits were lost");
+  run_pending();
+  queued_ = due_ = 0;
+  ++life_;
+  MemoryStore::set_full(is_full_);
+}
+
 // --- streams ---
 
 void Stream::send(const v1::ControllerMessage& message) {
@@ -83,8 +114,11 @@ void Stream::send(const v1::ControllerMessage& message) {
 
 // A transport that is told to end has its last words on the way.
 void Stream::close(const std::string&) {
-  cluster->timeline.after(cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500)),
-                          [self = shared_from_this()] { self->cluster->end_at_controller(self); });
+  const absl::Duration end = cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500));
+  if (is_late) {
+    cluster->timeline.after(end / 2, [self = shared_from_this()] { self->cluster->deliver_late(self); });
+  }
+  cluster->timeline.after(end, [self = shared_from_this()] { self->cluster->end_at_controller(self); });
 }
 
 void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1::ControllerMessage& message) {
@@ -111,7 +145,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
   if (timeline.now() < paused_until_) {
     return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
   }
-  if (!stream->link->to_controller || !stream->held_to_controller.empty()) {
+  if (stream->is_late || !stream->link->to_controller || !stream->held_to_controller.empty()) {
     return stream->held_to_controller.push_back(message);
   }
   if (message.has_register_()) {
@@ -159,6 +193,25 @@ void Cluster::daemon_died(const std::string& node, bool with_machine) {
 
 void Cluster::reset_stream(const std::string& node) {
   if (const std::shared_ptr<Stream> stream = links[node].stream) break_stream(stream);
+}
+
+void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
+  const std::shared_ptr<Stream> stream = links[node].stream;
+  if (stream == nullptr) return;
+  stream->is_late = true;
+  timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
+                 [this, stream] { end_at_worker(stream, ""); });
+  timeline.after(delay, [this, stream] {
+    deliver_late(stream);
+    end_at_controller(stream);
+  });
+}
+
+void Cluster::deliver_late(const std::shared_ptr<Stream>& stream) {
+  if (!std::exchange(stream->is_late, false)) return;
+  for (const v1::WorkerMessage& message : std::exchange(stream->held_to_controller, {})) {
+    deliver_to_controller(stream, message);
+  }
 }
 
 void Cluster::block(const std::string& node, bool to_worker, bool to_controller) {
@@ -281,7 +334,7 @@ void Cluster::start_controller() {
   options.journal = std::make_shared<SeenJournal>(*this);
   options.leader_epoch = life_;
   measures_ = std::make_unique<reconcile::Measures>(metrics_);
-  auto opened = reconcile::Reconciler::open(store, timeline.clock, options, *measures_);
+  auto opened = reconcile::Reconciler::open(store, clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
   witness_.follow(&controller->published());
@@ -311,6 +364,14 @@ void Cluster::crash_controller() {
     timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(50)),
                    [this, stream] { end_at_worker(stream, ""); });
   }
+}
+
+void Cluster::crash_controller_after(size_t transactions) {
+  store.crash_after = transactions;
+  store.on_crash = [this] {
+    crash_controller();
+    timeline.after(absl::Seconds(1), [this] { start_controller(); });
+  };
 }
 
 void Cluster::restore_store(const std::vector<store::Record>& records) {

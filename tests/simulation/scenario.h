@@ -3,6 +3,7 @@
 // One simulated history: users who submit, cancel, drain and delete, faults of every kind, then rest; and what must
 // hold throughout.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +30,9 @@ enum class Fault {
   kIdleDaemon,  // It beats, and does nothing that it is told.
   kPoisonEvent,
   kLyingNode,
+  kTornRecord,      // Of an attempt, in the node's state folder.
+  kNodeDiskFull,    // Of the state folder.
+  kDumpFolderFull,  // Saves fail.
   // Of the control plane: no healthy job may notice.
   kControllerCrash,
   kControllerPause,
@@ -41,6 +45,9 @@ enum class Fault {
   kDaemonCrash,
   kSlowDisk,
   kEarlierLeader,
+  kStoreRecordLost,   // The controller comes back, and one of its records cannot be read.
+  kClockJump,         // Of a node's time of day, or the controller's.
+  kRepeatedMessages,  // What a node has said comes after its next session's first words, and a client asks again.
   kCount,
 };
 std::string name(Fault fault);
@@ -72,13 +79,16 @@ struct Outcome {
   std::map<Fault, int> faults;  // How often each struck,
   Hits hits;                    // and what it found: one for each attempt.
   int64_t events = 0;
-  uint64_t digest = 0;  // Of all that the controller decided, and when.
+  std::vector<std::set<std::string>> transactions;  // The kinds of the keys of each, where crash_after() was asked for.
+  uint64_t digest = 0;                              // Of all that the controller decided, and when.
   absl::Duration simulated;
 };
 
 class Scenario {
  public:
   Scenario(uint64_t seed, const Size& size);
+  // The controller dies besides once so many transactions are durable, and hears nothing of the last one.
+  void crash_after(size_t transactions) { cluster_.crash_controller_after(transactions); }
   Outcome run();
 
  private:
@@ -102,6 +112,8 @@ class Scenario {
 
   void plan();
   void submit(int number);
+  void create(const job::Spec& spec, const std::string& id, uint32_t fingerprint);
+  void created(const std::string& id, const std::string& uid);
   void user_acts();
   void cancel(const std::string& uid);
   void remove();
@@ -121,6 +133,12 @@ class Scenario {
   void plan_restore();
   void restore_store();
   void lie(const std::string& node);
+  void tear_record(Machine& machine);
+  void lose_store_record();
+  void note_lost_record(const std::string& key);
+  void jump_clock(Machine& machine);
+  void repeat_messages(const std::string& node);
+  bool fill_dump_folder(const node::AttemptKey& running, absl::Duration last);
   void command_of_earlier_leader(Machine& machine, const node::AttemptKey& running);
   void note_hits(Fault fault, const std::string& node, const node::AttemptKey& running);
   std::optional<Phase> phase_of(const std::string& uid, const Shown& shown);
@@ -155,6 +173,10 @@ class Scenario {
   std::set<std::string> acknowledged_;       // Uids,
   std::set<std::string> cancels_, deletes_;  // likewise.
   std::set<std::string> asked_to_delete_;
+  std::vector<std::function<void()>>
+      calls_;  // What clients have asked, each with its request's id: said again, at times.
+  // Uids whose record is lost: the job may be unknown now; whose configuration is: no attempt follows the present one.
+  std::set<std::string> lost_jobs_, lost_specs_;
   std::map<std::string, std::string> uids_;                         // By job id.
   std::map<std::string, absl::Duration> drains_;                    // By node: since when.
   std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: it may hold nothing any more.
@@ -169,6 +191,7 @@ class Scenario {
   bool for_good_ = false;
   std::vector<std::vector<store::Record>> backups_;
   bool restored_ = false;
+  bool has_unknown_ranks_ = false;  // Of a job whose record is lost.
   bool resting_ = false;
 };
 

@@ -190,14 +190,9 @@ void Ranks::publish(const node::AttemptKey& key) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
   }
+  if (full.count(run.folder) > 0) return fail_to_save(run, key);
   if (const absl::Status done = publish_step(run, key); !done.ok()) return leave_fenced(run, key, done);
-  run.save = false;
-  run.advanced_at = timeline_.now();
-  for_each_rank(run, [&](Machine& there, int number) {
-    Machine::Rank& rank = *there.rank(key, number);
-    rank.phase = "train";
-    ++rank.counter;
-  });
+  resume(run, key);
   speak(run, key,
         absl::StrCat(R"({"kind":"checkpoint_committed","step":)", run.step, R"(,"full":true,"seconds":0.1})"));
   if (run.step >= plans[run.folder].steps) {
@@ -211,10 +206,29 @@ void Ranks::publish(const node::AttemptKey& key) {
   next_step(key);
 }
 
+void Ranks::resume(Run& run, const node::AttemptKey& key) {
+  run.save = false;
+  run.advanced_at = timeline_.now();
+  for_each_rank(run, [&](Machine& there, int number) {
+    Machine::Rank& rank = *there.rank(key, number);
+    rank.phase = "train";
+    ++rank.counter;
+  });
+}
+
+// A save that is given up ends nothing but the attempt whose last one it was.
+void Ranks::fail_to_save(Run& run, const node::AttemptKey& key) {
+  speak(run, key, absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
+  resume(run, key);
+  if (run.step < plans[run.folder].steps && !run.leave) return next_step(key);
+  speak(run, key, R"({"kind":"error","class":"infra","reason":"CHECKPOINT","message":"no space left"})");
+  all_leave(key, rank_protocol::kExitStorage);
+}
+
 void Ranks::all_leave(const node::AttemptKey& key, int code) {
   Run& run = runs_[key];
   run.over = true;
-  (void)fence_of(run).release(key.job_uid, key.number);
+  if (code != rank_protocol::kExitStorage) (void)fence_of(run).release(key.job_uid, key.number);
   for_each_rank(run, [&](Machine& there, int number) {
     timeline_.after(timeline_.random.between(absl::ZeroDuration(), absl::Milliseconds(300)),
                     [&there, key, number, code] { there.exit_rank(key, number, code, 0); });

@@ -41,6 +41,7 @@ class Ranks : public Training {
   std::function<bool(const std::string& node)> reachable;  // For the other ranks.
   std::function<void(const std::string& what)> violated;
   std::set<std::string> cancelled;      // Uids of jobs that somebody wanted to end.
+  std::set<std::string> full;           // Dump folders in which there is no room now.
   std::set<node::AttemptKey> given_up;  // Asked to leave and not gone in time: killed, whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
@@ -72,6 +73,8 @@ class Ranks : public Training {
   void begin(const node::AttemptKey& key);
   void step(const node::AttemptKey& key);
   void publish(const node::AttemptKey& key);
+  void fail_to_save(Run& run, const node::AttemptKey& key);
+  void resume(Run& run, const node::AttemptKey& key);
   void next_step(const node::AttemptKey& key);
   void peers_leave(const node::AttemptKey& key);
   void all_leave(const node::AttemptKey& key, int code);
