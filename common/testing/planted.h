@@ -20,6 +20,7 @@ enum class Bug {
   kNoHangCheck,              // Only the ranks' own timeouts.
   kNumberUsedAgain,          // After a restart of the controller.
   kUsedDevicesArePlaced,     // As if nothing ran.
+  kFreedDevicesStayTaken,    // Of attempts that were given up, and have ended by now.
   kCommandsAreSaidOnce,      // Not again to the next session.
   kLostNodeStays,            // Its part never ends.
   kBackoffNeverEnds,         // Nobody looks at the clock.
@@ -46,6 +47,9 @@ enum class Bug {
   kStartLaunchesAgain,
   kStopIgnoredWhilePreparing,
   kOldLeaderIsObeyed,
+  // common/storage: the dump folder's fence.
+  kOldAttemptPublishes,  // Whoever has had the folder once.
+  kFenceGoesBack,        // A lower attempt takes it from a higher one.
 };
 
 #ifdef TITAN_PLANTED

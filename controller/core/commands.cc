@@ -66,14 +66,14 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
   }
 }
 
-// Its record is damaged: no attempt can start.
+// No attempt can start; where the record is lost, none ever will.
 void Core::take(const SpecUnreadable& input) {
   const auto live = jobs_.find(input.uid);
   if (live == jobs_.end() || !live->second.attempt) return;
   LiveAttempt& attempt = *live->second.attempt;
   if (attempt.record.number != input.attempt || attempt.failing) return;
   Change change;
-  add_refusal(live->second, {"", "SPEC_UNREADABLE", input.message}, change);
+  add_refusal(live->second, {"", input.lost ? "SPEC_UNREADABLE" : "SPEC_NOT_READ", input.message}, change);
   touch_nodes_of(live->second);
   for (auto& [node, part] : attempt.parts) part.ended = part.ended || !part.prepared;
   conclude(live->second, std::move(change), absl::ZeroDuration());

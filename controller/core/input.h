@@ -155,6 +155,7 @@ struct SpecUnreadable {
   std::string uid;
   int attempt = 0;
   std::string message;
+  bool lost = true;  // Its record is: no later attempt would read it, either.
 };
 
 using Input = std::variant<CreateJob, UpdateJob, CancelJob, CheckpointJob, ProfileJob, DeleteJob, CordonNode, DrainNode,

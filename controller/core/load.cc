@@ -242,7 +242,6 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports repo
   for (const job::Placement& placement : record.placements) {
     NodePart& part = attempt.parts[placement.node];
     part.placement = placement;
-    part.steps_measured = kStepsToKnow - 1;
     part.prepared = job.record.state != job::JobState::kReserving;
   }
   attempt.start_sent = job.record.state != job::JobState::kReserving;
@@ -258,6 +257,9 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports repo
     attempt.record.last_step = std::max(attempt.record.last_step, job.progress.step);
     attempt.longest_step = absl::Seconds(job.progress.longest_step_seconds);
   }
+  // The first step that is seen has begun before, and looks short: alone it tells nothing.
+  const bool knows_steps = attempt.longest_step > absl::ZeroDuration();
+  for (auto& [node, part] : attempt.parts) part.steps_measured = knows_steps ? kStepsToKnow - 1 : 0;
   if (attempt.failing) attempt.stop_time_ns = now_ns();
   attempt.record.exits = job::most_telling(attempt.exits);
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());

@@ -20,6 +20,7 @@ constexpr int kNotLoaded = 127;  // The system's loader: a library of the progra
 constexpr int kStaleLimit = 20;
 
 constexpr char kFolderTaken[] = "DUMP_FOLDER_TAKEN";  // By another job, while this one held it.
+constexpr char kSpecLost[] = "SPEC_UNREADABLE";
 constexpr char kFolderInUse[] = "DUMP_FOLDER_IN_USE";
 constexpr char kFolderNotShared[] = "DUMP_FOLDER_NOT_SHARED";
 constexpr char kFolderReplaced[] = "DUMP_FOLDER_REPLACED";
@@ -296,6 +297,8 @@ Verdict decide(const RestartPolicy& policy, RestartHistory& history, const Attem
   if (end.cause == Cause::kBadConfig) return fail(reason, end.message);
   // A job that has trained meets a machine whose installation is being changed: that one is worth another attempt.
   if (end.never_ran && history.best_step <= 0 && history.best_commit <= 0) return fail(reason, end.message);
+  // Its record is set aside, and the next attempt would find the same.
+  if (reason == kSpecLost) return fail(reason, end.message);
   // Another job has the folder: to come back would be to train one model by turns.
   if (reason == kFolderTaken || reason == kFolderInUse) return fail(reason, end.message);
   // Says nothing about the job: the next number is above the one that was met.

@@ -138,7 +138,8 @@ void Reconciler::send_all(std::vector<core::Send>& sends, Answers& answers) {
     if (send.launch != nullptr && shared == nullptr) {
       absl::StatusOr<std::string> json = launch_json(*made, send.compact);
       if (!json.ok()) {
-        unreadable.push_back({made->job_uid, made->attempt, std::string(json.status().message())});
+        unreadable.push_back(
+            {made->job_uid, made->attempt, std::string(json.status().message()), absl::IsDataLoss(json.status())});
         continue;
       }
       v1::ControllerMessage launch;

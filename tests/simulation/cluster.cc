@@ -3,6 +3,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
@@ -12,13 +13,36 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
+
+std::string kind_of(const std::string& key) {
+  const size_t first = key.find('/');
+  return key.substr(0, absl::StartsWith(key, "event/") ? key.find('/', first + 1) : first);
+}
+
+std::set<std::string> kinds_of(const store::Transaction& transaction) {
+  std::set<std::string> kinds;
+  for (const store::Mutation& mutation : transaction.mutations) kinds.insert(kind_of(mutation.key));
+  return kinds;
+}
 
 }  // namespace
 
 // --- the store ---
 
 void SimStore::commit(store::Transaction transaction, store::Committed done) {
-  MemoryStore::commit(std::move(transaction), std::move(done));
+  std::vector<std::string> jobs;
+  for (const store::Mutation& mutation : transaction.mutations) {
+    if (!sets_aside_ && absl::StartsWith(mutation.key, kJobs)) jobs.push_back(mutation.key.substr(kJobs.size()));
+  }
+  std::set<std::string> kinds_written = crash_after > 0 ? kinds_of(transaction) : std::set<std::string>();
+  MemoryStore::commit(std::move(transaction), [this, jobs = std::move(jobs), written = std::move(kinds_written),
+                                               done = std::move(done)](const absl::StatusOr<int64_t>& revision) {
+    if (crash_after > 0) kinds.push_back(written);
+    if (is_dying_) return;
+    if (done) done(revision);
+    if (revision.ok() && after_each) after_each(jobs, *revision);
+  });
   ++queued_;
   ready_ = std::max(ready_, timeline_.now() + timeline_.random.between(absl::Milliseconds(0.2), absl::Milliseconds(5)));
   timeline_.at(ready_, [this, life = life_] {
@@ -28,9 +52,19 @@ void SimStore::commit(store::Transaction transaction, store::Committed done) {
   });
 }
 
+void SimStore::set_aside(const store::Record& record, const std::string& reason) {
+  sets_aside_ = true;
+  MemoryStore::set_aside(record, reason);
+  sets_aside_ = false;
+}
+
 // What a full disk has kept comes when there is room.
 void SimStore::run_due() {
-  while (due_ > 0 && run_one()) {
+  while (due_ > 0) {
+    if (before_each) before_each();
+    is_dying_ = crash_after > 0 && kinds.size() + 1 == crash_after;
+    if (!run_one()) return;
+    if (std::exchange(is_dying_, false)) return on_crash();
     --due_;
     --queued_;
   }
@@ -59,6 +93,15 @@ void SimStore::replace(const std::vector<store::Record>& records) {
   MemoryStore::set_full(is_full_);
 }
 
+void SimStore::damage(const store::Record& record) {
+  MemoryStore::set_full(false);
+  set_aside(record, "bits were lost");
+  run_pending();
+  queued_ = due_ = 0;
+  ++life_;
+  MemoryStore::set_full(is_full_);
+}
+
 // --- streams ---
 
 void Stream::send(const v1::ControllerMessage& message) {
@@ -71,8 +114,11 @@ void Stream::send(const v1::ControllerMessage& message) {
 
 // A transport that is told to end has its last words on the way.
 void Stream::close(const std::string&) {
-  cluster->timeline.after(cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500)),
-                          [self = shared_from_this()] { self->cluster->end_at_controller(self); });
+  const absl::Duration end = cluster->timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(500));
+  if (is_late) {
+    cluster->timeline.after(end / 2, [self = shared_from_this()] { self->cluster->deliver_late(self); });
+  }
+  cluster->timeline.after(end, [self = shared_from_this()] { self->cluster->end_at_controller(self); });
 }
 
 void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1::ControllerMessage& message) {
@@ -99,7 +145,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
   if (timeline.now() < paused_until_) {
     return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
   }
-  if (!stream->link->to_controller || !stream->held_to_controller.empty()) {
+  if (stream->is_late || !stream->link->to_controller || !stream->held_to_controller.empty()) {
     return stream->held_to_controller.push_back(message);
   }
   if (message.has_register_()) {
@@ -149,6 +195,25 @@ void Cluster::reset_stream(const std::string& node) {
   if (const std::shared_ptr<Stream> stream = links[node].stream) break_stream(stream);
 }
 
+void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
+  const std::shared_ptr<Stream> stream = links[node].stream;
+  if (stream == nullptr) return;
+  stream->is_late = true;
+  timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
+                 [this, stream] { end_at_worker(stream, ""); });
+  timeline.after(delay, [this, stream] {
+    deliver_late(stream);
+    end_at_controller(stream);
+  });
+}
+
+void Cluster::deliver_late(const std::shared_ptr<Stream>& stream) {
+  if (!std::exchange(stream->is_late, false)) return;
+  for (const v1::WorkerMessage& message : std::exchange(stream->held_to_controller, {})) {
+    deliver_to_controller(stream, message);
+  }
+}
+
 void Cluster::block(const std::string& node, bool to_worker, bool to_controller) {
   Link& link = links[node];
   link.to_worker = !to_worker;
@@ -193,7 +258,15 @@ void Cluster::try_to_connect(Machine& machine, Link& link) {
 
 // --- the whole ---
 
-Cluster::Cluster(uint64_t seed, int nodes, int devices) : timeline(seed), ranks(timeline, storage), store(timeline) {
+Cluster::Cluster(uint64_t seed, int nodes, int devices)
+    : timeline(seed),
+      ranks(timeline, storage),
+      store(timeline),
+      witness_(store, [this](const std::string& what) { violate(what); }) {
+  store.before_each = [this] { witness_.look(); };
+  store.after_each = [this](const std::vector<std::string>& jobs, int64_t revision) {
+    witness_.committed(jobs, revision);
+  };
   ranks.machine = [this](const std::string& node) -> Machine& { return *machines.at(node); };
   ranks.reachable = [this](const std::string& node) { return links[node].data && machines.at(node)->up; };
   ranks.violated = [this](const std::string& what) { violate(what); };
@@ -234,13 +307,21 @@ void Cluster::trace(const std::string& what) const {
 
 // The controller's decisions, as its log has them.
 struct SeenJournal : journal::Journal {
-  explicit SeenJournal(const Cluster& owner) : cluster(owner) {}
-  void write(const journal::Line& line) override {
-    if (cluster.traces) cluster.trace(absl::StrCat("  ", journal::format(line)));
-    if (cluster.on_line) cluster.on_line(line);
-  }
-  const Cluster& cluster;
+  explicit SeenJournal(Cluster& owner) : cluster(owner) {}
+  void write(const journal::Line& line) override { cluster.note(line); }
+  Cluster& cluster;
 };
+
+void Cluster::note(const journal::Line& line) {
+  const auto add = [this](absl::string_view text) {
+    for (const char byte : text) digest = (digest ^ static_cast<unsigned char>(byte)) * 0x100000001b3;  // FNV-1a.
+  };
+  add(line.event);
+  add(absl::StrCat(absl::ToInt64Nanoseconds(timeline.now())));
+  for (const auto& [key, value] : line.fields) add(value);
+  if (traces) trace(absl::StrCat("  ", journal::format(line)));
+  if (on_line) on_line(line);
+}
 
 void Cluster::start_controller() {
   trace("controller starts");
@@ -253,9 +334,10 @@ void Cluster::start_controller() {
   options.journal = std::make_shared<SeenJournal>(*this);
   options.leader_epoch = life_;
   measures_ = std::make_unique<reconcile::Measures>(metrics_);
-  auto opened = reconcile::Reconciler::open(store, timeline.clock, options, *measures_);
+  auto opened = reconcile::Reconciler::open(store, clock, options, *measures_);
   if (!opened.ok()) return violate(absl::StrCat("the controller does not start: ", opened.status().message()));
   controller = *std::move(opened);
+  witness_.follow(&controller->published());
   const reconcile::Published::Batch all = controller->published().page(/*after_order=*/0, /*limit=*/1 << 20);
   cursor_ = all.next_cursor;
   first_revision_ = all.revision;
@@ -271,6 +353,8 @@ void Cluster::start_controller() {
 void Cluster::crash_controller() {
   if (controller == nullptr) return;
   watch();
+  witness_.look();
+  witness_.follow(nullptr);
   controller.reset();
   store.crash();
   for (auto& [name, link] : links) {
@@ -280,6 +364,14 @@ void Cluster::crash_controller() {
     timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(50)),
                    [this, stream] { end_at_worker(stream, ""); });
   }
+}
+
+void Cluster::crash_controller_after(size_t transactions) {
+  store.crash_after = transactions;
+  store.on_crash = [this] {
+    crash_controller();
+    timeline.after(absl::Seconds(1), [this] { start_controller(); });
+  };
 }
 
 void Cluster::restore_store(const std::vector<store::Record>& records) {

@@ -15,6 +15,7 @@
 #include "controller/store/memory_store.h"
 #include "tests/simulation/machine.h"
 #include "tests/simulation/training.h"
+#include "tests/simulation/witness.h"
 
 namespace titan::simulation {
 
@@ -26,11 +27,21 @@ class SimStore : public store::MemoryStore {
  public:
   explicit SimStore(Timeline& timeline) : store::MemoryStore(1 << 20), timeline_(timeline) {}
   void commit(store::Transaction transaction, store::Committed done) override;
+  void set_aside(const store::Record& record, const std::string& reason) override;
   void set_full(bool full);
   bool is_full() const { return is_full_; }
   // The controller dies: some of what was on its way has become durable, unheard.
   void crash();
   void replace(const std::vector<store::Record>& records);  // All that there is, while nobody uses it.
+  void damage(const store::Record& record);                 // Likewise: it cannot be read any more, and is set aside.
+  // Of each transaction so far, in the order in which they became durable: the kinds of its keys ("job", "event/node").
+  std::vector<std::set<std::string>> kinds;
+  // The controller dies once so many are durable, and hears nothing of the last one. 0: never.
+  size_t crash_after = 0;
+  std::function<void()> on_crash;
+  std::function<void()> before_each;  // Transaction that becomes durable,
+  // and after it, with the jobs whose records it has changed.
+  std::function<void(const std::vector<std::string>& jobs, int64_t revision)> after_each;
 
  private:
   void run_due();
@@ -40,10 +51,22 @@ class SimStore : public store::MemoryStore {
   int due_ = 0;  // Of those, by time.
   int life_ = 0;
   bool is_full_ = false;
+  bool is_dying_ = false;    // What becomes durable now is not heard of.
+  bool sets_aside_ = false;  // Nobody is shown a job that cannot be read.
   absl::Duration ready_ = absl::ZeroDuration();
 };
 
-// One stream between a worker and the controller. Each side notices its end by itself.
+// The controller's. Its time of day may jump.
+struct JumpingClock : Clock {
+  explicit JumpingClock(const Clock& steady) : clock(steady) {}
+  absl::Time now() const override { return clock.now() + jump; }
+  absl::Duration monotonic() const override { return clock.monotonic(); }
+  const Clock& clock;
+  absl::Duration jump;
+};
+
+// One stream between a worker and the controller: what is sent on it comes in order, or not at all. Each side notices
+// its end by itself, and what it had on its way may come after the first words of the next one.
 struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   Cluster* cluster = nullptr;
   Machine* machine = nullptr;
@@ -51,6 +74,7 @@ struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   int64_t number = 0;    // The worker's.
   int life = 0;          // Of the controller.
   bool at_worker = true, at_controller = true;
+  bool is_late = false;  // What the worker has said is still on its way.
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;
   std::deque<v1::WorkerMessage> held_to_controller;
@@ -76,19 +100,23 @@ class Cluster {
   Storage storage;
   Ranks ranks;
   SimStore store;
+  JumpingClock clock{timeline.clock};
   std::map<std::string, std::unique_ptr<Machine>> machines;
   std::map<std::string, Link> links;
   std::unique_ptr<reconcile::Reconciler> controller;  // None while it is down.
   std::vector<std::string> violations;
+  uint64_t digest = 0;          // Of the controller's decisions.
   bool excused_events = false;  // The store was set back: cursors with it.
 
   void start_controller();
   void crash_controller();
+  void crash_controller_after(size_t transactions);
   void restore_store(const std::vector<store::Record>& records);
   void block(const std::string& node, bool to_worker, bool to_controller);
   void heal(const std::string& node);
   void reset_stream(const std::string& node);
-  void pause_controller(absl::Duration pause);  // Hears, says and does nothing meanwhile.
+  void delay_stream(const std::string& node, absl::Duration delay);  // It breaks, and its words come late.
+  void pause_controller(absl::Duration pause);                       // Hears, says and does nothing meanwhile.
   bool controller_answers() const { return controller != nullptr && timeline.now() >= paused_until_; }
   // What somebody says who must not be obeyed: a node of another node's ranks, a leader of an earlier epoch.
   void say_as(const std::string& node, const v1::WorkerMessage& message);
@@ -97,6 +125,7 @@ class Cluster {
   void trace(const std::string& what) const;  // For who replays a seed.
   const bool traces = getenv("TITAN_SIMULATION_TRACE") != nullptr;
   void check_machines();
+  void note(const journal::Line& line);
   void watch();  // Shows what is new.
   // Every change that watchers are shown.
   std::function<void(const reconcile::JobView&)> on_view;
@@ -113,6 +142,7 @@ class Cluster {
   void deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message);
   void from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message);
   void break_stream(const std::shared_ptr<Stream>& stream);
+  void deliver_late(const std::shared_ptr<Stream>& stream);
   void end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason);
   void end_at_controller(const std::shared_ptr<Stream>& stream);
   void daemon_died(const std::string& node, bool with_machine);
@@ -123,6 +153,7 @@ class Cluster {
 
   metrics::Metrics metrics_;
   std::unique_ptr<reconcile::Measures> measures_;
+  Witness witness_;
   int life_ = 0;  // Of the controller.
   int64_t cursor_ = 0;
   absl::Duration paused_until_;

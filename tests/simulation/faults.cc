@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "tests/simulation/scenario.h"
 
 namespace titan::simulation {
@@ -11,7 +12,7 @@ namespace {
 
 bool is_of_ranks(Fault fault) {
   return fault == Fault::kRankKilled || fault == Fault::kRankStuck || fault == Fault::kShimKilled ||
-         fault == Fault::kPoisonEvent || fault == Fault::kEarlierLeader;
+         fault == Fault::kPoisonEvent || fault == Fault::kEarlierLeader || fault == Fault::kDumpFolderFull;
 }
 
 // What hurts most when something has just happened, if there is anything of the kind.
@@ -27,6 +28,12 @@ std::vector<Fault> worst_after(const std::string& event) {
 
 bool is_of_controller(Fault fault) {
   return fault == Fault::kControllerCrash || fault == Fault::kControllerPause || fault == Fault::kStoreRestored ||
+         fault == Fault::kDiskFull || fault == Fault::kStoreRecordLost;
+}
+
+// What lasts for no job: those that the bad node fails have the others.
+bool may_strike_beside_bad_node(Fault fault) {
+  return fault == Fault::kForGood || fault == Fault::kControllerCrash || fault == Fault::kControllerPause ||
          fault == Fault::kDiskFull;
 }
 
@@ -58,6 +65,12 @@ std::string name(Fault fault) {
       return "poison event";
     case Fault::kLyingNode:
       return "lying node";
+    case Fault::kTornRecord:
+      return "torn record";
+    case Fault::kNodeDiskFull:
+      return "full disk of a node";
+    case Fault::kDumpFolderFull:
+      return "full dump folder";
     case Fault::kControllerCrash:
       return "controller crash";
     case Fault::kControllerPause:
@@ -80,6 +93,12 @@ std::string name(Fault fault) {
       return "slow disk";
     case Fault::kEarlierLeader:
       return "earlier leader";
+    case Fault::kStoreRecordLost:
+      return "store record lost";
+    case Fault::kClockJump:
+      return "clock jump";
+    case Fault::kRepeatedMessages:
+      return "repeated messages";
     case Fault::kCount:
       break;
   }
@@ -167,7 +186,7 @@ void Scenario::strike_at_worst(const std::string& event, const std::string& uid,
 
 void Scenario::strike(Fault fault, const std::string& node) {
   Machine& machine = *cluster_.machines.at(node);
-  if (machine.for_good) return;
+  if (machine.for_good || (size_.one_bad_node && !may_strike_beside_bad_node(fault))) return;
   Link& link = cluster_.links[node];
   const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
   const auto after = [this, &node](absl::Duration last, std::function<void()> what) {
@@ -278,10 +297,96 @@ void Scenario::strike(Fault fault, const std::string& node) {
     case Fault::kEarlierLeader:
       command_of_earlier_leader(machine, running);
       break;
+    case Fault::kTornRecord:
+      tear_record(machine);
+      after(later, [&machine] {
+        machine.remove_torn_record();
+        if (!machine.up && !machine.for_good) machine.boot();
+      });
+      break;
+    case Fault::kNodeDiskFull:
+      machine.disk_full = true;
+      after(later, [&machine] { machine.disk_full = false; });
+      break;
+    case Fault::kDumpFolderFull:
+      fill_dump_folder(running, later);
+      break;
+    case Fault::kStoreRecordLost:
+      if (!random_.chance(0.3)) break;  // Rare, since much is excused afterwards.
+      lose_store_record();
+      cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
+      break;
+    case Fault::kClockJump:
+      jump_clock(machine);
+      break;
+    case Fault::kRepeatedMessages:
+      repeat_messages(node);
+      break;
     case Fault::kCount:
       break;
   }
   if (!resting_ && !is_of_controller(fault) && random_.chance(0.1)) drain(node, for_a_while(40, 70));
+}
+
+// With the machine, or with the daemon alone: then its ranks live.
+void Scenario::tear_record(Machine& machine) {
+  random_.chance(0.5) ? machine.crash() : machine.kill_daemon();
+  machine.tear_record();
+  if (machine.up) machine.start_daemon();
+}
+
+bool Scenario::fill_dump_folder(const node::AttemptKey& running, absl::Duration last) {
+  const auto shown = shown_.find(running.job_uid);
+  if (shown == shown_.end()) return false;
+  const std::string& folder = shown->second.dump_folder;
+  cluster_.ranks.full.insert(folder);
+  for (const auto& [node, ranks] : shown->second.used) trouble(node, last);
+  cluster_.timeline.after(last, [this, folder] { cluster_.ranks.full.erase(folder); });
+  return true;
+}
+
+// Monotonic time goes on.
+void Scenario::jump_clock(Machine& machine) {
+  absl::Duration& jumps = random_.chance(0.5) ? machine.skew : cluster_.clock.jump;
+  jumps += random_.between(-absl::Hours(1), absl::Hours(1));
+}
+
+void Scenario::repeat_messages(const std::string& node) {
+  cluster_.delay_stream(node, for_a_while(0.5, 5));
+  trouble(node, absl::Seconds(8));
+  if (calls_.empty() || !cluster_.controller_answers()) return;
+  calls_[static_cast<size_t>(random_.between(0, static_cast<int>(calls_.size()) - 1))]();
+}
+
+// Any kind of record alike: there are many more of some.
+void Scenario::lose_store_record() {
+  cluster_.crash_controller();
+  std::map<std::string, std::vector<store::Record>> kinds;
+  const std::vector<store::Record> all = *store::scan_all(cluster_.store, "");
+  for (const store::Record& record : all) kinds[record.key.substr(0, record.key.find('/'))].push_back(record);
+  if (kinds.empty()) return;
+  const auto kind = std::next(kinds.begin(), random_.between(0, static_cast<int>(kinds.size()) - 1));
+  const auto which = random_.between(0, static_cast<int>(kind->second.size()) - 1);
+  const store::Record& record = kind->second[static_cast<size_t>(which)];
+  cluster_.trace("LOST " + record.key);
+  note_lost_record(record.key);
+  cluster_.store.damage(record);
+}
+
+// What docs/decisions/store.md allows to follow from it.
+void Scenario::note_lost_record(const std::string& key) {
+  const std::vector<std::string> parts = absl::StrSplit(key, '/');
+  const std::string& kind = parts.front();
+  if (parts.size() < 2) return;
+  const auto shown = shown_.find(parts[1]);
+  if (kind == "spec") lost_specs_.insert(parts[1]);
+  if (kind == "cursor") cluster_.excused_events = true;
+  if (shown == shown_.end()) return;
+  const bool is_newest = kind == "attempt" && std::stoi(parts[2]) == shown->second.attempts && !shown->second.over;
+  if (kind == "job" || is_newest) lost_jobs_.insert(parts[1]);
+  if (kind == "progress") shown->second.committed = 0;
+  // The present one of a job is that of the newest of its records.
+  if (kind == "attempt" || kind == "exit" || kind == "progress") shown->second.revision = 0;
 }
 
 // Once: the others have to do all the work.

@@ -13,6 +13,7 @@ namespace {
 
 constexpr int64_t kEventBytes = 100;
 constexpr int kSigkill = 9;
+constexpr char kNoRoom[] = "No space left on device";
 
 template <class... Ts>
 struct Overloaded : Ts... {
@@ -70,7 +71,7 @@ absl::Duration Machine::delay() {
 // --- the daemon ---
 
 void Machine::start_daemon() {
-  if (!up || core_ != nullptr) return;
+  if (!up || core_ != nullptr || torn_) return;
   ++life_;
   node::NodeConfig config;
   config.node = name_;
@@ -135,6 +136,31 @@ void Machine::boot() {
   start_daemon();
 }
 
+// Only what a machine's crash found in the page cache can be gone.
+void Machine::tear_record() {
+  std::vector<node::AttemptKey> keys;
+  for (const auto& [key, record] : disk_.records) {
+    if (record.phase != node::AttemptRecord::Phase::kForgotten) keys.push_back(key);
+  }
+  if (keys.empty() || torn_) return;
+  torn_ = keys[static_cast<size_t>(timeline_.random.between(0, static_cast<int>(keys.size()) - 1))];
+  if (!up && timeline_.random.chance(0.5)) remove_torn_record();
+}
+
+void Machine::remove_torn_record() {
+  if (!torn_) return;
+  kill_shim(*torn_);
+  const SimShim* there = shim(*torn_);
+  const bool any = there != nullptr &&
+                   std::any_of(there->ranks.begin(), there->ranks.end(), [](const Rank& rank) { return rank.running; });
+  if (any) return timeline_.after(absl::Seconds(1), [this] { remove_torn_record(); });
+  disk_.records.erase(*torn_);
+  disk_.places.erase(*torn_);
+  disk_.facts.erase(*torn_);
+  torn_.reset();
+  start_daemon();
+}
+
 void Machine::hear(int64_t session, const v1::ControllerMessage& message) {
   const bool is_told = !message.has_welcome() && !message.has_beat_ack();
   if (core_ != nullptr && !(idle && is_told)) feed(node::Command{session, message});
@@ -188,7 +214,32 @@ void Machine::plan(node::Effect effect) {
   });
 }
 
+// What the state folder answers while its disk is full. What was there before stays.
+bool Machine::refuse_for_room(const node::Effect& effect) {
+  return std::visit(
+      [&](const auto& it) {
+        using E = std::decay_t<decltype(it)>;
+        if constexpr (std::is_same_v<E, node::RaiseFence>) {
+          feed(node::FenceRaised{it.op, 0, kNoRoom});
+        } else if constexpr (std::is_same_v<E, node::PrepareFolder>) {
+          node::FolderPrepared done;
+          done.op = it.op;
+          done.refusal = {"STATE_FOLDER_UNUSABLE", kNoRoom};
+          feed(done);
+        } else if constexpr (std::is_same_v<E, node::SpawnShim>) {
+          feed(node::ShimSpawned{it.op, 0, 0, kNoRoom});
+        } else if constexpr (kOnFolder<E> && !std::is_same_v<E, node::DeleteFolder>) {
+          feed(node::Written{it.op, kNoRoom});
+        } else {
+          return false;
+        }
+        return true;
+      },
+      effect);
+}
+
 void Machine::perform(node::Effect& effect) {
+  if (disk_full && refuse_for_room(effect)) return;
   if (hung_storage) {  // Looks again: mounts come back.
     const bool waits =
         std::visit([](const auto& what) { return kOnSharedStorage<std::decay_t<decltype(what)>>; }, effect);

@@ -68,6 +68,10 @@ class Machine {
   void kill_daemon();
   void crash();  // The whole machine; it does not come back by itself.
   void boot();
+  // One of its records was not whole on the disk when it crashed: it is gone, or there and not readable. Beside one
+  // that it cannot read the daemon does not start, since ranks may run.
+  void tear_record();
+  void remove_torn_record();  // As an operator does, who sees that none run.
   v1::Register hello() const { return core_->make_register(now()); }
   void hear(int64_t session, const v1::ControllerMessage& message);
   void disconnected(int64_t session, const std::string& reason);
@@ -84,7 +88,8 @@ class Machine {
   bool idle = false;          // Its daemon beats, and does nothing that it is told.
   bool for_good = false;      // None of this is ever mended.
   bool slow_disk = false;
-  absl::Duration skew;  // Of its wall clock.
+  bool disk_full = false;  // Of the state folder; what ranks and shims write still finds room.
+  absl::Duration skew;     // Of its wall clock.
 
   // --- its ranks, for the training ---
   SimShim* shim(const node::AttemptKey& key);
@@ -112,6 +117,7 @@ class Machine {
 
   node::Now now() const;
   void feed(const node::Input& input);
+  bool refuse_for_room(const node::Effect& effect);
   void plan(node::Effect effect);
   void perform(node::Effect& effect);
   void later(absl::Duration delay, node::Input input);
@@ -134,6 +140,7 @@ class Machine {
   std::unique_ptr<node::NodeCore> core_;
   int life_ = 0;  // Of the daemon: what belongs to an earlier one comes to nothing.
   Disk disk_;
+  std::optional<node::AttemptKey> torn_;  // Its record cannot be read.
   std::map<node::AttemptKey, SimShim> shims_;
   std::map<std::string, int> newest_;  // Attempts that have started here, by job.
   std::set<std::pair<node::AttemptKey, int>> watched_;

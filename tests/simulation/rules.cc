@@ -52,7 +52,7 @@ void Scenario::see(const reconcile::JobView& view) {
     cluster_.violate(absl::StrCat("job ", record.uid, " was ", shown.state, " and is ", state));
   }
   if (view.revision < shown.revision) cluster_.violate(absl::StrCat("the watch of ", record.uid, " goes back"));
-  if (record.state == job::JobState::kFailed && !restored_) {
+  if (record.state == job::JobState::kFailed && !restored_ && lost_specs_.count(record.uid) == 0) {
     cluster_.violate(
         absl::StrCat("job ", record.uid, " failed: ", record.failure_reason, ": ", record.failure_message));
   }
@@ -195,7 +195,7 @@ void Scenario::controller_started() {
   for (const auto& [uid, shown] : shown_) {
     const reconcile::JobViewPtr view = cluster_.controller->published().find(uid);
     if (view == nullptr) {
-      if (asked_to_delete_.count(uid) > 0) continue;
+      if (asked_to_delete_.count(uid) > 0 || lost_jobs_.count(uid) > 0) continue;
       cluster_.violate(absl::StrCat("job ", uid, " was shown and is gone after a restart"));
     } else if (view->revision < shown.revision) {
       cluster_.violate(absl::StrCat("job ", uid, " was shown at revision ", shown.revision, " and is at ",
@@ -208,6 +208,7 @@ void Scenario::controller_started() {
   }
   for (auto it = shown_.begin(); it != shown_.end();) {
     const bool is_gone = cluster_.controller->published().find(it->first) == nullptr;
+    has_unknown_ranks_ = has_unknown_ranks_ || (is_gone && lost_jobs_.count(it->first) > 0);
     if (is_gone) acknowledged_.erase(it->first);
     it = is_gone ? shown_.erase(it) : std::next(it);
   }
@@ -253,6 +254,7 @@ void Scenario::every_second() {
     check_drains();
     check_nodes();
   }
+  check_placing();
   cluster_.timeline.after(absl::Seconds(1), [this] { every_second(); });
 }
 

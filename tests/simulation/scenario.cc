@@ -22,6 +22,7 @@ Size size_of(uint64_t seed) {
   size.jobs = random.between(1, size.nodes);
   size.chaos = random.between(absl::Seconds(20), absl::Seconds(90));
   size.faults_per_second = 0.03 * size.nodes + 0.1 * random.fraction();
+  size.one_bad_node = random.chance(0.05);
   return size;
 }
 
@@ -54,6 +55,8 @@ Outcome Scenario::run() {
   if (!all_over() && cluster_.violations.empty()) check_all_over();
   outcome_.violations = cluster_.violations;
   outcome_.events = cluster_.timeline.events;
+  outcome_.digest = cluster_.digest;
+  outcome_.transactions = cluster_.store.kinds;
   outcome_.simulated = cluster_.timeline.now();
   return outcome_;
 }
@@ -61,7 +64,8 @@ Outcome Scenario::run() {
 bool Scenario::all_over() const {
   if (cluster_.controller == nullptr || shown_.size() < acknowledged_.size()) return false;
   // What a restored store has never heard of goes on until the operator ends it.
-  if (restored_ && cluster_.timeline.now() < size_.chaos + kUnknownUntil + kUnknownEnds) return false;
+  if ((restored_ || has_unknown_ranks_) && cluster_.timeline.now() < size_.chaos + kUnknownUntil + kUnknownEnds)
+    return false;
   return std::all_of(shown_.begin(), shown_.end(), [](const auto& item) { return item.second.over; });
 }
 
@@ -87,11 +91,11 @@ void Scenario::plan() {
     cluster_.timeline.at(for_a_while(1, absl::ToDoubleSeconds(size_.chaos)),
                          [this] { strike(some_fault(), some_node()); });
   }
-  if (size_.is_large() || random_.chance(0.3)) {
+  if (size_.is_large() || size_.one_bad_node || random_.chance(0.3)) {
     const Fault fault = size_.is_large() ? Fault::kControllerCrash : Fault::kForGood;
     cluster_.timeline.at(size_.chaos * 0.6 * random_.fraction(), [this, fault] { strike(fault, some_node()); });
   }
-  if (!size_.is_large() && random_.chance(0.1)) plan_restore();
+  if (!size_.is_large() && !size_.one_bad_node && random_.chance(0.1)) plan_restore();
   for (int i = 0; i < size_.jobs; ++i) {
     cluster_.timeline.at(for_a_while(5, absl::ToDoubleSeconds(size_.chaos)), [this] { user_acts(); });
   }
@@ -112,7 +116,7 @@ void Scenario::submit(int number) {
   spec.ranks = random_.between(1, spec.ranks_per_node == 1 ? std::min(most, std::max(1, size_.nodes - 2)) : most);
   if (size_.is_large() && !is_small) spec.ranks = size_.nodes / 4 * (spec.ranks_per_node == 1 ? 1 : size_.devices);
   spec.priority = random_.between(0, 2);
-  spec.restart.no_progress_limit = 10'000;
+  if (!size_.one_bad_node) spec.restart.no_progress_limit = 10'000;
   spec.restart.backoff_max_seconds = 10;
   spec.restart.orphan_timeout_seconds = 300;
   spec.restart.stop_grace_seconds = 15;
@@ -129,18 +133,30 @@ void Scenario::submit(int number) {
     plan.step_time = for_a_while(0.5, 2);
   }
   plan.init_timeout = absl::Seconds(spec.restart.init_timeout_seconds);
-  v1::JobSpec stored;
-  stored.set_config_json("{}");
-  const auto print = static_cast<uint32_t>(number);
-  cluster_.controller->create(spec, stored, "request-" + id, print, [this, id](const auto& made) {
-    if (!made.ok()) return;
-    acknowledged_.insert((*made)->record->uid);
-    uids_[id] = (*made)->record->uid;
-  });
+  create(spec, id, static_cast<uint32_t>(number));
+  calls_.emplace_back([this, spec, id, number] { create(spec, id, static_cast<uint32_t>(number)); });
   // Nobody may have answered: whoever asks asks again, by the same id.
   cluster_.timeline.after(absl::Seconds(3), [this, number, id] {
     if (uids_.count(id) == 0) submit(number);
   });
+}
+
+void Scenario::create(const job::Spec& spec, const std::string& id, uint32_t fingerprint) {
+  v1::JobSpec stored;
+  stored.set_config_json("{}");
+  cluster_.controller->create(spec, stored, "request-" + id, fingerprint, [this, id](const auto& made) {
+    if (made.ok()) created(id, (*made)->record->uid);
+  });
+}
+
+// One request makes one job, while that is known.
+void Scenario::created(const std::string& id, const std::string& uid) {
+  const auto known = uids_.find(id);
+  if (known != uids_.end() && known->second != uid && acknowledged_.count(known->second) > 0) {
+    cluster_.violate(absl::StrCat("job ", known->second, " was made, and the same request makes ", uid));
+  }
+  acknowledged_.insert(uid);
+  uids_[id] = uid;
 }
 
 void Scenario::user_acts() {
@@ -150,7 +166,7 @@ void Scenario::user_acts() {
   const std::string uid = chosen->second;
   cluster_.trace(absl::StrCat("USER acts on ", uid));
   const auto ignore = [](const auto&) {};
-  switch (random_.between(0, 5)) {
+  switch (random_.between(0, 6)) {
     case 0:
       return cancel(uid);
     case 1:
@@ -160,6 +176,8 @@ void Scenario::user_acts() {
       return drain(some_node(), for_a_while(20, 70));
     case 4:
       return remove();
+    case 5:
+      return cluster_.controller->update({.uid = uid, .priority = random_.between(0, 2)}, ignore);
     default:
       return cluster_.controller->profile(uid, {0}, 1, ignore);
   }
@@ -167,9 +185,13 @@ void Scenario::user_acts() {
 
 void Scenario::cancel(const std::string& uid) {
   cluster_.ranks.cancelled.insert(uid);
-  cluster_.controller->cancel(uid, random_.chance(0.5), [this, uid](const auto& done) {
-    if (done.ok()) cancels_.insert(uid);
+  calls_.emplace_back([this, uid, now = random_.chance(0.5)] {
+    const auto accepted = [this, uid](const auto& done) {
+      if (done.ok()) cancels_.insert(uid);
+    };
+    cluster_.controller->cancel(uid, now, accepted, "somebody", "cancel-" + uid);
   });
+  calls_.back()();
   if (!random_.chance(0.2)) return;
   cluster_.timeline.after(random_.between(absl::ZeroDuration(), absl::Milliseconds(6)),
                           [this] { strike(Fault::kControllerCrash, some_node()); });
@@ -190,6 +212,7 @@ void Scenario::remove() {
 
 // As `titanctl node drain` asks: again and again, until the node is put back.
 void Scenario::drain(const std::string& node, absl::Duration last) {
+  if (size_.one_bad_node) return;  // The others have to be free.
   if (!drains_.emplace(node, cluster_.timeline.now()).second) return;
   cluster_.trace(absl::StrCat("USER drains ", node));
   ask_to_drain(node);
@@ -209,13 +232,15 @@ void Scenario::ask_to_drain(const std::string& node) {
 void Scenario::rest() {
   resting_ = true;
   cluster_.store.set_full(false);
+  cluster_.ranks.full.clear();
   cluster_.start_controller();
   for (auto& [name, machine] : cluster_.machines) {
     cluster_.links[name].data = true;
     cluster_.links[name].latency = absl::Milliseconds(1);
     cluster_.heal(name);
     if (machine->for_good) continue;
-    machine->hung_storage = machine->unkillable = machine->unreadable = machine->slow_disk = false;
+    machine->hung_storage = machine->unkillable = machine->unreadable = machine->slow_disk = machine->disk_full = false;
+    machine->remove_torn_record();
     if (std::exchange(machine->idle, false)) machine->kill_daemon();
     if (!machine->up) machine->boot();
     machine->start_daemon();

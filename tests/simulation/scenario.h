@@ -3,6 +3,7 @@
 // One simulated history: users who submit, cancel, drain and delete, faults of every kind, then rest; and what must
 // hold throughout.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -29,6 +30,9 @@ enum class Fault {
   kIdleDaemon,  // It beats, and does nothing that it is told.
   kPoisonEvent,
   kLyingNode,
+  kTornRecord,      // Of an attempt, in the node's state folder.
+  kNodeDiskFull,    // Of the state folder.
+  kDumpFolderFull,  // Saves fail.
   // Of the control plane: no healthy job may notice.
   kControllerCrash,
   kControllerPause,
@@ -41,6 +45,9 @@ enum class Fault {
   kDaemonCrash,
   kSlowDisk,
   kEarlierLeader,
+  kStoreRecordLost,   // The controller comes back, and one of its records cannot be read.
+  kClockJump,         // Of a node's time of day, or the controller's.
+  kRepeatedMessages,  // What a node has said comes after its next session's first words, and a client asks again.
   kCount,
 };
 std::string name(Fault fault);
@@ -57,15 +64,13 @@ struct Size {
   int jobs = 4;
   absl::Duration chaos = absl::Seconds(60);
   double faults_per_second = 0.15;
+  bool one_bad_node =
+      false;  // Nothing lasts but one node that is broken for good, and the restart policy is the default.
   bool is_large() const { return nodes >= 1000; }  // Then a second costs as much as a minute of a small one.
 };
 
 // Mostly small clusters: most of what can go wrong needs few nodes.
 Size size_of(uint64_t seed);
-
-// Seeds that break a rule, whose cause is not mended yet: what they show is in docs/reliability-simulation.md. Run by
-// their number alone.
-inline bool is_open(uint64_t) { return false; }
 
 using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
@@ -74,12 +79,16 @@ struct Outcome {
   std::map<Fault, int> faults;  // How often each struck,
   Hits hits;                    // and what it found: one for each attempt.
   int64_t events = 0;
+  std::vector<std::set<std::string>> transactions;  // The kinds of the keys of each, where crash_after() was asked for.
+  uint64_t digest = 0;                              // Of all that the controller decided, and when.
   absl::Duration simulated;
 };
 
 class Scenario {
  public:
   Scenario(uint64_t seed, const Size& size);
+  // The controller dies besides once so many transactions are durable, and hears nothing of the last one.
+  void crash_after(size_t transactions) { cluster_.crash_controller_after(transactions); }
   Outcome run();
 
  private:
@@ -103,6 +112,8 @@ class Scenario {
 
   void plan();
   void submit(int number);
+  void create(const job::Spec& spec, const std::string& id, uint32_t fingerprint);
+  void created(const std::string& id, const std::string& uid);
   void user_acts();
   void cancel(const std::string& uid);
   void remove();
@@ -122,6 +133,12 @@ class Scenario {
   void plan_restore();
   void restore_store();
   void lie(const std::string& node);
+  void tear_record(Machine& machine);
+  void lose_store_record();
+  void note_lost_record(const std::string& key);
+  void jump_clock(Machine& machine);
+  void repeat_messages(const std::string& node);
+  bool fill_dump_folder(const node::AttemptKey& running, absl::Duration last);
   void command_of_earlier_leader(Machine& machine, const node::AttemptKey& running);
   void note_hits(Fault fault, const std::string& node, const node::AttemptKey& running);
   std::optional<Phase> phase_of(const std::string& uid, const Shown& shown);
@@ -141,6 +158,12 @@ class Scenario {
   void check_waits();
   void check_drains();
   void check_nodes();
+  // placing.cc
+  reconcile::JobViewPtr first_in_queue() const;
+  int free_devices(const std::string& node, const std::string& uid) const;
+  bool fits_now(const job::JobRecord& job) const;
+  void check_placing();
+  // rules.cc
   void check_all_over();
 
   Cluster cluster_;
@@ -151,6 +174,10 @@ class Scenario {
   std::set<std::string> acknowledged_;       // Uids,
   std::set<std::string> cancels_, deletes_;  // likewise.
   std::set<std::string> asked_to_delete_;
+  std::vector<std::function<void()>>
+      calls_;  // What clients have asked, each with its request's id: said again, at times.
+  // Uids whose record is lost: the job may be unknown now; whose configuration is: no attempt follows the present one.
+  std::set<std::string> lost_jobs_, lost_specs_;
   std::map<std::string, std::string> uids_;                         // By job id.
   std::map<std::string, absl::Duration> drains_;                    // By node: since when.
   std::set<std::tuple<std::string, int, std::string>> lost_parts_;  // Uid, attempt, node: it may hold nothing any more.
@@ -160,10 +187,12 @@ class Scenario {
   std::map<std::string, absl::Duration> started_;                   // By attempt: when its nodes were told so.
   absl::Duration runs_since_;                                       // The controller.
   absl::Duration steady_since_;                                     // The controller runs, and its disk has room.
+  std::optional<std::pair<std::string, absl::Duration>> fits_;      // The first in the queue that fits, and since when.
   int starts_ = 0;                                                  // Of the controller.
   bool for_good_ = false;
   std::vector<std::vector<store::Record>> backups_;
   bool restored_ = false;
+  bool has_unknown_ranks_ = false;  // Of a job whose record is lost.
   bool resting_ = false;
 };
 

@@ -8,9 +8,11 @@
 #include <ctime>
 #include <functional>
 #include <iostream>
+#include <limits>
 #include <map>
 #include <mutex>
 #include <numeric>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -20,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/testing/planted.h"
+#include "controller/core/core.h"
 #include "gtest/gtest.h"
 #include "tests/simulation/scenario.h"
 
@@ -30,6 +33,10 @@ static_assert(!testing::planted(testing::Bug::kNoHangCheck), "what is tested her
 
 constexpr int64_t kThreads = 2;
 constexpr int64_t kSeedsForAllHits = 5000;
+constexpr int64_t kSeedsTwice = 50;
+constexpr size_t kCrashPoints = 200;  // About.
+constexpr int64_t kRare = 20;
+constexpr int64_t kSeedsForAllKinds = 500;
 constexpr int kManyNodes = 20;
 
 int64_t from_environment(const char* key, int64_t otherwise) {
@@ -117,10 +124,6 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
   std::atomic<int64_t> failed = 0;
   for_each_seed(long_ones_first(first, count), [&](int64_t seed) {
     if (failed >= most_failures) return;
-    if (only == 0 && is_open(static_cast<uint64_t>(seed))) {
-      std::cout << absl::StrFormat("seed %d is open: docs/reliability-simulation.md\n", seed);
-      return;
-    }
     const Outcome outcome = Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
     if (!outcome.violations.empty()) ++failed;
     if (!outcome.violations.empty())
@@ -132,6 +135,85 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
             << absl::FormatDuration(sum.simulated) << " simulated in " << seconds_since(begin) << " CPU s\n";
   print(sum);
   if (count >= kSeedsForAllHits) expect_all_hits(sum);
+}
+
+// What a seed shows once it shows again: nothing depends on addresses, threads or what ran before.
+TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
+  if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
+  const auto run = [](int64_t seed) {
+    return Scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed))).run();
+  };
+  std::mutex mutex;
+  std::set<uint64_t> digests;
+  const std::vector<int64_t> seeds = long_ones_first(1, kSeedsTwice);
+  for_each_seed(seeds, [&](int64_t seed) {
+    const Outcome first = run(seed), second = run(seed);
+    const std::lock_guard<std::mutex> lock(mutex);
+    EXPECT_EQ(first.events, second.events) << "seed " << seed;
+    EXPECT_EQ(first.digest, second.digest) << "seed " << seed;
+    digests.insert(first.digest);
+  });
+  EXPECT_EQ(digests.size(), seeds.size()) << "seeds that differ have histories that differ";
+}
+
+// Every kind of record that the core writes.
+std::set<std::string> all_kinds() {
+  std::set<std::string> kinds = {"spec", "event/job", "event/node"};
+  for (const std::string& prefix : core::Core::loaded_prefixes()) kinds.insert(prefix.substr(0, prefix.size() - 1));
+  return kinds;
+}
+
+Outcome run_and_crash_after(int64_t seed, size_t transactions) {
+  Scenario scenario(static_cast<uint64_t>(seed), size_of(static_cast<uint64_t>(seed)));
+  scenario.crash_after(transactions);
+  return scenario.run();
+}
+
+// Which of them to crash after: every so many, and each that writes what few others do.
+std::vector<int64_t> crash_points(const std::vector<std::set<std::string>>& transactions) {
+  std::map<std::string, int64_t> written;
+  for (const std::set<std::string>& kinds : transactions) {
+    for (const std::string& kind : kinds) ++written[kind];
+  }
+  const size_t every = std::max<size_t>(1, transactions.size() / kCrashPoints);
+  std::vector<int64_t> points;
+  for (size_t i = 0; i < transactions.size(); ++i) {
+    const bool is_rare = std::any_of(transactions[i].begin(), transactions[i].end(),
+                                     [&](const std::string& kind) { return written[kind] <= kRare; });
+    if (is_rare || i % every == 0) points.push_back(static_cast<int64_t>(i) + 1);
+  }
+  return points;
+}
+
+// A busy history, once for each point at which the controller dies: the transaction is durable, and nobody has heard.
+TEST(SimulationTest, ACrashAfterEachTransaction) {
+  if (getenv("TITAN_SIMULATION_SEED") != nullptr) GTEST_SKIP() << "one seed, run once";
+  constexpr size_t kNever = std::numeric_limits<size_t>::max();
+  int64_t seed = 0;
+  std::vector<std::set<std::string>> transactions;
+  std::set<std::string> written;
+  while (written != all_kinds() && ++seed <= kSeedsForAllKinds) {
+    transactions = run_and_crash_after(seed, kNever).transactions;
+    written.clear();
+    for (const std::set<std::string>& kinds : transactions) written.insert(kinds.begin(), kinds.end());
+  }
+  const clock_t begin = clock();
+  std::mutex mutex;
+  std::map<std::string, int64_t> hit;
+  const std::vector<int64_t> points = crash_points(transactions);
+  for_each_seed(points, [&](int64_t point) {
+    const Outcome outcome = run_and_crash_after(seed, static_cast<size_t>(point));
+    const std::lock_guard<std::mutex> lock(mutex);
+    EXPECT_TRUE(outcome.violations.empty()) << "seed " << seed << ", a crash after transaction " << point << ": "
+                                            << absl::StrJoin(outcome.violations, "\n  ");
+    for (const std::string& kind : outcome.transactions[static_cast<size_t>(point) - 1]) ++hit[kind];
+  });
+  std::cout << "seed " << seed << ", " << points.size() << " crashes in " << transactions.size() << " transactions, "
+            << seconds_since(begin) << " CPU s\n";
+  for (const std::string& kind : all_kinds()) {
+    std::cout << absl::StrFormat("%-12s %6d\n", kind, hit[kind]);
+    EXPECT_GT(hit[kind], 0) << "no crash after a transaction that writes " << kind;
+  }
 }
 
 // Two jobs of a quarter of ten thousand nodes each beside small ones, and the controller starts anew among them.

@@ -1,20 +1,25 @@
 #pragma once
 
-// The shared file system: one dump folder a job, with its fence and its committed steps.
+// The shared file system: one dump folder a job, with its committed steps and who has had it.
 
 #include <cstdint>
 #include <map>
 #include <string>
 #include <vector>
 
+#include "worker/core/attempt_record.h"
+
 namespace titan::simulation {
 
 struct DumpFolder {
+  struct Published {
+    node::AttemptKey by;
+    int64_t step = 0;
+  };
   std::string id;
-  int fence = 0;                                   // Highest attempt that has claimed it.
-  int64_t committed = 0;                           // Newest step.
-  std::vector<std::pair<int, int64_t>> published;  // Attempt and step, in the order in which they came.
-  std::map<int, std::string> runs;                 // By attempt: which start of it has published.
+  int64_t committed = 0;                // Newest step.
+  std::vector<node::AttemptKey> taken;  // Each once, in the order in which they came. Knows nothing of the fence.
+  std::vector<Published> published;     // Likewise.
 };
 
 using Storage = std::map<std::string, DumpFolder>;  // By path.

@@ -1,9 +1,11 @@
 #include "tests/simulation/training.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "nlohmann/json.hpp"
 
 namespace titan::simulation {
 namespace {
@@ -61,32 +63,84 @@ void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string
   machine(run.placements->front().node()).speak(key, 0, json);
 }
 
-// Claims the folder, or finds that somebody newer has it and leaves.
-bool Ranks::is_fenced(Run& run, const node::AttemptKey& key) {
-  DumpFolder& folder = storage_[run.folder];
-  if (folder.fence <= key.number) {
-    folder.fence = key.number;
-    return false;
+// The thread that shows that a holder lives goes on while its rank 0 does. Its beats are made up for when somebody
+// looks.
+bool Ranks::has_living_holder(const Run& run) {
+  for (const auto& [key, other] : runs_) {
+    if (other.folder != run.folder || !other.begun) continue;
+    const Machine::Rank* leader = machine(other.placements->front().node()).rank(key, 0);
+    if (leader == nullptr || !leader->running) continue;
+    if (fence_of(run).beat(key.job_uid, key.number).ok()) return true;
   }
-  speak(run, key,
-        absl::StrCat(R"({"kind":"error","class":"fenced","reason":"FENCED","message":"attempt )", folder.fence,
-                     R"( has the folder","same_job":true,"holder_attempt":)", folder.fence, "}"));
-  Machine& leader = machine(run.placements->front().node());
+  return false;
+}
+
+absl::Status Ranks::take_folder(Run& run, const node::AttemptKey& key) {
+  has_living_holder(run);
+  const storage::Fence::Claim claim = {.job_uid = key.job_uid,
+                                       .attempt = key.number,
+                                       .job = key.job_uid,
+                                       .host = run.placements->front().node(),
+                                       .process = "of the simulation"};
+  const absl::Status taken = fence_of(run).raise(claim).status();
+  if (!taken.ok()) return taken;
+  std::vector<node::AttemptKey>& all = storage_[run.folder].taken;
+  if (std::find(all.begin(), all.end(), key) != all.end())
+    violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " trains for a second time"));
+  all.push_back(key);
+  return taken;
+}
+
+absl::Status Ranks::publish_step(Run& run, const node::AttemptKey& key) {
+  return fence_of(run).publish_step(key.job_uid, key.number, "checkpoint", run.step, [&] {
+    note_published(storage_[run.folder], key, run.step);
+    return absl::OkStatus();
+  });
+}
+
+// Whoever had the folder before publishes no more, whatever the fence lets through.
+void Ranks::note_published(DumpFolder& folder, const node::AttemptKey& key, int64_t step) {
+  const node::AttemptKey& newest = folder.taken.back();
+  if (newest != key) {
+    violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " publishes step ", step, " after attempt ",
+                          newest.number, " of ", newest.job_uid, " has taken the folder"));
+  }
+  if (!folder.published.empty()) {
+    const DumpFolder::Published& last = folder.published.back();
+    if (last.by.job_uid == key.job_uid && last.by.number > key.number) {
+      violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " publishes after attempt ", last.by.number));
+    }
+    if (last.step > step) violated(absl::StrCat("checkpoints of ", key.job_uid, " go back to ", step));
+  }
+  folder.committed = step;
+  folder.published.push_back({key, step});
+}
+
+void Ranks::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Status& why) {
+  const storage::Fence::Holder holder = fence_of(run).holder().value_or(storage::Fence::Holder());
+  const nlohmann::json said = {{"kind", "error"},
+                               {"class", "fenced"},
+                               {"reason", storage::is_in_use(why) ? "DUMP_FOLDER_IN_USE" : "FENCED"},
+                               {"message", why.message()},
+                               {"same_job", holder.job_uid == key.job_uid},
+                               {"holder_job", holder.job},
+                               {"holder_attempt", holder.attempt}};
+  speak(run, key, said.dump());
   run.over = true;
-  leader.exit_rank(key, 0, rank_protocol::kExitFenced, 0);
-  return true;
+  machine(run.placements->front().node()).exit_rank(key, 0, rank_protocol::kExitFenced, 0);
 }
 
 void Ranks::begin(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over || run.begun || !all_run(run, key)) return;
+  const absl::Status taken = take_folder(run, key);
+  // Who watches a holder that shows no sign of life has the folder after a while.
+  if (storage::is_in_use(taken) && !has_living_holder(run)) {
+    return timeline_.after(absl::Seconds(1), [this, key] { begin(key); });
+  }
   run.begun = true;
-  if (is_fenced(run, key)) return;
-  DumpFolder& folder = storage_[run.folder];
-  const auto [known, first] =
-      folder.runs.emplace(key.number, absl::StrCat(key.job_uid, "@", absl::FormatDuration(timeline_.now())));
-  if (!first) violated(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " trains for a second time"));
-  run.step = folder.committed;
+  if (!taken.ok()) return leave_fenced(run, key, taken);
+  run.step = storage_[run.folder].committed;
   run.advanced_at = timeline_.now();
   for_each_rank(run, [&](Machine& there, int number) {
     Machine::Rank& rank = *there.rank(key, number);
@@ -136,18 +190,9 @@ void Ranks::publish(const node::AttemptKey& key) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
   }
-  if (is_fenced(run, key)) return;
-  DumpFolder& folder = storage_[run.folder];
-  if (run.step < folder.committed) violated(absl::StrCat("checkpoints of ", run.folder, " go back to ", run.step));
-  folder.committed = run.step;
-  folder.published.emplace_back(key.number, run.step);
-  run.save = false;
-  run.advanced_at = timeline_.now();
-  for_each_rank(run, [&](Machine& there, int number) {
-    Machine::Rank& rank = *there.rank(key, number);
-    rank.phase = "train";
-    ++rank.counter;
-  });
+  if (full.count(run.folder) > 0) return fail_to_save(run, key);
+  if (const absl::Status done = publish_step(run, key); !done.ok()) return leave_fenced(run, key, done);
+  resume(run, key);
   speak(run, key,
         absl::StrCat(R"({"kind":"checkpoint_committed","step":)", run.step, R"(,"full":true,"seconds":0.1})"));
   if (run.step >= plans[run.folder].steps) {
@@ -161,9 +206,29 @@ void Ranks::publish(const node::AttemptKey& key) {
   next_step(key);
 }
 
+void Ranks::resume(Run& run, const node::AttemptKey& key) {
+  run.save = false;
+  run.advanced_at = timeline_.now();
+  for_each_rank(run, [&](Machine& there, int number) {
+    Machine::Rank& rank = *there.rank(key, number);
+    rank.phase = "train";
+    ++rank.counter;
+  });
+}
+
+// A save that is given up ends nothing but the attempt whose last one it was.
+void Ranks::fail_to_save(Run& run, const node::AttemptKey& key) {
+  speak(run, key, absl::StrCat(R"({"kind":"checkpoint_failed","step":)", run.step, R"(,"reason":"no space left"})"));
+  resume(run, key);
+  if (run.step < plans[run.folder].steps && !run.leave) return next_step(key);
+  speak(run, key, R"({"kind":"error","class":"infra","reason":"CHECKPOINT","message":"no space left"})");
+  all_leave(key, rank_protocol::kExitStorage);
+}
+
 void Ranks::all_leave(const node::AttemptKey& key, int code) {
   Run& run = runs_[key];
   run.over = true;
+  if (code != rank_protocol::kExitStorage) (void)fence_of(run).release(key.job_uid, key.number);
   for_each_rank(run, [&](Machine& there, int number) {
     timeline_.after(timeline_.random.between(absl::ZeroDuration(), absl::Milliseconds(300)),
                     [&there, key, number, code] { there.exit_rank(key, number, code, 0); });

@@ -1,7 +1,7 @@
 #pragma once
 
-// What the ranks of the jobs do: they start together, load, step in lockstep, publish under the fence and leave. Ground
-// truth about who was healthy when.
+// What the ranks of the jobs do: they start together, load, step in lockstep, publish under the real fence of their
+// dump folder and leave. Ground truth about who was healthy when.
 
 #include <functional>
 #include <map>
@@ -11,7 +11,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/storage/fence.h"
 #include "tests/simulation/machine.h"
+#include "tests/simulation/memory_files.h"
 #include "tests/simulation/storage.h"
 #include "tests/simulation/timeline.h"
 
@@ -31,13 +34,14 @@ struct JobPlan {
 
 class Ranks : public Training {
  public:
-  Ranks(Timeline& timeline, Storage& storage) : timeline_(timeline), storage_(storage) {}
+  Ranks(Timeline& timeline, Storage& storage) : timeline_(timeline), storage_(storage), files_(timeline) {}
 
   std::map<std::string, JobPlan> plans;  // By dump folder.
   std::function<Machine&(const std::string& node)> machine;
   std::function<bool(const std::string& node)> reachable;  // For the other ranks.
   std::function<void(const std::string& what)> violated;
   std::set<std::string> cancelled;      // Uids of jobs that somebody wanted to end.
+  std::set<std::string> full;           // Dump folders in which there is no room now.
   std::set<node::AttemptKey> given_up;  // Asked to leave and not gone in time: killed, whatever they do by then.
 
   void started(Machine& machine, const node::AttemptKey& key) override;
@@ -69,6 +73,8 @@ class Ranks : public Training {
   void begin(const node::AttemptKey& key);
   void step(const node::AttemptKey& key);
   void publish(const node::AttemptKey& key);
+  void fail_to_save(Run& run, const node::AttemptKey& key);
+  void resume(Run& run, const node::AttemptKey& key);
   void next_step(const node::AttemptKey& key);
   void peers_leave(const node::AttemptKey& key);
   void all_leave(const node::AttemptKey& key, int code);
@@ -77,10 +83,17 @@ class Ranks : public Training {
   template <typename Do>
   void for_each_rank(const Run& run, Do&& what) const;
   void speak(const Run& run, const node::AttemptKey& key, const std::string& json);
-  bool is_fenced(Run& run, const node::AttemptKey& key);
+  // The dump folder: rank 0 takes it, and publishes while nobody else has.
+  storage::Fence fence_of(const Run& run) { return storage::Fence(run.folder, files_); }
+  bool has_living_holder(const Run& run);
+  absl::Status take_folder(Run& run, const node::AttemptKey& key);
+  absl::Status publish_step(Run& run, const node::AttemptKey& key);
+  void note_published(DumpFolder& folder, const node::AttemptKey& key, int64_t step);
+  void leave_fenced(Run& run, const node::AttemptKey& key, const absl::Status& why);
 
   Timeline& timeline_;
   Storage& storage_;
+  MemoryFiles files_;
   std::map<node::AttemptKey, Run> runs_;
 };
 

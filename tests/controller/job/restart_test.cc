@@ -268,6 +268,16 @@ TEST_F(DecideTest, ASharedFolderIsLookedForOnOtherNodes) {
   EXPECT_EQ(decide(policy_, apart, ends_at("n3", "n4", true), 0, 0).failure_reason, "DUMP_FOLDER_NOT_SHARED");
 }
 
+// What a job is asked to do lies in one record: without it there is nothing to come back to.
+TEST_F(DecideTest, AJobWhoseSpecificationIsLostEnds) {
+  EndFacts facts{.refusals = {{"", "SPEC_UNREADABLE", "record 'spec/a' is set aside"}}, .num_ranks = 1};
+  const Verdict verdict = decide(policy_, history_, classify(facts), 0, 0);
+  EXPECT_FALSE(verdict.restart);
+  EXPECT_EQ(verdict.failure_reason, "SPEC_UNREADABLE");
+  facts.refusals.front().reason = "SPEC_NOT_READ";  // The disk did not answer, this time.
+  EXPECT_TRUE(decide(policy_, history_, classify(facts), 0, 0).restart);
+}
+
 // Perhaps one node lacks a mount: another try, and the node is named; the second time it is the user's to mend.
 TEST_F(DecideTest, ALostFolderIsTriedOnceMore) {
   EndFacts facts{.refusals = {{"n1", "CHECKPOINTS_GONE", "no folder"}}, .num_ranks = 1};

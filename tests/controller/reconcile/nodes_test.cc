@@ -176,6 +176,21 @@ TEST_F(NodesTest, ARestartedControllerKnowsHowLongStepsTake) {
   EXPECT_EQ(job("a")->attempts.size(), 1u);
 }
 
+// Likewise where no step was known before: one that is seen is too few to tell how long they take.
+TEST_F(NodesTest, ARestartedControllerTakesNoPartOfAStepForAWholeOne) {
+  run_on_two_of(3);
+  crash();
+  connect_all();
+  advance(absl::Seconds(1));
+  train("a", ++step_);
+  advance(absl::Milliseconds(500));
+  disconnect(nodes.at("n2"));
+  advance(absl::Seconds(7));
+  EXPECT_EQ(node_state("n2"), cluster::NodeState::kUnreachable);
+  train("a", ++step_);
+  EXPECT_EQ(job("a")->attempts.size(), 1u);
+}
+
 TEST_F(NodesTest, AJobWhollyOnSilentNodesWaitsItsGrace) {
   run_on_two_of(3);
   disconnect(nodes.at("n1"));

@@ -1,0 +1,42 @@
+#pragma once
+
+// What watchers are shown, against what the store has committed: a view holds what is durable at the moment at which it
+// is shown, and every durable change of a job is shown.
+
+#include <functional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "controller/reconcile/published.h"
+#include "controller/store/store.h"
+
+namespace titan::simulation {
+
+class Witness {
+ public:
+  Witness(const store::Store& store, std::function<void(const std::string& what)> violated)
+      : store_(store), violated_(std::move(violated)) {}
+
+  // A controller has started, or none is there.
+  void follow(const reconcile::Published* published);
+  // Before each transaction: what was shown without one.
+  void look();
+  // After it: `jobs` were written or erased by it.
+  void committed(const std::vector<std::string>& jobs, int64_t revision);
+
+ private:
+  std::set<std::string> shown_now();
+  void compare(const reconcile::JobView& view);
+  template <typename Record>
+  void compare_record(const std::string& key, const Record& shown);
+  void compare_exits(const std::string& uid, const job::AttemptRecord& attempt);
+
+  const store::Store& store_;
+  const std::function<void(const std::string& what)> violated_;
+  const reconcile::Published* published_ = nullptr;
+  int64_t cursor_ = 0;
+  int64_t views_ = 0;
+};
+
+}  // namespace titan::simulation
