@@ -1,6 +1,8 @@
 // What a node was told to do, and has not done in time although it speaks: a hung mount, a process that cannot be
 // killed.
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/testing/planted.h"
 #include "common/text/counted.h"
@@ -92,6 +94,14 @@ void Core::give_up_parts(LiveJob& job) {
                    change);
       send_stop(job, name);
     }
+  }
+  // An older copy of the store has it prepared where it has run and ended since: those who wait would wait for ever.
+  const bool cannot_start =
+      !stops && change.mutations.empty() &&
+      std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& item) { return item.second.ended; });
+  if (cannot_start) {
+    attempt.refusals.push_back({"", "LAUNCH_FAILED", "it ended on some of its nodes before it was started on all"});
+    return conclude(job, {}, absl::ZeroDuration());
   }
   if (change.mutations.empty()) return;
   put_job(change, job);
