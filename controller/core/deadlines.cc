@@ -143,6 +143,14 @@ void Core::give_up_parts(LiveJob& job) {
       send_stop(job, name);
     }
   }
+  // An older copy of the store has it prepared where it has run and ended since: those who wait would wait for ever.
+  const bool cannot_start =
+      !stops && change.mutations.empty() &&
+      std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& item) { return item.second.ended; });
+  if (cannot_start) {
+    attempt.refusals.push_back({"", "LAUNCH_FAILED", "it ended on some of its nodes before it was started on all"});
+    return conclude(job, {}, absl::ZeroDuration());
+  }
   if (change.mutations.empty()) return;
   put_job(change, job);
   conclude(job, std::move(change), absl::ZeroDuration());

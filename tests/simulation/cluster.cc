@@ -142,14 +142,15 @@ void Cluster::from_worker(const std::string& node, Link& link, int64_t session, 
 // What was sent before a stream's end may still arrive.
 void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message) {
   if (controller == nullptr || stream->life != life_ || !stream->at_controller) return;
-  if (timeline.now() < paused_until_) {
-    return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
-  }
   if (stream->is_late || !stream->link->to_controller || !stream->held_to_controller.empty()) {
     return stream->held_to_controller.push_back(message);
   }
+  if (timeline.now() < paused_until_) {
+    return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
+  }
   if (message.has_register_()) {
     const absl::Status status = controller->open_session(message.register_(), stream);
+    stream->is_known = status.ok();
     if (status.ok()) return;
     stream->at_controller = false;
     timeline.after(absl::Milliseconds(1),
@@ -197,7 +198,7 @@ void Cluster::reset_stream(const std::string& node) {
 
 void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
   const std::shared_ptr<Stream> stream = links[node].stream;
-  if (stream == nullptr) return;
+  if (stream == nullptr || !stream->is_known) return;
   stream->is_late = true;
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
@@ -462,6 +463,11 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
   const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
   if (view == nullptr || job::is_final(view->record->state)) return;
   const int64_t cursor = cursor_of(key.job_uid, key.number, events.rank());
+  if (traces) {
+    trace(absl::StrCat("  session ", stream->number, " of ", stream->machine->name(), " brings events of rank ",
+                       events.rank(), " of ", key.job_uid, "/", key.number, " from ", events.events(0).sequence(),
+                       ", and the store has ", cursor));
+  }
   if (events.events(0).sequence() <= cursor + 1) return;
   violate(absl::StrCat("events of rank ", events.rank(), " of ", key.job_uid, " go on at ", events.events(0).sequence(),
                        ", and the store has ", cursor));

@@ -74,7 +74,8 @@ struct Stream : cluster::Session, std::enable_shared_from_this<Stream> {
   int64_t number = 0;    // The worker's.
   int life = 0;          // Of the controller.
   bool at_worker = true, at_controller = true;
-  bool is_late = false;  // What the worker has said is still on its way.
+  bool is_known = false;  // The controller has let it in.
+  bool is_late = false;   // What the worker has said is still on its way.
   absl::Duration to_worker_ready, to_controller_ready;
   std::deque<v1::ControllerMessage> held_to_worker;
   std::deque<v1::WorkerMessage> held_to_controller;

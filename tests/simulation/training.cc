@@ -59,6 +59,12 @@ bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
   return any;
 }
 
+bool Ranks::is_blocked(Run& run, const node::AttemptKey& key) {
+  const bool was_blocked = std::exchange(run.blocked, any_stuck(run, key));
+  if (was_blocked && !run.blocked) run.went_on_at = timeline_.now();
+  return run.blocked;
+}
+
 void Ranks::speak(const Run& run, const node::AttemptKey& key, const std::string& json) {
   machine(run.placements->front().node()).speak(key, 0, json);
 }
@@ -162,7 +168,7 @@ void Ranks::step(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if ((run.blocked = any_stuck(run, key))) {
+  if (is_blocked(run, key)) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return next_step(key);
   }
@@ -186,7 +192,7 @@ void Ranks::publish(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over) return;
   if (!all_run(run, key)) return peers_leave(key);
-  if ((run.blocked = any_stuck(run, key))) {
+  if (is_blocked(run, key)) {
     if (timeline_.now() - run.advanced_at > kTrainTimeout) return peers_leave(key);
     return timeline_.after(absl::Seconds(1), [this, key] { publish(key); });
   }
@@ -281,7 +287,9 @@ bool Ranks::is_healthy(const node::AttemptKey& key) const {
   const Run& run = it->second;
   // One that has waited for somebody until just now shows it with its next step.
   const absl::Duration most = run.blocked ? absl::Seconds(3) : absl::Seconds(12);
-  return run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
+  // And that step with the next beat.
+  const bool is_seen = run.went_on_at == absl::ZeroDuration() || timeline_.now() - run.went_on_at > absl::Seconds(2);
+  return is_seen && run.begun && !run.over && !run.losing && all_run(run, key) && !any_stuck(run, key) &&
          timeline_.now() - run.advanced_at < most;
 }
 

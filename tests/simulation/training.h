@@ -66,8 +66,9 @@ class Ranks : public Training {
     bool save = false, leave = false;
     int64_t step = 0;
     absl::Duration advanced_at;
-    bool blocked = false;  // Somebody was waited for, and nothing was done since.
-    bool losing = false;   // A rank is gone: the others will notice.
+    bool blocked = false;       // Somebody was waited for, and nothing was done since.
+    absl::Duration went_on_at;  // When that was over.
+    bool losing = false;        // A rank is gone: the others will notice.
   };
 
   void begin(const node::AttemptKey& key);
@@ -80,6 +81,7 @@ class Ranks : public Training {
   void all_leave(const node::AttemptKey& key, int code);
   bool all_run(const Run& run, const node::AttemptKey& key) const;
   bool any_stuck(const Run& run, const node::AttemptKey& key) const;
+  bool is_blocked(Run& run, const node::AttemptKey& key);
   template <typename Do>
   void for_each_rank(const Run& run, Do&& what) const;
   void speak(const Run& run, const node::AttemptKey& key, const std::string& json);

@@ -104,7 +104,8 @@ void on_read_trace(Step& step, const v1::ReadTrace& request) {
 // Of a leader whose epoch could not be written down: what ends or reads may be done, what begins may not.
 void obey_without_epoch(Step& step, const Message& message, const std::string& error) {
   const Refusal why = {"STATE_FOLDER_UNUSABLE", absl::StrCat("cannot write down the leader's epoch: ", error)};
-  if (message.has_prepare()) {
+  // One that is here already is only told of: it may run, and to refuse it would end it.
+  if (message.has_prepare() && step.find(key_of(message.prepare().id())) == nullptr) {
     return answer_unknown(step, key_of(message.prepare().id()), v1::AttemptReport::REFUSED, why);
   }
   if (message.has_start()) {

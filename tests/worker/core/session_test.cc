@@ -263,6 +263,10 @@ TEST(SessionTest, AnEpochThatIsNotDurableStartsNothing) {
     world.advance(kWritePatience + kSecond);
     EXPECT_EQ(world.last(2).phase(), Report::REFUSED) << hangs;
     EXPECT_EQ(world.last(2).error_reason(), "STATE_FOLDER_UNUSABLE") << hangs;
+    world.prepare(1, 1);  // Of a controller whose store lacks the start.
+    world.settle();
+    world.advance(kWritePatience + kSecond);
+    EXPECT_EQ(world.last(1).phase(), Report::STARTED) << hangs << ": what runs is not refused";
     world.stop(1);
     world.settle();
     world.advance(2 * kWritePatience + kSecond);  // For the epoch, then for the record of the end.
