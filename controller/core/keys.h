@@ -10,8 +10,9 @@
 namespace titan::core {
 
 // What keys begin with, up to the first '/'.
-inline constexpr std::array<absl::string_view, 11> kRecordKinds = {
-    "attempt", "cancel", "cursor", "deleted", "event", "exit", "job", "node", "progress", "spec", "update"};
+inline constexpr std::array<absl::string_view, 13> kRecordKinds = {"attempt", "cancel", "cursor", "deleted", "error",
+                                                                   "event",   "exit",   "job",    "node",    "progress",
+                                                                   "refusal", "spec",   "update"};
 
 std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);

@@ -28,7 +28,7 @@ TESTS = Path(os.environ.get("TITAN_TESTS", BIN.parent / "tests"))
 SCHEMA_V1 = SOURCE / "tests/controller/store/data/schema_v1.db"
 LIMIT = 30.0  # For anything to happen; a loaded machine may take long without being wrong.
 FOREVER = {"steps": -1, "step_ms": 100}
-SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100}}}  # The second rank leaves first.
+SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank leaves first, with an error's event.
 
 
 def names(program):
@@ -103,7 +103,7 @@ class Script(threading.Thread):
 
     def run(self):
         try:
-            for step in (self.submit, self.update, self.checkpoint, self.cancel, self.cordon, self.finish, self.delete):
+            for step in (self.submit, self.update, self.checkpoint, self.cancel, self.refuse, self.cordon, self.finish, self.delete):
                 step()
                 if self.enough.is_set():
                     return
@@ -129,6 +129,14 @@ class Script(threading.Thread):
         if done.returncode != 0 and "SUCCEEDED: cannot cancel" not in done.stderr:  # It ended while the controller was away.
             raise AssertionError(done.stderr)
         self.cancelled.add(self.jobs[0])
+
+    def refuse(self):
+        """A job whose dump folder is below a file: no node takes it."""
+        file = self.cluster.folder / f"file-{self.number}"
+        file.touch()
+        job = self.cluster.submit_job(file / "dump", ranks=2)
+        wait_until("a refusal", lambda: any(one["end_cause"] for one in self.cluster.job(job)["attempts"]), LIMIT)
+        self.cluster.titanctl("cancel", job, "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
 
     def cordon(self):
         self.call("node", "cordon", "n1")

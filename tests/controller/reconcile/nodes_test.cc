@@ -278,6 +278,7 @@ TEST_F(NodesTest, ANodeThatComesBackEmptyEndsTheAttempt) {
 // After a restart of the controller the lost node never comes: one lease later the job moves on.
 TEST_F(NodesTest, ANodeLostWhileTheControllerWasAway) {
   run_on_two_of(3);
+  train_for(absl::Seconds(3));
   destroy(nodes.at("n2"));
   crash();
   connect(nodes.at("n1"));
