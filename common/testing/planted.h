@@ -47,9 +47,6 @@ enum class Bug {
   kStartLaunchesAgain,
   kStopIgnoredWhilePreparing,
   kOldLeaderIsObeyed,
-  // common/storage: the dump folder's fence.
-  kOldAttemptPublishes,  // Whoever has had the folder once.
-  kFenceGoesBack,        // A lower attempt takes it from a higher one.
 };
 
 #ifdef TITAN_PLANTED

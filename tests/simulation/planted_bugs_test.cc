@@ -66,8 +66,6 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kStartLaunchesAgain), "a second Start launches a second time"},
     {TITAN_BUG(kStopIgnoredWhilePreparing), "a Stop is ignored while an attempt is prepared"},
     {TITAN_BUG(kOldLeaderIsObeyed), "a command of an earlier leader is obeyed"},
-    {TITAN_BUG(kOldAttemptPublishes), "an attempt publishes though a newer one has taken the dump folder"},
-    {TITAN_BUG(kFenceGoesBack), "an older attempt takes the dump folder back"},
 };
 #undef TITAN_BUG
 
