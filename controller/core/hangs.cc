@@ -174,10 +174,13 @@ void Core::excuse_own_pause() {
   for (auto& [uid, job] : jobs_) {
     if (!job.attempt) continue;
     if (job.attempt->advanced_at) job.attempt->advanced_at = std::min(*job.attempt->advanced_at + pause, now);
-    if (job.attempt->prepare_by) *job.attempt->prepare_by += pause;
-    if (job.attempt->stop_by) *job.attempt->stop_by += pause;
+    // What began after the pause, before a tick has noticed that, has all its time already.
+    const absl::Duration prepared = std::max(now, schedule_after_) + options_.prepare_timeout;
+    const absl::Duration stopped = now + stop_time(job);
+    if (job.attempt->prepare_by) job.attempt->prepare_by = std::min(*job.attempt->prepare_by + pause, prepared);
+    if (job.attempt->stop_by) job.attempt->stop_by = std::min(*job.attempt->stop_by + pause, stopped);
     for (auto& [node, part] : job.attempt->parts) {
-      if (part.stop_by) *part.stop_by += pause;
+      if (part.stop_by) part.stop_by = std::min(*part.stop_by + pause, stopped);
       part.last_advance = std::min(part.last_advance + pause, now);
       for (auto& [rank, seen] : part.ranks) seen.last_advance = std::min(seen.last_advance + pause, now);
     }

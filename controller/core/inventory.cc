@@ -51,6 +51,15 @@ bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
   return ranks == spec.ranks;
 }
 
+// Whether some of the devices are another attempt's, as the node says.
+bool others_have(const v1::Register& hello, const AttemptKey& key, const std::vector<int>& devices) {
+  return std::any_of(hello.inventory().begin(), hello.inventory().end(), [&](const v1::AttemptInventory& item) {
+    if (item.devices() == 0 || AttemptKey{item.id().job_uid(), item.id().number()} == key) return false;
+    return std::any_of(item.device_indices().begin(), item.device_indices().end(),
+                       [&](int device) { return std::find(devices.begin(), devices.end(), device) != devices.end(); });
+  });
+}
+
 }  // namespace
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
@@ -108,6 +117,12 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
                (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
       set_stop_deadline(job);
       send_stop(job, node.record.name);
+    } else if (!attempt.start_sent && !present && others_have(hello, job.key(), part.devices)) {
+      // Placed by an older copy of the store: what runs there has just been adopted, or is a stray.
+      part.ended = true;
+      Change change;
+      add_refusal(job, {node.record.name, "DEVICE_TAKEN", "another attempt runs on devices of this one"}, change);
+      conclude(job, std::move(change), absl::ZeroDuration());
     } else if (!attempt.start_sent) {
       send_prepare(job, {node.record.name});  // Answered with the state that is, also when it is done already.
     } else if (!attempt.start_waits) {        // Else it is told with all others.

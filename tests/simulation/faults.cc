@@ -259,7 +259,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
       cluster_.timeline.after(soon, [this] { cluster_.start_controller(); });
       break;
     case Fault::kControllerPause:
-      cluster_.pause_controller(random_.chance(0.2) ? for_a_while(20, 100) : for_a_while(2, 20));
+      cluster_.pause_controller(random_.chance(0.3) ? for_a_while(40, 120) : for_a_while(2, 20));
       break;
     case Fault::kStoreRestored:
       if (random_.chance(0.3)) restore_store();  // Rare, since much is excused afterwards.

@@ -228,6 +228,14 @@ void Scenario::ask_to_drain(const std::string& node) {
   cluster_.timeline.after(absl::Seconds(2), [this, node] { ask_to_drain(node); });
 }
 
+// As soon as the controller answers from then on: whoever asks one that is away asks again.
+void Scenario::when_it_answers(absl::Duration after, std::function<void()> ask) {
+  cluster_.timeline.after(after, [this, ask = std::move(ask)] {
+    if (cluster_.controller_answers()) return ask();
+    when_it_answers(absl::Seconds(1), ask);
+  });
+}
+
 // Everything is mended but for what is broken for good, and the operator puts nodes back into service.
 void Scenario::rest() {
   resting_ = true;
@@ -248,7 +256,7 @@ void Scenario::rest() {
   // Ranks of jobs that a restored store has never heard of hold their devices until somebody decides: again for those
   // of which a controller that stood still has heard only now.
   for (int round = 1; round <= 3; ++round) {
-    cluster_.timeline.after(round * kUnknownUntil, [this] {
+    when_it_answers(round * kUnknownUntil, [this] {
       for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
         for (const auto& [attempt, stray] : view.unknown) {
           cluster_.controller->stop_unknown(view.node.record.name, attempt.first, absl::ZeroDuration(),
@@ -258,7 +266,7 @@ void Scenario::rest() {
     });
   }
   for (const absl::Duration when : {absl::Seconds(5), absl::Seconds(50)}) {
-    cluster_.timeline.after(when, [this, when] {
+    when_it_answers(when, [this, when] {
       if (when > absl::Seconds(5)) drains_.clear();
       for (const auto& [name, machine] : cluster_.machines) {
         if (drains_.count(name) == 0) cluster_.controller->cordon(name, false, "", [](const auto&) {});

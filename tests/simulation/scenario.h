@@ -119,6 +119,7 @@ class Scenario {
   void remove();
   void drain(const std::string& node, absl::Duration last);
   void ask_to_drain(const std::string& node);
+  void when_it_answers(absl::Duration after, std::function<void()> ask);
   void rest();
   absl::Duration work_left() const;
   bool all_over() const;

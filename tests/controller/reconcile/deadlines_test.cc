@@ -128,6 +128,20 @@ TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
   for (const v1::Stop& stop : stops) EXPECT_GT(stop.deadline_milliseconds(), 0);
 }
 
+// What is heard first after a pause of the controller, before a tick has noticed the pause, has not waited through it.
+TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
+  for (const char* name : {"n1", "n2", "n3"}) add_node(name);
+  ASSERT_TRUE(submit(spec("a", 2, 1)).ok());
+  train("a", 1);
+  hung = {"n1"};
+  clock.advance(absl::Seconds(300));
+  exit_rank(nodes.at("n2"), key("a"), 1, 1, 0);
+  settle();
+  ASSERT_EQ(state("a"), "RECOVERING");
+  advance(absl::Seconds(31));
+  EXPECT_EQ(job("a")->attempts.size(), 2u);
+}
+
 TEST_F(DeadlinesTest, AStopEndsInTimeAlsoUnderTheNextController) {
   add_node("n1");
   ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
