@@ -40,11 +40,11 @@ def names_are_of(point, *beginnings):
 
 
 class FakeCluster(Cluster):
-    """n1 keeps the job that runs all along, n2 runs the short ones, both on ranks that only look like ranks."""
+    """n1 keeps the job that runs all along and has a device more, n2 runs the short ones, both on ranks that only look like ranks."""
 
     def __init__(self, **options):
         super().__init__(workers=0, supervise=False, **options)
-        self.add_fake("n1", 4, FOREVER)
+        self.add_fake("n1", 5, FOREVER)
         self.background = self.submit_job("background", ranks=4)
         wait_until("the background job", lambda: self.job(self.background)["state"] == "RUNNING", LIMIT)
         self.add_fake("n2", 2, SHORT)
@@ -131,10 +131,14 @@ class Script(threading.Thread):
         self.cancelled.add(self.jobs[0])
 
     def refuse(self):
-        """A job whose dump folder is below a file: no node takes it."""
-        file = self.cluster.folder / f"file-{self.number}"
-        file.touch()
-        job = self.cluster.submit_job(file / "dump", ranks=2)
+        """A job whose dump folder is below what has become a file when it is placed: neither of its nodes takes it."""
+        above = self.cluster.folder / f"above-{self.number}"
+        above.mkdir()
+        self.call("node", "cordon", "n2")
+        job = self.cluster.submit_job(above / "dump", ranks=3)
+        shutil.rmtree(above)
+        above.touch()
+        self.call("node", "uncordon", "n2")
         wait_until("a refusal", lambda: any(one["end_cause"] for one in self.cluster.job(job)["attempts"]), LIMIT)
         self.cluster.titanctl("cancel", job, "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
 
