@@ -409,6 +409,8 @@ def joined(walk, point):
     wait_until("n3", lambda: walk.cluster.ready("n3"), LIMIT)
     walk.cluster.stop("n3")
     del walk.cluster.daemons["n3"]
+    # Of three nodes n2, which dies again and again, would be cordoned.
+    wait_until("n3 gone", lambda: walk.cluster.titanctl("node", "delete", "n3", check=False).returncode == 0, LIMIT)
 
 
 def adopted(walk, point):
