@@ -48,17 +48,19 @@ void Pool::improve_promise(const Shunned& shunned) {
   const Request& request = promise_.job->request;
   const NodeIndex& open = nodes_.index(false);
   bool exchanged = false;
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, true);  // Else a tighter one of them would be in the way.
   while (open.counts().at_least(request.least()) > 0) {
     NodeState* slow = nodes_.slowest(request);
     if (slow == nullptr) break;
     NodeState* ready = open.tightest(request.share(slow->standing.devices), slow);
-    if (ready == nullptr || std::count(shunned.hidden.begin(), shunned.hidden.end(), ready) > 0) break;
+    if (ready == nullptr) break;
     promise_.nodes.erase(slow);
     promise_.nodes.insert(ready);
     nodes_.target(*slow, false);
     nodes_.target(*ready, true);
     exchanged = true;
   }
+  for (NodeState* node : shunned.hidden) nodes_.hide(*node, false);
   if (!exchanged) return;
   promise_.shadow = std::min(promise_.shadow, nodes_.targets_drained());
   changed();

@@ -474,7 +474,12 @@ TEST(SchedulerSimulationTest, DecidesAsTheRulesSay) {
   if (asked != nullptr) {
     ASSERT_TRUE(absl::SimpleAtoi(asked, &seeds)) << asked;
   }
-  for (unsigned seed = 0; seed < seeds; ++seed) {
+  unsigned first = 0;
+  if (const char* const only = getenv("TITAN_SCHEDULER_SEED"); only != nullptr) {
+    ASSERT_TRUE(absl::SimpleAtoi(only, &first)) << only;
+    seeds = first + 1;
+  }
+  for (unsigned seed = first; seed < seeds; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     Simulation(seed % 4 == 0 ? Order::kRecoveringFirst : Order::kPriorityFirst, seed).run();
     if (::testing::Test::HasFailure()) return;
