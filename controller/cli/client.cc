@@ -124,6 +124,22 @@ absl::StatusOr<Response> Client::call(const std::function<grpc::Status(grpc::Cli
   }
 }
 
+// An answer that is lost on its way leaves a deleted resource: one that was there before, and is not found by the next
+// try, is what was asked for.
+template <typename Resource, typename Call>
+absl::StatusOr<Resource> Client::call_to_delete(const Resource& before, Call attempt) {
+  bool unanswered = false;
+  return call<Resource>([&](grpc::ClientContext& context, Resource& resource) {
+    grpc::Status status = attempt(context, resource);
+    if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
+      resource = before;
+      return grpc::Status::OK;
+    }
+    unanswered = unanswered || is_unanswered(status);
+    return status;
+  });
+}
+
 absl::StatusOr<v1::Job> Client::create_job(const v1::CreateJobRequest& request) {
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CreateJob(&context, request, &job); });
@@ -150,22 +166,12 @@ absl::StatusOr<v1::Job> Client::cancel_job(const std::string& name, bool now) {
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().CancelJob(&context, request, &job); });
 }
 
-// An answer that is lost on its way leaves a deleted job: a job that was there before, and is not found by the next
-// try, is what was asked for.
 absl::StatusOr<v1::Job> Client::delete_job(const std::string& name) {
   TITAN_ASSIGN_OR_RETURN(const v1::Job before, get_job(name));
   v1::DeleteJobRequest request;
   request.set_name(name);
-  bool unanswered = false;
-  return call<v1::Job>([&](grpc::ClientContext& context, v1::Job& job) {
-    grpc::Status status = jobs().DeleteJob(&context, request, &job);
-    if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
-      job = before;
-      return grpc::Status::OK;
-    }
-    unanswered = unanswered || is_unanswered(status);
-    return status;
-  });
+  return call_to_delete(
+      before, [&](grpc::ClientContext& context, v1::Job& job) { return jobs().DeleteJob(&context, request, &job); });
 }
 
 absl::StatusOr<v1::Job> Client::checkpoint_job(const std::string& name) {
@@ -221,15 +227,8 @@ absl::StatusOr<v1::Node> Client::delete_node(const std::string& name) {
   TITAN_ASSIGN_OR_RETURN(const v1::Node before, get_node(name));
   v1::DeleteNodeRequest request;
   request.set_name(name);
-  bool unanswered = false;
-  return call<v1::Node>([&](grpc::ClientContext& context, v1::Node& node) {
-    grpc::Status status = nodes().DeleteNode(&context, request, &node);
-    if (unanswered && status.error_code() == grpc::StatusCode::NOT_FOUND) {
-      node = before;
-      return grpc::Status::OK;
-    }
-    unanswered = unanswered || is_unanswered(status);
-    return status;
+  return call_to_delete(before, [&](grpc::ClientContext& context, v1::Node& node) {
+    return nodes().DeleteNode(&context, request, &node);
   });
 }
 

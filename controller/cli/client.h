@@ -72,6 +72,8 @@ class Client {
   v1::NodeService::Stub& nodes() { return *member().nodes; }
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);
+  template <typename Resource, typename Call>
+  absl::StatusOr<Resource> call_to_delete(const Resource& before, Call attempt);
 
   const std::string addresses_;
   const absl::Duration timeout_;

@@ -186,18 +186,12 @@ int cancel(const Globals& globals, const CancelOptions& options) {
     if (names.empty()) note("no job is queued or running");
   }
   // All are asked before one is waited for, and one that cannot be cancelled keeps no other from it.
-  int code = kExitOk;
   std::vector<v1::Job> asked;
-  for (const std::string& name : names) {
-    const auto job = client.cancel_job(name, options.now);
-    if (job.ok()) {
-      asked.push_back(*job);
-      continue;
-    }
-    const int failed = report(job.status());
-    if (code == kExitOk) code = failed;
-    if (absl::IsUnavailable(job.status())) break;
-  }
+  int code = on_each(names, [&](const std::string& name) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(v1::Job job, client.cancel_job(name, options.now));
+    asked.push_back(std::move(job));
+    return absl::OkStatus();
+  });
   for (v1::Job& job : asked) {
     if (options.wait) {
       const auto ended = watch_to_end(globals, client, job.name());
@@ -222,19 +216,12 @@ int cancel(const Globals& globals, const CancelOptions& options) {
 
 int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
   Client client(globals.controller, globals.timeout);
-  int code = kExitOk;
-  for (const std::string& name : jobs) {
-    const auto job = client.delete_job(name);
-    if (!job.ok()) {
-      const int failed = report(job.status());
-      if (code == kExitOk) code = failed;
-      if (absl::IsUnavailable(job.status())) break;
-      continue;
-    }
-    if (globals.format != Format::kTable) print(job_json(*job), globals.format);
-    note(absl::StrCat("job ", short_name(job->name()), " is deleted; ", job->spec().dump_folder(), " stays"));
-  }
-  return code;
+  return on_each(jobs, [&](const std::string& name) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.delete_job(name));
+    if (globals.format != Format::kTable) print(job_json(job), globals.format);
+    note(absl::StrCat("job ", short_name(job.name()), " is deleted; ", job.spec().dump_folder(), " stays"));
+    return absl::OkStatus();
+  });
 }
 
 int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/status/status.h"
 #include "common/text/counted.h"
 #include "common/text/gibibytes.h"
 #include "controller/cli/client.h"
@@ -211,19 +212,12 @@ int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes
 
 int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
   Client client(globals.controller, globals.timeout);
-  int code = kExitOk;
-  for (const std::string& name : nodes) {
-    const auto node = client.delete_node(name);
-    if (!node.ok()) {
-      const int failed = report(node.status());
-      if (code == kExitOk) code = failed;
-      if (absl::IsUnavailable(node.status())) break;
-      continue;
-    }
-    if (globals.format != Format::kTable) print(to_json(*node), globals.format);
-    note(absl::StrCat("node ", node_id(*node), " is deleted with its events; its titan-worker may register anew"));
-  }
-  return code;
+  return on_each(nodes, [&](const std::string& name) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const v1::Node node, client.delete_node(name));
+    if (globals.format != Format::kTable) print(to_json(node), globals.format);
+    note(absl::StrCat("node ", node_id(node), " is deleted with its events; its titan-worker may register anew"));
+    return absl::OkStatus();
+  });
 }
 
 }  // namespace titan::cli

@@ -104,6 +104,18 @@ ExitCode report(const absl::Status& status) {
   return report(status, "");
 }
 
+int on_each(const std::vector<std::string>& names, const std::function<absl::Status(const std::string& name)>& act) {
+  int code = kExitOk;
+  for (const std::string& name : names) {
+    const absl::Status done = act(name);
+    if (done.ok()) continue;
+    const int failed = report(done);
+    if (code == kExitOk) code = failed;
+    if (absl::IsUnavailable(done)) break;
+  }
+  return code;
+}
+
 ExitCode report(const absl::Status& status, std::string_view remedy) {
   if (machine_) {
     json_error(status, remedy);

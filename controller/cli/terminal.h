@@ -1,9 +1,11 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "controller/cli/exit_code.h"
@@ -30,6 +32,10 @@ void complain(std::string_view text);  // "titanctl: ...", for errors.
 ExitCode report(const absl::Status& status);
 // The same with a hint of the caller's own.
 ExitCode report(const absl::Status& status, std::string_view remedy);
+
+// Does something to each of them. A failure is reported and keeps no other from it, unless no controller answers.
+// Gives the exit code of the first one.
+int on_each(const std::vector<std::string>& names, const std::function<absl::Status(const std::string& name)>& act);
 
 // Turns `note` off: submit -q.
 void set_quiet(bool quiet);

@@ -182,6 +182,25 @@ void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
   request_schedule(/*urgent=*/true);
 }
 
+// As its intent says: what runs is told once that is durable; what waits is over at once, and `over` says how.
+void Core::carry_out_stop(LiveJob& job, JobEvent over, Change change) {
+  job.pending_reason.clear();
+  job.pending_message.clear();
+  if (job.attempt) {
+    job::Intent& intent = job.record.intent;
+    const int64_t by = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
+    intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
+    apply(job, JobEvent::kStopRequested);
+    put_job(change, job);
+    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
+    return commit(std::move(change));
+  }
+  apply(job, over);
+  end_job(job, change);
+  commit(std::move(change));
+  leave_queue(job);
+}
+
 // Its rank's events are acknowledged with it, and a refusal is said once: neither is heard again after a crash.
 void Core::add_error(LiveJob& job, job::ErrorReport error, Change& change) {
   LiveAttempt& attempt = *job.attempt;

@@ -7,11 +7,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/testing/planted.h"
 #include "controller/core/core.h"
+#include "controller/scheduler/request.h"
 
 namespace titan::core {
 namespace {
 
 constexpr size_t kNodesPerCordoned = 10;  // The controller takes out at most every tenth by itself.
+
+bool is_open_to(const cluster::Node& node, const LiveJob& job) {
+  return node.record.device == job.record.spec.device && node.can_take_ranks() && !node.record.cordoned;
+}
 
 }  // namespace
 
@@ -35,24 +40,19 @@ void Core::blame_nodes(LiveJob& job, const job::AttemptEnd& end, const std::vect
 
 // Were they idle; besides those that the job avoids already.
 bool Core::others_could_hold(const LiveJob& job, const std::string& without) const {
-  const scheduler::Job asked = asked_for(job.record.spec);
+  const scheduler::Request request = scheduler::Request::of(asked_for(job.record.spec));
   const std::vector<std::string>& avoided = job.record.avoided_nodes;
-  const int unit = std::max(1, asked.ranks_per_node > 0 ? asked.ranks_per_node : asked.unit);
   int room = 0;
   for (const auto& [name, node] : nodes_.all()) {
     const bool is_other = name != without && std::find(avoided.begin(), avoided.end(), name) == avoided.end();
-    if (!is_other || node.record.device != asked.device || !node.can_take_ranks() || node.record.cordoned) continue;
-    room += asked.ranks_per_node > 0 ? std::min(unit, node.record.devices / unit * unit)
-                                     : node.record.devices / unit * unit;
+    if (is_other && is_open_to(node, job)) room += request.share(node.record.devices);
   }
-  return room >= asked.ranks;
+  return room >= request.ranks;
 }
 
 bool Core::can_go_elsewhere(const LiveJob& job) const {
   return std::any_of(nodes_.all().begin(), nodes_.all().end(), [&](const auto& item) {
-    const cluster::Node& node = item.second;
-    return job.attempt->parts.count(item.first) == 0 && node.record.device == job.record.spec.device &&
-           node.can_take_ranks() && !node.record.cordoned;
+    return job.attempt->parts.count(item.first) == 0 && is_open_to(item.second, job);
   });
 }
 

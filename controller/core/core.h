@@ -202,6 +202,7 @@ class Core {
   void drop_attempt(LiveJob& job);
   void start_when_prepared(LiveJob& job, Change& change);
   void conclude(LiveJob& job, Change change, absl::Duration since_failure);
+  void carry_out_stop(LiveJob& job, job::JobEvent over, Change change);
   void add_error(LiveJob& job, job::ErrorReport error, Change& change);
   void add_refusal(LiveJob& job, job::Refusal refusal, Change& change);
   static void erase_reports(const LiveJob& job, Change& change);

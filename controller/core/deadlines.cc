@@ -148,8 +148,7 @@ void Core::give_up_parts(LiveJob& job) {
       !stops && change.mutations.empty() &&
       std::any_of(attempt.parts.begin(), attempt.parts.end(), [](const auto& item) { return item.second.ended; });
   if (cannot_start) {
-    attempt.refusals.push_back({"", "LAUNCH_FAILED", "it ended on some of its nodes before it was started on all"});
-    return conclude(job, {}, absl::ZeroDuration());
+    add_refusal(job, {"", "LAUNCH_FAILED", "it ended on some of its nodes before it was started on all"}, change);
   }
   if (change.mutations.empty()) return;
   put_job(change, job);

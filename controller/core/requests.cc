@@ -181,29 +181,13 @@ void Core::start_cancel(const CancelAccepted& accepted) {
   }
   if (intent.request_ids.size() > kCancelsKept) intent.request_ids.erase(intent.request_ids.begin());
   intent.save = intent.save && !accepted.now;
-  if (job.attempt) {
-    const int64_t by = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
-    intent.deadline_ns = intent.deadline_ns == 0 ? by : std::min(intent.deadline_ns, by);
-  }
-  job.pending_reason.clear();
-  job.pending_message.clear();
   if (!repeated) {
     add_event(change, job,
               {.reason = "CancelRequested",
                .message = accepted.now ? "without saving" : "saving first",
                .actor = accepted.actor});
   }
-  if (job.attempt) {
-    apply(job, JobEvent::kStopRequested);
-    put_job(change, job);
-    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
-    commit(std::move(change));
-  } else {
-    apply(job, JobEvent::kStopped);
-    end_job(job, change);
-    commit(std::move(change));
-    leave_queue(job);
-  }
+  carry_out_stop(job, JobEvent::kStopped, std::move(change));
   answer_when_shown(accepted.request, accepted.uid);
   request_schedule(/*urgent=*/true);
 }

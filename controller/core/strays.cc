@@ -215,7 +215,7 @@ void Core::go_on(const Dismissed& dismissed, const absl::Status& status) {
       drop_stray(asked.node, key);
       if (std::optional<Send> told = forget(key, asked.node)) effects_.now.sends.push_back(*std::move(told));
     } else {
-      send(asked.node, stop_message(key, asked.grace, "STOPPED_BY_OPERATOR"));
+      stop_dismissed(asked.node, key);
     }
   }
   Reply& reply = effects_.now.replies.emplace_back();

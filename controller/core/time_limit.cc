@@ -52,27 +52,16 @@ void Core::check_time_limits() {
 // As a cancel that saves first, but nobody's request: a full disk does not refuse it.
 void Core::end_by_time_limit(LiveJob& job) {
   job.record.intent = {true, true, kTimeLimit, "", now_ns(), /*deadline_ns=*/0, {}};
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  const bool waits = !job.attempt;
   Change change;
   add_event(change, job,
             {.reason = "TimeLimitReached",
              .message = absl::StrCat(absl::FormatDuration(limit(job)), " after its first placement: it ",
-                                     job.attempt ? "saves and ends" : "ends"),
+                                     waits ? "ends" : "saves and ends"),
              .severity = "warning"});
-  if (job.attempt) {
-    job.record.intent.deadline_ns = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
-    apply(job, JobEvent::kStopRequested);
-    put_job(change, job);
-    expect(change, Tell{job.key(), Command::kStop, job.attempt->nodes()});
-    return commit(std::move(change));
-  }
-  explain_time_limit(job);
-  apply(job, JobEvent::kGaveUp);
-  end_job(job, change);
-  commit(std::move(change));
-  leave_queue(job);
-  request_schedule(/*urgent=*/true);
+  if (waits) explain_time_limit(job);  // What runs may save once more: its end explains.
+  carry_out_stop(job, JobEvent::kGaveUp, std::move(change));
+  if (waits) request_schedule(/*urgent=*/true);
 }
 
 bool Core::is_out_of_time(const LiveJob& job) { return job.stops() && job.record.intent.cause == kTimeLimit; }

@@ -132,6 +132,7 @@ AttemptEnd from_refusal(const EndFacts& facts) {
   AttemptEnd end{cause_of(refusal), refusal.reason, absl::StrCat(who, refusal.message)};
   end.node = refusal.node;
   if (refusal.reason != kFolderNotShared) return end;
+  end.elsewhere = facts.elsewhere;
   end.at_odds = {facts.leader};
   for (const Refusal& other : facts.refusals) {
     if (other.reason == kFolderNotShared && other.node != facts.leader) end.at_odds.push_back(other.node);
@@ -213,9 +214,7 @@ absl::string_view name(Cause cause) {
   return "UNKNOWN";
 }
 
-namespace {
-
-AttemptEnd find_end(const EndFacts& facts) {
+AttemptEnd classify(const EndFacts& facts) {
   if (std::optional<AttemptEnd> clean = clean_end(facts)) return *clean;
   if (facts.newer_attempt > 0) {
     return {Cause::kStaleAttempt, "STALE_ATTEMPT",
@@ -234,14 +233,6 @@ AttemptEnd find_end(const EndFacts& facts) {
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
                        facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
-}
-
-}  // namespace
-
-AttemptEnd classify(const EndFacts& facts) {
-  AttemptEnd end = find_end(facts);
-  end.elsewhere = facts.elsewhere;
-  return end;
 }
 
 std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {

@@ -62,7 +62,7 @@ struct AttemptEnd {
   std::string node;        // Where it happened, when that is one node.
   // Nodes that do not see one dump folder under its name: one of them has another mount, and nothing says which.
   std::vector<std::string> at_odds = {};
-  bool elsewhere = false;  // There are nodes that could take ranks beside those of the attempt.
+  bool elsewhere = false;  // Of these: there are nodes that could take ranks beside those of the attempt.
 };
 
 // The node lacks the job's dump folder or shows another one: perhaps a missing mount, so that another node may do.

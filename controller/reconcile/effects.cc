@@ -53,7 +53,7 @@ void Reconciler::write(core::Change change, Answers& answers) {
   const int64_t ticket = pending.ticket = next_ticket_++;
   if (testing::planted(testing::Bug::kShownBeforeDurable)) release(pending.then, store_.revision() + 1, answers);
   pending_.push_back(std::move(pending));
-  const std::string placed = pending.token != 0 ? attempt_in(change) : "";
+  const std::string placed = change.token != 0 ? attempt_in(change) : "";
   store::Transaction transaction{std::move(change.mutations), change.when_full, std::move(change.erased_prefixes)};
   const failpoints::Kinds kinds = failpoints::kinds_of(transaction);
   failpoints::before_write(kinds);

@@ -24,6 +24,13 @@ class TimeLimitTest : public World, public ::testing::Test {
     settle();
     ASSERT_EQ(state("a"), "RUNNING");
   }
+  // "wide" waits for both nodes, of which one is used for 1000 s at most.
+  void wait_for_the_first() {
+    add_node("n1");
+    ASSERT_TRUE(submit(limited("first", 1000)).ok());
+    add_node("n2");
+    ASSERT_TRUE(submit(spec("wide", 2, 1)).ok());
+  }
   void expect_out_of_time() {
     EXPECT_EQ(state("a"), "FAILED");
     EXPECT_EQ(job("a")->record->failure_reason, "TIME_LIMIT");
@@ -126,10 +133,7 @@ TEST_F(TimeLimitTest, AJobThatFinishesInTimeHasSucceeded) {
 
 // "wide" needs both nodes, of which one is used until a known time: what ends by then may use the other one.
 TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
-  add_node("n1");
-  ASSERT_TRUE(submit(limited("first", 1000)).ok());
-  add_node("n2");
-  ASSERT_TRUE(submit(spec("wide", 2, 1)).ok());
+  ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(1));
   ASSERT_EQ(state("wide"), "QUEUED");
   ASSERT_TRUE(submit(spec("endless", 1, 1)).ok());
@@ -147,10 +151,7 @@ TEST_F(TimeLimitTest, AShortJobIsBackfilledAndOneWithoutALimitIsNot) {
 
 // What has passed of a limit counts: the promise of a restarted controller is as good as its predecessor's.
 TEST_F(TimeLimitTest, ARestartedControllerBackfillsByWhatIsLeft) {
-  add_node("n1");
-  ASSERT_TRUE(submit(limited("first", 1000)).ok());
-  add_node("n2");
-  ASSERT_TRUE(submit(spec("wide", 2, 1)).ok());
+  ASSERT_NO_FATAL_FAILURE(wait_for_the_first());
   advance(absl::Seconds(500));
   crash();
   connect_all();
