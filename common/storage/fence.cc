@@ -7,6 +7,7 @@
 #include "common/status/status.h"
 #include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
+#include "common/testing/planted.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::storage {
@@ -114,6 +115,7 @@ absl::StatusOr<bool> Fence::silent(const Claim& claim, const Holder& holder) con
 absl::Status Fence::admit(const Claim& claim, const Holder& holder) const {
   const bool by_hand = claim.attempt == 0;
   if (holder.job_uid == claim.job_uid && !by_hand) {
+    if (testing::planted(testing::Bug::kFenceGoesBack)) return absl::OkStatus();
     return holder.attempt > claim.attempt ? fenced(dump_folder_, claim.job_uid, claim.attempt, holder)
                                           : absl::OkStatus();
   }
@@ -197,6 +199,7 @@ absl::Status Fence::release(const std::string& job_uid, int attempt) const {
 absl::Status Fence::publish(const std::string& job_uid, int attempt, absl::FunctionRef<absl::Status()> effect) const {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<FileLock> held, lock(kPatience));
   TITAN_ASSIGN_OR_RETURN(const Holder holder, this->holder());
+  if (testing::planted(testing::Bug::kOldAttemptPublishes) && holder.job_uid == job_uid) return effect();
   if (holder.job_uid != job_uid || holder.attempt != attempt) return fenced(dump_folder_, job_uid, attempt, holder);
   return effect();
 }

@@ -37,6 +37,10 @@ enum class Bug {
   kAckedBeforeDurable,      // Events of ranks.
   kWelcomeWaitsForWrite,    // On a full disk: for long.
   kOwnPauseIsTheirSilence,  // The controller's, taken for the nodes'.
+  kLimitCountsEachAttempt,  // Of a job's time, from its last placement on.
+  kLimitForgottenAtLoad,
+  // controller/cluster
+  kLateRegisterCounts,
   // controller/reconcile
   kShownBeforeDurable,
   // worker/core: what is obeyed, remembered and believed.
@@ -47,6 +51,9 @@ enum class Bug {
   kStartLaunchesAgain,
   kStopIgnoredWhilePreparing,
   kOldLeaderIsObeyed,
+  // common/storage
+  kOldAttemptPublishes,
+  kFenceGoesBack,
 };
 
 #ifdef TITAN_PLANTED

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
+#include "common/testing/planted.h"
 
 namespace titan::cluster {
 namespace {
@@ -60,6 +61,12 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
                       absl::StrCat("another titan-worker with another state folder holds node id '", hello.node(),
                                    "'; give this one its own --node, or wait until that node's lease is over"));
   }
+  const bool is_late =
+      !hello.boot_id().empty() && hello.boot_id() == node.boot_id && hello.boot_nanoseconds() < node.boot_nanoseconds;
+  if (is_late && !testing::planted(testing::Bug::kLateRegisterCounts)) {
+    return rpc::error(absl::StatusCode::kAborted, kSessionReplaced,
+                      absl::StrCat("node ", hello.node(), " has begun a later session since"));
+  }
   record.name = hello.node();
   record.instance = hello.instance();
   record.address = hello.address();
@@ -72,6 +79,8 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   record.device_memory_bytes = hello.resources().device_memory_bytes();
   record.labels = {hello.labels().begin(), hello.labels().end()};
   node.takes_compact_launch = hello.takes_compact_launch();
+  node.boot_id = hello.boot_id();
+  node.boot_nanoseconds = hello.boot_nanoseconds();
   ++record.lease_epoch;
   const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;

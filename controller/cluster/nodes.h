@@ -24,14 +24,18 @@ enum class NodeState {
 };
 absl::string_view name(NodeState state);
 
+inline constexpr char kSessionReplaced[] = "SESSION_REPLACED";
+
 struct Node {
   job::NodeRecord record;
   NodeState state = NodeState::kReconciling;
-  SessionId session = 0;                // 0: nobody speaks for the node now.
-  absl::Duration last_beat;             // Monotonic. The last one at which it heard the controller, too.
-  bool deaf = false;                    // It speaks, and the controller's words do not arrive.
-  absl::Time last_beat_time;            // For people.
-  bool takes_compact_launch = false;    // As its session's Register says.
+  SessionId session = 0;              // 0: nobody speaks for the node now.
+  absl::Duration last_beat;           // Monotonic. The last one at which it heard the controller, too.
+  bool deaf = false;                  // It speaks, and the controller's words do not arrive.
+  absl::Time last_beat_time;          // For people.
+  bool takes_compact_launch = false;  // As its session's Register says.
+  std::string boot_id;                // Likewise: when it was written.
+  int64_t boot_nanoseconds = 0;
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
   std::deque<absl::Duration> sessions;  // When each of the last minute began.
   bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
@@ -50,7 +54,8 @@ class Nodes {
 
   // A new session. The record in the node has the next lease epoch and what the worker said; the session that it
   // replaces is to be closed. Errors: InvalidArgument for an id that cannot be a name; AlreadyExists (NODE_ID_IN_USE)
-  // while another daemon holds the id.
+  // while another daemon holds the id; Aborted (SESSION_REPLACED) when the worker has begun a later session since: what
+  // this one says of the node is no longer true.
   struct Opened {
     Node* node = nullptr;
     SessionId replaced = 0;

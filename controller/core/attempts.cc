@@ -29,12 +29,14 @@ bool left_well(const std::pair<const int, job::RankExit>& exit) {
                                      exit.second.exit_code == rank_protocol::kExitStopped);
 }
 
+// As its own nodes say.
+bool is_known_to_fail(const LiveAttempt& attempt) {
+  return !attempt.refusals.empty() || !std::all_of(attempt.exits.begin(), attempt.exits.end(), left_well);
+}
+
 bool has_failed(const LiveAttempt& attempt) {
-  if (!attempt.refusals.empty()) return true;
-  for (const auto& [node, part] : attempt.parts) {
-    if (part.lost) return true;
-  }
-  return !std::all_of(attempt.exits.begin(), attempt.exits.end(), left_well);
+  const auto is_lost = [](const auto& part) { return part.second.lost; };
+  return is_known_to_fail(attempt) || std::any_of(attempt.parts.begin(), attempt.parts.end(), is_lost);
 }
 
 }  // namespace
@@ -60,6 +62,10 @@ void Core::resolve_threads(LiveJob& job, const std::vector<job::Placement>& plac
 
 void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   if (!apply(job, JobEvent::kPlaced)) return leave_scheduler(job.record.uid);
+  if (testing::planted(testing::Bug::kLimitCountsEachAttempt)) {
+    job.record.placed_time_ns = 0;
+    job.ends_by.reset();
+  }
   if (job.record.placed_time_ns == 0) job.record.placed_time_ns = now_ns();
   note_time_limit(job);
   resolve_threads(job, placements);
@@ -143,6 +149,7 @@ void Core::note_phase(LiveJob& job, const std::string& phase, std::optional<absl
 
 void Core::note_first_step(LiveJob& job, Change& change) {
   if (!apply(job, JobEvent::kFirstStep)) return;
+  end_explanation(job);
   LiveAttempt& attempt = *job.attempt;
   attempt.record.first_step_time_ns = now_ns();
   if (job.record.start_time_ns == 0) job.record.start_time_ns = attempt.record.first_step_time_ns;
@@ -239,14 +246,21 @@ void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_fail
   attempt.stop_time_ns = now_ns();
   attempt.failed_at = now_.monotonic;
   job.lost_seconds = {{"detect", absl::ToDoubleSeconds(since_failure)}};
-  // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's.
-  set_stop_deadline(job);
-  stop_everywhere(job);
+  // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's. But a
+  // node that is silent here may speak to a later leader: only the write shows that there is none.
+  attempt.stop_waits = options_.leader_epoch != 0 && !is_known_to_fail(attempt);
+  if (attempt.stop_waits) {
+    expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
+  } else {
+    set_stop_deadline(job);
+    stop_everywhere(job);
+  }
   apply(job, JobEvent::kAttemptFailed);
   put_job(change, job);
 }
 
 void Core::finish_attempt(LiveJob& job, Change& change) {
+  end_explanation(job);
   LiveAttempt& attempt = *job.attempt;
   job::EndFacts facts;
   for (const auto& [rank, exit] : attempt.exits) facts.exits.push_back(exit);

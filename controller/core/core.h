@@ -37,7 +37,8 @@ struct Options {
   int64_t events_kept = 10'000;                      // Per job and per node.
   absl::Duration keep_finished = absl::InfiniteDuration();  // Jobs that ended longer ago are deleted.
   std::string cluster;                                      // The store's id.
-  std::function<double()> jitter;                           // In [0, 1), for backoffs.
+  int64_t leader_epoch = 0;        // That commands carry where another controller may lead one day; 0: none may.
+  std::function<double()> jitter;  // In [0, 1), for backoffs.
 };
 
 class Core {
@@ -255,7 +256,8 @@ class Core {
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
-  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false);
+  void take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds = false,
+                  bool overdue = false);
   void stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray);
   void stop_lost(const std::string& node);
   void stop_dismissed(const std::string& node, const AttemptKey& key);
@@ -282,6 +284,16 @@ class Core {
   void compare_ranks(LiveJob& job);
   static std::vector<SlowRank> slow_ranks_on(const LiveJob& job, const std::string& node);
   static std::vector<SlowRank> slow_ranks(const LiveJob& job);
+
+  // waits.cc
+  struct Wait {
+    std::string reason;  // UPPER_SNAKE.
+    std::string message;
+  };
+  std::string named_parts(const LiveAttempt& attempt, const std::vector<std::string>& nodes) const;
+  Wait wait_of(const LiveJob& job) const;
+  void explain_waits();
+  static void end_explanation(LiveJob& job);
 
   // deadlines.cc
   static absl::Duration stop_grace(const LiveJob& job);  // To save in.
@@ -389,9 +401,11 @@ class Core {
   absl::Duration schedule_after_;
   bool schedule_requested_ = false;
   absl::Duration next_cycle_ = absl::ZeroDuration();
-  std::optional<absl::Duration> last_tick_;
-  absl::Duration awake_since_ = -absl::InfiniteDuration();  // The end of the last pause of this process.
+  // Before the first tick the start counts: whoever stands still in between has heard nobody, either.
+  absl::Duration last_tick_ = absl::ZeroDuration();
+  absl::Duration awake_since_ = absl::ZeroDuration();  // The end of the last pause of this process, or its start.
   absl::Duration next_deletion_ = absl::ZeroDuration();
+  absl::Duration next_explanation_ = absl::ZeroDuration();
   std::set<std::pair<int64_t, std::string>> deleted_by_age_;  // When and uid: all of deleted_.
 };
 

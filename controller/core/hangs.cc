@@ -159,14 +159,13 @@ void Core::check_hangs() {
 
 absl::Duration Core::longest_tick() const { return std::max(options_.lease / 2, absl::Seconds(1)); }
 
-bool Core::is_paused() const { return last_tick_ && now_.monotonic - *last_tick_ > longest_tick(); }
+bool Core::is_paused() const { return now_.monotonic - last_tick_ > longest_tick(); }
 
 // While this process was stopped itself (a suspended machine, a starved one) it has heard nobody. That silence is its
 // own, and what was said meanwhile still waits to be read.
 void Core::excuse_own_pause() {
   const absl::Duration now = now_.monotonic;
-  const absl::Duration pause = last_tick_ ? now - *last_tick_ : absl::ZeroDuration();
-  last_tick_ = now;
+  const absl::Duration pause = now - std::exchange(last_tick_, now);
   if (testing::planted(testing::Bug::kOwnPauseIsTheirSilence)) return;
   if (pause <= longest_tick()) return;
   awake_since_ = now;

@@ -126,7 +126,8 @@ struct StopUnknown {
 
 // --- workers. A session registers once; what a session says that is no longer its node's is ignored. ---
 
-// Refused: InvalidArgument (BAD_NODE_ID), AlreadyExists (NODE_ID_IN_USE), FailedPrecondition (WRONG_CLUSTER).
+// Refused: InvalidArgument (BAD_NODE_ID), AlreadyExists (NODE_ID_IN_USE), Aborted (SESSION_REPLACED),
+// FailedPrecondition (WRONG_CLUSTER).
 struct OpenSession {
   SessionId session = 0;
   v1::Register hello;

@@ -115,6 +115,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       continue;
     } else if (ending ||
                (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
+      if (attempt.stop_waits) continue;  // It is told with all others.
       set_stop_deadline(job);
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent && !present && others_have(hello, job.key(), part.devices)) {

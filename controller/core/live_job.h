@@ -65,6 +65,7 @@ struct LiveAttempt {
   bool start_sent = false;
   bool start_waits = false;  // Until that is durable: nobody has been told yet.
   bool failing = false;      // What is left of it is being killed.
+  bool stop_waits = false;   // Until that is durable: nobody has been told to yet.
   int64_t stop_time_ns = 0;  // When the controller told it to die.
   bool loaded = false;       // Ranks have said from which step they go on.
   bool recovered = false;    // Reached a step or commit that no attempt had reached.

@@ -76,6 +76,7 @@ std::optional<Record> Core::read(const store::Record& record) {
 
 Effects Core::load(const std::vector<store::Record>& records, const std::vector<std::string>& lost, const Now& now) {
   now_ = now;
+  last_tick_ = awake_since_ = now.monotonic;
   const absl::Span<const store::Record> nodes = below("node/", records);
   // All of them come back at once, and registering takes its time.
   const absl::Duration grace = kPerRegistration * static_cast<int64_t>(nodes.size());
@@ -150,7 +151,7 @@ void Core::load_jobs(const std::vector<store::Record>& records, const std::vecto
     std::optional<job::JobRecord> decoded = read<job::JobRecord>(record);
     if (!decoded) continue;
     job.record = *std::move(decoded);
-    note_time_limit(job);
+    if (!testing::planted(testing::Bug::kLimitForgottenAtLoad)) note_time_limit(job);
     const std::string uid = job.record.uid;
     // Its ranks may run, and a second attempt beside them is the worst that could happen: the job is set aside as a
     // whole, and its ranks are listed as those of an unknown job and left alone.

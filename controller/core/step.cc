@@ -34,7 +34,10 @@ void Core::go_on(const Tell& tell, const absl::Status& status) {
   LiveJob& job = live->second;
   if (job.attempt->record.number != tell.attempt.second) return;
   if (tell.command == Command::kPrepare) return send_prepare(job, tell.nodes);
-  if (tell.command == Command::kStop) set_stop_deadline(job);
+  if (tell.command == Command::kStop) {
+    job.attempt->stop_waits = false;
+    set_stop_deadline(job);
+  }
   if (tell.command == Command::kStart) begin_watch(*job.attempt);
   for (const std::string& node : tell.nodes) {
     if (job.attempt->parts.at(node).ended) continue;

@@ -45,8 +45,10 @@ Stray& Core::stray_of(cluster::Node& node, const v1::AttemptId& id) {
   return strays_[node.record.name][{id.job_uid(), id.number()}];
 }
 
-// `holds`: it is refused, and a process of it that is not gone has its devices all the same.
-void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds) {
+// `holds`: it is refused, and a process of it that is not gone has its devices all the same. `overdue`: the node says
+// that it has not ended what it was told to stop; were it told again, it would say that again, without end.
+void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptReport::Phase phase, bool holds,
+                      bool overdue) {
   if (node.session == 0) return;
   const AttemptKey key{id.job_uid(), id.number()};
   const bool ended = phase == Phase::ENDED || phase == Phase::REFUSED;
@@ -66,7 +68,7 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
   if (ended && !holds) stray.devices = 0;
   claim_stray(node.record.name, key, stray);
   if (unknown && !testing::planted(testing::Bug::kUnknownAttemptIsStopped)) return list_unknown(node, key, stray);
-  stop_stray(node, key, stray);
+  if (!overdue) stop_stray(node, key, stray);
 }
 
 // An attempt of a job that is over, or that another attempt has replaced. What is newer than this store's records may

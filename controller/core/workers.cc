@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/rpc/error.h"
 #include "common/testing/planted.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
@@ -56,6 +57,15 @@ absl::Duration patience(const LiveAttempt& attempt, const NodePart& part, absl::
   return usual;
 }
 
+// Nobody here asked for it, and the other nodes would wait for ever. A controller before this one may have: what it had
+// heard elsewhere comes again, and this node is not to blame for it.
+job::Refusal ended_early(const std::string& node, bool was_told) {
+  if (!was_told) return {node, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"};
+  return {"", "LAUNCH_FAILED",
+          absl::StrCat("node ", node, " was told to stop it before its ranks ran, by a controller that could not ",
+                       "write down why")};
+}
+
 std::string how(const v1::RankExitReport& exit) {
   if (left_well(exit))
     return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
@@ -74,7 +84,8 @@ void Core::take(const OpenSession& input) {
   const absl::StatusOr<cluster::Nodes::Opened> opened =
       ours.ok() ? nodes_.open_session(hello, input.session, now_.monotonic, now_.wall) : ours;
   if (!opened.ok()) {
-    note_refusal(hello, opened.status());
+    // Nobody is kept out: the node speaks already, by its later session.
+    if (rpc::reason(opened.status()) != cluster::kSessionReplaced) note_refusal(hello, opened.status());
     effects_.refused = opened.status();
     return;
   }
@@ -183,7 +194,7 @@ void Core::take(const Heard& input) {
 absl::Duration Core::deafness(const v1::WorkerMessage& message) const {
   const absl::Duration unanswered = absl::Milliseconds(message.beat().unanswered_milliseconds());
   if (unanswered <= 2 * nodes_.beat_interval()) return absl::ZeroDuration();
-  const bool was_asleep = !last_tick_ || is_paused() || now_.monotonic - awake_since_ < unanswered;
+  const bool was_asleep = is_paused() || now_.monotonic - awake_since_ < unanswered;
   return was_asleep ? absl::ZeroDuration() : unanswered;
 }
 
@@ -238,7 +249,8 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
   if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
-    return take_stray(node, report.id(), report.phase(), report.holds_devices());
+    return take_stray(node, report.id(), report.phase(), report.holds_devices(),
+                      /*overdue=*/report.error_reason() == "STOP_TIMEOUT");
   LiveAttempt& attempt = *job->attempt;
   NodePart& part = attempt.parts.at(node.record.name);
   Change change;
@@ -274,8 +286,7 @@ void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
                     change);
       } else if (!part.ended && !attempt.failing && job->record.state != job::JobState::kStopping &&
                  attempt.exits_on(node.record.name) < part.placement.num_ranks) {
-        // Nobody here asked for it: a shim or daemon that was told to stop. The other nodes would wait for ever.
-        add_refusal(*job, {node.record.name, "LAUNCH_FAILED", "the attempt ended there before its ranks ran"}, change);
+        add_refusal(*job, ended_early(node.record.name, report.stopped()), change);
       }
       if (report.holds_devices() && !part.ended) leave_devices(*job, node.record.name);
       part.ended = true;
@@ -330,6 +341,7 @@ void Core::take(const Tick&) {
   check_hangs();
   check_deadlines();
   check_time_limits();
+  explain_waits();
   give_up_wishes();
   forget_refusals();
   if (schedule_is_due()) request_schedule(/*urgent=*/true);
@@ -380,6 +392,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
   const absl::Duration now = now_.monotonic;
   const auto set_reason = [&](const std::string& reason, const std::string& message) {
+    if (reason.empty() && job.pending_reason != "NODE_UNREACHABLE") return;
     Change change;
     set_pending(job, reason, message, change);
     commit(std::move(change));

@@ -39,7 +39,6 @@ using Done = std::function<void(const absl::StatusOr<Result>&)>;
 struct Options : core::Options {
   std::function<std::string()> new_id;        // Random hexadecimal text, for uids.
   std::shared_ptr<journal::Journal> journal;  // Of decisions; none: they are not written.
-  int64_t leader_epoch = 0;  // That commands carry where another controller may lead one day; 0: none may.
   // A node has heard of a later leader and obeys this one no more. Called from any thread; not set: it is only logged.
   std::function<void(const absl::Status& why)> on_superseded;
 };

@@ -13,6 +13,7 @@ namespace {
 
 constexpr absl::Duration kKeepalive = absl::Seconds(15);
 constexpr absl::Duration kTick = absl::Milliseconds(200);
+constexpr int64_t kMostSaid = 500;           // By a node within a second.
 constexpr absl::string_view kJobs = "job/";  // Their records' keys begin so.
 
 std::string kind_of(const std::string& key) {
@@ -132,6 +133,9 @@ void Cluster::deliver_to_worker(const std::shared_ptr<Stream>& stream, const v1:
 void Cluster::from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message) {
   const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || stream->number != session || !stream->at_worker) return;
+  const int64_t second = absl::ToInt64Seconds(timeline.now());
+  if (std::exchange(link.second, second) != second) link.said = 0;
+  if (++link.said == kMostSaid) violate(absl::StrCat("node ", node, " talks without end"));
   const std::string& refusal = message.attempt().error_reason();
   if ((refusal == "NO_DEVICES" || refusal == "DEVICE_TAKEN") && on_no_devices) on_no_devices(node);
   stream->to_controller_ready = std::max(stream->to_controller_ready, timeline.now() + link.latency);
@@ -148,6 +152,7 @@ void Cluster::deliver_to_controller(const std::shared_ptr<Stream>& stream, const
   if (timeline.now() < paused_until_) {
     return timeline.at(paused_until_, [this, stream, message] { deliver_to_controller(stream, message); });
   }
+  if (stream->link->to_worker) stream->link->heard_at = timeline.now();
   if (message.has_register_()) {
     const absl::Status status = controller->open_session(message.register_(), stream);
     stream->is_known = status.ok();
@@ -197,8 +202,18 @@ void Cluster::reset_stream(const std::string& node) {
 }
 
 void Cluster::delay_stream(const std::string& node, absl::Duration delay) {
-  const std::shared_ptr<Stream> stream = links[node].stream;
+  Link& link = links[node];
+  const std::shared_ptr<Stream> stream = link.stream;
   if (stream == nullptr || !stream->is_known) return;
+  if (timeline.random.chance(0.3)) {  // Not this one, but the first words of the next.
+    link.late_hello = delay;
+    return break_stream(stream);
+  }
+  delay_words(stream, delay);
+}
+
+// The worker gives it up, and what it has said comes when there is a newer one.
+void Cluster::delay_words(const std::shared_ptr<Stream>& stream, absl::Duration delay) {
   stream->is_late = true;
   timeline.after(timeline.random.between(absl::ZeroDuration(), absl::Milliseconds(200)),
                  [this, stream] { end_at_worker(stream, ""); });
@@ -255,6 +270,8 @@ void Cluster::try_to_connect(Machine& machine, Link& link) {
   v1::WorkerMessage hello;
   *hello.mutable_register_() = machine.hello();
   from_worker(machine.name(), link, stream->number, std::move(hello));
+  const absl::Duration delay = std::exchange(link.late_hello, absl::ZeroDuration());
+  if (delay > absl::ZeroDuration()) delay_words(stream, delay);
 }
 
 // --- the whole ---
@@ -439,6 +456,11 @@ int64_t Cluster::cursor_of(const std::string& uid, int attempt, int rank) const 
   return cursor;
 }
 
+// One whose record was lost is not there until an event is acknowledged anew.
+bool Cluster::is_excused(const std::string& uid, int attempt, int rank, int64_t cursor) const {
+  return excused_events || (cursor == 0 && lost_cursors.count({uid, attempt, rank}) > 0);
+}
+
 // After a start: what workers need not say again is in the store.
 void Cluster::check_acknowledged() {
   for (const auto& [name, machine] : machines) {
@@ -448,7 +470,8 @@ void Cluster::check_acknowledged() {
       if (view == nullptr || job::is_final(view->record->state)) continue;
       for (const node::Rank& rank : attempt.ranks) {
         const int64_t cursor = cursor_of(key.job_uid, key.number, rank.rank);
-        if (rank.tail.acknowledged().sequence <= cursor || excused_events) continue;
+        if (rank.tail.acknowledged().sequence <= cursor) continue;
+        if (is_excused(key.job_uid, key.number, rank.rank, cursor)) continue;
         violate(absl::StrCat("event ", rank.tail.acknowledged().sequence, " of rank ", rank.rank, " of ", key.job_uid,
                              " was acknowledged, and the store has ", cursor));
       }
@@ -459,7 +482,7 @@ void Cluster::check_acknowledged() {
 // What a session brings of a rank's events goes on where the store's end, or before.
 void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events) {
   const node::AttemptKey key{events.id().job_uid(), events.id().number()};
-  if (events.events().empty() || !stream->heard.insert({key, events.rank()}).second || excused_events) return;
+  if (events.events().empty() || !stream->heard.insert({key, events.rank()}).second) return;
   const reconcile::JobViewPtr view = controller->published().find(key.job_uid);
   if (view == nullptr || job::is_final(view->record->state)) return;
   const int64_t cursor = cursor_of(key.job_uid, key.number, events.rank());
@@ -469,6 +492,7 @@ void Cluster::check_events(const std::shared_ptr<Stream>& stream, const v1::Rank
                        ", and the store has ", cursor));
   }
   if (events.events(0).sequence() <= cursor + 1) return;
+  if (is_excused(key.job_uid, key.number, events.rank(), cursor)) return;
   violate(absl::StrCat("events of rank ", events.rank(), " of ", key.job_uid, " go on at ", events.events(0).sequence(),
                        ", and the store has ", cursor));
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "controller/reconcile/reconciler.h"
@@ -90,7 +91,11 @@ struct Link {
   absl::Duration blocked_since;
   std::shared_ptr<Stream> stream;
   int64_t sessions = 0;
-  bool data = true;  // Other ranks reach it.
+  bool data = true;         // Other ranks reach it.
+  absl::Duration heard_at;  // Something came from it, and would have reached it.
+  int64_t second = 0;       // Of the present one: how much the node has said.
+  int64_t said = 0;
+  absl::Duration late_hello;  // By so much the next one is.
 };
 
 class Cluster {
@@ -106,8 +111,9 @@ class Cluster {
   std::map<std::string, Link> links;
   std::unique_ptr<reconcile::Reconciler> controller;  // None while it is down.
   std::vector<std::string> violations;
-  uint64_t digest = 0;          // Of the controller's decisions.
-  bool excused_events = false;  // The store was set back: cursors with it.
+  uint64_t digest = 0;                                       // Of the controller's decisions.
+  bool excused_events = false;                               // The store was set back: cursors with it.
+  std::set<std::tuple<std::string, int, int>> lost_cursors;  // Uid, attempt, rank: its record cannot be read.
 
   void start_controller();
   void crash_controller();
@@ -143,12 +149,14 @@ class Cluster {
   void deliver_to_controller(const std::shared_ptr<Stream>& stream, const v1::WorkerMessage& message);
   void from_worker(const std::string& node, Link& link, int64_t session, v1::WorkerMessage message);
   void break_stream(const std::shared_ptr<Stream>& stream);
+  void delay_words(const std::shared_ptr<Stream>& stream, absl::Duration delay);
   void deliver_late(const std::shared_ptr<Stream>& stream);
   void end_at_worker(const std::shared_ptr<Stream>& stream, const std::string& reason);
   void end_at_controller(const std::shared_ptr<Stream>& stream);
   void daemon_died(const std::string& node, bool with_machine);
   void resume_watch();
   int64_t cursor_of(const std::string& uid, int attempt, int rank) const;
+  bool is_excused(const std::string& uid, int attempt, int rank, int64_t cursor) const;
   void check_acknowledged();
   void check_events(const std::shared_ptr<Stream>& stream, const v1::RankEvents& events);
 

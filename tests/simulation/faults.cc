@@ -18,6 +18,7 @@ bool is_of_ranks(Fault fault) {
 // What hurts most when something has just happened, if there is anything of the kind.
 std::vector<Fault> worst_after(const std::string& event) {
   if (event == "AttemptPlaced") return {Fault::kHungStorage, Fault::kIdleDaemon, Fault::kControllerCrash};
+  if (event == "AttemptStarted") return {Fault::kPartition, Fault::kHungStorage};
   if (event == "NodeLost") return {Fault::kUnkillableRanks};  // Should it come back.
   if (event == "CancelRequested" || event == "RestartDecided" || event == "AttemptHung" || event == "RankExited") {
     return {Fault::kUnkillableRanks, Fault::kControllerCrash, Fault::kControllerPause,
@@ -189,6 +190,7 @@ void Scenario::strike(Fault fault, const std::string& node) {
   if (machine.for_good || (size_.one_bad_node && !may_strike_beside_bad_node(fault))) return;
   Link& link = cluster_.links[node];
   const absl::Duration soon = for_a_while(0.1, 8), later = for_a_while(1, 40), much_later = for_a_while(5, 120);
+  const absl::Duration cut = random_.chance(0.4) ? much_later : later;  // Beyond what a job waits for its nodes.
   const auto after = [this, &node](absl::Duration last, std::function<void()> what) {
     trouble(node, last);
     cluster_.timeline.after(last, std::move(what));
@@ -274,12 +276,12 @@ void Scenario::strike(Fault fault, const std::string& node) {
       break;
     case Fault::kPartition:
       cluster_.block(node, true, true);
-      after(later, [this, node] { cluster_.heal(node); });
+      after(cut, [this, node] { cluster_.heal(node); });
       break;
     case Fault::kOneWayPartition: {
       const bool inward = random_.chance(0.5);
       cluster_.block(node, inward, !inward);
-      after(later, [this, node] { cluster_.heal(node); });
+      after(cut, [this, node] { cluster_.heal(node); });
       break;
     }
     case Fault::kSlowNetwork:
@@ -349,6 +351,7 @@ bool Scenario::fill_dump_folder(const node::AttemptKey& running, absl::Duration 
 void Scenario::jump_clock(Machine& machine) {
   absl::Duration& jumps = random_.chance(0.5) ? machine.skew : cluster_.clock.jump;
   jumps += random_.between(-absl::Hours(1), absl::Hours(1));
+  clock_jumped_ = true;
 }
 
 void Scenario::repeat_messages(const std::string& node) {
@@ -364,6 +367,7 @@ void Scenario::lose_store_record() {
   std::map<std::string, std::vector<store::Record>> kinds;
   const std::vector<store::Record> all = *store::scan_all(cluster_.store, "");
   for (const store::Record& record : all) kinds[record.key.substr(0, record.key.find('/'))].push_back(record);
+  kinds.erase("quarantine");  // What was lost already, kept for people.
   if (kinds.empty()) return;
   const auto kind = std::next(kinds.begin(), random_.between(0, static_cast<int>(kinds.size()) - 1));
   const auto which = random_.between(0, static_cast<int>(kind->second.size()) - 1);
@@ -380,10 +384,13 @@ void Scenario::note_lost_record(const std::string& key) {
   if (parts.size() < 2) return;
   const auto shown = shown_.find(parts[1]);
   if (kind == "spec") lost_specs_.insert(parts[1]);
-  if (kind == "cursor") cluster_.excused_events = true;
+  if (kind == "cursor") cluster_.lost_cursors.insert({parts[1], std::stoi(parts[2]), std::stoi(parts[3])});
   if (shown == shown_.end()) return;
   const bool is_newest = kind == "attempt" && std::stoi(parts[2]) == shown->second.attempts && !shown->second.over;
-  if (kind == "job" || is_newest) lost_jobs_.insert(parts[1]);
+  if (kind == "job" || is_newest) {
+    lost_jobs_.insert(parts[1]);
+    lost_folders_.insert(shown->second.dump_folder);
+  }
   if (kind == "progress") shown->second.committed = 0;
   // The present one of a job is that of the newest of its records.
   if (kind == "attempt" || kind == "exit" || kind == "progress") shown->second.revision = 0;
@@ -438,6 +445,7 @@ void Scenario::restore_store() {
   acknowledged_.clear();  // What is lost is not waited for.
   cancels_.clear();
   deletes_.clear();
+  deleted_nodes_.clear();
   cluster_.restore_store(backups_.back());
   cluster_.timeline.after(for_a_while(0.1, 5), [this] { cluster_.start_controller(); });
 }

@@ -78,6 +78,7 @@ void Machine::start_daemon() {
   config.address = name_ + ".local";
   config.version = "simulated";
   config.instance = "instance-" + name_;
+  config.boot_id = boot_;
   config.resources.set_device("cpu");
   config.resources.set_devices(devices_);
   config.resources.set_cpu_cores(devices_);

@@ -58,6 +58,9 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kAckedBeforeDurable), "events are acknowledged before they are durable"},
     {TITAN_BUG(kWelcomeWaitsForWrite), "a welcome waits for a full disk"},
     {TITAN_BUG(kOwnPauseIsTheirSilence), "the controller's own pause is taken for the nodes' silence"},
+    {TITAN_BUG(kLimitCountsEachAttempt), "a time limit begins anew with each attempt"},
+    {TITAN_BUG(kLimitForgottenAtLoad), "a time limit is forgotten at a restart"},
+    {TITAN_BUG(kLateRegisterCounts), "a registration that comes after the next one's counts"},
     {TITAN_BUG(kShownBeforeDurable), "a change is shown before it is durable"},
     {TITAN_BUG(kFenceIsIgnored), "a worker obeys a lower attempt"},
     {TITAN_BUG(kFenceIsNotWritten), "a worker's fence does not outlive it"},
@@ -66,6 +69,8 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kStartLaunchesAgain), "a second Start launches a second time"},
     {TITAN_BUG(kStopIgnoredWhilePreparing), "a Stop is ignored while an attempt is prepared"},
     {TITAN_BUG(kOldLeaderIsObeyed), "a command of an earlier leader is obeyed"},
+    {TITAN_BUG(kOldAttemptPublishes), "an attempt publishes after its successor has taken the dump folder"},
+    {TITAN_BUG(kFenceGoesBack), "an earlier attempt takes the dump folder from a later one"},
 };
 #undef TITAN_BUG
 

@@ -17,7 +17,10 @@ constexpr absl::Duration kMostPrepare = absl::Seconds(75 + kSilenceSeconds);
 constexpr absl::Duration kMostStart = absl::Seconds(120 + kSilenceSeconds);
 constexpr absl::Duration kMostStop = absl::Seconds(15 + 30 + kSilenceSeconds);
 constexpr absl::Duration kReasonWithin = absl::Seconds(10);
-constexpr absl::Duration kLeavesWithin = absl::Seconds(35);   // A step, a save, and the way there and back.
+constexpr absl::Duration kLeavesWithin = absl::Seconds(35);  // A step, a save, and the way there and back.
+constexpr absl::Duration kEndsWithin = absl::Seconds(2);     // Beyond its time limit.
+constexpr absl::Duration kLease = absl::Seconds(5);
+constexpr absl::Duration kCountsEarlier = absl::Seconds(4);   // Two beats without an answer, on a slow network.
 constexpr absl::Duration kNoAnswer = absl::Seconds(7);        // The lease, and a beat there and back.
 constexpr absl::Duration kAfterEffects = absl::Seconds(120);  // Of a fault that is over.
 
@@ -46,13 +49,19 @@ void Scenario::see(const reconcile::JobView& view) {
     return;
   }
   Shown& shown = shown_[record.uid];
+  created_.try_emplace(record.uid, cluster_.timeline.now());
   const std::string state(job::name(record.state));
   if (record.intent.stop) cluster_.ranks.cancelled.insert(record.uid);
   if (shown.over && shown.state != state) {
     cluster_.violate(absl::StrCat("job ", record.uid, " was ", shown.state, " and is ", state));
   }
   if (view.revision < shown.revision) cluster_.violate(absl::StrCat("the watch of ", record.uid, " goes back"));
-  if (record.state == job::JobState::kFailed && !restored_ && lost_specs_.count(record.uid) == 0) {
+  const bool is_out_of_time = record.state == job::JobState::kFailed && record.failure_reason == "TIME_LIMIT";
+  if (is_out_of_time && !shown.over) check_limit(record);
+  const bool is_excused =
+      restored_ || lost_specs_.count(record.uid) > 0 ||
+      (record.failure_reason == "DUMP_FOLDER_IN_USE" && lost_folders_.count(record.spec.dump_folder) > 0);
+  if (record.state == job::JobState::kFailed && !is_out_of_time && !is_excused) {
     cluster_.violate(
         absl::StrCat("job ", record.uid, " failed: ", record.failure_reason, ": ", record.failure_message));
   }
@@ -89,6 +98,10 @@ void Scenario::see(const reconcile::JobView& view) {
   shown.over = job::is_final(record.state);
   shown.attempts = record.attempts;
   shown.attempt = attempt;
+  if (attempt != 0) placed_.try_emplace(record.uid, cluster_.timeline.now());
+  shown.grace = absl::Seconds(record.spec.restart.unreachable_grace_seconds);
+  shown.limit =
+      record.spec.time_limit_seconds > 0 ? absl::Seconds(record.spec.time_limit_seconds) : absl::InfiniteDuration();
   shown.used = std::move(used);
   shown.reserved = record.reserved;
   if (is_placed) check_capacity(record.uid, shown);
@@ -134,8 +147,12 @@ void Scenario::check_line(const journal::Line& line) {
   const int attempt = number(line, "attempt");
   if (line.event == "AttemptAdopted") adopted_.insert({uid, attempt});
   cluster_.watch();
+  ++outcome_.decisions[line.event];
   const bool timed_out = line.event == "StopTimedOut" || line.event == "PrepareTimedOut";
-  if (line.event == "NodeRegistered") {
+  if (line.event == "NodeDeleted") {
+    deleted_nodes_.insert(node);
+  } else if (line.event == "NodeRegistered") {
+    deleted_nodes_.erase(node);
     registered_[node] = now;
     for (const auto& [other, shown] : shown_) lost_parts_.insert({other, shown.attempt, node});
   } else if (line.event == "AttemptStarted") {
@@ -149,6 +166,11 @@ void Scenario::check_line(const journal::Line& line) {
     cluster_.ranks.given_up.insert({uid, attempt});
   }
   if (!resting_ && !uid.empty() && random_.chance(0.03)) strike_at_worst(line.event, uid, node);
+  if (!resting_ && uid.empty() && line.event == "NodeLost" && random_.chance(0.2)) {
+    cluster_.timeline.after(for_a_while(0, 5), [this] {
+      if (cluster_.controller_answers()) delete_lost_node();
+    });
+  }
   const bool had_trouble = now < troubled_[node] + kAfterEffects;
   if (timed_out && !had_trouble && !restored_) {
     cluster_.violate(absl::StrCat("node ", node, ", which has no trouble, is given up: ", line.event));
@@ -247,11 +269,13 @@ void Scenario::check_cancels() {
 void Scenario::every_second() {
   if (!cluster_.controller_answers()) runs_since_ = cluster_.timeline.now();
   check_welcomes();
+  check_cut_off();
   if (!cluster_.controller_answers() || cluster_.store.is_full()) {
     steady_since_ = cluster_.timeline.now();
   } else {
     check_waits();
     check_drains();
+    check_limits();
     if (!size_.is_large()) check_nodes();  // Of ten thousand it would take longest of all.
   }
   check_placing();
@@ -275,13 +299,15 @@ void Scenario::check_welcomes() {
 
 void Scenario::check_waits() {
   const absl::Duration now = cluster_.timeline.now();
-  for (const auto& [uid, shown] : shown_) {
+  for (auto& [uid, shown] : shown_) {
     if (shown.over) continue;
+    const bool trains = shown.state == "RUNNING" || shown.state == "CHECKPOINTING";
+    if (shown.has_reason || trains) shown.explained_at = now;
     absl::Duration since = std::max(shown.since, steady_since_);
     for (const auto& [node, ranks] : shown.used) since = std::max(since, registered_[node]);
     absl::Duration most = absl::InfiniteDuration();
     if (shown.attempt == 0) {
-      most = shown.has_reason ? most : kReasonWithin;
+      // The queue may be long.
     } else if (shown.state == "RESERVING") {
       most = kMostPrepare;
     } else if (shown.state == "STARTING") {
@@ -289,13 +315,13 @@ void Scenario::check_waits() {
     } else if (shown.state == "STOPPING" || shown.state == "RECOVERING") {
       most = kMostStop;
     }
-    if (now - since <= most) continue;
+    const absl::Duration unexplained = now - std::max(since, shown.explained_at);
+    if (now - since <= most && unexplained <= kReasonWithin) continue;
     cluster_.violate(absl::StrCat("job ", uid, " is ", shown.state, " for ", absl::FormatDuration(now - since),
                                   ", and the reason is ", shown.waits_for));
   }
 }
 
-// Whoever trains on a node that is to be empty has been asked to leave, also where the first word was lost.
 // What clients read of nodes is what the core has decided.
 void Scenario::check_nodes() {
   const auto said = [](const reconcile::NodeView& view) {
@@ -305,6 +331,12 @@ void Scenario::check_nodes() {
   };
   const std::vector<reconcile::NodeView> shown = cluster_.controller->nodes(),
                                          now = cluster_.controller->decided_nodes();
+  for (const reconcile::NodeView& view : now) {
+    const bool speaks = view.node.session != 0;  // It has come back; what says so may be on its way to the disk.
+    if (speaks || deleted_nodes_.count(view.node.record.name) == 0) continue;
+    cluster_.violate(
+        absl::StrCat("node ", view.node.record.name, " was deleted, and is shown as ", cluster::name(view.node.state)));
+  }
   if (shown.size() != now.size()) return cluster_.violate("other nodes are shown than there are");
   for (size_t i = 0; i < now.size(); ++i) {
     if (said(shown[i]) == said(now[i])) continue;
@@ -312,6 +344,7 @@ void Scenario::check_nodes() {
   }
 }
 
+// Whoever trains on a node that is to be empty has been asked to leave, also where the first word was lost.
 void Scenario::check_drains() {
   const absl::Duration now = cluster_.timeline.now();
   for (const auto& [node, since] : drains_) {
@@ -325,6 +358,40 @@ void Scenario::check_drains() {
       cluster_.violate(absl::StrCat("attempt ", key.number, " of ", key.job_uid, " trains on ", node,
                                     ", which is being drained for ", absl::FormatDuration(now - since)));
     }
+  }
+}
+
+// Whose nodes nobody has heard for as long as the job waits for them: nobody can tell whether it trains, and it may be
+// started elsewhere. A worker's own count of what it has not heard may begin a little earlier.
+void Scenario::check_cut_off() {
+  for (const auto& [uid, shown] : shown_) {
+    if (shown.attempt == 0 || shown.over) continue;
+    absl::Duration heard = runs_since_;
+    for (const auto& [node, ranks] : shown.used) heard = std::max(heard, cluster_.links.at(node).heard_at);
+    const bool is_cut_off = cluster_.timeline.now() - heard >= shown.grace + kLease - kCountsEarlier;
+    if (is_cut_off) cluster_.ranks.given_up.insert({uid, shown.attempt});
+  }
+}
+
+// Nothing ends before its limit. Records have the wall's time, which may jump; and when a job is placed is decided
+// before it is shown, long before on a full disk.
+void Scenario::check_limit(const job::JobRecord& job) {
+  if (restored_ || clock_jumped_ || lost_jobs_.count(job.uid) > 0) return;
+  const absl::Duration passed = cluster_.timeline.now() - created_[job.uid];
+  if (passed < absl::Seconds(job.spec.time_limit_seconds)) {
+    cluster_.violate(absl::StrCat("job ", job.uid, " ended by its time limit after ", absl::FormatDuration(passed)));
+  }
+}
+
+void Scenario::check_limits() {
+  if (restored_ || clock_jumped_) return;
+  const absl::Duration now = cluster_.timeline.now();
+  for (const auto& [uid, shown] : shown_) {
+    const auto placed = placed_.find(uid);
+    if (shown.over || shown.stops || placed == placed_.end() || lost_jobs_.count(uid) > 0) continue;
+    if (now - std::max(placed->second + shown.limit, steady_since_) < kEndsWithin) continue;
+    cluster_.violate(
+        absl::StrCat("job ", uid, " is ", shown.state, " beyond its limit of ", absl::FormatDuration(shown.limit)));
   }
 }
 

@@ -117,6 +117,9 @@ void Scenario::submit(int number) {
   if (size_.is_large() && !is_small) spec.ranks = size_.nodes / 4 * (spec.ranks_per_node == 1 ? 1 : size_.devices);
   spec.priority = random_.between(0, 2);
   if (!size_.one_bad_node) spec.restart.no_progress_limit = 10'000;
+  if (!size_.one_bad_node && !size_.is_large() && random_.chance(0.15))
+    spec.time_limit_seconds = random_.between(10, 90);
+  spec.restart.unreachable_grace_seconds = random_.chance(0.3) ? 60 : random_.between(2, 30);
   spec.restart.backoff_max_seconds = 10;
   spec.restart.orphan_timeout_seconds = 300;
   spec.restart.stop_grace_seconds = 15;
@@ -166,7 +169,7 @@ void Scenario::user_acts() {
   const std::string uid = chosen->second;
   cluster_.trace(absl::StrCat("USER acts on ", uid));
   const auto ignore = [](const auto&) {};
-  switch (random_.between(0, 6)) {
+  switch (random_.between(0, 7)) {
     case 0:
       return cancel(uid);
     case 1:
@@ -176,6 +179,8 @@ void Scenario::user_acts() {
       return drain(some_node(), for_a_while(20, 70));
     case 4:
       return remove();
+    case 6:
+      return delete_lost_node();
     case 5:
       return cluster_.controller->update({.uid = uid, .priority = random_.between(0, 2)}, ignore);
     default:
@@ -208,6 +213,18 @@ void Scenario::remove() {
     deletes_.insert(uid);
     acknowledged_.erase(uid);
   });
+}
+
+void Scenario::delete_lost_node() {
+  for (const reconcile::NodeView& view : cluster_.controller->nodes()) {
+    if (view.node.state != cluster::NodeState::kLost) continue;
+    const std::string& node = view.node.record.name;
+    cluster_.trace(absl::StrCat("USER deletes ", node));
+    // It is in service again should it come back.
+    return cluster_.controller->delete_node(node, [this, node](const auto& done) {
+      if (done.ok()) drains_.erase(node);
+    });
+  }
 }
 
 // As `titanctl node drain` asks: again and again, until the node is put back.

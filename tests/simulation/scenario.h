@@ -76,8 +76,9 @@ using Hits = std::map<std::pair<Fault, Phase>, int64_t>;
 
 struct Outcome {
   std::vector<std::string> violations;
-  std::map<Fault, int> faults;  // How often each struck,
-  Hits hits;                    // and what it found: one for each attempt.
+  std::map<Fault, int> faults;           // How often each struck,
+  Hits hits;                             // and what it found: one for each attempt.
+  std::map<std::string, int> decisions;  // How often the controller's journal tells of each.
   int64_t events = 0;
   std::vector<std::set<std::string>> transactions;  // The kinds of the keys of each, where crash_after() was asked for.
   uint64_t digest = 0;                              // Of all that the controller decided, and when.
@@ -102,9 +103,12 @@ class Scenario {
     int64_t committed = 0;
     std::string waits_for;
     bool has_reason = false;
+    absl::Duration explained_at;  // When it last had one, or needed none.
     int attempts = 0;
     int attempt = 0;                  // The one that has not ended; 0: none.
     std::map<std::string, int> used;  // Its ranks by node.
+    absl::Duration grace;             // For its nodes, when none can be reached.
+    absl::Duration limit;             // Of its time; infinite where it has none.
     std::map<std::string, int> reserved;
     std::map<int, size_t> exits;  // How many of each attempt have been looked at.
     absl::Duration since;         // State and attempt are these.
@@ -117,6 +121,7 @@ class Scenario {
   void user_acts();
   void cancel(const std::string& uid);
   void remove();
+  void delete_lost_node();
   void drain(const std::string& node, absl::Duration last);
   void ask_to_drain(const std::string& node);
   void when_it_answers(absl::Duration after, std::function<void()> ask);
@@ -158,6 +163,9 @@ class Scenario {
   void check_welcomes();
   void check_waits();
   void check_drains();
+  void check_limits();
+  void check_limit(const job::JobRecord& job);
+  void check_cut_off();
   void check_nodes();
   // placing.cc
   reconcile::JobViewPtr first_in_queue() const;
@@ -191,6 +199,10 @@ class Scenario {
   std::optional<std::pair<std::string, absl::Duration>> fits_;      // The first in the queue that fits, and since when.
   int starts_ = 0;                                                  // Of the controller.
   bool for_good_ = false;
+  bool clock_jumped_ = false;
+  std::map<std::string, absl::Duration> created_, placed_;  // By uid: when first shown, and with an attempt.
+  std::set<std::string> lost_folders_;                      // Of jobs whose record is lost, and whose ranks may run.
+  std::set<std::string> deleted_nodes_;                     // And not back.
   std::vector<std::vector<store::Record>> backups_;
   bool restored_ = false;
   bool has_unknown_ranks_ = false;  // Of a job whose record is lost.

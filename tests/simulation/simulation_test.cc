@@ -51,6 +51,7 @@ struct Sum {
   std::mutex mutex;
   std::map<Fault, int64_t> faults;
   Hits hits;
+  std::map<std::string, int64_t> decisions;
   int64_t events = 0;
   absl::Duration simulated;
   std::map<int64_t, std::string> failures;  // By seed.
@@ -60,6 +61,7 @@ void add(Sum& sum, int64_t seed, const Outcome& outcome) {
   const std::lock_guard<std::mutex> lock(sum.mutex);
   for (const auto& [fault, count] : outcome.faults) sum.faults[fault] += count;
   for (const auto& [what, count] : outcome.hits) sum.hits[what] += count;
+  for (const auto& [what, count] : outcome.decisions) sum.decisions[what] += count;
   sum.events += outcome.events;
   sum.simulated += outcome.simulated;
   if (!outcome.violations.empty()) sum.failures[seed] = absl::StrJoin(outcome.violations, "\n  ");
@@ -79,6 +81,17 @@ void print(const Sum& sum) {
       std::cout << absl::StrFormat(" %10d", hits == sum.hits.end() ? 0 : hits->second);
     }
     std::cout << "\n";
+  }
+}
+
+// What the controller has to decide in some history, or nothing is known about it.
+void expect_all_decisions(const Sum& sum) {
+  for (const char* what :
+       {"AttemptAdopted", "AttemptHung", "NodeCordoned", "NodeDeleted", "NodeLost", "NodeUnreachable",
+        "PrepareTimedOut", "RankUnkillable", "StopTimedOut", "TimeLimitReached"}) {
+    const auto seen = sum.decisions.find(what);
+    std::cout << absl::StrFormat("%-24s %8d\n", what, seen == sum.decisions.end() ? 0 : seen->second);
+    EXPECT_TRUE(seen != sum.decisions.end()) << what << " in no history";
   }
 }
 
@@ -134,7 +147,9 @@ TEST(SimulationTest, WhateverFailsTheRulesHold) {
   std::cout << count << " seeds from " << first << ": " << sum.events << " events, "
             << absl::FormatDuration(sum.simulated) << " simulated in " << seconds_since(begin) << " CPU s\n";
   print(sum);
-  if (count >= kSeedsForAllHits) expect_all_hits(sum);
+  if (count < kSeedsForAllHits) return;
+  expect_all_hits(sum);
+  expect_all_decisions(sum);
 }
 
 // What a seed shows once it shows again: nothing depends on addresses, threads or what ran before.

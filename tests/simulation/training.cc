@@ -59,6 +59,11 @@ bool Ranks::any_stuck(const Run& run, const node::AttemptKey& key) const {
   return any;
 }
 
+bool Ranks::any_waits_for_storage(const Run& run) const {
+  return std::any_of(run.placements->begin(), run.placements->end(),
+                     [this](const v1::Placement& placement) { return machine(placement.node()).hung_storage; });
+}
+
 bool Ranks::is_blocked(Run& run, const node::AttemptKey& key) {
   const bool was_blocked = std::exchange(run.blocked, any_stuck(run, key));
   if (was_blocked && !run.blocked) run.went_on_at = timeline_.now();
@@ -139,6 +144,7 @@ void Ranks::leave_fenced(Run& run, const node::AttemptKey& key, const absl::Stat
 void Ranks::begin(const node::AttemptKey& key) {
   Run& run = runs_[key];
   if (run.over || run.begun || !all_run(run, key)) return;
+  if (any_waits_for_storage(run)) return timeline_.after(absl::Seconds(1), [this, key] { begin(key); });
   const absl::Status taken = take_folder(run, key);
   // Who watches a holder that shows no sign of life has the folder after a while.
   if (storage::is_in_use(taken) && !has_living_holder(run)) {

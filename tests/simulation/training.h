@@ -81,6 +81,7 @@ class Ranks : public Training {
   void all_leave(const node::AttemptKey& key, int code);
   bool all_run(const Run& run, const node::AttemptKey& key) const;
   bool any_stuck(const Run& run, const node::AttemptKey& key) const;
+  bool any_waits_for_storage(const Run& run) const;
   bool is_blocked(Run& run, const node::AttemptKey& key);
   template <typename Do>
   void for_each_rank(const Run& run, Do&& what) const;

@@ -245,6 +245,8 @@ v1::Register NodeCore::make_register(Now now) const {
   message.set_address(config_.address);
   message.set_version(config_.version);
   message.set_instance(config_.instance);
+  message.set_boot_id(config_.boot_id);
+  message.set_boot_nanoseconds(now.monotonic);
   if (!state_.adopting) message.set_cluster(state_.cluster);
   message.set_leader_epoch(state_.leader_epoch);
   message.set_takes_compact_launch(true);

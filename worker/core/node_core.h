@@ -21,6 +21,7 @@ struct NodeConfig {
   std::string address;
   std::string version;
   std::string instance;
+  std::string boot_id;  // Of the machine; monotonic time counts from there.
   v1::NodeResources resources;
   std::map<std::string, std::string> labels;
   bool adopt_cluster = false;

@@ -33,6 +33,7 @@ v1::WorkerMessage make_report(const Step& step, const Attempt& attempt) {
   report->set_leader_epoch(step.state.leader_epoch);
   if (attempt.over()) {
     report->set_holds_devices(attempt.holds_devices());
+    report->set_stopped(attempt.stopping);
     report->set_error_reason(attempt.record.error_reason);
     report->set_error_message(attempt.record.error_message);
   } else if (!attempt.overdue_message.empty()) {

@@ -18,6 +18,7 @@ int64_t sooner(int64_t a, int64_t b) { return a == 0 ? b : std::min(a, b); }
 
 // Nothing of it runs, and nothing will.
 void give_up(Step& step, Attempt& attempt, const std::string& reason) {
+  attempt.stopping = true;
   if (attempt.stage == Stage::kPreparing) return finish(step, attempt, Phase::kEnded);
   const AttemptKey key = attempt.record.key;
   forget_memory_of(step, key);

@@ -28,6 +28,7 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   config.address = options.address;
   config.version = TITAN_VERSION;
   config.instance = state.instance();
+  config.boot_id = shim::boot_id();
   config.labels = options.labels;
   config.adopt_cluster = options.adopt_cluster;
   config.stop_ranks_on_exit = options.stop_ranks_on_exit;

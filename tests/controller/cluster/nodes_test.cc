@@ -1,5 +1,6 @@
 #include "controller/cluster/nodes.h"
 
+#include "common/rpc/error.h"
 #include "gtest/gtest.h"
 
 namespace titan::cluster {
@@ -7,10 +8,13 @@ namespace {
 
 class NodesTest : public ::testing::Test {
  protected:
-  absl::StatusOr<Nodes::Opened> open(double at, const std::string& instance = "i") {
+  absl::StatusOr<Nodes::Opened> open(double at, const std::string& instance = "i", const std::string& boot = "",
+                                     int64_t after_boot = 0) {
     v1::Register hello;
     hello.set_node("n1");
     hello.set_instance(instance);
+    hello.set_boot_id(boot);
+    hello.set_boot_nanoseconds(after_boot);
     hello.mutable_resources()->set_devices(2);
     return nodes_.open_session(hello, ++session_, absl::Seconds(at), absl::UnixEpoch());
   }
@@ -52,6 +56,25 @@ TEST_F(NodesTest, EpochsGrowAndOnlyTheNewestSessionCounts) {
   nodes_.close_session("n1", first);
   EXPECT_EQ(nodes_.find("n1")->session, session_);
   EXPECT_EQ(nodes_.owner("n1", 0), nullptr) << "nobody is not a session";
+}
+
+// The first words of a session that its worker has given up come after those of the next one: what they say of the
+// node was true before. A machine that was booted anew counts from zero, and workers of older versions say nothing.
+TEST_F(NodesTest, TheSessionThatBeganLastCountsWhateverComesLast) {
+  ASSERT_TRUE(open(0, "i", "boot1", 1000).ok());
+  ASSERT_TRUE(open(1, "i", "boot1", 3000).ok());
+  const SessionId newest = session_;
+  const absl::Status late = open(2, "i", "boot1", 2000).status();
+  EXPECT_EQ(late.code(), absl::StatusCode::kAborted);
+  EXPECT_EQ(rpc::reason(late), kSessionReplaced);
+  EXPECT_EQ(nodes_.find("n1")->session, newest);
+  EXPECT_EQ(nodes_.find("n1")->record.lease_epoch, 2);
+  nodes_.close_session("n1", newest);
+  EXPECT_FALSE(open(2, "i", "boot1", 2500).ok()) << "also when the later one is over";
+  EXPECT_TRUE(open(2, "i", "boot1", 3500).ok());
+  EXPECT_TRUE(open(3, "i", "boot2", 10).ok());
+  EXPECT_TRUE(open(4).ok());
+  EXPECT_TRUE(open(5, "i", "boot1", 1).ok());
 }
 
 TEST_F(NodesTest, AnotherStateFolderMayTakeTheIdOnceTheFirstIsSilent) {

@@ -128,6 +128,31 @@ TEST_F(DeadlinesTest, AStopEndsInTimeHoweverOftenItIsSaid) {
   for (const v1::Stop& stop : stops) EXPECT_GT(stop.deadline_milliseconds(), 0);
 }
 
+// A node that was cut off comes back with an attempt that has been replaced, and cannot end it. It is told to once, not
+// in answer to each time that it says so.
+TEST_F(DeadlinesTest, ANodeThatCannotEndAnOldAttemptIsNotToldWithoutEnd) {
+  for (const char* node : {"n1", "n2"}) add_node(node);
+  ASSERT_TRUE(submit(spec("a", 1, 1)).ok());
+  train("a", 1);
+  const FakeNode::Key old = key("a");
+  const std::string first = nodes_of("a")[0];
+  FakeNode& node = nodes.at(first);
+  disconnect(node);
+  advance(absl::Seconds(70));
+  ASSERT_EQ(job("a")->attempts.size(), 2u);
+  hung = {first};
+  connect(node);
+  EXPECT_EQ(node.count(v1::ControllerMessage::kStop), 1);
+  for (int i = 0; i < 10; ++i) {
+    v1::WorkerMessage overdue = report(old, node.attempts.at(old));
+    overdue.mutable_attempt()->set_error_reason("STOP_TIMEOUT");
+    say(node, overdue);
+    settle();
+  }
+  EXPECT_EQ(node.count(v1::ControllerMessage::kStop), 1);
+  EXPECT_EQ(reconciler->node(first)->devices_used, 1);
+}
+
 // What is heard first after a pause of the controller, before a tick has noticed the pause, has not waited through it.
 TEST_F(DeadlinesTest, AStopThatBeginsAfterAPauseIsNotPutOff) {
   for (const char* name : {"n1", "n2", "n3"}) add_node(name);

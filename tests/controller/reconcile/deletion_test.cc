@@ -87,6 +87,7 @@ TEST_F(DeletionTest, NothingIsForgottenWhileANodeIsAway) {
   const std::string uid = finished("a");
   ASSERT_TRUE(remove(uid).ok());
   disconnect(nodes.at("n1"));
+  advance(absl::Seconds(10));  // Its lease is over.
   clock.advance(absl::Hours(48));
   advance(absl::Seconds(10));
   EXPECT_EQ(keys_of(uid).size(), 1u);

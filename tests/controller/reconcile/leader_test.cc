@@ -38,6 +38,45 @@ TEST_F(LeaderTest, ANodeThatHeardOfALaterLeaderEndsIt) {
   EXPECT_EQ(superseded.size(), 2u);
 }
 
+// Nobody knows whom a node that is silent here speaks to: the survivors train on until a write shows that this
+// controller leads. A rank's own end needs no such proof.
+TEST_F(LeaderTest, SurvivorsOfASilentNodeAreStoppedWhenThatIsDurable) {
+  for (const bool is_silent : {true, false}) {
+    add_node("n2");
+    add_node("n3");
+    const std::string id = is_silent ? "b" : "c";
+    ASSERT_TRUE(submit(spec(id, 2)).ok());
+    train(id, 1);
+    FakeNode &survivor = nodes.at("n2"), &other = nodes.at("n3");
+    ASSERT_EQ(survivor.attempts.count(key(id)), 1u);
+    const auto stops = [&] {
+      return survivor.count(v1::ControllerMessage::kStop) +
+             std::count_if(survivor.session->inbox.begin(), survivor.session->inbox.end(),
+                           [](const v1::ControllerMessage& message) { return message.has_stop(); });
+    };
+    if (is_silent) {
+      destroy(other);
+      for (int i = 0; i < 40; ++i) {
+        clock.advance(absl::Milliseconds(500));
+        for (const char* node : {"n1", "n2"}) beat(nodes.at(node));
+        reconciler->tick();
+      }
+    } else {
+      exit_rank(other, key(id), 1, 1, 0);
+    }
+    EXPECT_EQ(stops(), is_silent ? 0 : 1);
+    connect(survivor);
+    settle();
+    EXPECT_GE(stops(), 1);
+    EXPECT_EQ(count_events(id, "NodeLost"), is_silent ? 1 : 0);
+    for (const char* node : {"n2", "n3"}) {
+      destroy(nodes.at(node));
+      nodes.erase(node);
+    }
+    ASSERT_TRUE(cancel(id, /*now=*/true).ok());
+  }
+}
+
 TEST_F(LeaderTest, ItsOwnEpochAndEarlierOnesAreNoNews) {
   for (const int64_t epoch : {0, 3, 4}) say(nodes.at("n1"), stale(epoch));
   EXPECT_TRUE(superseded.empty());

@@ -274,6 +274,33 @@ TEST_F(RestartTest, ARefusalSurvivesTheController) {
   EXPECT_EQ(store::scan_all(store, "refusal/")->size(), 0u);
 }
 
+// A controller stops the survivors, and dies before it has written down why. What comes first is that they ended; no
+// node is blamed for having obeyed.
+TEST_F(RestartTest, AStopOfAControllerThatIsGoneIsNobodysFault) {
+  ASSERT_TRUE(cancel("a", /*now=*/true).ok());
+  for (int round = 0; round < 4; ++round) {
+    const std::string id = absl::StrCat("s", round);
+    job::Spec one = spec(id, 2);
+    one.restart.no_progress_limit = 1;
+    hung = {"n1"};
+    ASSERT_TRUE(submit(one).ok());
+    ASSERT_EQ(state(id), "RESERVING");
+    hung.clear();
+    FakeNode::Attempt obeyed;
+    obeyed.phase = v1::AttemptReport::ENDED;
+    v1::WorkerMessage ended = report(key(id), obeyed);
+    ended.mutable_attempt()->set_stopped(true);
+    say(nodes.at("n1"), ended);
+    settle();
+    EXPECT_EQ(job(id)->attempts[0]->end_cause, "LAUNCH_FAILED");
+    EXPECT_THAT(job(id)->attempts[0]->end_message, ::testing::HasSubstr("node n1 was told to stop it"));
+    EXPECT_TRUE(job(id)->record->avoided_nodes.empty());
+    ASSERT_TRUE(cancel(id, /*now=*/true).ok());
+    advance(absl::Seconds(1));
+  }
+  EXPECT_FALSE(reconciler->node("n1")->node.record.cordoned);
+}
+
 // It dies at every moment of a job's life, and each time the job ends as it should.
 TEST_F(RestartTest, ACrashAtAnyMomentLosesNothing) {
   for (int commits = 0; commits < 40; ++commits) {

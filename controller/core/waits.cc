@@ -1,0 +1,109 @@
+// What an attempt waits for that is neither in the queue nor training: told to people every few seconds, since nothing
+// else shows why a job is RESERVING, STARTING, STOPPING or RECOVERING for long.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/text/counted.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+using job::JobState;
+
+constexpr absl::Duration kExplainEvery = absl::Seconds(5);
+constexpr size_t kNodesNamed = 3;
+constexpr char kPreparing[] = "PREPARING", kStoreWaits[] = "STORE_WAITS", kStarting[] = "STARTING_RANKS",
+               kNoStepYet[] = "NO_STEP_YET", kEnding[] = "ENDING";
+
+bool is_explanation(const std::string& reason) {
+  return reason == kPreparing || reason == kStoreWaits || reason == kStarting || reason == kNoStepYet ||
+         reason == kEnding;
+}
+
+// "6 ranks in load, 2 ranks in rendezvous": what most do first.
+std::string phases_of(const LiveAttempt& attempt) {
+  std::map<std::string, int> counts;
+  for (const auto& [node, part] : attempt.parts) {
+    for (const auto& [number, rank] : part.ranks) ++counts[rank.phase];
+  }
+  std::vector<std::pair<int, std::string>> sorted;
+  for (const auto& [phase, count] : counts) sorted.emplace_back(-count, phase);
+  std::sort(sorted.begin(), sorted.end());
+  return absl::StrJoin(sorted, ", ", [](std::string* out, const auto& item) {
+    absl::StrAppend(out, counted(-item.first, "rank"), " in ", item.second);
+  });
+}
+
+}  // namespace
+
+// "2 of 8 nodes: n3, n5 (silent)".
+std::string Core::named_parts(const LiveAttempt& attempt, const std::vector<std::string>& nodes) const {
+  std::vector<std::string> named;
+  for (const std::string& name : nodes) {
+    if (named.size() == kNodesNamed) break;
+    const cluster::Node* node = nodes_.find(name);
+    named.push_back(node != nullptr && node->can_take_ranks() ? name : absl::StrCat(name, " (silent)"));
+  }
+  const size_t more = nodes.size() - named.size();
+  return absl::StrCat(nodes.size(), " of ", counted(attempt.parts.size(), "node"), ": ", absl::StrJoin(named, ", "),
+                      more > 0 ? absl::StrCat(" and ", more, " more") : "");
+}
+
+// Empty: nothing that had to be explained.
+Core::Wait Core::wait_of(const LiveJob& job) const {
+  const LiveAttempt& attempt = *job.attempt;
+  const auto those = [&](const auto& is) {
+    std::vector<std::string> nodes;
+    for (const auto& [node, part] : attempt.parts) {
+      if (!part.ended && is(part)) nodes.push_back(node);
+    }
+    return nodes;
+  };
+  const auto any = [](const NodePart&) { return true; };
+  switch (job.record.state) {
+    case JobState::kReserving:
+      return {kPreparing,
+              absl::StrCat("the attempt is not prepared on ",
+                           named_parts(attempt, those([](const NodePart& part) { return !part.prepared; })))};
+    case JobState::kStarting: {
+      if (attempt.start_waits) {
+        return {kStoreWaits, "its nodes are told to start when that is durable: is the controller's disk full?"};
+      }
+      const std::vector<std::string> nodes = those([](const NodePart& part) { return !part.started; });
+      if (!nodes.empty()) return {kStarting, absl::StrCat("its ranks do not run yet on ", named_parts(attempt, nodes))};
+      return {kNoStepYet, absl::StrCat("no rank has finished a step yet: ", phases_of(attempt))};
+    }
+    case JobState::kStopping:
+    case JobState::kRecovering:
+      return {kEnding, absl::StrCat(attempt.failing ? "what is left of the failed attempt" : "the attempt",
+                                    job.record.intent.save && !attempt.failing ? ", which may still save," : "",
+                                    " has not ended on ", named_parts(attempt, those(any)))};
+    default:
+      return {};
+  }
+}
+
+void Core::explain_waits() {
+  if (now_.monotonic < next_explanation_) return;
+  next_explanation_ = now_.monotonic + kExplainEvery;
+  Change change;
+  for (auto& [uid, job] : jobs_) {
+    const bool is_ours = is_explanation(job.pending_reason);
+    if (!job.attempt || (!is_ours && !job.pending_reason.empty())) continue;
+    const Wait wait = wait_of(job);
+    if (is_ours || !wait.reason.empty()) set_pending(job, wait.reason, wait.message, change);
+  }
+  commit(std::move(change));
+}
+
+// It has done what was waited for. Whoever calls shows the job.
+void Core::end_explanation(LiveJob& job) {
+  if (!is_explanation(job.pending_reason)) return;
+  job.pending_reason.clear();
+  job.pending_message.clear();
+}
+
+}  // namespace titan::core
