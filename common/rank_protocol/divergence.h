@@ -1,0 +1,37 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/rank_protocol/flight.h"
+
+namespace titan::rank_protocol {
+
+// Where ranks that wait for each other first took different ways.
+struct Divergence {
+  enum class Kind {
+    kMissing,   // The rank never came to a collective in which others wait, and waits for nobody itself.
+    kMismatch,  // It came with another operation, type or size.
+    kSkipped,   // It went past one, to others.
+  };
+  Kind kind = Kind::kMissing;
+  std::vector<int> ranks;  // Whose way was another one, ascending.
+  FlightCall call;         // The collective, as those have it who were right.
+  FlightGroup group;       // Its group.
+  std::string instead;     // What those ranks did in its place; empty: nothing.
+
+  // "rank 2 never came to all_gather 17 of tp (ranks 0-3; 1024 bfloat16)".
+  std::string message() const;
+};
+
+// Looks at all ranks of which there is a flight; the others count as ranks that say nothing. Nothing: no rank waits for
+// another one. The first of several, by when whoever waits began to. Costs about the number of all calls.
+//
+// A collective that members have issued and not completed waits for every member that has not issued it. Of the ranks
+// that are waited for, those that wait for nobody are where the hang comes from. When all of them wait, in a circle,
+// one has left a collective out: it is the one whose calls since all ranks last met are no prefix of what it did, or
+// its like did, between two such meetings before.
+std::optional<Divergence> first_divergence(const std::vector<RankFlight>& ranks);
+
+}  // namespace titan::rank_protocol

@@ -1,0 +1,215 @@
+#include "common/rank_protocol/flight_tail.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+
+namespace titan::rank_protocol {
+namespace {
+
+constexpr uint64_t kMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
+constexpr uint32_t kVersion = 1;
+constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
+
+struct Group {
+  char name[kNameBytes];
+  char members[kMembersBytes];
+  uint64_t key;
+  std::atomic<int64_t> issued;
+};
+
+struct Call {
+  std::atomic<int64_t> stamp;  // Its number + 1, written last; 0 while it is written.
+  int64_t sequence;
+  int64_t elements;
+  int64_t mark, since_mark;
+  int64_t created_ns;
+  int32_t group;
+  std::atomic<uint32_t> completed;
+  char operation[kOperationBytes];
+  char type[kTypeBytes];
+};
+
+}  // namespace
+
+struct FlightTailPage {
+  uint64_t magic;
+  uint32_t version;
+  int32_t rank;
+  std::atomic<int32_t> groups;
+  Group group[FlightTail::kGroups];
+  Call call[FlightTail::kCalls];
+};
+
+namespace {
+
+template <size_t kBytes>
+void put(char (&to)[kBytes], const std::string& text) {
+  const size_t size = std::min(text.size(), kBytes - 1);
+  std::memcpy(to, text.data(), size);
+  std::memset(to + size, 0, kBytes - size);
+}
+
+// Whatever bytes they are, they become text that can be shown.
+template <size_t kBytes>
+std::string get(const char (&from)[kBytes]) {
+  std::string text(from, strnlen(from, kBytes));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return text;
+}
+
+absl::StatusOr<FlightTailPage*> map(int fd, const std::string& path) {
+  void* const memory = ::mmap(nullptr, sizeof(FlightTailPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("map ", path));
+  return new (memory) FlightTailPage{};
+}
+
+// Made under another name and renamed: a reader never sees a file that is half set up.
+absl::StatusOr<FlightTailPage*> make(int fd, const std::string& fresh, const std::string& path, int rank) {
+  // Reserves the blocks now: on a full disk this fails here, and not as SIGBUS at a later store.
+  if (const int failed = ::posix_fallocate(fd, 0, sizeof(FlightTailPage)); failed != 0) {
+    return errno_status(failed, absl::StrCat("create ", path));
+  }
+  TITAN_ASSIGN_OR_RETURN(FlightTailPage * page, map(fd, path));
+  page->version = kVersion;
+  page->rank = rank;
+  page->magic = kMagic;
+  if (::rename(fresh.c_str(), path.c_str()) == 0) return page;
+  const int failed = errno;
+  ::munmap(page, sizeof(*page));
+  return errno_status(failed, absl::StrCat("create ", path));
+}
+
+absl::Status damaged(const std::string& path, const char* what) {
+  return absl::DataLossError(absl::StrCat("flight tail ", path, " ", what));
+}
+
+std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
+  std::vector<std::pair<int64_t, const Call*>> order;
+  for (int i = 0; i < FlightTail::kCalls; ++i) {
+    const int64_t number = page.call[i].stamp.load(std::memory_order_relaxed) - 1;
+    if (number >= 0 && number % FlightTail::kCalls == i) order.emplace_back(number, &page.call[i]);
+  }
+  std::sort(order.begin(), order.end());
+  std::vector<FlightCall> calls;
+  for (const auto& [number, call] : order) {
+    if (call->group < 0 || static_cast<size_t>(call->group) >= groups) continue;  // One of more than fit.
+    calls.push_back({call->group, call->sequence, get(call->operation), get(call->type), call->elements, call->mark,
+                     call->since_mark, call->created_ns, call->completed.load(std::memory_order_relaxed) != 0});
+  }
+  return calls;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FlightTail>> FlightTail::create(const std::string& path, int rank) {
+  const std::string fresh = absl::StrCat(path, ".new");
+  const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+  if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
+  const absl::Cleanup close_it = [fd] { ::close(fd); };
+  const absl::StatusOr<FlightTailPage*> page = make(fd, fresh, path, rank);
+  if (page.ok()) return std::unique_ptr<FlightTail>(new FlightTail(*page));
+  ::unlink(fresh.c_str());
+  return page.status();
+}
+
+FlightTail::~FlightTail() { ::munmap(page_, sizeof(*page_)); }
+
+void FlightTail::add_group(int number, const FlightGroup& group) {
+  if (number < 0 || number >= kGroups) return;
+  Group& to = page_->group[number];
+  put(to.name, group.name);
+  put(to.members, group.members);
+  to.key = group.key;
+  page_->groups.store(std::max(page_->groups.load(std::memory_order_relaxed), number + 1), std::memory_order_release);
+}
+
+void FlightTail::add_call(int64_t number, const FlightCall& call) {
+  Call& to = page_->call[number % kCalls];
+  to.stamp.store(0, std::memory_order_relaxed);
+  std::atomic_thread_fence(std::memory_order_release);
+  to.sequence = call.sequence;
+  to.elements = call.elements;
+  to.mark = call.mark;
+  to.since_mark = call.since_mark;
+  to.created_ns = call.created_ns;
+  to.group = call.group;
+  to.completed.store(call.completed ? 1 : 0, std::memory_order_relaxed);
+  put(to.operation, call.operation);
+  put(to.type, call.type);
+  to.stamp.store(number + 1, std::memory_order_release);
+  if (call.group >= 0 && call.group < kGroups) {
+    page_->group[call.group].issued.store(call.sequence, std::memory_order_release);
+  }
+}
+
+void FlightTail::completed(int64_t number) {
+  Call& call = page_->call[number % kCalls];
+  if (call.stamp.load(std::memory_order_relaxed) == number + 1) call.completed.store(1, std::memory_order_release);
+}
+
+absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (fd < 0) return errno_status(errno, absl::StrCat("open ", path));
+  const absl::Cleanup close_it = [fd] { ::close(fd); };
+  const auto copy = std::make_unique<FlightTailPage>();  // Not mapped: its owner may make it shorter at any moment.
+  const ssize_t got = ::pread(fd, static_cast<void*>(copy.get()), sizeof(*copy), 0);
+  if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
+  if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kMagic) return damaged(path, "is none");
+  if (copy->version > kVersion) {
+    return absl::FailedPreconditionError(absl::StrCat("flight tail ", path, " has version ", copy->version,
+                                                      ", newer than ", kVersion, ": update this program"));
+  }
+  const int32_t groups = copy->groups.load(std::memory_order_relaxed);
+  if (groups < 0 || groups > FlightTail::kGroups) return damaged(path, "has groups that are none");
+  RankFlight flight;
+  flight.rank = copy->rank;
+  for (int i = 0; i < groups; ++i) {
+    const Group& group = copy->group[i];
+    flight.groups.push_back(
+        {get(group.name), get(group.members), group.key, group.issued.load(std::memory_order_relaxed)});
+  }
+  flight.calls = calls_of(*copy, flight.groups.size());
+  return flight;
+}
+
+std::string flight_tail_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".flight");
+}
+
+std::string shortened(const std::vector<int>& ranks) {
+  std::string text;
+  for (size_t begin = 0; begin < ranks.size();) {
+    size_t end = begin + 1;
+    const int stride = end < ranks.size() ? ranks[end] - ranks[begin] : 1;
+    while (end < ranks.size() && ranks[end] - ranks[end - 1] == stride) ++end;
+    if (end - begin == 2 && stride != 1) end = begin + 1;  // Two that are apart are no row.
+    absl::StrAppend(&text, text.empty() ? "" : ",", ranks[begin]);
+    if (end - begin > 1) absl::StrAppend(&text, "-", ranks[end - 1], stride == 1 ? "" : absl::StrCat("/", stride));
+    begin = end;
+  }
+  return text;
+}
+
+// FNV-1a, over names and numbers as text.
+uint64_t group_key(const std::string& name, const std::vector<int>& ranks) {
+  uint64_t key = 0xcbf29ce484222325;
+  const auto add = [&key](absl::string_view text) {
+    for (const char byte : text) key = (key ^ static_cast<unsigned char>(byte)) * 0x100000001b3;
+  };
+  add(name);
+  for (const int rank : ranks) add(absl::StrCat(" ", rank));
+  return key;
+}
+
+}  // namespace titan::rank_protocol
