@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/backup.h"
 #include "titan/v1/cluster.grpc.pb.h"
@@ -22,8 +23,9 @@ struct ClusterOptions {
 // Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.
 class ClusterService : public v1::ClusterService::Service {
  public:
-  ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options)
-      : reconciler_(reconciler), store_(store), options_(std::move(options)) {}
+  ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
+                 const auth::Gate& gate)
+      : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(gate) {}
 
   grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
                           v1::Cluster* response) override;
@@ -37,6 +39,7 @@ class ClusterService : public v1::ClusterService::Service {
   reconcile::Reconciler& reconciler_;
   const store::Store& store_;
   const ClusterOptions options_;
+  const auth::Gate& gate_;
 };
 
 }  // namespace titan::api

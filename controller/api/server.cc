@@ -1,8 +1,10 @@
 #include "controller/api/server.h"
 
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/credentials.h"
+#include "common/status/status.h"
+#include "common/text/host_port.h"
+#include "controller/api/listen.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -16,10 +18,14 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options)
     : reconciler_(reconciler),
-      jobs_(reconciler, store, answers_, ticks_, options.new_id),
-      nodes_(reconciler),
-      workers_(reconciler, answers_),
-      cluster_(reconciler, store, options.cluster) {}
+      gate_(options.gate),
+      jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
+      nodes_(reconciler, gate_),
+      workers_(reconciler, answers_, gate_),
+      cluster_(reconciler, store, options.cluster, gate_) {
+  // Calls may come before the port is known otherwise.
+  if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,
                                                       const ServerOptions& options) {
@@ -27,22 +33,17 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options.address, rpc::server_credentials(), &server->port_);
   builder.RegisterService(&server->jobs_);
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
   builder.SetMaxReceiveMessageSize(64 << 20);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.address,
-                                               "; is the port in use? Choose another with --listen (port 0: any)"));
-  }
+  TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, rpc::server_credentials(), &server->port_));
+  server->gate_.set_port(server->port_);
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
   for (const char* service :
        {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService", "titan.v1.ClusterService"}) {

@@ -10,6 +10,7 @@
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
+#include "controller/auth/gate.h"
 #include "grpcpp/server.h"
 
 namespace titan::api {
@@ -19,6 +20,7 @@ struct ServerOptions {
   bool reflection = true;
   std::function<std::string()> new_id;
   ClusterOptions cluster;
+  auth::GateOptions gate;
 };
 
 // The services on one port, and the thread that gives the reconciler its time.
@@ -39,6 +41,7 @@ class Server {
   reconcile::Reconciler& reconciler_;
   reconcile::Wakers ticks_;
   Routers answers_;
+  auth::Gate gate_;
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;

@@ -3,6 +3,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/api/listen.h"
 #include "grpcpp/server_builder.h"
 
 namespace titan::api {
@@ -25,14 +27,8 @@ absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& addre
                                                         std::function<std::string()> leader) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, rpc::server_credentials(), &standby->port_);
   builder.RegisterCallbackGenericService(standby.get());
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  standby->server_ = builder.BuildAndStart();
-  if (standby->server_ == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, "; is the port in use? Choose another with --listen (port 0: any)"));
-  }
+  TITAN_ASSIGN_OR_RETURN(standby->server_, listen(builder, address, rpc::server_credentials(), &standby->port_));
   return standby;
 }
 

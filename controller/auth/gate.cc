@@ -1,0 +1,119 @@
+#include "controller/auth/gate.h"
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/rpc/address.h"
+#include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "common/text/host_port.h"
+#include "controller/auth/permissions.h"
+
+namespace titan::auth {
+namespace {
+
+constexpr char kUserKey[] = "titan-user";
+
+// "user:NAME" as the caller claims to be called, or empty.
+std::string claimed_user(const grpc::ServerContextBase& context) {
+  const auto claimed = context.client_metadata().find(kUserKey);
+  if (claimed == context.client_metadata().end()) return "";
+  return user_actor({claimed->second.data(), claimed->second.size()});
+}
+
+std::string or_else(std::string first, std::string second) { return first.empty() ? second : first; }
+
+// Of a peer on a loopback address, as gRPC writes it: "ipv4:127.0.0.1:40312".
+std::optional<HostPort> local_peer(const std::string& peer) {
+  std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  if (!absl::StartsWith(address, "ipv4:") && !absl::StartsWith(address, "ipv6:")) return std::nullopt;
+  address = address.substr(5);
+  return rpc::is_local(address) ? split_host_port(address) : std::nullopt;
+}
+
+bool by_unix_socket(const std::string& peer) { return absl::StartsWith(peer, "unix:"); }
+
+absl::Status refuse(absl::string_view reason, const std::string& message) {
+  return rpc::error(absl::StatusCode::kPermissionDenied, reason, message);
+}
+
+bool holds(const Caller& caller, Role least, absl::string_view project) {
+  return caller.role >= least && (project.empty() ? !caller.projects.empty() : caller.sees(project));
+}
+
+std::string in_project(absl::string_view project) {
+  if (project.empty()) return " of a project";
+  return project == kAllProjects ? " of all projects" : absl::StrCat(" of project ", project);
+}
+
+absl::Status require(const Caller& caller, Role least, absl::string_view project, absl::string_view method) {
+  if (holds(caller, least, project)) return absl::OkStatus();
+  return refuse("ROLE_MISSING",
+                absl::StrCat(method, " is for ", name(least), "s", in_project(project), ", and ", caller.actor,
+                             " is none; an admin gives roles with `titanctl auth token create`"));
+}
+
+}  // namespace
+
+absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project) {
+  const std::optional<Permission> needed = permission(method);
+  if (!needed) return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+  switch (needed->need) {
+    case Need::kRead:
+      return require(caller, Role::kViewer, project, method);
+    case Need::kOperate:
+      return require(caller, Role::kOperator, project, method);
+    case Need::kOperateCluster:
+      return require(caller, Role::kOperator, kAllProjects, method);
+    case Need::kAdmin:
+      return require(caller, Role::kAdmin, kAllProjects, method);
+    case Need::kSession:
+      if (!caller.node.empty()) return absl::OkStatus();
+      return refuse("NOT_A_NODE",
+                    absl::StrCat("only nodes open sessions, and ", caller.actor,
+                                 " is none; `titanctl cluster issue --node NAME` makes one's certificate"));
+  }
+  return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+}
+
+absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
+  const std::string peer = context.peer();
+  // Who may open the socket's file is decided by the file system.
+  if (by_unix_socket(peer)) return admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own)));
+  const std::optional<HostPort> client = local_peer(peer);
+  if (!client) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
+                      absl::StrCat("nothing says who calls from ", peer_actor(peer).substr(5),
+                                   ": give titanctl a token with --token-file, or a certificate with --tls-cert"));
+  }
+  const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});
+  if (!owner.ok()) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
+                      absl::StrCat("it cannot be told which user of this machine calls (", owner.status().message(),
+                                   "): try again, or give titanctl a token with --token-file"));
+  }
+  if (*owner != options_.own && *owner != 0) {
+    return refuse("ANOTHER_USER",
+                  absl::StrCat("this controller belongs to user ", options_.own, " of its machine, and user ", *owner,
+                               " calls: ask its admin for a token (`titanctl auth token create`) and give it with "
+                               "--token-file"));
+  }
+  return admin(or_else(claimed_user(context), absl::StrCat("local:", *owner)));
+}
+
+absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
+  if (options_.insecure) return admin(or_else(claimed_user(context), peer_actor(context.peer())));
+  return identify_local(context);
+}
+
+absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context, absl::string_view method,
+                                   absl::string_view project) const {
+  TITAN_ASSIGN_OR_RETURN(Caller caller, identify(context));
+  TITAN_RETURN_IF_ERROR(check(caller, method, project));
+  return caller;
+}
+
+}  // namespace titan::auth
