@@ -1,7 +1,6 @@
 #include "controller/api/server.h"
 
 #include "absl/time/clock.h"
-#include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "common/text/host_port.h"
 #include "controller/api/listen.h"
@@ -42,7 +41,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, rpc::server_credentials(), &server->port_));
+  TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
   server->gate_.set_port(server->port_);
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
   for (const char* service :

@@ -11,6 +11,7 @@
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
 #include "controller/auth/gate.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 
 namespace titan::api {
@@ -21,6 +22,7 @@ struct ServerOptions {
   std::function<std::string()> new_id;
   ClusterOptions cluster;
   auth::GateOptions gate;
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
 };
 
 // The services on one port, and the thread that gives the reconciler its time.

@@ -1,7 +1,6 @@
 #include "controller/api/standby.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
 #include "controller/api/listen.h"
@@ -23,12 +22,12 @@ class Refusal : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address,
-                                                        std::function<std::string()> leader) {
+absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address, std::function<std::string()> leader,
+                                                        std::shared_ptr<grpc::ServerCredentials> credentials) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
   grpc::ServerBuilder builder;
   builder.RegisterCallbackGenericService(standby.get());
-  TITAN_ASSIGN_OR_RETURN(standby->server_, listen(builder, address, rpc::server_credentials(), &standby->port_));
+  TITAN_ASSIGN_OR_RETURN(standby->server_, listen(builder, address, credentials, &standby->port_));
   return standby;
 }
 

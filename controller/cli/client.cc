@@ -28,7 +28,9 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 constexpr absl::Duration kSayWaiting = absl::Seconds(1);
 
-std::shared_ptr<grpc::Channel> connect(const std::string& address) {
+// Without credentials a channel on which every call fails.
+std::shared_ptr<grpc::Channel> connect(const std::string& address,
+                                       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
@@ -37,7 +39,7 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
 }  // namespace
@@ -72,9 +74,12 @@ bool is_unanswered(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
-Client::Client(std::string addresses, absl::Duration timeout) : addresses_(std::move(addresses)), timeout_(timeout) {
+Client::Client(std::string addresses, absl::Duration timeout, rpc::Security security)
+    : addresses_(std::move(addresses)), timeout_(timeout) {
   for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
-    const std::shared_ptr<grpc::Channel> channel = connect(std::string(address));
+    const auto credentials = rpc::channel_credentials(address, security);
+    refused_.Update(credentials.status());
+    const auto channel = connect(std::string(address), credentials.value_or(nullptr));
     members_.push_back({std::string(address), channel, v1::JobService::NewStub(channel),
                         v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel)});
   }
@@ -249,7 +254,8 @@ absl::StatusOr<v1::Cluster> Client::get_cluster() {
 }
 
 absl::Status Client::check() const {
-  return rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status();
+  TITAN_RETURN_IF_ERROR(rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status());
+  return refused_;
 }
 
 std::string make_request_id() {

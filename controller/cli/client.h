@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "grpcpp/grpcpp.h"
 #include "titan/v1/cluster.grpc.pb.h"
 #include "titan/v1/job.grpc.pb.h"
@@ -27,7 +28,7 @@ inline constexpr char kNotLeader[] = "NOT_LEADER";
 class Client {
  public:
   // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its repetitions.
-  Client(std::string addresses, absl::Duration timeout);
+  Client(std::string addresses, absl::Duration timeout, rpc::Security security = {});
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> get_job(const std::string& name);
@@ -53,7 +54,8 @@ class Client {
   const std::string& address() const { return member().address; }
   absl::Duration timeout() const { return timeout_; }
 
-  // Whether the addresses have a form that can be connected to. Errors: InvalidArgument. Every call checks it.
+  // Whether the addresses have a form that can be connected to, and may be spoken to as we do. Errors: InvalidArgument.
+  // Every call checks it.
   absl::Status check() const;
   // After Unavailable: the next call asks at the next address.
   void turn_away() const { current_ = (current_ + 1) % members_.size(); }
@@ -77,6 +79,7 @@ class Client {
 
   const std::string addresses_;
   const absl::Duration timeout_;
+  absl::Status refused_;  // Why there is no channel to one of the addresses.
   std::vector<Member> members_;
   mutable std::atomic<size_t> current_{0};
 };

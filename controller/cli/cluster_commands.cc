@@ -94,7 +94,7 @@ absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
 }  // namespace
 
 int show_cluster(const Globals& globals) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.security);
   const auto cluster = client.get_cluster();
   if (!cluster.ok()) return report(cluster.status());
   if (globals.format != Format::kTable) {
@@ -130,7 +130,7 @@ int back_up(const Globals& globals, const std::string& file, bool force) {
     return report(absl::AlreadyExistsError(absl::StrCat(file, " is there already; --force replaces it")));
   auto partial = Partial::create(file);
   if (!partial.ok()) return report(partial.status());
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.security);
   const auto made = fetch(client, *partial);
   if (!made.ok()) return report(made.status());
   const absl::Status kept = partial->keep(file, force);

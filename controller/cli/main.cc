@@ -53,6 +53,9 @@ class Program {
     if (const char* address = std::getenv("TITAN_CONTROLLER"); address != nullptr && *address != '\0') {
       choice_.globals.controller = address;
     }
+    if (const char* set = std::getenv("TITAN_INSECURE"); set != nullptr) {
+      choice_.globals.security.insecure = std::string(set) == "1";
+    }
     app_.formatter(std::make_shared<Help>());
     app_.footer(kRootExamples);
     app_.allow_extras();
@@ -60,6 +63,8 @@ class Program {
     app_.add_option("--controller", choice_.globals.controller,
                     "HOST:PORT of the controller; of several, with commas: the one that leads")
         ->capture_default_str();
+    app_.add_flag("--insecure", choice_.globals.security.insecure,
+                  "Speak plainly also with a controller beyond this machine");
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_line("titanctl"));

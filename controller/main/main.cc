@@ -71,8 +71,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Queues, places, watches and heals training jobs.\n\n"
       "  titan-controller --state /var/lib/titan\n"
-      "  titan-controller --listen 0.0.0.0:7700 --state ./state --metrics-port 7701\n"
-      "  titan-controller --listen 0.0.0.0:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
+      "  titan-controller --listen 0.0.0.0:7700 --insecure --state ./state --metrics-port 7701\n"
+      "  titan-controller --listen 127.0.0.1:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
       ->check(CLI::Validator(titan::wrong_address, ""))
       ->capture_default_str();
@@ -88,7 +88,8 @@ int main(int argc, char** argv) {
                  "Check this backup, put it into --state, which must be empty, and end; see `titanctl cluster backup`");
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str();
-  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+  app.add_option("--metrics-address", flags.metrics_address,
+                 "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
   app.add_option("--metrics-host", flags.metrics_address)->group("");  // Its name before 0.2.
   app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
@@ -99,6 +100,10 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_flag(
+      "--insecure", flags.security.insecure,
+      "Ask nobody who they are, and listen in plaintext also beyond this machine: whoever reaches the port may "
+      "do everything");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-controller"));

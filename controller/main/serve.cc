@@ -79,6 +79,12 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
 
 void say(const std::string& what) { std::cerr << version_line("titan-controller") << ": " << what << std::endl; }
 
+void warn_if_open(const Flags& flags) {
+  if (!flags.security.insecure) return;
+  std::cerr << "titan-controller: WARNING: --insecure: whoever reaches " << flags.listen
+            << " may run programs on every node, and what is said can be read on its way" << std::endl;
+}
+
 // SIGTERM or SIGINT, which are blocked in every thread; 0: none within `wait`.
 int take_signal(absl::Duration wait) {
   sigset_t signals;
@@ -108,23 +114,23 @@ void raise_descriptor_limit() {
 }
 
 // Whether a new connection is made: the port's backlog would take one also of a program that no longer accepts any.
-bool takes_connections(const std::string& address) {
+bool takes_connections(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto channel = grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
+  const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 
 // gRPC stops listening for good when it cannot accept, as without descriptors, and says nothing: then only a new
 // process helps. Sessions go on meanwhile, and ranks need none of this.
-int wait_for_signal(const std::string& address) {
+int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
   constexpr int kPatience = 3;
   int in_vain = 0;
   while (true) {
     if (const int received = take_signal(kBetween); received != 0) return received;
-    in_vain = takes_connections(address) ? 0 : in_vain + 1;
+    in_vain = takes_connections(address, credentials) ? 0 : in_vain + 1;
     if (in_vain < kPatience) continue;
     say("takes no new connections any more; ending, so that a new process does");
     _exit(3);
@@ -174,12 +180,16 @@ absl::Status wait_to_lead(Candidate& candidate) {
   }
 }
 
-absl::Status stand_by(const Flags& flags, int metrics_port, Candidate& candidate) {
+absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCredentials>& credentials, int metrics_port,
+                      Candidate& candidate) {
   TITAN_ASSIGN_OR_RETURN(const store::EtcdAddress etcd, store::parse_etcd_address(flags.store));
-  TITAN_ASSIGN_OR_RETURN(candidate.standby, api::Standby::start(flags.listen, [&candidate] {
-                           sync::Lock lock(candidate.mutex);
-                           return candidate.leader;
-                         }));
+  TITAN_ASSIGN_OR_RETURN(candidate.standby, api::Standby::start(
+                                                flags.listen,
+                                                [&candidate] {
+                                                  sync::Lock lock(candidate.mutex);
+                                                  return candidate.leader;
+                                                },
+                                                credentials));
   candidate.bound = bound_address(flags.listen, candidate.standby->port());
   store::ElectorOptions options;
   options.prefix = etcd.prefix;
@@ -196,6 +206,8 @@ absl::Status stand_by(const Flags& flags, int metrics_port, Candidate& candidate
 absl::Status serve(const Flags& flags) {
   block_signals();
   raise_descriptor_limit();
+  TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
+  warn_if_open(flags);
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
   const auto ids = std::make_shared<Ids>();
@@ -214,7 +226,7 @@ absl::Status serve(const Flags& flags) {
     TITAN_ASSIGN_OR_RETURN(open, open_file(flags, journal, measures));
   } else {
     TITAN_RETURN_IF_ERROR(serve_metrics());
-    const absl::Status led = stand_by(flags, metrics_port, candidate);
+    const absl::Status led = stand_by(flags, credentials, metrics_port, candidate);
     if (absl::IsCancelled(led)) say(absl::StrCat(led.message(), ", ending"));
     if (!led.ok()) return absl::IsCancelled(led) ? absl::OkStatus() : led;
     TITAN_ASSIGN_OR_RETURN(open, open_in_etcd(std::move(candidate.elector), flags, journal, measures));
@@ -234,6 +246,8 @@ absl::Status serve(const Flags& flags) {
   metrics.add(std::make_shared<api::Gauges>(*reconciler));
   candidate.standby.reset();
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
+  server_options.credentials = credentials;
+  server_options.gate.insecure = flags.security.insecure;
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch};
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));
@@ -243,7 +257,7 @@ absl::Status serve(const Flags& flags) {
                    open.where));
   if (flags.store.empty()) notify_ready();
 
-  const int received = wait_for_signal(bound_address(candidate.bound, server->port()));
+  const int received = wait_for_signal(bound_address(candidate.bound, server->port()), rpc::plain_channel());
   std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
   server.reset();          // No more calls,
   open.store.reset();      // then everything queued is written; its callbacks still need the reconciler,

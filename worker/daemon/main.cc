@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/failpoint/failpoint.h"
 #include "common/rpc/address.h"
+#include "common/rpc/credentials.h"
 #include "common/storage/state_home.h"
 #include "common/text/utf8.h"
 #include "common/version/version.h"
@@ -23,7 +24,7 @@ using titan::daemon::Options;
 struct Flags {
   Options options;
   std::string controllers;
-  std::string metrics_address = "0.0.0.0";
+  std::string metrics_address = "127.0.0.1";
   int metrics_port = -1;
   std::string port_file;
   double log_max_mib = 256;
@@ -84,7 +85,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str()
       ->check(CLI::Range(-1, 65535));
-  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+  app.add_option("--metrics-address", flags.metrics_address,
+                 "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON: {\"metrics\": PORT}");
   app.add_option("--rank-binary", options.rank_binary, "The rank program")
@@ -112,6 +114,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_flag("--insecure", options.security.insecure,
+               "Speak plainly also with a controller beyond this machine: whoever is between may start ranks here")
+      ->envname("TITAN_INSECURE");
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-worker"));
   app.footer(
@@ -149,6 +154,10 @@ int main(int argc, char** argv) {
     flags.options.controllers = *std::move(addresses);
   } else {
     return fail(addresses.status());
+  }
+  for (const std::string& address : flags.options.controllers) {
+    const auto credentials = titan::rpc::channel_credentials(address, flags.options.security);
+    if (!credentials.ok()) return fail(credentials.status());
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);

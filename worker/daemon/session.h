@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "common/rpc/credentials.h"
 #include "common/sync/sync.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/daemon/controllers.h"
@@ -33,7 +34,7 @@ class Session {
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
-  Session(Loop& loop, Controllers controllers, Callbacks callbacks);
+  Session(Loop& loop, Controllers controllers, rpc::Security security, Callbacks callbacks);
   ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -59,6 +60,7 @@ class Session {
   bool pause();
 
   Loop& loop_;
+  const rpc::Security security_;
   const Callbacks callbacks_;
   sync::Mutex mutex_;
   sync::Condition changed_;
