@@ -42,7 +42,7 @@ python_packages=(ca-certificates python3 python3-venv)  # What fetches wheels.
 debian_packages=(
   build-essential cmake ninja-build ccache pkg-config git binutils gdb
   python3-dev
-  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
+  libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev

@@ -8,9 +8,12 @@
 #include "absl/strings/str_replace.h"
 #include "common/rpc/address.h"
 #include "common/rpc/error.h"
+#include "common/rpc/identity.h"
 #include "common/status/status.h"
 #include "common/text/host_port.h"
 #include "controller/auth/permissions.h"
+#include "grpc/grpc_security_constants.h"
+#include "grpcpp/security/auth_context.h"
 
 namespace titan::auth {
 namespace {
@@ -58,6 +61,17 @@ absl::Status require(const Caller& caller, Role least, absl::string_view project
 
 }  // namespace
 
+absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity) {
+  using Kind = rpc::Identity::Kind;
+  const std::string actor = identity ? user_actor(identity->name) : "";
+  if (actor.empty())
+    return rpc::error(absl::StatusCode::kUnauthenticated, "CERTIFICATE_UNKNOWN",
+                      "the certificate is that of no node, user or admin: `titanctl cluster issue` makes one");
+  if (identity->kind == Kind::kNode) return Caller{absl::StrCat("node:", identity->name), {}, {}, identity->name};
+  if (identity->kind == Kind::kAdmin) return Caller{actor, Role::kAdmin, {kAllProjects}, ""};
+  return Caller{actor, Role::kNone, {}, ""};
+}
+
 absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project) {
   const std::optional<Permission> needed = permission(method);
   if (!needed) return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
@@ -104,7 +118,17 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
   return admin(or_else(claimed_user(context), absl::StrCat("local:", *owner)));
 }
 
+std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr || peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) return std::nullopt;
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : peer->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
+    uris.emplace_back(uri.data(), uri.size());
+  return caller_of(rpc::identity_in(uris));
+}
+
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
+  if (std::optional<absl::StatusOr<Caller>> caller = certified(context)) return *std::move(caller);
   if (options_.insecure) return admin(or_else(claimed_user(context), peer_actor(context.peer())));
   return identify_local(context);
 }

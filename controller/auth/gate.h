@@ -3,9 +3,11 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/rpc/identity.h"
 #include "controller/auth/caller.h"
 #include "controller/auth/socket_owner.h"
 #include "grpcpp/server_context.h"
@@ -36,11 +38,16 @@ class Gate {
                                absl::string_view project = "") const;
 
  private:
+  // Nothing: there is no certificate.
+  static std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context);
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
 
   const GateOptions options_;
   std::atomic<int> port_{0};
 };
+
+// Of a certificate. Errors: Unauthenticated for one that names nobody who calls.
+absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity);
 
 // Whether `caller` may make the call. Errors: PermissionDenied, which says what is needed.
 absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project);

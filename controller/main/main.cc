@@ -71,7 +71,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Queues, places, watches and heals training jobs.\n\n"
       "  titan-controller --state /var/lib/titan\n"
-      "  titan-controller --listen 0.0.0.0:7700 --insecure --state ./state --metrics-port 7701\n"
+      "  titan-controller --listen 0.0.0.0:7700 --tls-ca c1/ca.crt --tls-cert c1/tls.crt --tls-key c1/tls.key\n"
       "  titan-controller --listen 127.0.0.1:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
       ->check(CLI::Validator(titan::wrong_address, ""))
@@ -100,6 +100,11 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_option("--tls-ca", flags.security.ca,
+                 "Certificate of who signs those of nodes and users: speak by TLS alone");
+  app.add_option("--tls-cert", flags.security.cert,
+                 "This controller's certificate; a new one is taken without a restart");
+  app.add_option("--tls-key", flags.security.key, "Its private key");
   app.add_flag(
       "--insecure", flags.security.insecure,
       "Ask nobody who they are, and listen in plaintext also beyond this machine: whoever reaches the port may "

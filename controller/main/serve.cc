@@ -257,7 +257,8 @@ absl::Status serve(const Flags& flags) {
                    open.where));
   if (flags.store.empty()) notify_ready();
 
-  const int received = wait_for_signal(bound_address(candidate.bound, server->port()), rpc::plain_channel());
+  const int received = wait_for_signal(bound_address(candidate.bound, server->port()),
+                                       rpc::own_channel(candidate.bound, flags.security));
   std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
   server.reset();          // No more calls,
   open.store.reset();      // then everything queued is written; its callbacks still need the reconciler,

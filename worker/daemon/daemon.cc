@@ -87,7 +87,7 @@ void Daemon::run() {
                         counted(resources_.cpu_cores, "core"), ", ", counted(core_.state().attempts.size(), "attempt"),
                         " found, controller ", absl::StrJoin(options_.controllers, ", ")));
   session_ = std::make_unique<Session>(
-      loop_, Controllers(options_.controllers), options_.security,
+      loop_, Controllers(options_.controllers), options_.credentials,
       Session::Callbacks{[this] {
                            look_at_beacons();
                            return core_.make_register(now());

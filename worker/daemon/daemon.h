@@ -9,7 +9,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/rank_protocol/beacon.h"
-#include "common/rpc/credentials.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
@@ -25,8 +24,8 @@
 namespace titan::daemon {
 
 struct Options {
-  std::vector<std::string> controllers;  // Their addresses; at least one.
-  rpc::Security security;
+  std::vector<std::string> controllers;                                          // Their addresses; at least one.
+  std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
   std::string node;
   std::string address;
   std::string state;

@@ -23,6 +23,7 @@ using titan::daemon::Options;
 
 struct Flags {
   Options options;
+  titan::rpc::Security security;
   std::string controllers;
   std::string metrics_address = "127.0.0.1";
   int metrics_port = -1;
@@ -114,7 +115,10 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--insecure", options.security.insecure,
+  app.add_option("--tls-ca", flags.security.ca, "Certificate of who signs the controller's: speak by TLS");
+  app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a new one is taken without a restart");
+  app.add_option("--tls-key", flags.security.key, "Its private key");
+  app.add_flag("--insecure", flags.security.insecure,
                "Speak plainly also with a controller beyond this machine: whoever is between may start ranks here")
       ->envname("TITAN_INSECURE");
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
@@ -156,8 +160,9 @@ int main(int argc, char** argv) {
     return fail(addresses.status());
   }
   for (const std::string& address : flags.options.controllers) {
-    const auto credentials = titan::rpc::channel_credentials(address, flags.options.security);
+    const auto credentials = titan::rpc::channel_credentials(address, flags.security);
     if (!credentials.ok()) return fail(credentials.status());
+    flags.options.credentials[address] = *credentials;
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);

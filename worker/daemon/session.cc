@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "titan/v1/worker.grpc.pb.h"
 
@@ -56,9 +55,9 @@ struct Session::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>> calls;
 };
 
-Session::Session(Loop& loop, Controllers controllers, rpc::Security security, Callbacks callbacks)
+Session::Session(Loop& loop, Controllers controllers, Credentials credentials, Callbacks callbacks)
     : loop_(loop),
-      security_(std::move(security)),
+      credentials_(std::move(credentials)),
       callbacks_(std::move(callbacks)),
       controllers_(std::move(controllers)),
       thread_([this] { run(); }) {}
@@ -129,9 +128,8 @@ bool Session::connect(grpc::Channel& channel) {
 
 Session::End Session::run_once() {
   // A new channel each time: an old one may hold a connection to a machine that is gone.
-  const auto credentials = rpc::channel_credentials(controllers_.present(), security_);
-  if (!credentials.ok()) return {std::string(credentials.status().message()), "", ""};
-  const std::shared_ptr<grpc::Channel> channel = make_channel(controllers_.present(), *credentials);
+  const std::shared_ptr<grpc::Channel> channel =
+      make_channel(controllers_.present(), credentials_.at(controllers_.present()));
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
   if (!connect(*channel)) return {why_no_connection(*stub, controllers_.present()), "", ""};
   const auto stream = std::make_shared<Stream>();
