@@ -65,14 +65,14 @@ grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::Back
   const int fd = ::mkstemp(path.data());
   if (fd < 0) return rpc::to_grpc(errno_status(errno, absl::StrCat("make a file in ", options_.scratch)));
   ::close(fd);
-  const absl::Status sent = send_copy(path, caller->actor, *writer);
+  const absl::Status sent = send_copy(path, *caller, *writer);
   (void)::unlink(path.c_str());
   return rpc::to_grpc(sent);
 }
 
-absl::Status ClusterService::send_copy(const std::string& path, const std::string& actor,
+absl::Status ClusterService::send_copy(const std::string& path, const auth::Caller& caller,
                                        grpc::ServerWriter<v1::BackupChunk>& writer) {
-  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, actor));
+  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, caller.actor));
   std::ifstream file(path, std::ios::binary);
   v1::BackupChunk chunk;
   chunk.set_size(info.bytes);
@@ -80,6 +80,7 @@ absl::Status ClusterService::send_copy(const std::string& path, const std::strin
   chunk.set_cluster(info.cluster);
   std::string data(kChunk, '\0');
   for (int64_t left = info.bytes; left > 0;) {
+    TITAN_RETURN_IF_ERROR(gate_.stands(caller));
     const auto wanted = static_cast<std::streamsize>(std::min<int64_t>(left, kChunk));
     if (!file.read(data.data(), wanted)) return absl::UnavailableError(absl::StrCat("cannot read ", path));
     chunk.set_data(data.data(), static_cast<size_t>(wanted));

@@ -33,7 +33,7 @@ class ClusterService : public v1::ClusterService::Service {
                       grpc::ServerWriter<v1::BackupChunk>* writer) override;
 
  private:
-  absl::Status send_copy(const std::string& path, const std::string& actor,
+  absl::Status send_copy(const std::string& path, const auth::Caller& caller,
                          grpc::ServerWriter<v1::BackupChunk>& writer);
 
   reconcile::Reconciler& reconciler_;

@@ -204,6 +204,11 @@ grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext*
   });
 }
 
+template <typename Message>
+void JobService::keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream) {
+  if (!caller.token.empty()) ticks_.add(stream.guard([this, caller] { return gate_.stands(caller); }));
+}
+
 grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::CallbackServerContext* context,
                                                                   const grpc::ByteBuffer* bytes) {
   v1::WatchJobsRequest request;
@@ -217,6 +222,7 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::Callback
   auto stream = std::make_shared<JobWatch>(reconciler_.published(), name, request.revision(), *caller);
   ticks_.add(stream->bookmarks());
   watchers_->add(name, stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -229,6 +235,7 @@ grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServer
   if (!caller.ok()) return new EmptyStream<v1::Event>(caller.status());
   auto stream = std::make_shared<EventStream>(reconciler_, store_, *request, *caller);
   if (request->follow()) followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -239,6 +246,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServe
   if (!caller.ok()) return new EmptyStream<v1::LogChunk>(caller.status());
   auto stream = std::make_shared<LogTail>(reconciler_, answers_.logs, *request);
   ticks_.add(stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
@@ -260,6 +268,7 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
     reconciler_.profile((*view)->record->uid, ranks, request->steps(),
                         [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, caller->actor);
   }
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }

@@ -7,6 +7,7 @@
 #include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
 #include "controller/api/fanout.h"
+#include "controller/api/stream.h"
 #include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/store.h"
@@ -49,6 +50,9 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
   // For a call that names a job.
   absl::StatusOr<auth::Caller> admit(const grpc::ServerContextBase& context, const char* method,
                                      const std::string& job) const;
+  // Until the caller's token counts no more.
+  template <typename Message>
+  void keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream);
   absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
 
   reconcile::Reconciler& reconciler_;

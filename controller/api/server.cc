@@ -15,20 +15,24 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 }  // namespace
 
-Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options)
+Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
+               const ServerOptions& options)
     : reconciler_(reconciler),
-      gate_(options.gate),
+      tokens_(std::move(tokens)),
+      gate_(options.gate, *tokens_),
       jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
       nodes_(reconciler, gate_),
       workers_(reconciler, answers_, gate_),
-      cluster_(reconciler, store, options.cluster, gate_) {
+      cluster_(reconciler, store, options.cluster, gate_),
+      auth_(*tokens_, gate_) {
   // Calls may come before the port is known otherwise.
   if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
 }
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,
                                                       const ServerOptions& options) {
-  std::unique_ptr<Server> server(new Server(reconciler, store, options));
+  TITAN_ASSIGN_OR_RETURN(auto tokens, auth::Tokens::load(store, [] { return absl::Now(); }));
+  std::unique_ptr<Server> server(new Server(reconciler, store, std::move(tokens), options));
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
@@ -36,6 +40,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
+  builder.RegisterService(&server->auth_);
   builder.SetMaxReceiveMessageSize(64 << 20);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -44,8 +49,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
   server->gate_.set_port(server->port_);
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
-  for (const char* service :
-       {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService", "titan.v1.ClusterService"}) {
+  for (const char* service : {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService",
+                              "titan.v1.ClusterService", "titan.v1.AuthService"}) {
     health->SetServingStatus(service, true);
   }
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/sync/sync.h"
+#include "controller/api/auth_service.h"
 #include "controller/api/cluster_service.h"
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
@@ -28,7 +29,7 @@ struct ServerOptions {
 // The services on one port, and the thread that gives the reconciler its time.
 class Server {
  public:
-  // Errors: Unavailable when the address cannot be listened on.
+  // Errors: Unavailable when the address cannot be listened on; those of reading the store.
   static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
                                                        const ServerOptions& options);
   // Ends streams, waits for calls in progress.
@@ -37,17 +38,20 @@ class Server {
   int port() const { return port_; }
 
  private:
-  Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options);
+  Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
+         const ServerOptions& options);
   void run_ticks();
 
   reconcile::Reconciler& reconciler_;
   reconcile::Wakers ticks_;
   Routers answers_;
+  const std::unique_ptr<auth::Tokens> tokens_;
   auth::Gate gate_;
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;
   ClusterService cluster_;
+  AuthService auth_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   sync::Mutex mutex_;

@@ -21,6 +21,8 @@ struct Caller {
   std::vector<std::string> projects;  // That the role holds in; "*": all.
   std::string node;                   // Whose session it may open: a node's name, "*" for any; empty: none.
 
+  std::string token;  // Id of the one that it came with; empty: none.
+
   bool sees(absl::string_view project) const;
   bool sees_all() const;
 };

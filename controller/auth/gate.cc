@@ -1,11 +1,13 @@
 #include "controller/auth/gate.h"
 
+#include <iterator>
 #include <optional>
 #include <string>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 #include "common/rpc/address.h"
 #include "common/rpc/error.h"
 #include "common/rpc/identity.h"
@@ -19,6 +21,8 @@ namespace titan::auth {
 namespace {
 
 constexpr char kUserKey[] = "titan-user";
+constexpr char kTokenKey[] = "authorization";
+constexpr absl::string_view kBearer = "Bearer ";
 
 // "user:NAME" as the caller claims to be called, or empty.
 std::string claimed_user(const grpc::ServerContextBase& context) {
@@ -128,9 +132,24 @@ std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextB
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
-  if (std::optional<absl::StatusOr<Caller>> caller = certified(context)) return *std::move(caller);
   if (options_.insecure) return admin(or_else(claimed_user(context), peer_actor(context.peer())));
-  return identify_local(context);
+  std::optional<absl::StatusOr<Caller>> certificate = certified(context);
+  if (certificate && (!certificate->ok() || !(*certificate)->node.empty())) return *std::move(certificate);
+  const auto [first, end] = context.client_metadata().equal_range(kTokenKey);
+  if (first == end) return certificate ? *std::move(certificate) : identify_local(context);
+  absl::string_view given(first->second.data(), first->second.size());
+  if (std::next(first) != end || !absl::ConsumePrefix(&given, kBearer)) given = "";
+  TITAN_ASSIGN_OR_RETURN(Caller caller, tokens_.caller(given));
+  if (certificate && (*certificate)->actor != caller.actor && (*certificate)->role != Role::kAdmin) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "TOKEN_OF_ANOTHER",
+                      absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
+                                   (*certificate)->actor, ": give one of them alone"));
+  }
+  return caller;
+}
+
+absl::Status Gate::stands(const Caller& caller) const {
+  return caller.token.empty() ? absl::OkStatus() : tokens_.stands(caller.token);
 }
 
 absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context, absl::string_view method,

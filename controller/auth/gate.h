@@ -10,6 +10,7 @@
 #include "common/rpc/identity.h"
 #include "controller/auth/caller.h"
 #include "controller/auth/socket_owner.h"
+#include "controller/auth/tokens.h"
 #include "grpcpp/server_context.h"
 
 namespace titan::auth {
@@ -24,11 +25,12 @@ struct GateOptions {
 // when a connection ends, and its port may be another user's by then.
 class Gate {
  public:
-  explicit Gate(GateOptions options) : options_(std::move(options)) {}
+  Gate(GateOptions options, const Tokens& tokens) : options_(std::move(options)), tokens_(tokens) {}
 
   // The port that clients within this machine are connected to; before the first call.
   void set_port(int port) { port_ = port; }
 
+  // By a node's certificate, a token, another certificate, or being on this machine, in this order.
   // Errors: Unauthenticated when it cannot be told who calls, PermissionDenied when it is another user of this machine.
   absl::StatusOr<Caller> identify(const grpc::ServerContextBase& context) const;
 
@@ -37,12 +39,16 @@ class Gate {
   absl::StatusOr<Caller> admit(const grpc::ServerContextBase& context, absl::string_view method,
                                absl::string_view project = "") const;
 
+  // Whether who came in earlier still may, for calls that last. Errors: Unauthenticated.
+  absl::Status stands(const Caller& caller) const;
+
  private:
   // Nothing: there is no certificate.
   static std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context);
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
 
   const GateOptions options_;
+  const Tokens& tokens_;
   std::atomic<int> port_{0};
 };
 

@@ -27,6 +27,9 @@ const std::vector<Permission>& permissions() {
       {"ClusterService.GetCluster", Need::kRead},
       {"ClusterService.Backup", Need::kAdmin, true},
       {"WorkerService.Session", Need::kSession},
+      {"AuthService.CreateToken", Need::kAdmin, true},
+      {"AuthService.ListTokens", Need::kAdmin},
+      {"AuthService.RevokeToken", Need::kAdmin, true},
   };
   return *all;
 }

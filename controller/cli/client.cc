@@ -42,6 +42,11 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address,
   return grpc::CreateCustomChannel(address, credentials, arguments);
 }
 
+absl::Status no_token_in_plaintext(absl::string_view address) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a token is not sent to ", address, " in plaintext: give --tls-ca, or no --token-file"));
+}
+
 }  // namespace
 
 absl::Status to_status(const grpc::Status& status) {
@@ -56,7 +61,7 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
-void introduce(grpc::ClientContext& context) {
+void Client::introduce(grpc::ClientContext& context) const {
   static const std::string user = [] {
     const char* name = std::getenv("USER");
     if (name == nullptr || *name == '\0') {
@@ -68,20 +73,28 @@ void introduce(grpc::ClientContext& context) {
     return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); }) ? text : "";
   }();
   if (!user.empty()) context.AddMetadata("titan-user", user);
+  if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
 }
 
 bool is_unanswered(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
-Client::Client(std::string addresses, absl::Duration timeout, rpc::Security security)
+Client::Client(std::string addresses, absl::Duration timeout, const Access& access)
     : addresses_(std::move(addresses)), timeout_(timeout) {
+  if (!access.token_file.empty()) {
+    absl::StatusOr<std::string> token = read_token(access.token_file);
+    refused_ = token.status();
+    if (token.ok()) token_ = *std::move(token);
+  }
   for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
-    const auto credentials = rpc::channel_credentials(address, security);
+    const auto credentials = rpc::channel_credentials(address, access.security);
     refused_.Update(credentials.status());
+    if (!token_.empty() && !rpc::is_private(address, access.security)) refused_.Update(no_token_in_plaintext(address));
     const auto channel = connect(std::string(address), credentials.value_or(nullptr));
     members_.push_back({std::string(address), channel, v1::JobService::NewStub(channel),
-                        v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel)});
+                        v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel),
+                        v1::AuthService::NewStub(channel)});
   }
 }
 
@@ -250,6 +263,32 @@ absl::StatusOr<v1::Node> Client::stop_unknown(const std::string& node, const std
 absl::StatusOr<v1::Cluster> Client::get_cluster() {
   return call<v1::Cluster>([&](grpc::ClientContext& context, v1::Cluster& answer) {
     return cluster().GetCluster(&context, v1::GetClusterRequest(), &answer);
+  });
+}
+
+absl::StatusOr<v1::Token> Client::create_token(const v1::CreateTokenRequest& request) {
+  return call<v1::Token>(
+      [&](grpc::ClientContext& context, v1::Token& token) { return auth().CreateToken(&context, request, &token); });
+}
+
+absl::StatusOr<v1::ListTokensResponse> Client::list_tokens() {
+  return call<v1::ListTokensResponse>([&](grpc::ClientContext& context, v1::ListTokensResponse& all) {
+    return auth().ListTokens(&context, v1::ListTokensRequest(), &all);
+  });
+}
+
+// One that was there and is gone at the next try was revoked by a call whose answer was lost.
+absl::StatusOr<v1::Token> Client::revoke_token(const std::string& id) {
+  v1::Token before;
+  before.set_id(id);
+  TITAN_ASSIGN_OR_RETURN(const v1::ListTokensResponse all, list_tokens());
+  for (const v1::Token& token : all.tokens()) {
+    if (token.id() == id) before = token;
+  }
+  v1::RevokeTokenRequest request;
+  request.set_id(id);
+  return call_to_delete(before, [&](grpc::ClientContext& context, v1::Token& token) {
+    return auth().RevokeToken(&context, request, &token);
   });
 }
 

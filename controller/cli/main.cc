@@ -61,11 +61,13 @@ class Program {
     app_.add_option("--controller", choice_.globals.controller,
                     "HOST:PORT of the controller; of several, with commas: the one that leads")
         ->capture_default_str();
-    app_.add_option("--tls-ca", choice_.globals.security.ca,
+    app_.add_option("--tls-ca", choice_.globals.access.security.ca,
                     "Certificate of who signs the controller's: speak by TLS (TITAN_TLS_CA)");
-    app_.add_option("--tls-cert", choice_.globals.security.cert, "Certificate of who you are (TITAN_TLS_CERT)");
-    app_.add_option("--tls-key", choice_.globals.security.key, "Its private key (TITAN_TLS_KEY)");
-    app_.add_flag("--insecure", choice_.globals.security.insecure,
+    app_.add_option("--tls-cert", choice_.globals.access.security.cert, "Certificate of who you are (TITAN_TLS_CERT)");
+    app_.add_option("--tls-key", choice_.globals.access.security.key, "Its private key (TITAN_TLS_KEY)");
+    app_.add_option("--token-file", choice_.globals.access.token_file,
+                    "File with a token, which nobody else can read (TITAN_TOKEN_FILE)");
+    app_.add_flag("--insecure", choice_.globals.access.security.insecure,
                   "Speak plainly also with a controller beyond this machine");
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
@@ -85,6 +87,11 @@ class Program {
     cluster->fallthrough()->allow_extras()->footer("");
     add_cluster_verbs(*cluster, choice_);
     add_certificate_verbs(*cluster, choice_);
+    CLI::App* auth = app_.add_subcommand("auth", "Who may do what")->group("Groups");
+    auth->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
+    CLI::App* token = auth->add_subcommand("token", "Tokens, by which users of other machines come in");
+    token->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
+    add_token_verbs(*token, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);
   }
@@ -102,8 +109,9 @@ class Program {
  private:
   // What flags may say otherwise.
   void read_security() {
-    rpc::Security& security = choice_.globals.security;
-    for (const auto& [name, value] : {std::pair("TITAN_TLS_CA", &security.ca),
+    rpc::Security& security = choice_.globals.access.security;
+    for (const auto& [name, value] : {std::pair("TITAN_TOKEN_FILE", &choice_.globals.access.token_file),
+                                      {"TITAN_TLS_CA", &security.ca},
                                       {"TITAN_TLS_CERT", &security.cert},
                                       {"TITAN_TLS_KEY", &security.key}}) {
       if (const char* set = std::getenv(name); set != nullptr) *value = set;

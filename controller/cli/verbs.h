@@ -26,6 +26,8 @@ void add_node_verbs(CLI::App& parent, Choice& choice);
 void add_cluster_verbs(CLI::App& parent, Choice& choice);
 // Of the cluster: its authority.
 void add_certificate_verbs(CLI::App& parent, Choice& choice);
+// Of `titanctl auth token`.
+void add_token_verbs(CLI::App& parent, Choice& choice);
 // version, completion, schema, config, schedule.
 void add_other_verbs(CLI::App& root, Choice& choice);
 

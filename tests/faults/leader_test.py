@@ -126,6 +126,25 @@ class LeaderTest(unittest.TestCase):
         wait_until("leader", first.leads)
         return first, self.start("second")
 
+    # What one gave and took away holds with the next.
+    def test_tokens_outlive_the_leader(self):
+        first, second = self.pair()
+        files = []
+        for user in ("alice", "bob"):
+            made = first.titanctl("auth", "token", "create", "--user", user, "--role", "viewer", "--project", "*")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            files.append(self.folder / user)
+            files[-1].touch(mode=0o600)
+            files[-1].write_text(made.stdout)
+        ids = {token["user"]: token["id"] for token in json.loads(first.titanctl("auth", "token", "list", "-o", "json").stdout)["tokens"]}
+        self.assertEqual(first.titanctl("auth", "token", "revoke", ids["bob"]).returncode, 0)
+        first.send(signal.SIGKILL)
+        wait_until("the next leader", second.leads)
+        kept, gone = (second.titanctl("list", "--token-file", file) for file in files)
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertEqual(gone.returncode, 1, gone.stdout)
+        self.assertIn("was revoked", gone.stderr)
+
     def test_the_second_takes_over_when_the_leader_is_killed(self):
         first, second = self.pair()
         refused = second.titanctl("list", "-o", "json")
