@@ -3,6 +3,7 @@
 #include "absl/time/clock.h"
 #include "common/status/status.h"
 #include "common/text/host_port.h"
+#include "controller/api/audit_interceptor.h"
 #include "controller/api/listen.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
@@ -18,6 +19,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
                const ServerOptions& options)
     : reconciler_(reconciler),
+      audit_(options.audit),
       tokens_(std::move(tokens)),
       gate_(options.gate, *tokens_),
       jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
@@ -41,6 +43,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
   builder.RegisterService(&server->auth_);
+  server->write_down_calls(builder);
   builder.SetMaxReceiveMessageSize(64 << 20);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -55,6 +58,13 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   }
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });
   return server;
+}
+
+void Server::write_down_calls(grpc::ServerBuilder& builder) {
+  if (audit_ == nullptr) return;
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(audit_calls(*audit_, gate_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
 
 Server::~Server() {

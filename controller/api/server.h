@@ -11,9 +11,11 @@
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
+#include "controller/auth/audit.h"
 #include "controller/auth/gate.h"
 #include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace titan::api {
 
@@ -23,6 +25,7 @@ struct ServerOptions {
   std::function<std::string()> new_id;
   ClusterOptions cluster;
   auth::GateOptions gate;
+  std::shared_ptr<auth::Audit> audit;  // None: nothing is written down.
   std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
 };
 
@@ -41,10 +44,12 @@ class Server {
   Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
          const ServerOptions& options);
   void run_ticks();
+  void write_down_calls(grpc::ServerBuilder& builder);
 
   reconcile::Reconciler& reconciler_;
   reconcile::Wakers ticks_;
   Routers answers_;
+  const std::shared_ptr<auth::Audit> audit_;
   const std::unique_ptr<auth::Tokens> tokens_;
   auth::Gate gate_;
   JobService jobs_;

@@ -21,6 +21,7 @@ namespace titan::auth {
 namespace {
 
 constexpr char kUserKey[] = "titan-user";
+constexpr char kUserField[] = "user";
 constexpr char kTokenKey[] = "authorization";
 constexpr absl::string_view kBearer = "Bearer ";
 
@@ -97,6 +98,13 @@ absl::Status check(const Caller& caller, absl::string_view method, absl::string_
   return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
 }
 
+std::string stranger(const absl::Status& refusal) {
+  for (const auto& [field, value] : rpc::metadata(refusal)) {
+    if (field == kUserField) return absl::StrCat("local:", value);
+  }
+  return "";
+}
+
 absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
   // Who may open the socket's file is decided by the file system.
@@ -114,10 +122,12 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
                                    "): try again, or give titanctl a token with --token-file"));
   }
   if (*owner != options_.own && *owner != 0) {
-    return refuse("ANOTHER_USER",
-                  absl::StrCat("this controller belongs to user ", options_.own, " of its machine, and user ", *owner,
-                               " calls: ask its admin for a token (`titanctl auth token create`) and give it with "
-                               "--token-file"));
+    return rpc::error(
+        absl::StatusCode::kPermissionDenied, "ANOTHER_USER",
+        absl::StrCat("this controller belongs to user ", options_.own, " of its machine, and user ", *owner,
+                     " calls: ask its admin for a token (`titanctl auth token create`) and give it with "
+                     "--token-file"),
+        {{kUserField, absl::StrCat(*owner)}});
   }
   return admin(or_else(claimed_user(context), absl::StrCat("local:", *owner)));
 }

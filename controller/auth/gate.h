@@ -55,6 +55,9 @@ class Gate {
 // Of a certificate. Errors: Unauthenticated for one that names nobody who calls.
 absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity);
 
+// What is known of a caller whom identify() refused: "local:UID" of another user of this machine, or empty.
+std::string stranger(const absl::Status& refusal);
+
 // Whether `caller` may make the call. Errors: PermissionDenied, which says what is needed.
 absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project);
 

@@ -99,6 +99,10 @@ int main(int argc, char** argv) {
                  "Delete jobs that ended longer ago, with their events; 0 keeps them for ever. Dump folders stay")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
+  app.add_option(
+      "--audit-log", flags.audit_log,
+      "File for who changed or tried to change what, as JSON lines; 'none': nothing is written down. Default: "
+      "audit.jsonl in --state; with --store: none");
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
   app.add_option("--tls-ca", flags.security.ca,
                  "Certificate of who signs those of nodes and users: speak by TLS alone");

@@ -26,6 +26,7 @@
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
 #include "controller/api/standby.h"
+#include "controller/auth/audit.h"
 #include "controller/main/stores.h"
 #include "controller/store/etcd/address.h"
 
@@ -78,6 +79,15 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
 }
 
 void say(const std::string& what) { std::cerr << version_line("titan-controller") << ": " << what << std::endl; }
+
+// Nothing where none is wanted.
+absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags) {
+  std::string path = flags.audit_log;
+  if (path.empty() && flags.store.empty()) path = absl::StrCat(flags.state, "/audit.jsonl");
+  if (path.empty() || path == "none") return nullptr;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<auth::Audit> audit, auth::Audit::open(path, {}));
+  return audit;
+}
 
 void warn_if_open(const Flags& flags) {
   if (!flags.security.insecure) return;
@@ -248,6 +258,7 @@ absl::Status serve(const Flags& flags) {
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
   server_options.credentials = credentials;
   server_options.gate.insecure = flags.security.insecure;
+  TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags));
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch};
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));
