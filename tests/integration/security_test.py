@@ -58,8 +58,8 @@ class Case(unittest.TestCase):
 
     def start_controller(self, *arguments):
         ports = self.folder / "ports.json"
-        self.start("titan-controller", "--listen", "127.0.0.1:0", "--state", self.folder / "state", "--metrics-port", "-1", "--port-file",
-                   ports, *arguments)
+        self.start("titan-controller", "--listen", "127.0.0.1:0", "--state", self.folder / "state", "--port-file", ports,
+                   *(arguments if "--metrics-port" in arguments else ("--metrics-port", "-1", *arguments)))
         wait_until("the controller's port", ports.exists)
         self.port = json.loads(ports.read_text())["port"]
         self.address = f"127.0.0.1:{self.port}"
@@ -75,6 +75,24 @@ class Case(unittest.TestCase):
         return path
 
 
+class Metrics(Case):
+    def test_pages_of_metrics_stay_on_this_machine(self):
+        ports = self.folder / "worker.json"
+        self.start_controller("--metrics-port", "0")
+        self.start("titan-worker", "--controller", self.address, "--node", "n1", "--state", self.folder / "n1", "--devices", "cpu:1",
+                   "--rank-binary", "/bin/true", "--shim-binary", "/bin/true", "--metrics-port", "0", "--port-file", ports)
+        wait_until("the worker's port", lambda: ports.exists() and ports.read_text())
+        mine = {json.loads(path.read_text())["metrics"] for path in (ports, self.folder / "ports.json")}
+        listening = set()
+        for table in ("/proc/net/tcp", "/proc/net/tcp6"):
+            for row in Path(table).read_text().splitlines()[1:]:
+                local, state = row.split()[1], row.split()[3]
+                host, port = local.split(":")
+                if state == "0A" and int(port, 16) in mine:
+                    listening.add((host, int(port, 16)))
+        self.assertEqual({("0100007F", port) for port in mine}, listening)
+
+
 class Tls(Case):
     def setUp(self):
         super().setUp()
@@ -86,7 +104,8 @@ class Tls(Case):
 
     def worker(self, node, certificate):
         return self.start("titan-worker", "--controller", self.address, "--node", node, "--state", self.folder / f"worker-{node}", "--devices",
-                          "cpu:1", "--metrics-port", "-1", *tls(self.folder / certificate))
+                          "cpu:1", "--rank-binary", "/bin/true", "--shim-binary", "/bin/true", "--metrics-port", "-1",
+                          *tls(self.folder / certificate))
 
     def nodes(self):
         nodes = json.loads(self.titanctl("node", "list", "-o", "json", *self.admin).stdout)["nodes"]
