@@ -96,7 +96,7 @@ class Factory : public grpc::experimental::ServerInterceptorFactoryInterface {
 }  // namespace
 
 std::string resource_of(const Message& request) {
-  if (const std::string name = text(request, "name"); !name.empty()) return name;
+  if (std::string name = text(request, "name"); !name.empty()) return name;
   if (const Message* job = part(request, "job")) return text(*job, "name");
   if (const Message* token = part(request, "token")) return absl::StrCat("tokens/", text(*token, "id"));
   if (const std::string id = text(request, "id"); !id.empty()) return absl::StrCat("tokens/", id);

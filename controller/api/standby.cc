@@ -23,7 +23,7 @@ class Refusal : public grpc::ServerGenericBidiReactor {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address, std::function<std::string()> leader,
-                                                        std::shared_ptr<grpc::ServerCredentials> credentials) {
+                                                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
   grpc::ServerBuilder builder;
   builder.RegisterCallbackGenericService(standby.get());

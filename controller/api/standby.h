@@ -19,7 +19,7 @@ class Standby : public grpc::CallbackGenericService {
   // Errors: Unavailable when the address cannot be listened on.
   static absl::StatusOr<std::unique_ptr<Standby>> start(
       const std::string& address, std::function<std::string()> leader,
-      std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials());
+      const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());
   // The address is free afterwards. A call that arrives just then may be answered CANCELLED.
   ~Standby() override;
 

@@ -32,7 +32,7 @@ std::string claimed_user(const grpc::ServerContextBase& context) {
   return user_actor({claimed->second.data(), claimed->second.size()});
 }
 
-std::string or_else(std::string first, std::string second) { return first.empty() ? second : first; }
+std::string or_else(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
 
 // Of a peer on a loopback address, as gRPC writes it: "ipv4:127.0.0.1:40312".
 std::optional<HostPort> local_peer(const std::string& peer) {

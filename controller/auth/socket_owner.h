@@ -21,8 +21,8 @@ struct LocalConnection {
 using SocketOwner = std::function<absl::StatusOr<uid_t>(const LocalConnection&)>;
 
 // The user who made the client's socket, as the kernel says (sock_diag, or /proc/net/tcp and tcp6 where it has none).
-// Errors: NotFound when no open socket has these addresses. One that its program has closed belongs to nobody: the
-// kernel would name root, whoever it was.
+// Errors: NotFound when no open socket has these addresses, its own at both ends. One that its program has closed
+// belongs to nobody: the kernel would name root, whoever it was.
 absl::StatusOr<uid_t> socket_owner(const LocalConnection& connection);
 
 // The two ways by themselves.
