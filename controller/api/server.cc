@@ -1,8 +1,12 @@
 #include "controller/api/server.h"
 
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/rpc/credentials.h"
+#include "controller/api/rpc_meter.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -11,6 +15,12 @@ namespace titan::api {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+void measure_calls(grpc::ServerBuilder& builder, metrics::Metrics& metrics) {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  interceptors.push_back(std::make_unique<RpcMeter>(metrics));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
+}
 
 }  // namespace
 
@@ -32,6 +42,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
+  if (options.metrics != nullptr) measure_calls(builder, *options.metrics);
   builder.SetMaxReceiveMessageSize(64 << 20);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);

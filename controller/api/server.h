@@ -5,6 +5,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/metrics.h"
 #include "common/sync/sync.h"
 #include "controller/api/cluster_service.h"
 #include "controller/api/job_service.h"
@@ -19,6 +20,7 @@ struct ServerOptions {
   bool reflection = true;
   std::function<std::string()> new_id;
   ClusterOptions cluster;
+  metrics::Metrics* metrics = nullptr;  // Calls are measured there; outlives the server.
 };
 
 // The services on one port, and the thread that gives the reconciler its time.

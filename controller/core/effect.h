@@ -44,7 +44,16 @@ struct Reply {
 
 // For the metrics page.
 struct Measure {
-  enum Kind { kAttemptEnded, kLost, kRecovered, kCheckpoint, kCheckpointFailed, kQueueWait, kNodeRefused };
+  enum Kind {
+    kAttemptEnded,
+    kLost,
+    kRecovered,
+    kCheckpoint,
+    kCheckpointStall,
+    kCheckpointFailed,
+    kQueueWait,
+    kNodeRefused
+  };
   Kind kind = kAttemptEnded;
   std::string label;  // Cause, phase or reason.
   double seconds = 0;

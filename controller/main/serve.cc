@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/metrics/folder_space.h"
 #include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
@@ -231,10 +232,13 @@ absl::Status serve(const Flags& flags) {
   options.on_superseded = end_at_once(measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
-  metrics.add(std::make_shared<api::Gauges>(*reconciler));
+  measures.leads(true);
+  metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
+  if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));
   candidate.standby.reset();
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch};
+  server_options.metrics = &metrics;
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));
   if (flags.store.empty()) TITAN_RETURN_IF_ERROR(serve_metrics());
@@ -246,8 +250,8 @@ absl::Status serve(const Flags& flags) {
   const int received = wait_for_signal(bound_address(candidate.bound, server->port()));
   std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
   server.reset();          // No more calls,
-  open.store.reset();      // then everything queued is written; its callbacks still need the reconciler,
-  metrics.stop_serving();  // and so does the page, which reads from it.
+  metrics.stop_serving();  // nor visitors of the page, which reads from what goes now;
+  open.store.reset();      // then everything queued is written: its callbacks still need the reconciler.
   return absl::OkStatus();
 }
 

@@ -71,7 +71,7 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
   TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
   store::SqliteOptions options;
   options.on_fatal = end_at_once(measures);
-  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
   options.on_damage = tell_damage(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
                          store::SqliteStore::open(absl::StrCat(flags.state, "/", store::kDatabaseName), options));
@@ -89,7 +89,7 @@ absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, 
                                        reconcile::Measures& measures) {
   store::EtcdStoreOptions options;
   options.on_lost = end_at_once(measures);
-  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
   options.on_damage = tell_damage(journal, measures);
   OpenStore open;
   open.where = flags.store;

@@ -282,6 +282,17 @@ int NodeCore::running_ranks() const {
   return running;
 }
 
+int Attempt::memory_kills() const {
+  return static_cast<int>(std::count_if(ranks.begin(), ranks.end(),
+                                        [](const Rank& rank) { return rank.exit && rank.exit->out_of_memory(); }));
+}
+
+int64_t NodeCore::memory_kills() const {
+  int64_t kills = state_.memory_kills_of_forgotten;
+  for (const auto& [key, attempt] : state_.attempts) kills += attempt.memory_kills();
+  return kills;
+}
+
 int64_t NodeCore::log_bytes_dropped() const {
   int64_t bytes = state_.log_bytes_of_forgotten;
   for (const auto& [key, attempt] : state_.attempts) bytes += attempt.log_bytes_dropped;

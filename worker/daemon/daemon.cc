@@ -6,6 +6,8 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +44,8 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   return config;
 }
 
+constexpr int64_t kLookAtFolders = 10 * node::kSecond;
+
 }  // namespace
 
 void log_line(const std::string& text) {
@@ -74,7 +78,8 @@ Daemon::Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFol
       state_(std::move(state)),
       resources_(std::move(resources)),
       watcher_(loop_),
-      core_(std::move(core)) {}
+      core_(std::move(core)),
+      folders_(metrics_.folders()) {}
 
 Daemon::~Daemon() = default;
 
@@ -188,14 +193,25 @@ void Daemon::update_metrics() {
   metrics_.attempts.Set(static_cast<double>(live));
   metrics_.devices.Set(resources_.devices);
   metrics_.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
+  metrics_.controller_age.Set(absl::ToDoubleSeconds(absl::Nanoseconds(now().monotonic - state.heard_at)));
   metrics_.set_log_bytes_dropped(core_.log_bytes_dropped());
-  const auto grow = [](prometheus::Counter& counter, int64_t total) {
-    counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
-  };
-  grow(metrics_.beats, state.beats);
-  grow(metrics_.events, state.events);
-  grow(metrics_.sessions, state.sessions);
-  grow(metrics_.shims_lost, state.shims_lost);
+  metrics_.set_memory_kills(core_.memory_kills());
+  metrics_.set_beats(state.beats);
+  metrics_.set_events(state.events);
+  metrics_.set_sessions(state.sessions);
+  metrics_.set_shims_lost(state.shims_lost);
+  std::map<std::pair<std::string, int>, int> kills;
+  std::set<std::string> dumps;
+  for (const auto& [key, attempt] : state.attempts) {
+    const std::string& job = attempt.facts.job.empty() ? key.job_uid : attempt.facts.job;
+    if (const int ranks = attempt.memory_kills(); ranks > 0) kills[{job, key.number}] = ranks;
+    if (!attempt.ending()) dumps.insert(attempt.record.dump_folder);
+  }
+  metrics_.set_memory_kills_of(std::move(kills));
+  if (now().monotonic < look_at_folders_at_ && dumps == dumps_) return;
+  look_at_folders_at_ = now().monotonic + kLookAtFolders;
+  dumps_ = std::move(dumps);
+  folders_.look(options_.state, dumps_);
 }
 
 }  // namespace titan::daemon

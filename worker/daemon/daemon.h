@@ -3,6 +3,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "titan/v1/worker.pb.h"
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
+#include "worker/daemon/folder_watch.h"
 #include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
 #include "worker/daemon/lost_contact.h"
@@ -122,7 +124,10 @@ class Daemon {
   shim::Descriptor signals_;
   std::unique_ptr<Session> session_;
   LostContact contact_;
-  Lane records_;  // What must keep its order.
+  FolderWatch folders_;
+  std::set<std::string> dumps_;     // That were looked at last,
+  int64_t look_at_folders_at_ = 0;  // and when they are to be looked at again; monotonic.
+  Lane records_;                    // What must keep its order.
   Lane shims_;
   Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
   Lane spools_;

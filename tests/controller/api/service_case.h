@@ -46,7 +46,7 @@ class ServiceCase : public ::testing::Test {
       return store::copy_store(folder_ + "/titan.db", to);
     };
     server_ = *Server::start(*reconciler_, *store_,
-                             {address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}});
+                             {address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}, &metrics_});
     channel_ = rpc::make_channel(absl::StrCat("127.0.0.1:", server_->port()));
     jobs_ = v1::JobService::NewStub(channel_);
     nodes_ = v1::NodeService::NewStub(channel_);
