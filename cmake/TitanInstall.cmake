@@ -3,7 +3,7 @@
 #
 #   bin/                    the programs
 #   lib/titan/              LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
-#   share/titan/            configs, and the text and tokenizer that they train on (assets)
+#   share/titan/            configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
 #   share/doc/titan/        the pages of docs/
 #   lib/systemd/system/     units that start the programs of P
 #
@@ -12,6 +12,8 @@
 
 install(TARGETS titanctl titan-controller titan-worker titan-shim RUNTIME DESTINATION bin COMPONENT titan)
 install(DIRECTORY configs DESTINATION share/titan COMPONENT titan FILES_MATCHING PATTERN "*.toml")
+install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan
+  FILES_MATCHING PATTERN "*.yml" PATTERN "*.json" PATTERN "alerts_test.yml" EXCLUDE)
 install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan FILES_MATCHING PATTERN "*.md")
 foreach(folder c4_test c4_validation tokenizer)
   install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan)
