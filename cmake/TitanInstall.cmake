@@ -14,7 +14,7 @@ install(TARGETS titanctl titan-controller titan-worker titan-shim RUNTIME DESTIN
 install(DIRECTORY configs DESTINATION share/titan COMPONENT titan FILES_MATCHING PATTERN "*.toml")
 install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan
   FILES_MATCHING PATTERN "*.yml" PATTERN "*.json" PATTERN "alerts_test.yml" EXCLUDE)
-install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 foreach(folder c4_test c4_validation tokenizer)
   install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan)
 endforeach()
