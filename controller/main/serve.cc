@@ -15,6 +15,7 @@
 #include <optional>
 #include <random>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -232,6 +233,7 @@ absl::Status serve(const Flags& flags) {
   options.on_superseded = end_at_once(measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
+  const absl::Cleanup before_it_goes = [&metrics] { metrics.stop_serving(); };  // Also when something below fails.
   measures.leads(true);
   metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
   if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));

@@ -2,8 +2,8 @@
 
     draw_pictures.py [--seconds 150] [--out docs/pictures]
 
-Two nodes on loopback and a Prometheus. A job trains on both, saves, loses a rank again and again; one of its ranks is slow for a while; another
-job waits. Needs real ranks (titan-rank in TITAN_BIN) and matplotlib (pip install matplotlib).
+Two nodes on loopback and a Prometheus. A job of two ranks trains, saves, loses a rank again and again, and then that rank is slow; another job
+is left alone, a third one waits. Needs real ranks (titan-rank in TITAN_BIN) and matplotlib (pip install matplotlib).
 """
 
 import argparse
