@@ -176,6 +176,15 @@ TEST(NodeGaugesTest, BeyondTheCapThoseThatAreLateComeFirst) {
   EXPECT_THAT(page, Not(HasSubstr("node=\"n2\"")));
 }
 
+TEST(NodeGaugesTest, TenThousandNodesMakeASmallPage) {
+  NodeGauges gauges(Caps().nodes, Caps().slow_ranks, kMoment);
+  for (int i = 0; i < 10'000; ++i) gauges.add(node(absl::StrCat("n", i)), kMoment - absl::Milliseconds(i % 1000));
+  EXPECT_EQ(gauges.left_out(), 9'000u);
+  const std::string page = page_of(gauges);
+  EXPECT_THAT(page, HasSubstr("titan_nodes{state=\"READY\"} 10000\n"));
+  EXPECT_LT(page.size(), 100'000u);
+}
+
 TEST(NodeGaugesTest, SlowRanksAreCappedToo) {
   NodeGauges gauges(10, 1, kMoment);
   core::NodeView slow = node("n1");
