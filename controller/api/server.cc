@@ -16,6 +16,7 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options)
     : reconciler_(reconciler),
+      on_tick_(options.on_tick),
       jobs_(reconciler, store, answers_, ticks_, options.new_id),
       nodes_(reconciler),
       workers_(reconciler, answers_),
@@ -72,6 +73,7 @@ void Server::run_ticks() {
   while (!stop_.wait_for(mutex_, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) {
     mutex_.unlock();
     reconciler_.tick();
+    if (on_tick_) on_tick_();
     if ((even = !even)) ticks_.wake_all();
     mutex_.lock();
   }

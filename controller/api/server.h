@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -19,6 +20,7 @@ struct ServerOptions {
   bool reflection = true;
   std::function<std::string()> new_id;
   ClusterOptions cluster;
+  std::function<void()> on_tick;  // After the reconciler has had its time: who never gets here serves nobody.
 };
 
 // The services on one port, and the thread that gives the reconciler its time.
@@ -37,6 +39,7 @@ class Server {
   void run_ticks();
 
   reconcile::Reconciler& reconciler_;
+  const std::function<void()> on_tick_;
   reconcile::Wakers ticks_;
   Routers answers_;
   JobService jobs_;

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/journal/journal.h"
+#include "common/journal/line.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/cluster/session.h"
 #include "controller/core/view.h"

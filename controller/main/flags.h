@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "common/journal/journal.h"
 #include "common/storage/state_home.h"
 
 namespace titan {
@@ -18,6 +19,7 @@ struct Flags {
   std::string port_file;
   bool reflection = true;
   std::string restore;
+  std::string log_format = journal::kText;
   bool list_failpoints = false;
 };
 

@@ -16,6 +16,8 @@
 namespace titan {
 namespace {
 
+constexpr size_t kKeptLines = 1 << 20;  // Bytes: some hours of a busy cluster.
+
 // An older titan-controller kept its state in the working folder unless it was told otherwise. Not finding it there
 // would be an empty cluster.
 absl::Status check_for_old_state(const Flags& flags) {
@@ -51,15 +53,35 @@ absl::Status list_failpoints() {
   return absl::OkStatus();
 }
 
-absl::Status run(const Flags& flags) {
-  if (flags.list_failpoints) return list_failpoints();
+absl::Status run_service(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
   TITAN_RETURN_IF_ERROR(failpoint::arm_from_environment());
-  if (!flags.store.empty() && flags.restore.empty()) return serve(flags);
+  if (flags.store.empty()) TITAN_RETURN_IF_ERROR(check_for_old_state(flags));
+  return serve(flags, journal);
+}
+
+absl::Status run_restore(const Flags& flags) {
   if (!flags.store.empty())
     return absl::InvalidArgumentError(
         "--restore fills a --state folder; a store in etcd is restored with etcd's own tools");
   TITAN_RETURN_IF_ERROR(check_for_old_state(flags));
-  return flags.restore.empty() ? serve(flags) : restore(flags);
+  return restore(flags);
+}
+
+// For somebody who waits for it.
+int run_once(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "titan-controller: " << status.message() << std::endl;
+  return 1;
+}
+
+int run(const Flags& flags) {
+  if (flags.list_failpoints) return run_once(list_failpoints());
+  if (!flags.restore.empty()) return run_once(run_restore(flags));
+  const auto journal = std::make_shared<journal::Recent>(journal::on_stderr(flags.log_format), kKeptLines);
+  const absl::Status status = run_service(flags, journal);
+  if (status.ok()) return 0;
+  journal->write(journal::Level::kError, "StartFailed", std::string(status.message()));
+  return 1;
 }
 
 }  // namespace
@@ -100,6 +122,9 @@ int main(int argc, char** argv) {
       ->check(CLI::Range(0.0, 36'500.0));
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
+  app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-controller"));
   try {
@@ -107,8 +132,5 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const absl::Status status = titan::run(flags);
-  if (status.ok()) return 0;
-  std::cerr << "titan-controller: " << status.message() << std::endl;
-  return 1;
+  return titan::run(flags);
 }

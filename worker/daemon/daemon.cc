@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -44,18 +43,17 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
 
 }  // namespace
 
-void log_line(const std::string& text) {
-  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
-  std::fprintf(stderr, "%s titan-worker: %s\n", time.c_str(), text.c_str());
-}
-
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics& metrics) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
   if (!resources.memory_unknown.empty())
-    log_line(
+    says.journal.write(
+        journal::Level::kWarning, "MemoryUnknown",
         absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown));
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
-    if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
+    if (::access(binary.c_str(), X_OK) != 0)
+      return errno_status(errno, absl::StrCat("the program ", binary,
+                                              " (titan-rank and titan-shim belong beside titan-worker; --rank-binary "
+                                              "and --shim-binary name others)"));
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
@@ -64,13 +62,13 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics&
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
-  return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, state, std::move(resources), std::move(core)));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(options), says, state, std::move(resources), std::move(core)));
 }
 
-Daemon::Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
+Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
                node::NodeCore core)
     : options_(std::move(options)),
-      metrics_(metrics),
+      says_(says),
       state_(std::move(state)),
       resources_(std::move(resources)),
       watcher_(loop_),
@@ -83,9 +81,11 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  log_line(absl::StrCat("node ", options_.node, ": ", counted(resources_.devices, resources_.device + " device"), ", ",
-                        counted(resources_.cpu_cores, "core"), ", ", counted(core_.state().attempts.size(), "attempt"),
-                        " found, controller ", absl::StrJoin(options_.controllers, ", ")));
+  journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
+  begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
+  begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
+  begun.add("attempts", absl::StrCat(core_.state().attempts.size()));
+  says_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
   session_ = std::make_unique<Session>(
       loop_, Controllers(options_.controllers),
       Session::Callbacks{[this] {
@@ -99,6 +99,8 @@ void Daemon::run() {
                            on_lost(session, why, reason);
                          }});
   on_timer();
+  says_.service.ready();
+  tell_service();
   loop_.run();
   session_.reset();
 }
@@ -111,7 +113,10 @@ void Daemon::watch_signals() {
   signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.watch(signals_.get(), [this] {
     signalfd_siginfo info{};
-    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) feed(node::Shutdown{});
+    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      says_.service.stopping();
+      feed(node::Shutdown{});
+    }
   });
 }
 
@@ -138,10 +143,22 @@ void Daemon::on_timer() {
   if (beat) update_metrics();
 }
 
+void Daemon::tell_service() {
+  const absl::Duration pace = says_.service.pace();
+  if (pace == absl::InfiniteDuration()) return;
+  const node::NodeState& state = core_.state();
+  says_.service.alive();
+  says_.service.status(absl::StrCat(state.connected ? "connected to " + state.controller : "without a controller", ", ",
+                                    counted(core_.running_ranks(), "rank"), " of ",
+                                    counted(state.attempts.size(), "attempt")));
+  loop_.after(pace, [this] { tell_service(); });
+}
+
 void Daemon::on_lost(int64_t session, const std::string& why, const std::string& reason) {
   feed(node::Disconnected{session, reason});
   if (core_.state().shutdowns > 0) return;
-  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos()))) log_line(*line);
+  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos())))
+    says_.journal.write(journal::Level::kWarning, "NoSession", *line);
 }
 
 void Daemon::look_at_beacons() {
@@ -183,19 +200,20 @@ void Daemon::update_metrics() {
   const node::NodeState& state = core_.state();
   const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
                                   [](const auto& item) { return !item.second.ending(); });
-  metrics_.connected.Set(state.connected ? 1 : 0);
-  metrics_.ranks.Set(core_.running_ranks());
-  metrics_.attempts.Set(static_cast<double>(live));
-  metrics_.devices.Set(resources_.devices);
-  metrics_.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
-  metrics_.set_log_bytes_dropped(core_.log_bytes_dropped());
+  Metrics& metrics = says_.metrics;
+  metrics.connected.Set(state.connected ? 1 : 0);
+  metrics.ranks.Set(core_.running_ranks());
+  metrics.attempts.Set(static_cast<double>(live));
+  metrics.devices.Set(resources_.devices);
+  metrics.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
+  metrics.set_log_bytes_dropped(core_.log_bytes_dropped());
   const auto grow = [](prometheus::Counter& counter, int64_t total) {
     counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
   };
-  grow(metrics_.beats, state.beats);
-  grow(metrics_.events, state.events);
-  grow(metrics_.sessions, state.sessions);
-  grow(metrics_.shims_lost, state.shims_lost);
+  grow(metrics.beats, state.beats);
+  grow(metrics.events, state.events);
+  grow(metrics.sessions, state.sessions);
+  grow(metrics.shims_lost, state.shims_lost);
 }
 
 }  // namespace titan::daemon

@@ -186,7 +186,7 @@ void World::apply(Effect effect) {
                      waiting_.emplace_back(Input(Disconnected{session_, ""}));
                    }
                  },
-                 [this](Log& it) { log.push_back(it.text); },
+                 [this](Log& it) { log.push_back(journal::format(it.line)); },
                  [this](Exit&) { exited_ = true; },
                  [](auto&) {},
              },
