@@ -66,6 +66,12 @@ grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::Back
   return rpc::to_grpc(sent);
 }
 
+grpc::Status ClusterService::GetDiagnostics(grpc::ServerContext*, const v1::GetDiagnosticsRequest*,
+                                            v1::Diagnostics* response) {
+  if (options_.diagnose != nullptr) *response = options_.diagnose();
+  return grpc::Status::OK;
+}
+
 absl::Status ClusterService::send_copy(const std::string& path, const std::string& actor,
                                        grpc::ServerWriter<v1::BackupChunk>& writer) {
   TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, actor));

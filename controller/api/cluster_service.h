@@ -16,7 +16,8 @@ struct ClusterOptions {
   absl::Time start_time;
   // Writes a copy of the store to an empty file; none: this controller's store has no file.
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
-  std::string scratch;  // Folder for copies until they are sent.
+  std::string scratch;                        // Folder for copies until they are sent.
+  std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; none: not known.
 };
 
 // Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.
@@ -29,6 +30,8 @@ class ClusterService : public v1::ClusterService::Service {
                           v1::Cluster* response) override;
   grpc::Status Backup(grpc::ServerContext* context, const v1::BackupRequest* request,
                       grpc::ServerWriter<v1::BackupChunk>* writer) override;
+  grpc::Status GetDiagnostics(grpc::ServerContext* context, const v1::GetDiagnosticsRequest* request,
+                              v1::Diagnostics* response) override;
 
  private:
   absl::Status send_copy(const std::string& path, const std::string& actor,

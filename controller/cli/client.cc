@@ -248,6 +248,12 @@ absl::StatusOr<v1::Cluster> Client::get_cluster() {
   });
 }
 
+absl::StatusOr<v1::Diagnostics> Client::get_diagnostics() {
+  return call<v1::Diagnostics>([&](grpc::ClientContext& context, v1::Diagnostics& answer) {
+    return cluster().GetDiagnostics(&context, v1::GetDiagnosticsRequest(), &answer);
+  });
+}
+
 absl::Status Client::check() const {
   return rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status();
 }

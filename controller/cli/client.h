@@ -45,6 +45,7 @@ class Client {
   absl::StatusOr<v1::Node> stop_unknown(const std::string& node, const std::string& job_uid, absl::Duration grace);
 
   absl::StatusOr<v1::Cluster> get_cluster();
+  absl::StatusOr<v1::Diagnostics> get_diagnostics();
 
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }

@@ -73,7 +73,8 @@ class Program {
     node->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_node_verbs(*node, choice_);
     CLI::App* cluster =
-        app_.add_subcommand("cluster", "The cluster as a whole: which one, backup, restore")->group("Groups");
+        app_.add_subcommand("cluster", "The cluster as a whole: which one, backup, restore, support bundle")
+            ->group("Groups");
     cluster->fallthrough()->allow_extras()->footer("");
     add_cluster_verbs(*cluster, choice_);
     add_flat_aliases();

@@ -24,6 +24,7 @@
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
 #include "controller/api/standby.h"
+#include "controller/main/diagnose.h"
 #include "controller/main/stores.h"
 #include "controller/store/etcd/address.h"
 
@@ -232,7 +233,8 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   metrics.add(std::make_shared<api::Gauges>(*reconciler));
   candidate.standby.reset();
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
-  server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch};
+  server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,
+                            [&] { return diagnose(flags, *journal, metrics, *open.store); }};
   server_options.on_tick = [&service] { service.alive(); };
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));
