@@ -47,7 +47,7 @@ if(TITAN_TORCH)
 endif()
 
 if(TARGET titan_cuda)
-  install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan-cuda OPTIONAL)
+  install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan-rank OPTIONAL)
   set_target_properties(titan_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib:$ORIGIN/nvidia/cu13/lib:$ORIGIN/nvidia/nccl/lib")
   # Most of it is loaded by name while training: there is no telling it apart.
   install(DIRECTORY ${TITAN_SITE_PACKAGES}/torch/lib/ DESTINATION ${_torch_to} COMPONENT titan-cuda
