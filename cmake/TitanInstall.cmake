@@ -1,40 +1,58 @@
 # cmake --install build/release --prefix P: what travels, and where to. Nothing that is installed names the build folder,
 # and only the units name P: programs find each other, LibTorch and their text from where they lie.
 #
-#   bin/                    the programs
-#   lib/titan/              LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
-#   share/titan/            configs, and the text and tokenizer that they train on (assets)
-#   share/doc/titan/        the pages of docs/
-#   lib/systemd/system/     units that start the programs of P
+#   bin/                       the programs
+#   lib/titan/                 LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
+#   lib/titan/sdk/             what a model library outside of this tree is compiled with
+#   lib/systemd/system/        units that start the programs of P
+#   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
+#   share/titan/env/           settings of the units, to be copied to /etc/titan
+#   share/doc/titan/           the pages of docs/
+#   share/{bash-completion,zsh,fish}/   completion of titanctl
 #
-# Components: titan; libtorch (460 MB); cuda (5 GB: the rest of lib/titan/{torch,nvidia}, for nodes with GPUs).
-# deploy/install.sh builds and installs them.
+# Components, which are also the Debian packages (deploy/package.sh): titanctl, titan-controller, titan-worker, titan-rank,
+# titan-common (configs and assets), titan-doc, titan-libtorch (460 MB), titan-sdk (70 MB), titan-cuda (5 GB: the rest of
+# lib/titan/{torch,nvidia}, for nodes with GPUs). deploy/install.sh builds and installs them.
 
-install(TARGETS titanctl titan-controller titan-worker titan-shim RUNTIME DESTINATION bin COMPONENT titan)
-install(DIRECTORY configs DESTINATION share/titan COMPONENT titan FILES_MATCHING PATTERN "*.toml")
-install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan FILES_MATCHING PATTERN "*.md")
-foreach(folder c4_test c4_validation tokenizer)
-  install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan)
+install(TARGETS titanctl RUNTIME DESTINATION bin COMPONENT titanctl)
+install(CODE "set(_completed $<TARGET_FILE:titanctl>)" COMPONENT titanctl)
+install(SCRIPT cmake/install_completions.cmake COMPONENT titanctl)
+
+install(TARGETS titan-controller RUNTIME DESTINATION bin COMPONENT titan-controller)
+install(TARGETS titan-worker titan-shim RUNTIME DESTINATION bin COMPONENT titan-worker)
+foreach(daemon controller worker)
+  install(FILES deploy/env/${daemon}.env DESTINATION share/titan/env COMPONENT titan-${daemon})
+  install(CODE "set(_unit ${PROJECT_SOURCE_DIR}/deploy/systemd/titan-${daemon}.service)" COMPONENT titan-${daemon})
+  install(SCRIPT cmake/install_unit.cmake COMPONENT titan-${daemon})
 endforeach()
-install(CODE "set(units ${PROJECT_SOURCE_DIR}/deploy/systemd)" COMPONENT titan)
-install(SCRIPT cmake/install_units.cmake COMPONENT titan)
+
+install(DIRECTORY configs DESTINATION share/titan COMPONENT titan-common FILES_MATCHING PATTERN "*.toml")
+foreach(folder c4_test c4_validation tokenizer)
+  install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan-common)
+endforeach()
+install(DIRECTORY deploy/prometheus deploy/grafana DESTINATION share/titan COMPONENT titan-common
+  FILES_MATCHING PATTERN "*.yml" PATTERN "*.json" PATTERN "alerts_test.yml" EXCLUDE)
+install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MATCHING PATTERN "*.md" PATTERN "*.png")
 
 if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)
   set(_cuda_from nvidia/cu13/lib)
-  install(TARGETS titan-rank titan-checkpoint RUNTIME DESTINATION bin COMPONENT titan)
+  install(TARGETS titan-rank titan-checkpoint RUNTIME DESTINATION bin COMPONENT titan-rank)
   set_target_properties(titan-rank titan-checkpoint PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
   # LibTorch's CPU half, and the two CUDA libraries that this asks for.
-  install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT libtorch)
+  install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)
   install(FILES ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcudart.so.13 ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcupti.so.13
-    DESTINATION lib/titan/${_cuda_from} COMPONENT libtorch)
+    DESTINATION lib/titan/${_cuda_from} COMPONENT titan-libtorch)
+  install(DIRECTORY ${_torch}/include DESTINATION lib/titan/torch COMPONENT titan-sdk)
+  install(CODE "set(_plugin_sdk ${PROJECT_SOURCE_DIR}/deploy/plugin_sdk.sh)\nset(_build ${PROJECT_BINARY_DIR})" COMPONENT titan-sdk)
+  install(SCRIPT cmake/install_sdk.cmake COMPONENT titan-sdk)
 endif()
 
 if(TARGET titan_cuda)
-  install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan OPTIONAL)
+  install(TARGETS titan_cuda LIBRARY DESTINATION lib/titan COMPONENT titan-rank OPTIONAL)
   set_target_properties(titan_cuda PROPERTIES INSTALL_RPATH "$ORIGIN/torch/lib:$ORIGIN/nvidia/cu13/lib:$ORIGIN/nvidia/nccl/lib")
   # Most of it is loaded by name while training: there is no telling it apart.
-  install(DIRECTORY ${TITAN_SITE_PACKAGES}/torch/lib/ DESTINATION ${_torch_to} COMPONENT cuda
+  install(DIRECTORY ${TITAN_SITE_PACKAGES}/torch/lib/ DESTINATION ${_torch_to} COMPONENT titan-cuda
     FILES_MATCHING PATTERN "*.so*" PATTERN "libtorch_python.so" EXCLUDE PATTERN "libshm*" EXCLUDE)
-  install(DIRECTORY ${TITAN_SITE_PACKAGES}/nvidia DESTINATION lib/titan COMPONENT cuda FILES_MATCHING PATTERN "*.so*")
+  install(DIRECTORY ${TITAN_SITE_PACKAGES}/nvidia DESTINATION lib/titan COMPONENT titan-cuda FILES_MATCHING PATTERN "*.so*")
 endif()

@@ -42,11 +42,12 @@ python_packages=(ca-certificates python3 python3-venv)  # What fetches wheels.
 debian_packages=(
   build-essential cmake ninja-build ccache pkg-config git binutils gdb
   python3-dev
-  libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
+  libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev
   libgtest-dev libgmock-dev libbenchmark-dev
+  prometheus
   clang-format clang-tidy
 )
 
@@ -69,10 +70,10 @@ without_services() (
 install_packages() {
   [ $# = 0 ] || logged without_services env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "$@"
 }
-# Tests and operators start etcd as they need it; its package would start one with the machine.
-keep_etcd_off() {
-  logged update-rc.d etcd disable
-  if command -v systemctl >/dev/null; then logged systemctl disable etcd.service; fi
+# Tests and operators start these as they need them; their packages would start one with the machine.
+keep_off() {
+  logged update-rc.d "$1" disable
+  if command -v systemctl >/dev/null; then logged systemctl disable "$1.service"; fi
 }
 
 # step NAME VERSION-TEXT COMMAND...: runs the command unless it already ran with the same text.
@@ -142,6 +143,7 @@ wheels=$!
 set +m
 trap 'kill -- -$wheels 2>/dev/null || true' EXIT
 install_packages "${missing[@]}"
-case " ${missing[*]} " in *" etcd-server "*) keep_etcd_off ;; esac
+case " ${missing[*]} " in *" etcd-server "*) keep_off etcd ;; esac
+case " ${missing[*]} " in *" prometheus "*) keep_off prometheus ;; esac
 say "Debian packages: done in $((SECONDS - start)) s"
 wait $wheels

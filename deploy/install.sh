@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Installs Titan for every user of this machine: programs, LibTorch, recipes, their text, pages and systemd units (460 MB).
+# Installs Titan for every user of this machine: programs, LibTorch, what model libraries are compiled with,
+# recipes, their text, pages, completions and systemd units (530 MB).
 # Installs what it is built with and builds what is missing first, as deploy/quickstart.sh does.
 #
 #   deploy/install.sh [--prefix FOLDER] [--with-cuda]
@@ -7,21 +8,21 @@
 #   --prefix FOLDER   /usr/local unless given; it may be moved or copied afterwards
 #   --with-cuda       also what GPUs need (5 GB); deploy/bootstrap.sh --with-cuda comes first
 #
-# Removing: the files that it lists are in build/release/install_manifest_*.txt.
+# deploy/package.sh makes Debian packages instead. Removing: the files are listed in build/release/install_manifest_*.txt.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=deploy/build.sh
 . deploy/build.sh
 
 prefix=/usr/local
-components=(titan libtorch)
+components=(titanctl titan-controller titan-worker titan-rank titan-common titan-doc titan-libtorch titan-sdk)
 targets=(titanctl titan-controller titan-worker titan-shim titan-rank titan-checkpoint)
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     --prefix) [ $# -ge 2 ] || { echo "install: --prefix needs a folder" >&2; exit 2; }; prefix=$2; shift 2 ;;
     --prefix=*) prefix=${1#*=}; shift ;;
-    --with-cuda) components+=(cuda) targets+=(titan_cuda); shift ;;
+    --with-cuda) components+=(titan-cuda) targets+=(titan_cuda); shift ;;
     *) echo "install: unknown option '$1' (see --help)" >&2; exit 2 ;;
   esac
 done
@@ -30,7 +31,7 @@ copy() {
   local component
   umask 022  # For everybody to read, whatever is private by default here.
   for component in "${components[@]}"; do
-    cmake --install build/release --prefix "$prefix" --component $component --strip >build/release/install.log 2>&1 ||
+    cmake --install build/release --prefix "$prefix" --component "$component" --strip >build/release/install.log 2>&1 ||
       { tail -n 20 build/release/install.log >&2; return 1; }
   done
 }

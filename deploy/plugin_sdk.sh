@@ -1,10 +1,16 @@
 #!/usr/bin/env bash
 # Exports what a model library outside of this tree is compiled with: headers, compiler flags and a script that uses them.
-#   deploy/plugin_sdk.sh FOLDER [BUILD_FOLDER]
+#   deploy/plugin_sdk.sh [--installed] FOLDER [BUILD_FOLDER]
+#   --installed: FOLDER is lib/titan/sdk of an installation, and LibTorch's headers are those beside it
 #   FOLDER/build my_model.so my_model.cc    # then: experimental.custom_import = "/path/my_model.so"
 set -euo pipefail
+installed=0
+if [ "${1:-}" = --installed ]; then
+  installed=1
+  shift
+fi
 if [ $# -lt 1 ] || [ $# -gt 2 ]; then
-  sed -n '2,4p' "$0" >&2
+  sed -n '2,5p' "$0" >&2
   exit 2
 fi
 source=$(cd "$(dirname "$0")/.." && pwd)
@@ -23,14 +29,20 @@ mkdir -p "$target/include"
 include=$(cd "$target/include" && pwd)
 (cd "$source" && deploy/plugin_headers.sh list | xargs cp --parents -t "$include")
 cp "$built" "$include/"
-cp "$build/plugin/flags" "$target/flags"
-cat > "$target/build" <<'SCRIPT'
+torch=
+if [ $installed = 1 ]; then
+  grep -v '^-isystem' "$build/plugin/flags" > "$target/flags"  # They name the wheel of the build.
+  torch='-isystem "$here/../torch/include" -isystem "$here/../torch/include/torch/csrc/api/include" '
+else
+  cp "$build/plugin/flags" "$target/flags"
+fi
+cat > "$target/build" <<SCRIPT
 #!/usr/bin/env bash
 # build OUTPUT.so SOURCE.cc...: a model library for the titan-rank that these headers were exported from.
 set -euo pipefail
-here=$(cd "$(dirname "$0")" && pwd)
-output=$1
+here=\$(cd "\$(dirname "\$0")" && pwd)
+output=\$1
 shift
-exec ${CXX:-g++} "@$here/flags" -I "$here/include" -shared -o "$output" "$@"
+exec \${CXX:-g++} "@\$here/flags" $torch-I "\$here/include" -shared -o "\$output" "\$@"
 SCRIPT
 chmod +x "$target/build"

@@ -1,8 +1,9 @@
 #include "common/journal/journal.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -10,52 +11,55 @@
 namespace titan::journal {
 namespace {
 
-bool is_control(unsigned char c) { return c < ' ' || c == 0x7f; }
-
-bool is_plain(const std::string& value) {
-  const auto fits = [](char c) { return !is_control(c) && c != ' ' && c != '"' && c != '\\' && c != '='; };
-  return !value.empty() && std::all_of(value.begin(), value.end(), fits);
+// syslog(3)'s numbers.
+absl::string_view priority(Level level) {
+  switch (level) {
+    case Level::kInfo:
+      return "<6>";
+    case Level::kWarning:
+      return "<4>";
+    case Level::kError:
+      return "<3>";
+  }
+  return "<6>";
 }
 
-std::string quoted(const std::string& value) {
-  std::string text = "\"";
-  for (const char c : value) {
-    if (c == '"' || c == '\\') text.push_back('\\');
-    text.push_back(is_control(c) ? ' ' : c);
-  }
-  return text + "\"";
+// Whether stderr leads to systemd's journal: JOURNAL_STREAM names its device and inode, and may be another process's.
+bool stderr_is_journal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat file {};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &file) == 0 &&
+         stream == absl::StrCat(file.st_dev, ":", file.st_ino);
 }
 
 }  // namespace
 
-absl::string_view name(Level level) {
-  switch (level) {
-    case Level::kInfo:
-      return "info";
-    case Level::kWarning:
-      return "warning";
-    case Level::kError:
-      return "error";
-  }
-  return "info";
-}
-
-Line& Line::add(std::string key, std::string value) {
-  if (!value.empty()) fields.emplace_back(std::move(key), std::move(value));
-  return *this;
-}
-
-std::string format(const Line& line) {
-  std::string text = absl::StrCat("event=", line.event);
-  for (const auto& [key, value] : line.fields)
-    absl::StrAppend(&text, " ", key, "=", is_plain(value) ? value : quoted(value));
-  return text;
-}
-
 void StderrJournal::write(const Line& line) {
-  const std::string text = absl::StrCat(absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone()), " ",
-                                        name(line.level), " ", format(line), "\n");
+  const std::string text = absl::StrCat(options_.priorities ? priority(line.level) : "",
+                                        options_.json ? as_json(line, absl::Now()) : as_text(line, absl::Now()), "\n");
   (void)!::write(STDERR_FILENO, text.data(), text.size());
+}
+
+void Recent::write(const Line& line) {
+  {
+    const sync::Lock lock(mutex_);
+    lines_.push_back(as_text(line, absl::Now()));
+    bytes_ += lines_.back().size();
+    while (bytes_ > limit_ && lines_.size() > 1) {
+      bytes_ -= lines_.front().size();
+      lines_.pop_front();
+    }
+  }
+  next_->write(line);
+}
+
+std::vector<std::string> Recent::lines() const {
+  const sync::Lock lock(mutex_);
+  return {lines_.begin(), lines_.end()};
+}
+
+std::shared_ptr<Journal> on_stderr(const std::string& form) {
+  return std::make_shared<StderrJournal>(StderrJournal::Options{form == kJson, stderr_is_journal()});
 }
 
 }  // namespace titan::journal

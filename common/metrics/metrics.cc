@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/metrics/process.h"
 #include "common/status/status.h"
 #include "prometheus/family.h"
 #include "prometheus/registry.h"
@@ -10,7 +11,7 @@
 namespace titan::metrics {
 
 Metrics::Metrics() : registry_(std::make_shared<prometheus::Registry>()) {
-  collectables_.push_back(registry_);
+  collectables_ = {registry_, std::make_shared<ProcessMetrics>()};
   gauge("titan_build_info", "Version of this program; the value is always 1.", {{"version", TITAN_VERSION}}).Set(1);
 }
 
@@ -52,23 +53,46 @@ std::string Metrics::text() const {
 }
 
 const std::vector<double>& time_buckets() {
-  static const std::vector<double> buckets = {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1,
-                                              0.2,    0.5,    1,      2,     5,     10,    20,   50,   100};
+  static const std::vector<double> buckets = {0.0001, 0.0002, 0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2,
+                                              0.5,    1,      2,      5,     10,    20,    50,   100,  200,  500, 1000};
   return buckets;
 }
 
-prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help) {
+namespace {
+
+prometheus::MetricFamily make_family(prometheus::MetricType type, const std::string& name, const std::string& help) {
   prometheus::MetricFamily family;
   family.name = name;
   family.help = help;
-  family.type = prometheus::MetricType::Gauge;
+  family.type = type;
   return family;
 }
 
-void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels) {
+prometheus::ClientMetric make_metric(const Labels& labels) {
   prometheus::ClientMetric metric;
   for (const auto& [name, label] : labels) metric.label.push_back({name, label});
+  return metric;
+}
+
+}  // namespace
+
+prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help) {
+  return make_family(prometheus::MetricType::Gauge, name, help);
+}
+
+prometheus::MetricFamily counter_family(const std::string& name, const std::string& help) {
+  return make_family(prometheus::MetricType::Counter, name, help);
+}
+
+void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels) {
+  prometheus::ClientMetric metric = make_metric(labels);
   metric.gauge.value = value;
+  family.metric.push_back(std::move(metric));
+}
+
+void add_counter(prometheus::MetricFamily& family, double value, const Labels& labels) {
+  prometheus::ClientMetric metric = make_metric(labels);
+  metric.counter.value = value;
   family.metric.push_back(std::move(metric));
 }
 

@@ -27,7 +27,7 @@ using Labels = std::map<std::string, std::string>;
 
 class Metrics {
  public:
-  Metrics();  // With titan_build_info.
+  Metrics();  // With titan_build_info and those of the process.
   ~Metrics();
 
   // The same name and labels give the same metric. References live as long as this object. Thread-safe.
@@ -53,11 +53,13 @@ class Metrics {
   std::unique_ptr<Page> page_;
 };
 
-// From 100 µs to 100 s, three to a decade.
+// From 100 µs to 1000 s, three to a decade.
 const std::vector<double>& time_buckets();
 
 // Building blocks of a Collectable.
 prometheus::MetricFamily gauge_family(const std::string& name, const std::string& help);
+prometheus::MetricFamily counter_family(const std::string& name, const std::string& help);
 void add_gauge(prometheus::MetricFamily& family, double value, const Labels& labels = {});
+void add_counter(prometheus::MetricFamily& family, double value, const Labels& labels = {});
 
 }  // namespace titan::metrics

@@ -21,17 +21,17 @@ struct Made {
 };
 
 // All that is known of one group.
-struct Group {
+struct KnownGroup {
   const FlightGroup* group = nullptr;
   std::map<int, int64_t> issued;  // By member.
   std::map<int64_t, std::vector<Made>> by_sequence;
 };
 
-std::map<uint64_t, Group> groups_of(const std::vector<RankFlight>& ranks) {
-  std::map<uint64_t, Group> groups;
+std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
+  std::map<uint64_t, KnownGroup> groups;
   for (const RankFlight& rank : ranks) {
     for (const FlightGroup& one : rank.groups) {
-      Group& group = groups[one.key];
+      KnownGroup& group = groups[one.key];
       group.group = &one;
       group.issued[rank.rank] = one.issued;
     }
@@ -53,7 +53,7 @@ std::string described(const FlightCall& call) {
   return absl::StrCat(call.operation, " of ", call.elements, " ", call.type);
 }
 
-Divergence missing(const std::vector<int>& ranks, const Group& group, const FlightCall& call) {
+Divergence missing(const std::vector<int>& ranks, const KnownGroup& group, const FlightCall& call) {
   return {Divergence::Kind::kMissing, ranks, call, *group.group, ""};
 }
 
@@ -108,7 +108,7 @@ std::pair<size_t, int64_t> worth(const std::vector<Made>& made) {
 
 // The earliest collective to which members came with different operations, types or sizes. Most are right; of as many
 // on both sides, those who do what they did before.
-std::optional<Divergence> first_mismatch(const std::map<uint64_t, Group>& groups) {
+std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& groups) {
   std::optional<Divergence> first;
   for (const auto& [key, group] : groups) {
     for (const auto& [sequence, made] : group.by_sequence) {
@@ -146,7 +146,7 @@ struct Waits {
   std::map<int, Awaited> awaited;  // By rank that is waited for.
 };
 
-Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, Group>& groups) {
+Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, KnownGroup>& groups) {
   Waits waits;
   for (const RankFlight& rank : ranks) {
     for (const FlightCall& call : rank.calls) {
@@ -164,14 +164,14 @@ Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, Gr
 }
 
 // Who is waited for and waits for nobody.
-std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, Group>& groups) {
+std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, KnownGroup>& groups) {
   const Awaited* first = nullptr;
   for (const auto& [rank, awaited] : waits.awaited) {
     if (waits.of.count(rank) > 0) continue;
     if (first == nullptr || awaited.call->created_ns < first->call->created_ns) first = &awaited;
   }
   if (first == nullptr) return std::nullopt;
-  const Group& group = groups.at(first->key);
+  const KnownGroup& group = groups.at(first->key);
   std::vector<int> ranks;
   for (const auto& [member, issued] : group.issued) {
     if (issued < first->call->sequence && waits.of.count(member) == 0) ranks.push_back(member);
@@ -212,7 +212,7 @@ std::string Divergence::message() const {
 }
 
 std::optional<Divergence> first_divergence(const std::vector<RankFlight>& ranks) {
-  const std::map<uint64_t, Group> groups = groups_of(ranks);
+  const std::map<uint64_t, KnownGroup> groups = groups_of(ranks);
   if (std::optional<Divergence> mismatch = first_mismatch(groups)) return mismatch;
   const Waits waits = waits_of(ranks, groups);
   if (std::optional<Divergence> found = first_missing(waits, groups)) return found;

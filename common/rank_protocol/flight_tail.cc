@@ -16,18 +16,20 @@
 namespace titan::rank_protocol {
 namespace {
 
-constexpr uint64_t kMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
-constexpr uint32_t kVersion = 1;
+constexpr uint64_t kTailMagic = 0x544847494c465454;  // "TTFLIGHT" in memory order.
+constexpr uint32_t kTailVersion = 1;
 constexpr size_t kNameBytes = 32, kMembersBytes = 48, kOperationBytes = 24, kTypeBytes = 16;
 
-struct Group {
+}  // namespace
+
+struct TailGroup {
   char name[kNameBytes];
   char members[kMembersBytes];
   uint64_t key;
   std::atomic<int64_t> issued;
 };
 
-struct Call {
+struct TailCall {
   std::atomic<int64_t> stamp;  // Its number + 1, written last; 0 while it is written.
   int64_t sequence;
   int64_t elements;
@@ -39,21 +41,19 @@ struct Call {
   char type[kTypeBytes];
 };
 
-}  // namespace
-
 struct FlightTailPage {
   uint64_t magic;
   uint32_t version;
   int32_t rank;
   std::atomic<int32_t> groups;
-  Group group[FlightTail::kGroups];
-  Call call[FlightTail::kCalls];
+  TailGroup group[FlightTail::kGroups];
+  TailCall call[FlightTail::kCalls];
 };
 
 namespace {
 
 template <size_t kBytes>
-void put(char (&to)[kBytes], const std::string& text) {
+void put_text(char (&to)[kBytes], const std::string& text) {
   const size_t size = std::min(text.size(), kBytes - 1);
   std::memcpy(to, text.data(), size);
   std::memset(to + size, 0, kBytes - size);
@@ -61,41 +61,41 @@ void put(char (&to)[kBytes], const std::string& text) {
 
 // Whatever bytes they are, they become text that can be shown.
 template <size_t kBytes>
-std::string get(const char (&from)[kBytes]) {
+std::string get_text(const char (&from)[kBytes]) {
   std::string text(from, strnlen(from, kBytes));
   std::replace_if(
       text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
   return text;
 }
 
-absl::StatusOr<FlightTailPage*> map(int fd, const std::string& path) {
+absl::StatusOr<FlightTailPage*> map_tail(int fd, const std::string& path) {
   void* const memory = ::mmap(nullptr, sizeof(FlightTailPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("map ", path));
   return new (memory) FlightTailPage{};
 }
 
 // Made under another name and renamed: a reader never sees a file that is half set up.
-absl::StatusOr<FlightTailPage*> make(int fd, const std::string& fresh, const std::string& path, int rank) {
+absl::StatusOr<FlightTailPage*> make_tail(int fd, const std::string& fresh, const std::string& path, int rank) {
   // Reserves the blocks now: on a full disk this fails here, and not as SIGBUS at a later store.
   if (const int failed = ::posix_fallocate(fd, 0, sizeof(FlightTailPage)); failed != 0) {
     return errno_status(failed, absl::StrCat("create ", path));
   }
-  TITAN_ASSIGN_OR_RETURN(FlightTailPage * page, map(fd, path));
-  page->version = kVersion;
+  TITAN_ASSIGN_OR_RETURN(FlightTailPage * page, map_tail(fd, path));
+  page->version = kTailVersion;
   page->rank = rank;
-  page->magic = kMagic;
+  page->magic = kTailMagic;
   if (::rename(fresh.c_str(), path.c_str()) == 0) return page;
   const int failed = errno;
   ::munmap(page, sizeof(*page));
   return errno_status(failed, absl::StrCat("create ", path));
 }
 
-absl::Status damaged(const std::string& path, const char* what) {
+absl::Status not_a_tail(const std::string& path, const char* what) {
   return absl::DataLossError(absl::StrCat("flight tail ", path, " ", what));
 }
 
 std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
-  std::vector<std::pair<int64_t, const Call*>> order;
+  std::vector<std::pair<int64_t, const TailCall*>> order;
   for (int i = 0; i < FlightTail::kCalls; ++i) {
     const int64_t number = page.call[i].stamp.load(std::memory_order_relaxed) - 1;
     if (number >= 0 && number % FlightTail::kCalls == i) order.emplace_back(number, &page.call[i]);
@@ -104,8 +104,9 @@ std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
   std::vector<FlightCall> calls;
   for (const auto& [number, call] : order) {
     if (call->group < 0 || static_cast<size_t>(call->group) >= groups) continue;  // One of more than fit.
-    calls.push_back({call->group, call->sequence, get(call->operation), get(call->type), call->elements, call->mark,
-                     call->since_mark, call->created_ns, call->completed.load(std::memory_order_relaxed) != 0});
+    calls.push_back({call->group, call->sequence, get_text(call->operation), get_text(call->type), call->elements,
+                     call->mark, call->since_mark, call->created_ns,
+                     call->completed.load(std::memory_order_relaxed) != 0});
   }
   return calls;
 }
@@ -117,7 +118,7 @@ absl::StatusOr<std::unique_ptr<FlightTail>> FlightTail::create(const std::string
   const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
   if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
   const absl::Cleanup close_it = [fd] { ::close(fd); };
-  const absl::StatusOr<FlightTailPage*> page = make(fd, fresh, path, rank);
+  const absl::StatusOr<FlightTailPage*> page = make_tail(fd, fresh, path, rank);
   if (page.ok()) return std::unique_ptr<FlightTail>(new FlightTail(*page));
   ::unlink(fresh.c_str());
   return page.status();
@@ -127,15 +128,15 @@ FlightTail::~FlightTail() { ::munmap(page_, sizeof(*page_)); }
 
 void FlightTail::add_group(int number, const FlightGroup& group) {
   if (number < 0 || number >= kGroups) return;
-  Group& to = page_->group[number];
-  put(to.name, group.name);
-  put(to.members, group.members);
+  TailGroup& to = page_->group[number];
+  put_text(to.name, group.name);
+  put_text(to.members, group.members);
   to.key = group.key;
   page_->groups.store(std::max(page_->groups.load(std::memory_order_relaxed), number + 1), std::memory_order_release);
 }
 
 void FlightTail::add_call(int64_t number, const FlightCall& call) {
-  Call& to = page_->call[number % kCalls];
+  TailCall& to = page_->call[number % kCalls];
   to.stamp.store(0, std::memory_order_relaxed);
   std::atomic_thread_fence(std::memory_order_release);
   to.sequence = call.sequence;
@@ -145,8 +146,8 @@ void FlightTail::add_call(int64_t number, const FlightCall& call) {
   to.created_ns = call.created_ns;
   to.group = call.group;
   to.completed.store(call.completed ? 1 : 0, std::memory_order_relaxed);
-  put(to.operation, call.operation);
-  put(to.type, call.type);
+  put_text(to.operation, call.operation);
+  put_text(to.type, call.type);
   to.stamp.store(number + 1, std::memory_order_release);
   if (call.group >= 0 && call.group < kGroups) {
     page_->group[call.group].issued.store(call.sequence, std::memory_order_release);
@@ -154,7 +155,7 @@ void FlightTail::add_call(int64_t number, const FlightCall& call) {
 }
 
 void FlightTail::completed(int64_t number) {
-  Call& call = page_->call[number % kCalls];
+  TailCall& call = page_->call[number % kCalls];
   if (call.stamp.load(std::memory_order_relaxed) == number + 1) call.completed.store(1, std::memory_order_release);
 }
 
@@ -165,19 +166,19 @@ absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
   const auto copy = std::make_unique<FlightTailPage>();  // Not mapped: its owner may make it shorter at any moment.
   const ssize_t got = ::pread(fd, static_cast<void*>(copy.get()), sizeof(*copy), 0);
   if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
-  if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kMagic) return damaged(path, "is none");
-  if (copy->version > kVersion) {
+  if (got < static_cast<ssize_t>(sizeof(*copy)) || copy->magic != kTailMagic) return not_a_tail(path, "is none");
+  if (copy->version > kTailVersion) {
     return absl::FailedPreconditionError(absl::StrCat("flight tail ", path, " has version ", copy->version,
-                                                      ", newer than ", kVersion, ": update this program"));
+                                                      ", newer than ", kTailVersion, ": update this program"));
   }
   const int32_t groups = copy->groups.load(std::memory_order_relaxed);
-  if (groups < 0 || groups > FlightTail::kGroups) return damaged(path, "has groups that are none");
+  if (groups < 0 || groups > FlightTail::kGroups) return not_a_tail(path, "has groups that are none");
   RankFlight flight;
   flight.rank = copy->rank;
   for (int i = 0; i < groups; ++i) {
-    const Group& group = copy->group[i];
+    const TailGroup& group = copy->group[i];
     flight.groups.push_back(
-        {get(group.name), get(group.members), group.key, group.issued.load(std::memory_order_relaxed)});
+        {get_text(group.name), get_text(group.members), group.key, group.issued.load(std::memory_order_relaxed)});
   }
   flight.calls = calls_of(*copy, flight.groups.size());
   return flight;

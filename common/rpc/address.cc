@@ -1,5 +1,7 @@
 #include "common/rpc/address.h"
 
+#include <arpa/inet.h>
+
 #include <cstdlib>
 
 #include "absl/strings/match.h"
@@ -32,6 +34,15 @@ absl::Status check_address(absl::string_view what, absl::string_view address, Po
   return absl::InvalidArgumentError(absl::StrCat(what, " is '", address, "': it must be HOST:PORT (port ",
                                                  port == Port::kMayBeFree ? "0 to 65535; 0: a free one" : "1 to 65535",
                                                  "), [IPV6]:PORT or unix:PATH"));
+}
+
+bool is_local(absl::string_view address) {
+  if (absl::StartsWith(address, "unix:")) return true;
+  const std::optional<HostPort> parts = split_host_port(address);
+  if (!parts) return false;
+  if (parts->host == "localhost" || parts->host == "::1") return true;
+  in_addr numbers{};
+  return inet_pton(AF_INET, parts->host.c_str(), &numbers) == 1 && ntohl(numbers.s_addr) >> 24 == 127;
 }
 
 absl::StatusOr<std::vector<std::string>> split_addresses(absl::string_view what, absl::string_view addresses) {

@@ -14,6 +14,9 @@ namespace titan::rpc {
 enum class Port { kGiven, kMayBeFree };
 absl::Status check_address(absl::string_view what, absl::string_view address, Port port = Port::kGiven);
 
+// Whether what is sent there stays on this machine: a loopback address, localhost or a unix socket.
+bool is_local(absl::string_view address);
+
 // Of several controllers, with commas between: "a:7700,b:7700". Never empty. Errors: those of check_address for each.
 absl::StatusOr<std::vector<std::string>> split_addresses(absl::string_view what, absl::string_view addresses);
 

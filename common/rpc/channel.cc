@@ -29,7 +29,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
   arguments.SetServiceConfigJSON(kServiceConfig);
-  return grpc::CreateCustomChannel(address, channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(address, plain_channel(), arguments);
 }
 
 void set_deadline(grpc::ClientContext& context, absl::Duration timeout) {

@@ -9,8 +9,8 @@
 
 namespace titan::rpc {
 
-// A channel as all clients of the controller use it: keepalive that finds a dead peer in 15 s, quick reconnects, and
-// calls that found nobody (UNAVAILABLE) repeated a few times.
+// A plain channel to a controller within this machine, for tests and measurements: keepalive that finds a dead peer in
+// 15 s, quick reconnects, and calls that found nobody (UNAVAILABLE) repeated a few times.
 std::shared_ptr<grpc::Channel> make_channel(const std::string& address);
 
 // Every unary call has a deadline.

@@ -53,7 +53,6 @@ enum class Bug {
   kOldLeaderIsObeyed,
   // common/storage
   kOldAttemptPublishes,
-  kFenceGoesBack,
 };
 
 #ifdef TITAN_PLANTED

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/status/status.h"
-#include "controller/api/caller.h"
 
 namespace titan::api {
 namespace {
@@ -33,7 +32,10 @@ void add_damaged(const store::Store& store, v1::Cluster& cluster) {
 
 }  // namespace
 
-grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClusterRequest*, v1::Cluster* response) {
+grpc::Status ClusterService::GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest*,
+                                        v1::Cluster* response) {
+  const auto caller = gate_.admit(*context, "ClusterService.GetCluster");
+  if (!caller.ok()) return rpc::to_grpc(caller.status());
   response->set_id(options_.id);
   response->set_version(TITAN_VERSION);
   response->mutable_start_time()->set_seconds(absl::ToUnixSeconds(options_.start_time));
@@ -53,6 +55,8 @@ grpc::Status ClusterService::GetCluster(grpc::ServerContext*, const v1::GetClust
 
 grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::BackupRequest*,
                                     grpc::ServerWriter<v1::BackupChunk>* writer) {
+  const auto caller = gate_.admit(*context, "ClusterService.Backup");
+  if (!caller.ok()) return rpc::to_grpc(caller.status());
   if (options_.copy_store == nullptr) {
     return rpc::to_grpc(
         rpc::error(absl::StatusCode::kUnimplemented, "NO_BACKUP", "this controller's store has no file"));
@@ -61,14 +65,22 @@ grpc::Status ClusterService::Backup(grpc::ServerContext* context, const v1::Back
   const int fd = ::mkstemp(path.data());
   if (fd < 0) return rpc::to_grpc(errno_status(errno, absl::StrCat("make a file in ", options_.scratch)));
   ::close(fd);
-  const absl::Status sent = send_copy(path, actor_of(*context), *writer);
+  const absl::Status sent = send_copy(path, *caller, *writer);
   (void)::unlink(path.c_str());
   return rpc::to_grpc(sent);
 }
 
-absl::Status ClusterService::send_copy(const std::string& path, const std::string& actor,
+grpc::Status ClusterService::GetDiagnostics(grpc::ServerContext* context, const v1::GetDiagnosticsRequest*,
+                                            v1::Diagnostics* response) {
+  const absl::StatusOr<auth::Caller> caller = gate_.admit(*context, "ClusterService.GetDiagnostics");
+  if (!caller.ok()) return rpc::to_grpc(caller.status());
+  if (options_.diagnose != nullptr) *response = options_.diagnose();
+  return grpc::Status::OK;
+}
+
+absl::Status ClusterService::send_copy(const std::string& path, const auth::Caller& caller,
                                        grpc::ServerWriter<v1::BackupChunk>& writer) {
-  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, actor));
+  TITAN_ASSIGN_OR_RETURN(const store::StoreInfo info, options_.copy_store(path, caller.actor));
   std::ifstream file(path, std::ios::binary);
   v1::BackupChunk chunk;
   chunk.set_size(info.bytes);
@@ -76,6 +88,7 @@ absl::Status ClusterService::send_copy(const std::string& path, const std::strin
   chunk.set_cluster(info.cluster);
   std::string data(kChunk, '\0');
   for (int64_t left = info.bytes; left > 0;) {
+    TITAN_RETURN_IF_ERROR(gate_.stands(caller));
     const auto wanted = static_cast<std::streamsize>(std::min<int64_t>(left, kChunk));
     if (!file.read(data.data(), wanted)) return absl::UnavailableError(absl::StrCat("cannot read ", path));
     chunk.set_data(data.data(), static_cast<size_t>(wanted));

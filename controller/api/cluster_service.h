@@ -5,6 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/backup.h"
 #include "titan/v1/cluster.grpc.pb.h"
@@ -16,27 +17,32 @@ struct ClusterOptions {
   absl::Time start_time;
   // Writes a copy of the store to an empty file; none: this controller's store has no file.
   std::function<absl::StatusOr<store::StoreInfo>(const std::string& copy, const std::string& actor)> copy_store;
-  std::string scratch;  // Folder for copies until they are sent.
+  std::string scratch;                        // Folder for copies until they are sent.
+  std::function<v1::Diagnostics()> diagnose;  // Called on gRPC's threads; none: not known.
 };
 
 // Rare calls that take long: on gRPC's synchronous interface, whose threads nobody else needs.
 class ClusterService : public v1::ClusterService::Service {
  public:
-  ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options)
-      : reconciler_(reconciler), store_(store), options_(std::move(options)) {}
+  ClusterService(reconcile::Reconciler& reconciler, const store::Store& store, ClusterOptions options,
+                 const auth::Gate& gate)
+      : reconciler_(reconciler), store_(store), options_(std::move(options)), gate_(gate) {}
 
   grpc::Status GetCluster(grpc::ServerContext* context, const v1::GetClusterRequest* request,
                           v1::Cluster* response) override;
   grpc::Status Backup(grpc::ServerContext* context, const v1::BackupRequest* request,
                       grpc::ServerWriter<v1::BackupChunk>* writer) override;
+  grpc::Status GetDiagnostics(grpc::ServerContext* context, const v1::GetDiagnosticsRequest* request,
+                              v1::Diagnostics* response) override;
 
  private:
-  absl::Status send_copy(const std::string& path, const std::string& actor,
+  absl::Status send_copy(const std::string& path, const auth::Caller& caller,
                          grpc::ServerWriter<v1::BackupChunk>& writer);
 
   reconcile::Reconciler& reconciler_;
   const store::Store& store_;
   const ClusterOptions options_;
+  const auth::Gate& gate_;
 };
 
 }  // namespace titan::api

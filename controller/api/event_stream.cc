@@ -80,13 +80,15 @@ void EventStream::refill() {
   return prefix_.empty() ? read_everything() : read_subject();
 }
 
-// One that makes no sense is set aside, which the store tells and counts, and the others are shown. False: it was.
+// One that makes no sense is set aside, which the store tells and counts, and the others are shown. Whether this is
+// one of those, and the caller's to see.
 bool EventStream::show(const store::Record& record) {
   const absl::StatusOr<job::EventRecord> event = job::decode<job::EventRecord>(record.value);
   if (!event.ok()) {
     store_.set_aside(record, std::string(event.status().message()));
     return false;
   }
+  if (!event->job.empty() && !caller_.sees(auth::project_of(event->job))) return false;
   add(to_proto(*event, record.revision));
   return true;
 }

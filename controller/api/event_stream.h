@@ -6,6 +6,7 @@
 
 #include "controller/api/convert.h"
 #include "controller/api/stream.h"
+#include "controller/auth/caller.h"
 #include "controller/store/store.h"
 
 namespace titan::api {
@@ -21,8 +22,9 @@ absl::StatusOr<std::deque<Place>> oldest_places(const store::Store& store, const
 // Durable events read from the store: a follower keeps only the key that it has come to.
 class EventStream : public Stream<v1::Event> {
  public:
-  EventStream(reconcile::Reconciler& reconciler, store::Store& store, v1::ListEventsRequest request)
-      : reconciler_(reconciler), store_(store), request_(std::move(request)) {}
+  EventStream(reconcile::Reconciler& reconciler, store::Store& store, v1::ListEventsRequest request,
+              auth::Caller caller)
+      : reconciler_(reconciler), store_(store), request_(std::move(request)), caller_(std::move(caller)) {}
 
  protected:
   void refill() override;
@@ -38,6 +40,7 @@ class EventStream : public Stream<v1::Event> {
   reconcile::Reconciler& reconciler_;
   store::Store& store_;
   const v1::ListEventsRequest request_;
+  const auth::Caller caller_;  // Sees events of the jobs of some projects, and those of nodes.
   bool opened_ = false;
   std::string prefix_;  // Of one job's or node's events; empty: of all, in the order of the log.
   std::string after_;   // Last key sent.

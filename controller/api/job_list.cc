@@ -52,24 +52,26 @@ std::string other_arguments(const v1::ListJobsRequest& request) {
   return out;
 }
 
-Filter wanted_by(const v1::ListJobsRequest& request, Filter filter) {
+Filter wanted_by(const v1::ListJobsRequest& request, const auth::Caller& caller, Filter filter) {
   std::set<std::string> states;
   for (const int state : request.states()) states.insert(v1::Job::State_Name(static_cast<v1::Job::State>(state)));
-  return [states = std::move(states), project = request.project(), filter = std::move(filter)](const auto& view) {
-    if (!project.empty() && view.record->spec.project != project) return false;
-    if (!states.empty() && !states.contains(std::string(job::name(view.record->state)))) return false;
-    return filter(view);
-  };
+  return
+      [states = std::move(states), caller, project = request.project(), filter = std::move(filter)](const auto& view) {
+        if (!caller.sees(view.record->spec.project)) return false;
+        if (!project.empty() && view.record->spec.project != project) return false;
+        if (!states.empty() && !states.contains(std::string(job::name(view.record->state)))) return false;
+        return filter(view);
+      };
 }
 
 }  // namespace
 
-absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobsRequest& request, absl::Time now,
-                       v1::ListJobsResponse& response) {
+absl::Status list_jobs(const reconcile::Published& published, const v1::ListJobsRequest& request,
+                       const auth::Caller& caller, absl::Time now, v1::ListJobsResponse& response) {
   const std::string bound_to = other_arguments(request);
   TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request.page_size(), request.page_token(), bound_to));
   TITAN_ASSIGN_OR_RETURN(Filter filter, parse_filter(request.filter(), now));
-  Filter wanted = wanted_by(request, std::move(filter));
+  Filter wanted = wanted_by(request, caller, std::move(filter));
   const auto limit = static_cast<size_t>(page.size) + 1;
   std::vector<JobViewPtr> views;
   std::function<std::string(const core::JobView&)> place_of;

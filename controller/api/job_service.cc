@@ -4,7 +4,6 @@
 #include "absl/time/clock.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
-#include "controller/api/caller.h"
 #include "controller/api/convert.h"
 #include "controller/api/event_stream.h"
 #include "controller/api/job_list.h"
@@ -27,28 +26,33 @@ absl::Status no_fit(const std::vector<scheduler::Misfit>& misfits) {
       misfits[0].reason, absl::StrCat("the job cannot run on the nodes there are: ", misfits[0].message), violations);
 }
 
+constexpr char kNoProject[] = "-";  // Of a name that no job has.
+
 std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   std::vector<scheduler::Misfit> warnings;
   for (const std::string& warning : checked.warnings) warnings.push_back({"CONFIG_WARNING", warning});
   return warnings;
 }
 
-// A watch that ends as it begins.
-class EmptyWatch : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
+// A stream that ends as it begins.
+template <typename Message>
+class EmptyStream : public grpc::ServerWriteReactor<Message> {
  public:
-  explicit EmptyWatch(const grpc::Status& why) { Finish(why); }
+  explicit EmptyStream(const grpc::Status& why) { this->Finish(why); }
+  explicit EmptyStream(const absl::Status& why) : EmptyStream(rpc::to_grpc(why)) {}
   void OnDone() override { delete this; }
 };
 
 }  // namespace
 
 JobService::JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers,
-                       reconcile::Wakers& ticks, std::function<std::string()> new_id)
+                       reconcile::Wakers& ticks, std::function<std::string()> new_id, const auth::Gate& gate)
     : reconciler_(reconciler),
       store_(store),
       answers_(answers),
       ticks_(ticks),
       new_id_(std::move(new_id)),
+      gate_(gate),
       watchers_(std::make_shared<Fanout>(reconciler.published())),
       followers_(std::make_shared<Fanout>(reconciler.published())) {
   reconciler_.published().wakers().add(watchers_);
@@ -59,6 +63,13 @@ absl::StatusOr<JobViewPtr> JobService::find(const std::string& name) const {
   JobViewPtr view = reconciler_.published().find_by_name(full_job_name(name));
   if (view != nullptr) return view;
   return reconcile::no_such_job(full_job_name(name));
+}
+
+absl::StatusOr<auth::Caller> JobService::admit(const grpc::ServerContextBase& context, const char* method,
+                                               const std::string& job) const {
+  const std::string name = full_job_name(job);
+  const absl::string_view project = auth::project_of(name);
+  return gate_.admit(context, method, project.empty() ? kNoProject : project);
 }
 
 std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked) const {
@@ -72,12 +83,14 @@ std::vector<scheduler::Misfit> JobService::misfits_of(const CheckedSpec& checked
 grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* context,
                                                 const v1::CreateJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "JobService.CreateJob"));
     TITAN_ASSIGN_OR_RETURN(CheckedSpec checked, check_request(*request, new_id_));
+    TITAN_RETURN_IF_ERROR(auth::check(caller, "JobService.CreateJob", checked.spec.project));
     const std::vector<scheduler::Misfit> misfits = misfits_of(checked);
     if (request->require_fit() && !misfits.empty()) {
       return no_fit(misfits);
     }
-    const std::string actor = actor_of(*context);
+    const std::string& actor = caller.actor;
     const core::Labels labels(request->labels().begin(), request->labels().end());
     if (request->validate_only()) {
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, reconciler_.would_create(checked.spec));
@@ -104,6 +117,7 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* context, const v1::GetJobRequest* request,
                                              v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_RETURN_IF_ERROR(admit(*context, "JobService.GetJob", request->name()).status());
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
     TITAN_ASSIGN_OR_RETURN(const v1::JobSpec spec, reconciler_.stored_spec(view->record->uid));
     *response = to_proto(*view);
@@ -116,7 +130,8 @@ grpc::ServerUnaryReactor* JobService::GetJob(grpc::CallbackServerContext* contex
 grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* context, const v1::ListJobsRequest* request,
                                                v1::ListJobsResponse* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
-    TITAN_RETURN_IF_ERROR(list_jobs(reconciler_.published(), *request, absl::Now(), *response));
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "JobService.ListJobs"));
+    TITAN_RETURN_IF_ERROR(list_jobs(reconciler_.published(), *request, caller, absl::Now(), *response));
     return rpc::finish_now(reactor);
   });
 }
@@ -124,10 +139,11 @@ grpc::ServerUnaryReactor* JobService::ListJobs(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* JobService::UpdateJob(grpc::CallbackServerContext* context,
                                                 const v1::UpdateJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, admit(*context, "JobService.UpdateJob", request->job().name()));
     TITAN_ASSIGN_OR_RETURN(core::UpdateJob update, read_update(*request));
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->job().name()));
     update.uid = view->record->uid;
-    update.actor = actor_of(*context);
+    update.actor = caller.actor;
     if (request->validate_only()) {
       TITAN_ASSIGN_OR_RETURN(const JobViewPtr as_it_would_be, reconciler_.would_update(update));
       *response = to_proto(*as_it_would_be);
@@ -143,12 +159,13 @@ grpc::ServerUnaryReactor* JobService::UpdateJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* context,
                                                 const v1::CancelJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, admit(*context, "JobService.CancelJob", request->name()));
     TITAN_RETURN_IF_ERROR(check_request_id(request->request_id()));
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
     reconciler_.cancel(
         view->record->uid, request->now(),
         rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }),
-        actor_of(*context), request->request_id());
+        caller.actor, request->request_id());
     return absl::OkStatus();
   });
 }
@@ -156,6 +173,7 @@ grpc::ServerUnaryReactor* JobService::CancelJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::DeleteJob(grpc::CallbackServerContext* context,
                                                 const v1::DeleteJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, admit(*context, "JobService.DeleteJob", request->name()));
     const std::string name = full_job_name(request->name());
     const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<JobViewPtr>& job) {
       if (job.ok()) *response = to_proto(**job);
@@ -167,7 +185,7 @@ grpc::ServerUnaryReactor* JobService::DeleteJob(grpc::CallbackServerContext* con
     if (!view.ok()) {
       answer(view);
     } else {
-      reconciler_.remove((*view)->record->uid, answer, actor_of(*context));
+      reconciler_.remove((*view)->record->uid, answer, caller.actor);
     }
     return absl::OkStatus();
   });
@@ -176,47 +194,67 @@ grpc::ServerUnaryReactor* JobService::DeleteJob(grpc::CallbackServerContext* con
 grpc::ServerUnaryReactor* JobService::CheckpointJob(grpc::CallbackServerContext* context,
                                                     const v1::CheckpointJobRequest* request, v1::Job* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, admit(*context, "JobService.CheckpointJob", request->name()));
     TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
     reconciler_.checkpoint(
         view->record->uid,
         rpc::finish<JobViewPtr>(reactor, [response](const JobViewPtr& job) { *response = to_proto(*job); }),
-        actor_of(*context));
+        caller.actor);
     return absl::OkStatus();
   });
 }
 
-grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::CallbackServerContext*,
+template <typename Message>
+void JobService::keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream) {
+  if (!caller.token.empty()) ticks_.add(stream.guard([this, caller] { return gate_.stands(caller); }));
+}
+
+grpc::ServerWriteReactor<grpc::ByteBuffer>* JobService::WatchJobs(grpc::CallbackServerContext* context,
                                                                   const grpc::ByteBuffer* bytes) {
   v1::WatchJobsRequest request;
   grpc::ByteBuffer copy = *bytes;
   const grpc::Status read = grpc::SerializationTraits<v1::WatchJobsRequest>::Deserialize(&copy, &request);
-  if (!read.ok()) return new EmptyWatch(read);
+  if (!read.ok()) return new EmptyStream<grpc::ByteBuffer>(read);
   const std::string name = request.name().empty() ? "" : full_job_name(request.name());
-  auto stream = std::make_shared<JobWatch>(reconciler_.published(), name, request.revision());
+  const absl::StatusOr<auth::Caller> caller =
+      name.empty() ? gate_.admit(*context, "JobService.WatchJobs") : admit(*context, "JobService.WatchJobs", name);
+  if (!caller.ok()) return new EmptyStream<grpc::ByteBuffer>(caller.status());
+  auto stream = std::make_shared<JobWatch>(reconciler_.published(), name, request.revision(), *caller);
   ticks_.add(stream->bookmarks());
   watchers_->add(name, stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
 
-grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServerContext* context,
                                                             const v1::ListEventsRequest* request) {
-  auto stream = std::make_shared<EventStream>(reconciler_, store_, *request);
+  const absl::StatusOr<auth::Caller> caller = request->job().empty()
+                                                  ? gate_.admit(*context, "JobService.ListEvents")
+                                                  : admit(*context, "JobService.ListEvents", request->job());
+  if (!caller.ok()) return new EmptyStream<v1::Event>(caller.status());
+  auto stream = std::make_shared<EventStream>(reconciler_, store_, *request, *caller);
   if (request->follow()) followers_->add(request->job().empty() ? "" : full_job_name(request->job()), stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
 
-grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServerContext* context,
                                                              const v1::TailLogsRequest* request) {
+  const absl::StatusOr<auth::Caller> caller = admit(*context, "JobService.TailLogs", request->name());
+  if (!caller.ok()) return new EmptyStream<v1::LogChunk>(caller.status());
   auto stream = std::make_shared<LogTail>(reconciler_, answers_.logs, *request);
   ticks_.add(stream);
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }
 
 grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackServerContext* context,
                                                                  const v1::ProfileJobRequest* request) {
+  const absl::StatusOr<auth::Caller> caller = admit(*context, "JobService.ProfileJob", request->name());
+  if (!caller.ok()) return new EmptyStream<v1::TraceChunk>(caller.status());
   auto stream = std::make_shared<TraceStream>(reconciler_, answers_.traces, *request);
   ticks_.add(stream);
   absl::StatusOr<JobViewPtr> view = find(request->name());
@@ -228,8 +266,9 @@ grpc::ServerWriteReactor<v1::TraceChunk>* JobService::ProfileJob(grpc::CallbackS
   } else {
     std::vector<int> ranks(request->ranks().begin(), request->ranks().end());
     reconciler_.profile((*view)->record->uid, ranks, request->steps(),
-                        [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, actor_of(*context));
+                        [stream](const absl::StatusOr<JobViewPtr>& job) { stream->accept(job); }, caller->actor);
   }
+  keep_while_allowed(*caller, *stream);
   stream->begin();
   return stream.get();
 }

@@ -7,6 +7,8 @@
 #include "controller/api/answer_router.h"
 #include "controller/api/convert.h"
 #include "controller/api/fanout.h"
+#include "controller/api/stream.h"
+#include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "controller/store/store.h"
 #include "titan/v1/job.grpc.pb.h"
@@ -18,7 +20,7 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
  public:
   // `ticks` is woken a few times a second: bookmarks, logs that have grown, ranks that record a trace.
   JobService(reconcile::Reconciler& reconciler, store::Store& store, Routers& answers, reconcile::Wakers& ticks,
-             std::function<std::string()> new_id);
+             std::function<std::string()> new_id, const auth::Gate& gate);
 
   grpc::ServerUnaryReactor* CreateJob(grpc::CallbackServerContext* context, const v1::CreateJobRequest* request,
                                       v1::Job* response) override;
@@ -45,6 +47,12 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
 
  private:
   std::vector<scheduler::Misfit> misfits_of(const CheckedSpec& checked) const;
+  // For a call that names a job.
+  absl::StatusOr<auth::Caller> admit(const grpc::ServerContextBase& context, const char* method,
+                                     const std::string& job) const;
+  // Until the caller's token counts no more.
+  template <typename Message>
+  void keep_while_allowed(const auth::Caller& caller, Stream<Message>& stream);
   absl::StatusOr<reconcile::JobViewPtr> find(const std::string& name) const;
 
   reconcile::Reconciler& reconciler_;
@@ -52,6 +60,7 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
   Routers& answers_;
   reconcile::Wakers& ticks_;
   const std::function<std::string()> new_id_;
+  const auth::Gate& gate_;
   // Who watches reads memory, who follows events the disk: none of the former waits for one of the latter.
   const std::shared_ptr<Fanout> watchers_, followers_;
 };

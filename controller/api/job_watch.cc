@@ -81,15 +81,28 @@ void JobWatch::add_job() {
   add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
 }
 
-// Jobs go on changing between two pages: the changes since the first follow the last, but for what was in a page.
+// A page of which the caller sees nothing is no reason to wait.
 void JobWatch::add_page() {
+  while (!add_page_of_seen()) {
+  }
+}
+
+// Jobs go on changing between two pages: the changes since the first follow the last, but for what was in a page.
+// Whether there is anything to write.
+bool JobWatch::add_page_of_seen() {
   const int64_t after = pages_.empty() ? 0 : pages_.back().last_order;
   const reconcile::Published::Batch page = published_.page(after, kWatchBatch);
-  for (const reconcile::ShownPtr& view : page.views) add_change(v1::JobChange::SNAPSHOT, view, view->revision);
+  bool added = false;
+  for (const reconcile::ShownPtr& view : page.views) {
+    if (!caller_.sees(view->record->spec.project)) continue;
+    add_change(v1::JobChange::SNAPSHOT, view, view->revision);
+    added = true;
+  }
   in_snapshot_ = static_cast<int>(page.views.size()) == kWatchBatch;
   pages_.push_back(
       {in_snapshot_ ? page.views.back()->record->order : std::numeric_limits<int64_t>::max(), page.next_cursor});
   if (!in_snapshot_) add_change(v1::JobChange::SNAPSHOT_END, nullptr, revision_);
+  return added || !in_snapshot_;
 }
 
 bool JobWatch::was_in_snapshot(const reconcile::JobView& view, int64_t cursor) const {
@@ -110,7 +123,7 @@ bool JobWatch::add_changes() {
     revision_ = std::max(revision_, batch->revision);
     for (size_t i = 0; i < batch->views.size(); ++i) {
       const reconcile::ShownPtr& view = batch->views[i];
-      if (was_in_snapshot(*view, batch->cursors[i])) continue;
+      if (!caller_.sees(view->record->spec.project) || was_in_snapshot(*view, batch->cursors[i])) continue;
       add_change(view->deleted ? v1::JobChange::DELETED : v1::JobChange::CHANGED, view, view->revision);
       added = true;
       if (view->deleted && !name_.empty()) return end(absl::OkStatus()), true;

@@ -5,6 +5,7 @@
 
 #include "controller/api/convert.h"
 #include "controller/api/stream.h"
+#include "controller/auth/caller.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace titan::api {
@@ -13,8 +14,8 @@ namespace titan::api {
 // for all watchers.
 class JobWatch : public Stream<grpc::ByteBuffer> {
  public:
-  JobWatch(const reconcile::Published& published, std::string name, int64_t revision)
-      : published_(published), name_(std::move(name)), from_(revision) {}
+  JobWatch(const reconcile::Published& published, std::string name, int64_t revision, auth::Caller caller)
+      : published_(published), name_(std::move(name)), from_(revision), caller_(std::move(caller)) {}
 
   // To be woken a few times a second: says where the watch is when nothing happens for 10 s.
   std::shared_ptr<reconcile::Waker> bookmarks();
@@ -34,13 +35,15 @@ class JobWatch : public Stream<grpc::ByteBuffer> {
   bool begin_watch();
   void add_job();
   void add_page();
+  bool add_page_of_seen();
   bool was_in_snapshot(const reconcile::JobView& view, int64_t cursor) const;
   bool add_changes();
 
   const reconcile::Published& published_;
   const std::string name_;  // Empty: all jobs.
   const int64_t from_;
-  int64_t cursor_ = -1;  // Of the next change.
+  const auth::Caller caller_;  // Sees the jobs of some projects.
+  int64_t cursor_ = -1;        // Of the next change.
   int64_t revision_ = 0;
   bool in_snapshot_ = false;
   std::vector<Page> pages_;  // Until the changes since the snapshot began have been looked through.

@@ -1,10 +1,11 @@
 #include "controller/api/node_service.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/rpc/server.h"
 #include "common/status/status.h"
-#include "controller/api/caller.h"
 #include "controller/api/convert.h"
 #include "controller/api/paging.h"
 
@@ -13,13 +14,29 @@ namespace {
 
 constexpr absl::Duration kUsualGrace = absl::Seconds(30);
 
+// A node as the caller sees it: what is said of jobs is of their projects alone.
+v1::Node shown_to(const auth::Caller& caller, const reconcile::NodeView& view) {
+  v1::Node node = to_proto(view);
+  if (caller.sees_all()) return node;
+  const auto erase = [&caller](auto& list, const auto& job_of) {
+    list.erase(std::remove_if(list.begin(), list.end(),
+                              [&](const auto& one) { return !caller.sees(auth::project_of(job_of(one))); }),
+               list.end());
+  };
+  erase(*node.mutable_jobs(), [](const std::string& job) { return job; });
+  erase(*node.mutable_slow_ranks(), [](const v1::SlowRank& rank) { return rank.job(); });
+  erase(*node.mutable_unknown(), [](const v1::UnknownAttempt& attempt) { return attempt.job(); });
+  return node;
+}
+
 }  // namespace
 
 grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                                v1::Node* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.GetNode"));
     TITAN_ASSIGN_OR_RETURN(const reconcile::NodeView view, reconciler_.node(node_id(request->name())));
-    *response = to_proto(view);
+    *response = shown_to(caller, view);
     return rpc::finish_now(reactor);
   });
 }
@@ -27,6 +44,7 @@ grpc::ServerUnaryReactor* NodeService::GetNode(grpc::CallbackServerContext* cont
 grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* context,
                                                  const v1::ListNodesRequest* request, v1::ListNodesResponse* response) {
   return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.ListNodes"));
     TITAN_ASSIGN_OR_RETURN(const Page page, read_page(request->page_size(), request->page_token(), "nodes"));
     std::string last;
     // One more, to know whether there is one.
@@ -36,7 +54,7 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
         break;
       }
       last = view.node.record.name;
-      *response->add_nodes() = to_proto(view);
+      *response->add_nodes() = shown_to(caller, view);
     }
     return rpc::finish_now(reactor);
   });
@@ -44,27 +62,30 @@ grpc::ServerUnaryReactor* NodeService::ListNodes(grpc::CallbackServerContext* co
 
 grpc::ServerUnaryReactor* NodeService::CordonNode(grpc::CallbackServerContext* context,
                                                   const v1::CordonNodeRequest* request, v1::Node* response) {
-  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.CordonNode"));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), true, request->reason(),
-                       rpc::finish<reconcile::NodeView>(reactor, fill), actor_of(*context));
+                       rpc::finish<reconcile::NodeView>(reactor, fill), caller.actor);
     return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* NodeService::DrainNode(grpc::CallbackServerContext* context,
                                                  const v1::DrainNodeRequest* request, v1::Node* response) {
-  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DrainNode"));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.drain(node_id(request->name()), request->reason(), rpc::finish<reconcile::NodeView>(reactor, fill),
-                      actor_of(*context));
+                      caller.actor);
     return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* context,
                                                   const v1::DeleteNodeRequest* request, v1::Node* response) {
-  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.DeleteNode"));
     const std::string node = node_id(request->name());
     const auto answer = [=, allow_missing = request->allow_missing()](const absl::StatusOr<reconcile::NodeView>& view) {
       if (view.ok()) *response = to_proto(*view);
@@ -72,29 +93,31 @@ grpc::ServerUnaryReactor* NodeService::DeleteNode(grpc::CallbackServerContext* c
       if (missing) response->set_name(absl::StrCat("nodes/", node));
       reactor->Finish(missing ? grpc::Status::OK : rpc::to_grpc(view.status()));
     };
-    reconciler_.delete_node(node, answer, actor_of(*context));
+    reconciler_.delete_node(node, answer, caller.actor);
     return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* NodeService::StopUnknown(grpc::CallbackServerContext* context,
                                                    const v1::StopUnknownRequest* request, v1::Node* response) {
-  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.StopUnknown"));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     const int64_t grace = request->grace_milliseconds();
     reconciler_.stop_unknown(node_id(request->name()), request->job_uid(),
                              grace > 0 ? absl::Milliseconds(grace) : kUsualGrace,
-                             rpc::finish<reconcile::NodeView>(reactor, fill), actor_of(*context));
+                             rpc::finish<reconcile::NodeView>(reactor, fill), caller.actor);
     return absl::OkStatus();
   });
 }
 
 grpc::ServerUnaryReactor* NodeService::UncordonNode(grpc::CallbackServerContext* context,
                                                     const v1::UncordonNodeRequest* request, v1::Node* response) {
-  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const auth::Caller caller, gate_.admit(*context, "NodeService.UncordonNode"));
     const auto fill = [response](const reconcile::NodeView& view) { *response = to_proto(view); };
     reconciler_.cordon(node_id(request->name()), false, "", rpc::finish<reconcile::NodeView>(reactor, fill),
-                       actor_of(*context));
+                       caller.actor);
     return absl::OkStatus();
   });
 }

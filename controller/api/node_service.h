@@ -1,5 +1,6 @@
 #pragma once
 
+#include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "titan/v1/node.grpc.pb.h"
 
@@ -7,7 +8,7 @@ namespace titan::api {
 
 class NodeService : public v1::NodeService::CallbackService {
  public:
-  explicit NodeService(reconcile::Reconciler& reconciler) : reconciler_(reconciler) {}
+  NodeService(reconcile::Reconciler& reconciler, const auth::Gate& gate) : reconciler_(reconciler), gate_(gate) {}
 
   grpc::ServerUnaryReactor* GetNode(grpc::CallbackServerContext* context, const v1::GetNodeRequest* request,
                                     v1::Node* response) override;
@@ -26,6 +27,7 @@ class NodeService : public v1::NodeService::CallbackService {
 
  private:
   reconcile::Reconciler& reconciler_;
+  const auth::Gate& gate_;
 };
 
 }  // namespace titan::api

@@ -1,8 +1,14 @@
 #include "controller/api/server.h"
 
-#include "absl/strings/str_cat.h"
+#include <utility>
+#include <vector>
+
 #include "absl/time/clock.h"
-#include "common/rpc/credentials.h"
+#include "common/status/status.h"
+#include "common/text/host_port.h"
+#include "controller/api/audit_interceptor.h"
+#include "controller/api/listen.h"
+#include "controller/api/rpc_meter.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -14,42 +20,57 @@ constexpr absl::Duration kTick = absl::Milliseconds(100);
 
 }  // namespace
 
-Server::Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options)
+Server::Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
+               const ServerOptions& options)
     : reconciler_(reconciler),
-      jobs_(reconciler, store, answers_, ticks_, options.new_id),
-      nodes_(reconciler),
-      workers_(reconciler, answers_),
-      cluster_(reconciler, store, options.cluster) {}
+      on_tick_(options.on_tick),
+      audit_(options.audit),
+      tokens_(std::move(tokens)),
+      gate_(options.gate, *tokens_),
+      jobs_(reconciler, store, answers_, ticks_, options.new_id, gate_),
+      nodes_(reconciler, gate_),
+      workers_(reconciler, answers_, gate_),
+      cluster_(reconciler, store, options.cluster, gate_),
+      auth_(*tokens_, gate_) {
+  // Calls may come before the port is known otherwise.
+  if (const auto where = split_host_port(options.address)) gate_.set_port(where->port);
+}
 
 absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& reconciler, store::Store& store,
                                                       const ServerOptions& options) {
-  std::unique_ptr<Server> server(new Server(reconciler, store, options));
+  TITAN_ASSIGN_OR_RETURN(auto tokens, auth::Tokens::load(store, [] { return absl::Now(); }));
+  std::unique_ptr<Server> server(new Server(reconciler, store, std::move(tokens), options));
   grpc::EnableDefaultHealthCheckService(true);
   if (options.reflection) grpc::reflection::InitProtoReflectionServerBuilderPlugin();
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(options.address, rpc::server_credentials(), &server->port_);
   builder.RegisterService(&server->jobs_);
   builder.RegisterService(&server->nodes_);
   builder.RegisterService(&server->workers_);
   builder.RegisterService(&server->cluster_);
+  builder.RegisterService(&server->auth_);
+  server->watch_calls(builder, options.metrics);
   builder.SetMaxReceiveMessageSize(64 << 20);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);  // Two controllers on one port would be two truths.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS, 5'000);
-  server->server_ = builder.BuildAndStart();
-  if (server->server_ == nullptr) {
-    return absl::UnavailableError(absl::StrCat("cannot listen on ", options.address,
-                                               "; is the port in use? Choose another with --listen (port 0: any)"));
-  }
+  TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
+  server->gate_.set_port(server->port_);
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
-  for (const char* service :
-       {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService", "titan.v1.ClusterService"}) {
+  for (const char* service : {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService",
+                              "titan.v1.ClusterService", "titan.v1.AuthService"}) {
     health->SetServingStatus(service, true);
   }
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });
   return server;
+}
+
+// What takes how long is measured around what is written down.
+void Server::watch_calls(grpc::ServerBuilder& builder, metrics::Metrics* metrics) {
+  std::vector<std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface>> interceptors;
+  if (metrics != nullptr) interceptors.push_back(std::make_unique<RpcMeter>(*metrics));
+  if (audit_ != nullptr) interceptors.push_back(audit_calls(*audit_, gate_));
+  builder.experimental().SetInterceptorCreators(std::move(interceptors));
 }
 
 Server::~Server() {
@@ -72,6 +93,7 @@ void Server::run_ticks() {
   while (!stop_.wait_for(mutex_, absl::ToChronoMilliseconds(kTick), [this] { return stopping_; })) {
     mutex_.unlock();
     reconciler_.tick();
+    if (on_tick_) on_tick_();
     if ((even = !even)) ticks_.wake_all();
     mutex_.lock();
   }

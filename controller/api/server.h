@@ -1,16 +1,23 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/metrics.h"
 #include "common/sync/sync.h"
+#include "controller/api/auth_service.h"
 #include "controller/api/cluster_service.h"
 #include "controller/api/job_service.h"
 #include "controller/api/node_service.h"
 #include "controller/api/worker_service.h"
+#include "controller/auth/audit.h"
+#include "controller/auth/gate.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace titan::api {
 
@@ -19,12 +26,17 @@ struct ServerOptions {
   bool reflection = true;
   std::function<std::string()> new_id;
   ClusterOptions cluster;
+  auth::GateOptions gate;
+  std::shared_ptr<auth::Audit> audit;  // None: nothing is written down.
+  std::shared_ptr<grpc::ServerCredentials> credentials = grpc::InsecureServerCredentials();
+  metrics::Metrics* metrics = nullptr;  // Calls are measured there; outlives the server.
+  std::function<void()> on_tick;        // After the reconciler has had its time: who never gets here serves nobody.
 };
 
 // The services on one port, and the thread that gives the reconciler its time.
 class Server {
  public:
-  // Errors: Unavailable when the address cannot be listened on.
+  // Errors: Unavailable when the address cannot be listened on; those of reading the store.
   static absl::StatusOr<std::unique_ptr<Server>> start(reconcile::Reconciler& reconciler, store::Store& store,
                                                        const ServerOptions& options);
   // Ends streams, waits for calls in progress.
@@ -33,16 +45,23 @@ class Server {
   int port() const { return port_; }
 
  private:
-  Server(reconcile::Reconciler& reconciler, store::Store& store, const ServerOptions& options);
+  Server(reconcile::Reconciler& reconciler, store::Store& store, std::unique_ptr<auth::Tokens> tokens,
+         const ServerOptions& options);
   void run_ticks();
+  void watch_calls(grpc::ServerBuilder& builder, metrics::Metrics* metrics);
 
   reconcile::Reconciler& reconciler_;
+  const std::function<void()> on_tick_;
   reconcile::Wakers ticks_;
   Routers answers_;
+  const std::shared_ptr<auth::Audit> audit_;
+  const std::unique_ptr<auth::Tokens> tokens_;
+  auth::Gate gate_;
   JobService jobs_;
   NodeService nodes_;
   WorkerService workers_;
   ClusterService cluster_;
+  AuthService auth_;
   std::unique_ptr<grpc::Server> server_;
   int port_ = 0;
   sync::Mutex mutex_;

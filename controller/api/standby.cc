@@ -1,8 +1,9 @@
 #include "controller/api/standby.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
+#include "common/status/status.h"
+#include "controller/api/listen.h"
 #include "grpcpp/server_builder.h"
 
 namespace titan::api {
@@ -21,18 +22,12 @@ class Refusal : public grpc::ServerGenericBidiReactor {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address,
-                                                        std::function<std::string()> leader) {
+absl::StatusOr<std::unique_ptr<Standby>> Standby::start(const std::string& address, std::function<std::string()> leader,
+                                                        const std::shared_ptr<grpc::ServerCredentials>& credentials) {
   std::unique_ptr<Standby> standby(new Standby(std::move(leader)));
   grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, rpc::server_credentials(), &standby->port_);
   builder.RegisterCallbackGenericService(standby.get());
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  standby->server_ = builder.BuildAndStart();
-  if (standby->server_ == nullptr) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen on ", address, "; is the port in use? Choose another with --listen (port 0: any)"));
-  }
+  TITAN_ASSIGN_OR_RETURN(standby->server_, listen(builder, address, credentials, &standby->port_));
   return standby;
 }
 

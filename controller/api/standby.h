@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "grpcpp/generic/async_generic_service.h"
+#include "grpcpp/security/server_credentials.h"
 #include "grpcpp/server.h"
 
 namespace titan::api {
@@ -14,10 +15,11 @@ namespace titan::api {
 // address in its message and its metadata ("leader").
 class Standby : public grpc::CallbackGenericService {
  public:
-  // `leader`: its address now, or empty; called from any thread. `address` as in ServerOptions.
+  // `leader`: its address now, or empty; called from any thread. `address` and `credentials` as in ServerOptions.
   // Errors: Unavailable when the address cannot be listened on.
-  static absl::StatusOr<std::unique_ptr<Standby>> start(const std::string& address,
-                                                        std::function<std::string()> leader);
+  static absl::StatusOr<std::unique_ptr<Standby>> start(
+      const std::string& address, std::function<std::string()> leader,
+      const std::shared_ptr<grpc::ServerCredentials>& credentials = grpc::InsecureServerCredentials());
   // The address is free afterwards. A call that arrives just then may be answered CANCELLED.
   ~Standby() override;
 

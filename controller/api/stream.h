@@ -1,7 +1,9 @@
 #pragma once
 
 #include <deque>
+#include <functional>
 #include <memory>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "common/rpc/error.h"
@@ -26,6 +28,12 @@ class Stream : public grpc::ServerWriteReactor<Message>,
   void wake() override {
     sync::Lock lock(mutex_);
     pump();
+  }
+
+  // To be woken a few times a second: ends the stream as soon as `allowed` says no longer OK.
+  std::shared_ptr<reconcile::Waker> guard(std::function<absl::Status()> allowed) {
+    guard_ = std::make_shared<Guard>(*this, std::move(allowed));
+    return guard_;
   }
 
   void OnWriteDone(bool ok) override {
@@ -67,6 +75,25 @@ class Stream : public grpc::ServerWriteReactor<Message>,
   sync::Mutex mutex_;
 
  private:
+  struct Guard : reconcile::Waker {
+    Guard(Stream& owner, std::function<absl::Status()> check)
+        : stream(owner.weak_from_this()), allowed(std::move(check)) {}
+    void wake() override {
+      const absl::Status now = allowed();
+      if (now.ok()) return;
+      if (const auto owner = stream.lock()) owner->stop(now);
+    }
+    const std::weak_ptr<Stream> stream;
+    const std::function<absl::Status()> allowed;
+  };
+
+  // But for what is just being written, nothing more is sent.
+  void stop(const absl::Status& why) {
+    sync::Lock lock(mutex_);
+    if (!queue_.empty()) queue_.erase(queue_.begin() + (writing_ ? 1 : 0), queue_.end());
+    end(why);
+  }
+
   void pump() {
     if (writing_ || finished_) return;
     if (queue_.empty() && !ending_) refill();
@@ -86,6 +113,7 @@ class Stream : public grpc::ServerWriteReactor<Message>,
   }
 
   std::shared_ptr<Stream> self_;
+  std::shared_ptr<Guard> guard_;
   std::deque<Message> queue_;
   bool writing_ = false, ending_ = false, finished_ = false;
   absl::Status status_;

@@ -2,10 +2,10 @@
 
 #include <deque>
 
+#include "absl/strings/str_cat.h"
 #include "common/rpc/error.h"
 #include "common/sync/sync.h"
 #include "controller/api/bytes.h"
-#include "controller/api/caller.h"
 #include "grpcpp/support/byte_buffer.h"
 
 namespace titan::api {
@@ -16,8 +16,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
                       public cluster::Session,
                       public std::enable_shared_from_this<WorkerSession> {
  public:
-  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, std::string peer)
-      : reconciler_(reconciler), answers_(answers), peer_(std::move(peer)) {}
+  WorkerSession(reconcile::Reconciler& reconciler, Routers& answers, auth::Caller caller)
+      : reconciler_(reconciler), answers_(answers), caller_(std::move(caller)) {}
 
   void begin() {
     self_ = shared_from_this();
@@ -47,7 +47,8 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
                                               "the first message of a session must be Register")));
       }
       node_ = incoming_.register_().node();
-      const absl::Status opened = reconciler_.open_session(incoming_.register_(), shared_from_this(), peer_);
+      absl::Status opened = check_name(node_);
+      if (opened.ok()) opened = reconciler_.open_session(incoming_.register_(), shared_from_this(), caller_.actor);
       if (!opened.ok()) {
         node_.clear();
         return finish(rpc::to_grpc(opened));
@@ -80,6 +81,12 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   }
 
  private:
+  absl::Status check_name(const std::string& node) const {
+    if (caller_.node == auth::kAllProjects || caller_.node == node) return absl::OkStatus();
+    return rpc::error(absl::StatusCode::kPermissionDenied, "ANOTHER_NODE",
+                      absl::StrCat("the certificate is node ", caller_.node, "'s, and the worker registers as ", node,
+                                   ": start it with --node ", caller_.node, ", or give it a certificate of its own"));
+  }
   void write(const grpc::ByteBuffer& message) {
     sync::Lock lock(mutex_);
     if (finished_) return;
@@ -95,7 +102,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
 
   reconcile::Reconciler& reconciler_;
   Routers& answers_;
-  const std::string peer_;
+  const auth::Caller caller_;
   std::shared_ptr<WorkerSession> self_;
   std::string node_;  // Set by the first message; reading side only.
   grpc::ByteBuffer bytes_;
@@ -105,11 +112,20 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   bool finished_ TITAN_GUARDED_BY(mutex_) = false;
 };
 
+// Ends as it begins.
+class NoSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit NoSession(const absl::Status& why) { Finish(rpc::to_grpc(why)); }
+  void OnDone() override { delete this; }
+};
+
 }  // namespace
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* WorkerService::Session(
     grpc::CallbackServerContext* context) {
-  auto session = std::make_shared<WorkerSession>(reconciler_, answers_, peer_actor(context->peer()));
+  const absl::StatusOr<auth::Caller> caller = gate_.admit(*context, "WorkerService.Session");
+  if (!caller.ok()) return new NoSession(caller.status());
+  auto session = std::make_shared<WorkerSession>(reconciler_, answers_, *caller);
   session->begin();
   return session.get();
 }

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "controller/api/answer_router.h"
+#include "controller/auth/gate.h"
 #include "controller/reconcile/reconciler.h"
 #include "titan/v1/worker.grpc.pb.h"
 
@@ -10,13 +11,15 @@ namespace titan::api {
 // workers are told is kept once.
 class WorkerService : public v1::WorkerService::WithRawCallbackMethod_Session<v1::WorkerService::Service> {
  public:
-  WorkerService(reconcile::Reconciler& reconciler, Routers& answers) : reconciler_(reconciler), answers_(answers) {}
+  WorkerService(reconcile::Reconciler& reconciler, Routers& answers, const auth::Gate& gate)
+      : reconciler_(reconciler), answers_(answers), gate_(gate) {}
 
   grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Session(grpc::CallbackServerContext* context) override;
 
  private:
   reconcile::Reconciler& reconciler_;
   Routers& answers_;
+  const auth::Gate& gate_;
 };
 
 }  // namespace titan::api

@@ -28,7 +28,9 @@ constexpr absl::Duration kFirstPause = absl::Milliseconds(20);
 constexpr absl::Duration kLongestPause = absl::Milliseconds(500);
 constexpr absl::Duration kSayWaiting = absl::Seconds(1);
 
-std::shared_ptr<grpc::Channel> connect(const std::string& address) {
+// Without credentials a channel on which every call fails.
+std::shared_ptr<grpc::Channel> connect(const std::string& address,
+                                       const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 100);
@@ -37,7 +39,12 @@ std::shared_ptr<grpc::Channel> connect(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetMaxReceiveMessageSize(64 << 20);
-  return grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(address, credentials, arguments);
+}
+
+absl::Status no_token_in_plaintext(absl::string_view address) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("a token is not sent to ", address, " in plaintext: give --tls-ca, or no --token-file"));
 }
 
 }  // namespace
@@ -54,7 +61,7 @@ absl::Status to_status(const grpc::Status& status) {
   return out;
 }
 
-void introduce(grpc::ClientContext& context) {
+void Client::introduce(grpc::ClientContext& context) const {
   static const std::string user = [] {
     const char* name = std::getenv("USER");
     if (name == nullptr || *name == '\0') {
@@ -66,17 +73,28 @@ void introduce(grpc::ClientContext& context) {
     return std::all_of(text.begin(), text.end(), [](char c) { return absl::ascii_isgraph(c); }) ? text : "";
   }();
   if (!user.empty()) context.AddMetadata("titan-user", user);
+  if (!token_.empty()) context.AddMetadata("authorization", "Bearer " + token_);
 }
 
 bool is_unanswered(const grpc::Status& status) {
   return status.error_code() == grpc::StatusCode::UNAVAILABLE || status.error_code() == grpc::StatusCode::CANCELLED;
 }
 
-Client::Client(std::string addresses, absl::Duration timeout) : addresses_(std::move(addresses)), timeout_(timeout) {
+Client::Client(std::string addresses, absl::Duration timeout, const Access& access)
+    : addresses_(std::move(addresses)), timeout_(timeout) {
+  if (!access.token_file.empty()) {
+    absl::StatusOr<std::string> token = read_token(access.token_file);
+    refused_ = token.status();
+    if (token.ok()) token_ = *std::move(token);
+  }
   for (const absl::string_view address : absl::StrSplit(addresses_, ',')) {
-    const std::shared_ptr<grpc::Channel> channel = connect(std::string(address));
+    const auto credentials = rpc::channel_credentials(address, access.security);
+    refused_.Update(credentials.status());
+    if (!token_.empty() && !rpc::is_private(address, access.security)) refused_.Update(no_token_in_plaintext(address));
+    const auto channel = connect(std::string(address), credentials.value_or(nullptr));
     members_.push_back({std::string(address), channel, v1::JobService::NewStub(channel),
-                        v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel)});
+                        v1::NodeService::NewStub(channel), v1::ClusterService::NewStub(channel),
+                        v1::AuthService::NewStub(channel)});
   }
 }
 
@@ -248,8 +266,41 @@ absl::StatusOr<v1::Cluster> Client::get_cluster() {
   });
 }
 
+absl::StatusOr<v1::Token> Client::create_token(const v1::CreateTokenRequest& request) {
+  return call<v1::Token>(
+      [&](grpc::ClientContext& context, v1::Token& token) { return auth().CreateToken(&context, request, &token); });
+}
+
+absl::StatusOr<v1::ListTokensResponse> Client::list_tokens() {
+  return call<v1::ListTokensResponse>([&](grpc::ClientContext& context, v1::ListTokensResponse& all) {
+    return auth().ListTokens(&context, v1::ListTokensRequest(), &all);
+  });
+}
+
+// One that was there and is gone at the next try was revoked by a call whose answer was lost.
+absl::StatusOr<v1::Token> Client::revoke_token(const std::string& id) {
+  v1::Token before;
+  before.set_id(id);
+  TITAN_ASSIGN_OR_RETURN(const v1::ListTokensResponse all, list_tokens());
+  for (const v1::Token& token : all.tokens()) {
+    if (token.id() == id) before = token;
+  }
+  v1::RevokeTokenRequest request;
+  request.set_id(id);
+  return call_to_delete(before, [&](grpc::ClientContext& context, v1::Token& token) {
+    return auth().RevokeToken(&context, request, &token);
+  });
+}
+
+absl::StatusOr<v1::Diagnostics> Client::get_diagnostics() {
+  return call<v1::Diagnostics>([&](grpc::ClientContext& context, v1::Diagnostics& answer) {
+    return cluster().GetDiagnostics(&context, v1::GetDiagnosticsRequest(), &answer);
+  });
+}
+
 absl::Status Client::check() const {
-  return rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status();
+  TITAN_RETURN_IF_ERROR(rpc::split_addresses("--controller (or TITAN_CONTROLLER)", addresses_).status());
+  return refused_;
 }
 
 std::string make_request_id() {

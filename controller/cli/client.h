@@ -10,7 +10,9 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "controller/cli/access.h"
 #include "grpcpp/grpcpp.h"
+#include "titan/v1/auth.grpc.pb.h"
 #include "titan/v1/cluster.grpc.pb.h"
 #include "titan/v1/job.grpc.pb.h"
 #include "titan/v1/node.grpc.pb.h"
@@ -27,7 +29,7 @@ inline constexpr char kNotLeader[] = "NOT_LEADER";
 class Client {
  public:
   // `addresses`: HOST:PORT or unix:PATH, or several with commas between. `timeout`: for one call with its repetitions.
-  Client(std::string addresses, absl::Duration timeout);
+  Client(std::string addresses, absl::Duration timeout, const Access& access = {});
 
   absl::StatusOr<v1::Job> create_job(const v1::CreateJobRequest& request);
   absl::StatusOr<v1::Job> get_job(const std::string& name);
@@ -45,6 +47,14 @@ class Client {
   absl::StatusOr<v1::Node> stop_unknown(const std::string& node, const std::string& job_uid, absl::Duration grace);
 
   absl::StatusOr<v1::Cluster> get_cluster();
+  absl::StatusOr<v1::Diagnostics> get_diagnostics();
+
+  absl::StatusOr<v1::Token> create_token(const v1::CreateTokenRequest& request);
+  absl::StatusOr<v1::ListTokensResponse> list_tokens();
+  absl::StatusOr<v1::Token> revoke_token(const std::string& id);
+
+  // Puts into a call who makes it: the token, and $USER, else the account's name, which is a claim.
+  void introduce(grpc::ClientContext& context) const;
 
   // For streams, which have no deadline.
   v1::JobService::Stub& jobs() { return *member().jobs; }
@@ -53,7 +63,8 @@ class Client {
   const std::string& address() const { return member().address; }
   absl::Duration timeout() const { return timeout_; }
 
-  // Whether the addresses have a form that can be connected to. Errors: InvalidArgument. Every call checks it.
+  // Whether the addresses have a form that can be connected to, and may be spoken to as we do. Errors: InvalidArgument.
+  // Every call checks it.
   absl::Status check() const;
   // After Unavailable: the next call asks at the next address.
   void turn_away() const { current_ = (current_ + 1) % members_.size(); }
@@ -67,9 +78,11 @@ class Client {
     std::unique_ptr<v1::JobService::Stub> jobs;
     std::unique_ptr<v1::NodeService::Stub> nodes;
     std::unique_ptr<v1::ClusterService::Stub> cluster;
+    std::unique_ptr<v1::AuthService::Stub> auth;
   };
   const Member& member() const { return members_[current_]; }
   v1::NodeService::Stub& nodes() { return *member().nodes; }
+  v1::AuthService::Stub& auth() { return *member().auth; }
   template <typename Response>
   absl::StatusOr<Response> call(const std::function<grpc::Status(grpc::ClientContext&, Response&)>& attempt);
   template <typename Resource, typename Call>
@@ -77,6 +90,8 @@ class Client {
 
   const std::string addresses_;
   const absl::Duration timeout_;
+  absl::Status refused_;  // Why there is no channel to one of the addresses.
+  std::string token_;     // Empty: none.
   std::vector<Member> members_;
   mutable std::atomic<size_t> current_{0};
 };
@@ -84,9 +99,6 @@ class Client {
 // Whether nobody took the call: it may be repeated. A controller that ends cancels what it was about to take. Not for a
 // call that was cancelled here.
 bool is_unanswered(const grpc::Status& status);
-
-// Puts into a call who makes it: $USER, else the account's name. A claim that no controller can check.
-void introduce(grpc::ClientContext& context);
 
 // A failed call as Status: the same code; field violations that the message does not already hold follow on lines of
 // their own.

@@ -69,9 +69,11 @@ class Partial {
 };
 
 absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
+  TITAN_RETURN_IF_ERROR(client.check());
   grpc::ClientContext context;
   context.set_wait_for_ready(true);
   context.set_deadline(absl::ToChronoTime(absl::Now() + std::max(client.timeout(), absl::Minutes(5))));
+  client.introduce(context);
   const auto stream = client.cluster().Backup(&context, v1::BackupRequest());
   v1::BackupChunk first, chunk;
   int64_t bytes = 0;
@@ -94,7 +96,7 @@ absl::StatusOr<v1::BackupChunk> fetch(Client& client, Partial& partial) {
 }  // namespace
 
 int show_cluster(const Globals& globals) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto cluster = client.get_cluster();
   if (!cluster.ok()) return report(cluster.status());
   if (globals.format != Format::kTable) {
@@ -130,7 +132,7 @@ int back_up(const Globals& globals, const std::string& file, bool force) {
     return report(absl::AlreadyExistsError(absl::StrCat(file, " is there already; --force replaces it")));
   auto partial = Partial::create(file);
   if (!partial.ok()) return report(partial.status());
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto made = fetch(client, *partial);
   if (!made.ok()) return report(made.status());
   const absl::Status kept = partial->keep(file, force);

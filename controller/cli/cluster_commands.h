@@ -10,6 +10,8 @@ namespace titan::cli {
 int show_cluster(const Globals& globals);
 // Writes the controller's store to `file`: whole and on disk, or not there.
 int back_up(const Globals& globals, const std::string& file, bool force);
+// Writes a support bundle to `file`, or to one named after the time; what cannot be had is named in it.
+int debug(const Globals& globals, const std::string& file);
 // Puts a backup into the state folder of a controller that does not run; titan-controller does it.
 int restore(const std::string& file, const std::string& state);
 

@@ -66,7 +66,7 @@ std::vector<std::string> options_of(const CLI::App* app) {
 // What a positional named like this stands for, from the controller.
 std::vector<std::string> names_for(const CLI::App& app, const Globals& globals) {
   std::vector<std::string> out;
-  Client client(globals.controller, kPatience);
+  Client client(globals.controller, kPatience, globals.access);
   for (const CLI::Option* option : app.get_options()) {
     if (!option->get_positional()) continue;
     if (option->get_name().rfind("job", 0) == 0) {

@@ -3,6 +3,7 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "controller/cli/access.h"
 #include "controller/cli/output.h"
 
 namespace titan::cli {
@@ -13,6 +14,7 @@ inline constexpr absl::Duration kDefaultTimeout = absl::Seconds(10);
 // Flags of every verb.
 struct Globals {
   std::string controller = kDefaultController;
+  Access access;
   Format format = Format::kTable;
   absl::Duration timeout =
       kDefaultTimeout;  // Of one call; `wait` and `submit --wait` take it for the whole wait when it is given.

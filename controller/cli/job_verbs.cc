@@ -115,7 +115,7 @@ absl::StatusOr<v1::Job> watch_to_end(const Globals& globals, Client& client, con
 }  // namespace
 
 int list(const Globals& globals, const ListOptions& options) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto jobs = list_all(client, options);
   if (!jobs.ok()) return report(jobs.status());
   if (globals.format != Format::kTable) {
@@ -149,7 +149,7 @@ int update(const Globals& globals, const UpdateOptions& options) {
   if (request.update_mask().paths().empty()) {
     return report(absl::InvalidArgumentError("nothing to update: give --priority, --title or --label"));
   }
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto job = client.update_job(request);
   if (!job.ok()) return report(job.status());
   if (globals.format != Format::kTable) print(job_json(*job), globals.format);
@@ -158,7 +158,7 @@ int update(const Globals& globals, const UpdateOptions& options) {
 }
 
 int describe(const Globals& globals, const std::string& name) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(name);
   if (!job.ok()) return report(job.status());
   if (globals.format == Format::kTable) {
@@ -176,7 +176,7 @@ int cancel(const Globals& globals, const CancelOptions& options) {
     return report(absl::InvalidArgumentError(options.all ? "--all takes no job names" : "job is required, or --all"));
   }
   if (options.wait) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   std::vector<std::string> names = options.jobs;
   if (options.all) {
     const auto found = jobs_not_over(client);
@@ -215,7 +215,7 @@ int cancel(const Globals& globals, const CancelOptions& options) {
 }
 
 int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   return on_each(jobs, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const v1::Job job, client.delete_job(name));
     if (globals.format != Format::kTable) print(job_json(job), globals.format);
@@ -226,7 +226,7 @@ int delete_jobs(const Globals& globals, const std::vector<std::string>& jobs) {
 
 int checkpoint(const Globals& globals, const std::string& name, bool wait_for_commit) {
   if (wait_for_commit) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto before = client.get_job(name);
   if (!before.ok()) return report(before.status());
   auto job = client.checkpoint_job(name);

@@ -72,7 +72,7 @@ absl::Status LogPrinter::stream(Client& client, const LogsOptions& options, Stop
 
 int logs(const Globals& globals, const LogsOptions& options) {
   if (options.follow) Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(options.job);
   if (!job.ok()) return report(job.status());
   Stopper stopper;
@@ -114,7 +114,7 @@ absl::Status stream_events(Client& client, const EventsOptions& options, Stopper
 
 int events(const Globals& globals, const EventsOptions& options) {
   Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   const absl::Status status = stream_events(client, options, stopper, [&](const v1::Event& event) {

@@ -53,6 +53,7 @@ class Program {
     if (const char* address = std::getenv("TITAN_CONTROLLER"); address != nullptr && *address != '\0') {
       choice_.globals.controller = address;
     }
+    read_security();
     app_.formatter(std::make_shared<Help>());
     app_.footer(kRootExamples);
     app_.allow_extras();
@@ -60,6 +61,14 @@ class Program {
     app_.add_option("--controller", choice_.globals.controller,
                     "HOST:PORT of the controller; of several, with commas: the one that leads")
         ->capture_default_str();
+    app_.add_option("--tls-ca", choice_.globals.access.security.ca,
+                    "Certificate of who signs the controller's: speak by TLS (TITAN_TLS_CA)");
+    app_.add_option("--tls-cert", choice_.globals.access.security.cert, "Certificate of who you are (TITAN_TLS_CERT)");
+    app_.add_option("--tls-key", choice_.globals.access.security.key, "Its private key (TITAN_TLS_KEY)");
+    app_.add_option("--token-file", choice_.globals.access.token_file,
+                    "File with a token, which nobody else can read (TITAN_TOKEN_FILE)");
+    app_.add_flag("--insecure", choice_.globals.access.security.insecure,
+                  "Speak plainly also with a controller beyond this machine");
     app_.add_option("-o,--output", output_, "table, json or yaml")->capture_default_str();
     app_.add_flag("--utc", utc_, "Show times in UTC instead of local time");
     app_.set_version_flag("--version", version_line("titanctl"));
@@ -73,9 +82,17 @@ class Program {
     node->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
     add_node_verbs(*node, choice_);
     CLI::App* cluster =
-        app_.add_subcommand("cluster", "The cluster as a whole: which one, backup, restore")->group("Groups");
+        app_.add_subcommand("cluster",
+                            "The cluster as a whole: which one, backup, restore, certificates, support bundle")
+            ->group("Groups");
     cluster->fallthrough()->allow_extras()->footer("");
     add_cluster_verbs(*cluster, choice_);
+    add_certificate_verbs(*cluster, choice_);
+    CLI::App* auth = app_.add_subcommand("auth", "Who may do what")->group("Groups");
+    auth->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
+    CLI::App* token = auth->add_subcommand("token", "Tokens, by which users of other machines come in");
+    token->fallthrough()->allow_extras()->require_subcommand(0, 1)->footer("");
+    add_token_verbs(*token, choice_);
     add_flat_aliases();
     add_other_verbs(app_, choice_);
   }
@@ -91,6 +108,19 @@ class Program {
   }
 
  private:
+  // What flags may say otherwise.
+  void read_security() {
+    rpc::Security& security = choice_.globals.access.security;
+    for (const auto& [name, value] : {std::pair("TITAN_TOKEN_FILE", &choice_.globals.access.token_file),
+                                      {"TITAN_TLS_CA", &security.ca},
+                                      {"TITAN_TLS_CERT", &security.cert},
+                                      {"TITAN_TLS_KEY", &security.key}}) {
+      if (const char* set = std::getenv(name); set != nullptr) *value = set;
+    }
+    const char* insecure = std::getenv("TITAN_INSECURE");
+    security.insecure = insecure != nullptr && std::strcmp(insecure, "1") == 0;
+  }
+
   // Errors of the command line itself come before it is understood.
   void choose_error_form() {
     const std::vector<std::string>& words = arguments_.words;

@@ -89,7 +89,7 @@ absl::StatusOr<v1::Node> empty_node(Client& client, const std::string& name, con
 }  // namespace
 
 int list_nodes(const Globals& globals) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto nodes = all_nodes(client);
   if (!nodes.ok()) return report(nodes.status());
   if (globals.format != Format::kTable) {
@@ -121,7 +121,7 @@ int list_nodes(const Globals& globals) {
 }
 
 int describe_node(const Globals& globals, const std::string& name) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto node = client.get_node(name);
   if (!node.ok()) return report(node.status());
   if (globals.format != Format::kTable) {
@@ -158,7 +158,7 @@ int describe_node(const Globals& globals, const std::string& name) {
 }
 
 int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   for (const std::string& name : nodes) {
     const auto node = client.cordon_node(name, reason);
     if (!node.ok()) return report(node.status());
@@ -170,7 +170,7 @@ int cordon_nodes(const Globals& globals, const std::vector<std::string>& nodes, 
 }
 
 int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, const std::string& reason, bool wait) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const absl::Time deadline = absl::Now() + globals.whole_wait();
   for (const std::string& name : nodes) {  // All are asked before one is waited for.
     auto node = client.drain_node(name, reason);
@@ -190,7 +190,7 @@ int drain_nodes(const Globals& globals, const std::vector<std::string>& nodes, c
 }
 
 int stop_unknown(const Globals& globals, const std::string& name, const std::string& job_uid, double grace_seconds) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto node = client.stop_unknown(name, job_uid, absl::Seconds(grace_seconds));
   if (!node.ok()) return report(node.status());
   if (globals.format != Format::kTable) print(to_json(*node), globals.format);
@@ -200,7 +200,7 @@ int stop_unknown(const Globals& globals, const std::string& name, const std::str
 }
 
 int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   for (const std::string& name : nodes) {
     const auto node = client.uncordon_node(name);
     if (!node.ok()) return report(node.status());
@@ -211,7 +211,7 @@ int uncordon_nodes(const Globals& globals, const std::vector<std::string>& nodes
 }
 
 int delete_nodes(const Globals& globals, const std::vector<std::string>& nodes) {
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   return on_each(nodes, [&](const std::string& name) -> absl::Status {
     TITAN_ASSIGN_OR_RETURN(const v1::Node node, client.delete_node(name));
     if (globals.format != Format::kTable) print(to_json(node), globals.format);

@@ -60,7 +60,7 @@ absl::StatusOr<std::string> id_of(const v1::Job& job) {
 
 int profile(const Globals& globals, const ProfileOptions& options) {
   Interrupt::block_signals();
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   const auto job = client.get_job(options.job);
   if (!job.ok()) return report(job.status());
   const auto id = id_of(*job);

@@ -82,7 +82,7 @@ int submit(const Globals& globals, const SubmitOptions& options) {
   absl::StatusOr<v1::JobSpec> spec = options.earlier.empty() ? spec_of_source(source) : v1::JobSpec();
   if (!spec.ok()) return report(spec.status());
   if (options.wait) Interrupt::block_signals();  // Before the channel's threads start.
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   if (!options.earlier.empty()) spec = spec_of_job(client, options.earlier, source.overrides, *labels);
   if (!spec.ok()) return report(spec.status());
   v1::CreateJobRequest request;
@@ -159,7 +159,7 @@ int wait(const Globals& globals, const std::string& job, const std::string& unti
     return !state.empty() && state_name(now.state()) == state;
   };
 
-  Client client(globals.controller, globals.timeout);
+  Client client(globals.controller, globals.timeout, globals.access);
   Stopper stopper;
   const Interrupt interrupt([&stopper](int) { stopper.cancel(); });
   const auto seen = watch_job(client, job, absl::Now() + globals.whole_wait(), stopper,

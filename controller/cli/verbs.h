@@ -24,6 +24,10 @@ struct Choice {
 void add_job_verbs(CLI::App& parent, Choice& choice, const std::string& group);
 void add_node_verbs(CLI::App& parent, Choice& choice);
 void add_cluster_verbs(CLI::App& parent, Choice& choice);
+// Of the cluster: its authority.
+void add_certificate_verbs(CLI::App& parent, Choice& choice);
+// Of `titanctl auth token`.
+void add_token_verbs(CLI::App& parent, Choice& choice);
 // version, completion, schema, config, schedule.
 void add_other_verbs(CLI::App& root, Choice& choice);
 

@@ -21,7 +21,7 @@ absl::Status follow_stream(
   bool said = false;
   while (!stopper.cancelled()) {
     grpc::ClientContext context;
-    introduce(context);
+    client.introduce(context);
     if (deadline != absl::InfiniteFuture()) context.set_deadline(absl::ToChronoTime(deadline));
     const Stopper::Scope scope(stopper, context);
     auto reader = open(context);

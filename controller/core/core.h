@@ -330,6 +330,7 @@ class Core {
   void take_rank_event(LiveJob& job, int attempt, int rank, const std::string& node, const nlohmann::json& event,
                        Change& change, bool& job_changed);
   void take_step(LiveJob& job, int attempt, const nlohmann::json& event, Change& change);
+  void note_stall(LiveAttempt& attempt, int64_t step, const nlohmann::json& metrics);
   void take_finished_step(LiveJob& job, bool current, int64_t step, Change& change);
 
   // folders.cc

@@ -11,7 +11,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/journal/journal.h"
+#include "common/journal/line.h"
 #include "common/rank_protocol/launch.h"
 #include "controller/cluster/session.h"
 #include "controller/core/view.h"
@@ -44,7 +44,16 @@ struct Reply {
 
 // For the metrics page.
 struct Measure {
-  enum Kind { kAttemptEnded, kLost, kRecovered, kCheckpoint, kCheckpointFailed, kQueueWait, kNodeRefused };
+  enum Kind {
+    kAttemptEnded,
+    kLost,
+    kRecovered,
+    kCheckpoint,
+    kCheckpointStall,
+    kCheckpointFailed,
+    kQueueWait,
+    kNodeRefused
+  };
   Kind kind = kAttemptEnded;
   std::string label;  // Cause, phase or reason.
   double seconds = 0;

@@ -70,6 +70,8 @@ struct LiveAttempt {
   bool loaded = false;       // Ranks have said from which step they go on.
   bool recovered = false;    // Reached a step or commit that no attempt had reached.
   int newer_attempt = 0;     // Number of a newer attempt of this job that a node or the dump folder has seen.
+  // Step of its last line of figures, or that it goes on from; a restarted controller knows it from the next line on.
+  std::optional<int64_t> logged_step;
   // When any rank was last seen doing something (none before the first beat), and the longest time between two such
   // moments: what is slow by nature does not hang.
   std::optional<absl::Duration> advanced_at;

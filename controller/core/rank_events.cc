@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
@@ -113,6 +114,7 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     if (!current || job.attempt->loaded) return;
     job.attempt->loaded = true;
     job.attempt->record.resumed_step = step;
+    job.attempt->logged_step = step;
     note_phase(job, "load", job.attempt->started_at);
     job.attempt->loaded_at = now_.monotonic;
     put_attempt(change, job, job.attempt->record);
@@ -125,7 +127,10 @@ void Core::take_rank_event(LiveJob& job, int attempt, int rank, const std::strin
     tell("CheckpointCommitted", absl::StrCat("step ", step, full ? "" : " (export, not a resume point)"), "info");
     if (seconds == seconds) measure(Measure::kCheckpoint, seconds);
     // The newest in time: after a fall-back to an older step the numbers begin lower again.
-    if (full) job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
+    if (full) {
+      job.progress.committed_step = current ? step : std::max(job.progress.committed_step, step);
+      job.progress.commit_time_ns = now_ns();
+    }
     job.progress.failed_save.clear();
     take_finished_step(job, current, step, change);
     put_progress(change, job);
@@ -177,10 +182,21 @@ void Core::take_step(LiveJob& job, int attempt, const nlohmann::json& json, Chan
   take("moe/max_over_mean", job.progress.expert_max_over_mean);
   job.progress.update_time_ns = now_ns();
   const bool current = job.attempt && job.attempt->record.number == attempt;
+  if (current) note_stall(*job.attempt, step, metrics);
   if (current) note_first_step(job, change);
   take_finished_step(job, current, step, change);
   put_progress(change, job);
   show(change, job);
+}
+
+// Lines give what saves took of the training's time for each step since the line before; a validation's say nothing of
+// it.
+void Core::note_stall(LiveAttempt& attempt, int64_t step, const nlohmann::json& metrics) {
+  const double each = number(metrics, "time_metrics/checkpoint(s)");
+  if (each != each) return;
+  const std::optional<int64_t> before = std::exchange(attempt.logged_step, step);
+  if (before && step > *before && each > 0)
+    measure(Measure::kCheckpointStall, each * static_cast<double>(step - *before));
 }
 
 // What a job shows is the last step that its present attempt has finished, whether or not it logged that one; between

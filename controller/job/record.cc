@@ -145,6 +145,7 @@ void to_json(nlohmann::json& json, const Progress& progress) {
           {"mfu_percent", number(progress.mfu_percent)},
           {"expert_max_over_mean", number(progress.expert_max_over_mean)},
           {"committed_step", progress.committed_step},
+          {"commit_time_ns", progress.commit_time_ns},
           {"failed_save", progress.failed_save},
           {"update_time_ns", progress.update_time_ns},
           {"longest_step_seconds", progress.longest_step_seconds}};
@@ -158,6 +159,7 @@ void from_json(const nlohmann::json& json, Progress& progress) {
   progress.mfu_percent = number_at(json, "mfu_percent");
   progress.expert_max_over_mean = number_at(json, "expert_max_over_mean");
   progress.committed_step = json.value("committed_step", int64_t{0});
+  progress.commit_time_ns = json.value("commit_time_ns", int64_t{0});
   progress.failed_save = json.value("failed_save", "");
   progress.update_time_ns = json.value("update_time_ns", int64_t{0});
   progress.longest_step_seconds = json.value("longest_step_seconds", 0.0);

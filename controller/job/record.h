@@ -169,7 +169,8 @@ struct Progress {
   double mfu_percent = 0;           // 0: the device's peak is not known.
   double expert_max_over_mean = 0;  // Tokens of the most popular expert over the mean; 0: the model has no experts.
   int64_t committed_step = 0;
-  std::string failed_save;  // "step 12: No space left on device": the newest save, when it failed; else empty.
+  int64_t commit_time_ns = 0;  // When the controller heard of it; 0: of none, or a record of an older version.
+  std::string failed_save;     // "step 12: No space left on device": the newest save, when it failed; else empty.
   int64_t update_time_ns = 0;
   double longest_step_seconds = 0;  // As its nodes showed it: a restarted controller knows how patient to be.
 };

@@ -2,6 +2,8 @@
 
 #include <string>
 
+#include "common/journal/journal.h"
+#include "common/rpc/credentials.h"
 #include "common/storage/state_home.h"
 
 namespace titan {
@@ -15,9 +17,12 @@ struct Flags {
   std::string metrics_address = "127.0.0.1";
   int lease_ms = 5000;
   double keep_finished_days = 0;
+  std::string audit_log;  // Empty: beside the store; "none": nowhere.
   std::string port_file;
   bool reflection = true;
   std::string restore;
+  rpc::Security security;
+  std::string log_format = journal::kText;
   bool list_failpoints = false;
 };
 

@@ -16,6 +16,8 @@
 namespace titan {
 namespace {
 
+constexpr size_t kKeptLines = 1 << 20;  // Bytes: some hours of a busy cluster.
+
 // An older titan-controller kept its state in the working folder unless it was told otherwise. Not finding it there
 // would be an empty cluster.
 absl::Status check_for_old_state(const Flags& flags) {
@@ -51,15 +53,35 @@ absl::Status list_failpoints() {
   return absl::OkStatus();
 }
 
-absl::Status run(const Flags& flags) {
-  if (flags.list_failpoints) return list_failpoints();
+absl::Status run_service(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
   TITAN_RETURN_IF_ERROR(failpoint::arm_from_environment());
-  if (!flags.store.empty() && flags.restore.empty()) return serve(flags);
+  if (flags.store.empty()) TITAN_RETURN_IF_ERROR(check_for_old_state(flags));
+  return serve(flags, journal);
+}
+
+absl::Status run_restore(const Flags& flags) {
   if (!flags.store.empty())
     return absl::InvalidArgumentError(
         "--restore fills a --state folder; a store in etcd is restored with etcd's own tools");
   TITAN_RETURN_IF_ERROR(check_for_old_state(flags));
-  return flags.restore.empty() ? serve(flags) : restore(flags);
+  return restore(flags);
+}
+
+// For somebody who waits for it.
+int run_once(const absl::Status& status) {
+  if (status.ok()) return 0;
+  std::cerr << "titan-controller: " << status.message() << std::endl;
+  return 1;
+}
+
+int run(const Flags& flags) {
+  if (flags.list_failpoints) return run_once(list_failpoints());
+  if (!flags.restore.empty()) return run_once(run_restore(flags));
+  const auto journal = std::make_shared<journal::Recent>(journal::on_stderr(flags.log_format), kKeptLines);
+  const absl::Status status = run_service(flags, journal);
+  if (status.ok()) return 0;
+  journal->write(journal::Level::kError, "StartFailed", std::string(status.message()));
+  return 1;
 }
 
 }  // namespace
@@ -71,8 +93,8 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Queues, places, watches and heals training jobs.\n\n"
       "  titan-controller --state /var/lib/titan\n"
-      "  titan-controller --listen 0.0.0.0:7700 --state ./state --metrics-port 7701\n"
-      "  titan-controller --listen 0.0.0.0:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
+      "  titan-controller --listen 0.0.0.0:7700 --tls-ca c1/ca.crt --tls-cert c1/tls.crt --tls-key c1/tls.key\n"
+      "  titan-controller --listen 127.0.0.1:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
       ->check(CLI::Validator(titan::wrong_address, ""))
       ->capture_default_str();
@@ -88,7 +110,8 @@ int main(int argc, char** argv) {
                  "Check this backup, put it into --state, which must be empty, and end; see `titanctl cluster backup`");
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str();
-  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+  app.add_option("--metrics-address", flags.metrics_address,
+                 "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
   app.add_option("--metrics-host", flags.metrics_address)->group("");  // Its name before 0.2.
   app.add_option("--lease-ms", flags.lease_ms, "A node is lost after this long without a beat")
@@ -98,8 +121,24 @@ int main(int argc, char** argv) {
                  "Delete jobs that ended longer ago, with their events; 0 keeps them for ever. Dump folders stay")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 36'500.0));
+  app.add_option(
+      "--audit-log", flags.audit_log,
+      "File for who changed or tried to change what, as JSON lines; 'none': nothing is written down. Default: "
+      "audit.jsonl in --state; with --store: none");
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_option("--tls-ca", flags.security.ca,
+                 "Certificate of who signs those of nodes and users: speak by TLS alone");
+  app.add_option("--tls-cert", flags.security.cert,
+                 "This controller's certificate; a new one is taken without a restart");
+  app.add_option("--tls-key", flags.security.key, "Its private key");
+  app.add_flag(
+      "--insecure", flags.security.insecure,
+      "Ask nobody who they are, and listen in plaintext also beyond this machine: whoever reaches the port may "
+      "do everything");
   app.add_flag("--reflection,!--no-reflection", flags.reflection, "gRPC server reflection (default on)");
+  app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-controller"));
   try {
@@ -107,8 +146,5 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
-  const absl::Status status = titan::run(flags);
-  if (status.ok()) return 0;
-  std::cerr << "titan-controller: " << status.message() << std::endl;
-  return 1;
+  return titan::run(flags);
 }

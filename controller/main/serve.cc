@@ -3,29 +3,31 @@
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
 #include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
-#include <cstdlib>
-#include <cstring>
 #include <fstream>
-#include <iostream>
+#include <functional>
 #include <mutex>
 #include <optional>
 #include <random>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/metrics/folder_space.h"
 #include "common/rpc/credentials.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
+#include "common/systemd/service.h"
+#include "common/text/counted.h"
 #include "common/text/host_port.h"
 #include "common/version/version.h"
 #include "controller/api/gauges.h"
 #include "controller/api/server.h"
 #include "controller/api/standby.h"
+#include "controller/auth/audit.h"
+#include "controller/main/diagnose.h"
 #include "controller/main/stores.h"
 #include "controller/store/etcd/address.h"
 
@@ -49,24 +51,6 @@ class Ids {
   std::random_device device_;
 };
 
-// Tells systemd, when it started us, that the store is replayed and calls are taken.
-void notify_ready() {
-  const char* path = getenv("NOTIFY_SOCKET");
-  if (path == nullptr) return;
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const size_t length = std::min(strlen(path), sizeof address.sun_path - 1);
-  memcpy(address.sun_path, path, length);
-  if (address.sun_path[0] == '@') address.sun_path[0] = '\0';
-  const int fd = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  const char ready[] = "READY=1";
-  if (fd >= 0) {
-    (void)sendto(fd, ready, sizeof ready - 1, 0, reinterpret_cast<sockaddr*>(&address),
-                 static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + length));
-    close(fd);
-  }
-}
-
 // Renamed into place, so that a reader sees both ports or none.
 absl::Status write_ports(const std::string& path, int port, int metrics_port) {
   if (path.empty()) return absl::OkStatus();
@@ -77,7 +61,21 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
   return absl::OkStatus();
 }
 
-void say(const std::string& what) { std::cerr << version_line("titan-controller") << ": " << what << std::endl; }
+// Nothing where none is wanted.
+absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags) {
+  std::string path = flags.audit_log;
+  if (path.empty() && flags.store.empty()) path = absl::StrCat(flags.state, "/audit.jsonl");
+  if (path.empty() || path == "none") return nullptr;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<auth::Audit> audit, auth::Audit::open(path, {}));
+  return audit;
+}
+
+void warn_if_open(const Flags& flags, journal::Journal& journal) {
+  if (!flags.security.insecure) return;
+  journal.write(journal::Level::kWarning, "Insecure",
+                absl::StrCat("--insecure: whoever reaches ", flags.listen,
+                             " may run programs on every node, and what is said can be read on its way"));
+}
 
 // SIGTERM or SIGINT, which are blocked in every thread; 0: none within `wait`.
 int take_signal(absl::Duration wait) {
@@ -108,25 +106,28 @@ void raise_descriptor_limit() {
 }
 
 // Whether a new connection is made: the port's backlog would take one also of a program that no longer accepts any.
-bool takes_connections(const std::string& address) {
+bool takes_connections(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  const auto channel = grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
+  const auto channel = grpc::CreateCustomChannel(address, credentials, arguments);
   return channel->WaitForConnected(std::chrono::system_clock::now() + std::chrono::seconds(5));
 }
 
 // gRPC stops listening for good when it cannot accept, as without descriptors, and says nothing: then only a new
 // process helps. Sessions go on meanwhile, and ranks need none of this.
-int wait_for_signal(const std::string& address) {
+int wait_for_signal(const std::string& address, const std::shared_ptr<grpc::ChannelCredentials>& credentials,
+                    journal::Journal& journal, const std::function<void()>& between) {
   constexpr absl::Duration kBetween = absl::Seconds(5);
   constexpr int kPatience = 3;
   int in_vain = 0;
   while (true) {
+    between();
     if (const int received = take_signal(kBetween); received != 0) return received;
-    in_vain = takes_connections(address) ? 0 : in_vain + 1;
+    in_vain = takes_connections(address, credentials) ? 0 : in_vain + 1;
     if (in_vain < kPatience) continue;
-    say("takes no new connections any more; ending, so that a new process does");
+    journal.write(journal::Level::kError, "NoNewConnections",
+                  "takes no new connections any more; ending, so that a new process does");
     _exit(3);
   }
 }
@@ -147,6 +148,16 @@ std::string advertised(const Flags& flags, const std::string& bound) {
   return gethostname(name, sizeof name - 1) == 0 ? absl::StrCat(name, ":", parts->port) : bound;
 }
 
+// For `systemctl status`.
+std::string status_of_leader(const reconcile::Reconciler& reconciler, const std::string& cluster) {
+  int ready = 0, all = 0;
+  for (const reconcile::NodeView& view : reconciler.nodes()) {
+    ++all;
+    ready += view.node.can_take_ranks() ? 1 : 0;
+  }
+  return absl::StrCat("leads cluster ", cluster, ": ", ready, " of ", counted(all, "node"), " ready");
+}
+
 // Of a controller that waits for its turn.
 struct Candidate {
   std::string bound;                        // Where it listens.
@@ -156,9 +167,10 @@ struct Candidate {
   std::string leader TITAN_GUARDED_BY(mutex);  // As was seen last.
 };
 
-absl::Status wait_to_lead(Candidate& candidate) {
+absl::Status wait_to_lead(Candidate& candidate, journal::Journal& journal, systemd::Service& service) {
   std::string told = "nobody";
   while (true) {
+    service.alive();
     absl::Status led = candidate.elector->campaign(absl::Now() + absl::Milliseconds(100));
     {
       sync::Lock lock(candidate.mutex);
@@ -170,16 +182,22 @@ absl::Status wait_to_lead(Candidate& candidate) {
     }
     if (told == led.message()) continue;
     told = std::string(led.message());
-    say(absl::StrCat("stands by at ", candidate.bound, ": ", told));
+    service.status(absl::StrCat("stands by: ", told));
+    journal::Line line{journal::Level::kInfo, "StandsBy", {}};
+    journal.write(line.add("address", candidate.bound).add("message", told));
   }
 }
 
-absl::Status stand_by(const Flags& flags, int metrics_port, Candidate& candidate) {
+absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCredentials>& credentials, int metrics_port,
+                      Candidate& candidate, journal::Journal& journal, systemd::Service& service) {
   TITAN_ASSIGN_OR_RETURN(const store::EtcdAddress etcd, store::parse_etcd_address(flags.store));
-  TITAN_ASSIGN_OR_RETURN(candidate.standby, api::Standby::start(flags.listen, [&candidate] {
-                           sync::Lock lock(candidate.mutex);
-                           return candidate.leader;
-                         }));
+  TITAN_ASSIGN_OR_RETURN(candidate.standby, api::Standby::start(
+                                                flags.listen,
+                                                [&candidate] {
+                                                  sync::Lock lock(candidate.mutex);
+                                                  return candidate.leader;
+                                                },
+                                                credentials));
   candidate.bound = bound_address(flags.listen, candidate.standby->port());
   store::ElectorOptions options;
   options.prefix = etcd.prefix;
@@ -187,19 +205,21 @@ absl::Status stand_by(const Flags& flags, int metrics_port, Candidate& candidate
   candidate.elector = std::make_unique<store::Elector>(
       std::make_shared<store::EtcdClient>(store::EtcdEndpoints{etcd.members}), options);
   TITAN_RETURN_IF_ERROR(write_ports(flags.port_file, candidate.standby->port(), metrics_port));
-  notify_ready();
-  return wait_to_lead(candidate);
+  service.ready();
+  return wait_to_lead(candidate, journal, service);
 }
 
 }  // namespace
 
-absl::Status serve(const Flags& flags) {
+absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
   block_signals();
   raise_descriptor_limit();
+  TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
+  warn_if_open(flags, *journal);
   metrics::Metrics metrics;
   reconcile::Measures measures(metrics);
+  systemd::Service service(systemd::Service::from_environment(), system_clock());
   const auto ids = std::make_shared<Ids>();
-  const auto journal = std::make_shared<journal::StderrJournal>();
   int metrics_port = -1;
   const auto serve_metrics = [&]() -> absl::Status {
     if (flags.metrics_port < 0) return absl::OkStatus();
@@ -214,9 +234,13 @@ absl::Status serve(const Flags& flags) {
     TITAN_ASSIGN_OR_RETURN(open, open_file(flags, journal, measures));
   } else {
     TITAN_RETURN_IF_ERROR(serve_metrics());
-    const absl::Status led = stand_by(flags, metrics_port, candidate);
-    if (absl::IsCancelled(led)) say(absl::StrCat(led.message(), ", ending"));
-    if (!led.ok()) return absl::IsCancelled(led) ? absl::OkStatus() : led;
+    const absl::Status led = stand_by(flags, credentials, metrics_port, candidate, *journal, service);
+    if (absl::IsCancelled(led)) {
+      service.stopping();
+      journal->write(journal::Level::kInfo, "Ending", absl::StrCat(led.message(), ", ending"));
+      return absl::OkStatus();
+    }
+    TITAN_RETURN_IF_ERROR(led);
     TITAN_ASSIGN_OR_RETURN(open, open_in_etcd(std::move(candidate.elector), flags, journal, measures));
   }
   reconcile::Options options;
@@ -228,26 +252,40 @@ absl::Status serve(const Flags& flags) {
   options.jitter = [ids] { return ids->fraction(); };
   options.new_id = [ids] { return ids->next(); };
   options.journal = journal;
-  options.on_superseded = end_at_once(measures);
+  options.on_superseded = end_at_once(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<reconcile::Reconciler> reconciler,
                          reconcile::Reconciler::open(*open.store, system_clock(), options, measures));
-  metrics.add(std::make_shared<api::Gauges>(*reconciler));
+  const absl::Cleanup before_it_goes = [&metrics] { metrics.stop_serving(); };  // Also when something below fails.
+  measures.leads(true);
+  metrics.add(std::make_shared<api::Gauges>(*reconciler, *open.store));
+  if (flags.store.empty()) metrics.add(std::make_shared<metrics::OwnFolder>("state", flags.state));
   candidate.standby.reset();
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
-  server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch};
+  server_options.credentials = credentials;
+  server_options.gate.insecure = flags.security.insecure;
+  TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags));
+  server_options.metrics = &metrics;
+  server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,
+                            [&] { return diagnose(flags, *journal, metrics, *open.store); }};
+  server_options.on_tick = [&service] { service.alive(); };
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<api::Server> server,
                          api::Server::start(*reconciler, *open.store, server_options));
   if (flags.store.empty()) TITAN_RETURN_IF_ERROR(serve_metrics());
   TITAN_RETURN_IF_ERROR(write_ports(flags.port_file, server->port(), metrics_port));
-  say(absl::StrCat("listening on port ", server->port(), ", metrics on port ", metrics_port, ", state in ",
-                   open.where));
-  if (flags.store.empty()) notify_ready();
+  journal::Line listening{journal::Level::kInfo, "Listening", {}};
+  listening.add("version", version()).add("revision", revision()).add("cluster", options.cluster);
+  listening.add("port", absl::StrCat(server->port())).add("metrics_port", absl::StrCat(metrics_port));
+  journal->write(listening.add("store", open.where));
+  if (flags.store.empty()) service.ready();
 
-  const int received = wait_for_signal(bound_address(candidate.bound, server->port()));
-  std::cerr << "titan-controller: signal " << received << ", ending; ranks go on" << std::endl;
+  const int received =
+      wait_for_signal(bound_address(candidate.bound, server->port()), rpc::own_channel(candidate.bound, flags.security),
+                      *journal, [&] { service.status(status_of_leader(*reconciler, options.cluster)); });
+  service.stopping();
+  journal->write(journal::Level::kInfo, "Ending", absl::StrCat("signal ", received, ", ending; ranks go on"));
   server.reset();          // No more calls,
-  open.store.reset();      // then everything queued is written; its callbacks still need the reconciler,
-  metrics.stop_serving();  // and so does the page, which reads from it.
+  metrics.stop_serving();  // nor visitors of the page, which reads from what goes now;
+  open.store.reset();      // then everything queued is written: its callbacks still need the reconciler.
   return absl::OkStatus();
 }
 

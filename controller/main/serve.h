@@ -1,12 +1,15 @@
 #pragma once
 
+#include <memory>
+
 #include "absl/status/status.h"
+#include "common/journal/journal.h"
 #include "controller/main/flags.h"
 
 namespace titan {
 
 // Serves until SIGTERM or SIGINT. With a store in etcd it stands by first, until it leads.
 // Errors: those of the store and of the addresses to listen on.
-absl::Status serve(const Flags& flags);
+absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal);
 
 }  // namespace titan

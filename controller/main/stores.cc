@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <iostream>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
@@ -51,17 +50,18 @@ std::function<void(const store::Quarantined&)> tell_damage(const std::shared_ptr
   return [journal, &measures](const store::Quarantined& damaged) {
     measures.record_damaged();
     journal::Line line{journal::Level::kError, damaged.key.empty() ? "StoreDamaged" : "RecordSetAside", {}};
-    line.add("key", damaged.key).add("revision", absl::StrCat(damaged.revision)).add("message", damaged.reason);
+    line.add("record", damaged.key).add("revision", absl::StrCat(damaged.revision)).add("message", damaged.reason);
     journal->write(line);
   };
 }
 
 }  // namespace
 
-std::function<void(const absl::Status&)> end_at_once(reconcile::Measures& measures) {
-  return [&measures](const absl::Status& status) {
+std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journal::Journal>& journal,
+                                                     reconcile::Measures& measures) {
+  return [journal, &measures](const absl::Status& status) {
     measures.store_failed();
-    std::cerr << "titan-controller: " << status.message() << "; ending" << std::endl;
+    journal->write(journal::Level::kError, "StoreFailed", absl::StrCat(status.message(), "; ending"));
     _exit(3);
   };
 }
@@ -70,8 +70,8 @@ absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<jo
                                     reconcile::Measures& measures) {
   TITAN_RETURN_IF_ERROR(make_state_folder(flags.state));
   store::SqliteOptions options;
-  options.on_fatal = end_at_once(measures);
-  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_fatal = end_at_once(journal, measures);
+  options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
   options.on_damage = tell_damage(journal, measures);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<store::SqliteStore> store,
                          store::SqliteStore::open(absl::StrCat(flags.state, "/", store::kDatabaseName), options));
@@ -88,8 +88,8 @@ absl::StatusOr<OpenStore> open_in_etcd(std::unique_ptr<store::Elector> elector, 
                                        const std::shared_ptr<journal::Journal>& journal,
                                        reconcile::Measures& measures) {
   store::EtcdStoreOptions options;
-  options.on_lost = end_at_once(measures);
-  options.on_commit = [&measures](int, absl::Duration took) { measures.store_commit(took); };
+  options.on_lost = end_at_once(journal, measures);
+  options.on_commit = [&measures](int transactions, absl::Duration took) { measures.store_commit(transactions, took); };
   options.on_damage = tell_damage(journal, measures);
   OpenStore open;
   open.where = flags.store;

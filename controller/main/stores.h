@@ -26,7 +26,8 @@ struct OpenStore {
 
 // Ends this process with a line that says why. After a failed write nothing in memory can be trusted, and whoever leads
 // no longer knows nothing: the supervisor starts a fresh process that reads what the store holds.
-std::function<void(const absl::Status&)> end_at_once(reconcile::Measures& measures);
+std::function<void(const absl::Status&)> end_at_once(const std::shared_ptr<journal::Journal>& journal,
+                                                     reconcile::Measures& measures);
 
 // Both end this process when the store cannot go on.
 absl::StatusOr<OpenStore> open_file(const Flags& flags, const std::shared_ptr<journal::Journal>& journal,

@@ -175,6 +175,8 @@ void Reconciler::measure(const core::Measure& one) {
       return measures_.recovered(one.seconds);
     case core::Measure::kCheckpoint:
       return measures_.checkpoint(one.seconds);
+    case core::Measure::kCheckpointStall:
+      return measures_.checkpoint_stall(one.seconds);
     case core::Measure::kCheckpointFailed:
       return measures_.checkpoint_failed();
     case core::Measure::kQueueWait:

@@ -1,53 +1,83 @@
 #include "controller/reconcile/measures.h"
 
-namespace titan::reconcile {
+#include "controller/job/restart.h"
 
-void Measures::attempt_ended(const std::string& cause) {
-  metrics_.counter("titan_job_attempts_total", "Attempts that ended, by cause.", {{"cause", cause}}).Increment();
+namespace titan::reconcile {
+namespace {
+
+// Of a recovery, in their order; the last one is all of them.
+constexpr const char* kPhases[] = {"detect", "stop", "place", "start", "load", "replay"};
+constexpr char kTotal[] = "total";
+
+}  // namespace
+
+Measures::Measures(metrics::Metrics& metrics)
+    : metrics_(metrics),
+      checkpoint_failures_(metrics.counter("titan_checkpoint_failures_total", "Saves that were given up.")),
+      scheduler_cycles_(metrics.histogram("titan_scheduler_cycle_duration_seconds", "One pass over the queue.")),
+      queue_waits_(metrics.histogram("titan_queue_wait_seconds", "From submission to the first placement.")),
+      store_commits_(
+          metrics.histogram("titan_store_commit_duration_seconds", "One group of transactions, including its fsync.")),
+      store_transactions_(metrics.counter("titan_store_transactions_total", "Transactions that became durable.")),
+      store_failures_(
+          metrics.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.")),
+      damaged_records_(
+          metrics.counter("titan_store_damaged_records_total", "Records that were found damaged and set aside.")),
+      leader_(metrics.gauge("titan_leader", "1 while this controller leads, 0 while it stands by.")) {
+  for (int i = 0; i <= static_cast<int>(job::Cause::kStaleAttempt); ++i) {
+    attempts(std::string(job::name(static_cast<job::Cause>(i))));
+  }
+  for (const char* phase : kPhases) {
+    lost_seconds(phase);
+    recovery(phase);
+  }
+  recovery(kTotal);
+  checkpoint_duration("stall");
+  checkpoint_duration("write");
 }
+
+prometheus::Counter& Measures::attempts(const std::string& cause) {
+  return metrics_.counter("titan_job_attempts_total", "Attempts that ended, by cause.", {{"cause", cause}});
+}
+
+prometheus::Counter& Measures::lost_seconds(const std::string& phase) {
+  return metrics_.counter("titan_job_lost_seconds_total",
+                          "Time in which jobs made no progress after a failure, by phase.", {{"phase", phase}});
+}
+
+prometheus::Histogram& Measures::recovery(const std::string& phase) {
+  return metrics_.histogram("titan_recovery_duration_seconds", "Time from a failure to new progress, by phase.",
+                            {{"phase", phase}});
+}
+
+prometheus::Histogram& Measures::checkpoint_duration(const std::string& kind) {
+  return metrics_.histogram("titan_checkpoint_duration_seconds",
+                            "Of a checkpoint: write, staging to commit; stall, what training waited for.",
+                            {{"kind", kind}});
+}
+
+void Measures::attempt_ended(const std::string& cause) { attempts(cause).Increment(); }
 
 void Measures::lost(const std::string& phase, double seconds) {
-  metrics_
-      .counter("titan_job_lost_seconds_total", "Time in which jobs made no progress after a failure, by phase.",
-               {{"phase", phase}})
-      .Increment(seconds);
-  metrics_
-      .histogram("titan_recovery_duration_seconds", "Time from a failure to new progress, by phase.",
-                 {{"phase", phase}})
-      .Observe(seconds);
+  lost_seconds(phase).Increment(seconds);
+  recovery(phase).Observe(seconds);
 }
 
-void Measures::recovered(double seconds) {
-  metrics_
-      .histogram("titan_recovery_duration_seconds", "Time from a failure to new progress, by phase.",
-                 {{"phase", "total"}})
-      .Observe(seconds);
-}
+void Measures::recovered(double seconds) { recovery(kTotal).Observe(seconds); }
 
-void Measures::checkpoint(double seconds) {
-  metrics_
-      .histogram("titan_checkpoint_duration_seconds", "Time to write a checkpoint, staging to commit.",
-                 {{"kind", "write"}})
-      .Observe(seconds);
-}
+void Measures::checkpoint(double seconds) { checkpoint_duration("write").Observe(seconds); }
 
-void Measures::checkpoint_failed() {
-  metrics_.counter("titan_checkpoint_failures_total", "Saves that were given up.").Increment();
-}
+void Measures::checkpoint_stall(double seconds) { checkpoint_duration("stall").Observe(seconds); }
 
-void Measures::scheduler_cycle(absl::Duration took) {
-  metrics_.histogram("titan_scheduler_cycle_duration_seconds", "One pass over the queue.")
-      .Observe(absl::ToDoubleSeconds(took));
-}
+void Measures::checkpoint_failed() { checkpoint_failures_.Increment(); }
 
-void Measures::queue_wait(absl::Duration waited) {
-  metrics_.histogram("titan_queue_wait_seconds", "From submission to the first placement.")
-      .Observe(absl::ToDoubleSeconds(waited));
-}
+void Measures::scheduler_cycle(absl::Duration took) { scheduler_cycles_.Observe(absl::ToDoubleSeconds(took)); }
 
-void Measures::store_commit(absl::Duration took) {
-  metrics_.histogram("titan_store_commit_duration_seconds", "One group of transactions, including its fsync.")
-      .Observe(absl::ToDoubleSeconds(took));
+void Measures::queue_wait(absl::Duration waited) { queue_waits_.Observe(absl::ToDoubleSeconds(waited)); }
+
+void Measures::store_commit(int transactions, absl::Duration took) {
+  store_commits_.Observe(absl::ToDoubleSeconds(took));
+  store_transactions_.Increment(transactions);
 }
 
 void Measures::refused(const std::string& reason) {
@@ -55,12 +85,10 @@ void Measures::refused(const std::string& reason) {
       .Increment();
 }
 
-void Measures::store_failed() {
-  metrics_.counter("titan_store_fsync_errors_total", "Failed writes after which the store stopped.").Increment();
-}
+void Measures::store_failed() { store_failures_.Increment(); }
 
-void Measures::record_damaged() {
-  metrics_.counter("titan_store_damaged_records_total", "Records that were found damaged and set aside.").Increment();
-}
+void Measures::record_damaged() { damaged_records_.Increment(); }
+
+void Measures::leads(bool leads) { leader_.Set(leads ? 1 : 0); }
 
 }  // namespace titan::reconcile

@@ -7,26 +7,42 @@
 
 namespace titan::reconcile {
 
-// The controller's counters and histograms (gauges are computed on demand, see gauges.h).
+// The controller's counters and histograms (gauges are computed on demand, see gauges.h). What has a known set of
+// labels is on the page from the beginning, so that the first event counts as an increase.
 class Measures {
  public:
-  explicit Measures(metrics::Metrics& metrics) : metrics_(metrics) {}
+  explicit Measures(metrics::Metrics& metrics);
 
   void attempt_ended(const std::string& cause);
   void lost(const std::string& phase, double seconds);  // A phase of a recovery.
   void recovered(double seconds);                       // From failure to the first step never reached before.
   void checkpoint(double seconds);
+  void checkpoint_stall(double seconds);  // What saves took of the training's time between two lines of figures.
   void checkpoint_failed();
   void scheduler_cycle(absl::Duration took);
   void queue_wait(absl::Duration waited);
-  void store_commit(absl::Duration took);
+  void store_commit(int transactions, absl::Duration took);
   void store_failed();
   void record_damaged();
   void refused(const std::string& reason);  // A worker that was not let in.
+  void leads(bool leads);                   // Whether this controller does; another one may.
   metrics::Metrics& metrics() { return metrics_; }
 
  private:
+  prometheus::Counter& attempts(const std::string& cause);
+  prometheus::Counter& lost_seconds(const std::string& phase);
+  prometheus::Histogram& recovery(const std::string& phase);
+  prometheus::Histogram& checkpoint_duration(const std::string& kind);
+
   metrics::Metrics& metrics_;
+  prometheus::Counter& checkpoint_failures_;
+  prometheus::Histogram& scheduler_cycles_;
+  prometheus::Histogram& queue_waits_;
+  prometheus::Histogram& store_commits_;
+  prometheus::Counter& store_transactions_;
+  prometheus::Counter& store_failures_;
+  prometheus::Counter& damaged_records_;
+  prometheus::Gauge& leader_;
 };
 
 }  // namespace titan::reconcile

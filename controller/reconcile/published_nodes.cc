@@ -62,14 +62,25 @@ absl::StatusOr<NodeView> PublishedNodes::find(const std::string& name) const {
   return as_of_now(found);
 }
 
-std::vector<NodeView> PublishedNodes::page(const std::string& after, size_t limit) const {
+std::vector<PublishedNodes::Shown> PublishedNodes::shown_after(const std::string& name, size_t limit) const {
   std::vector<Shown> found;
-  {
-    sync::Lock lock(mutex_);
-    for (auto it = by_name_.upper_bound(after); it != by_name_.end() && found.size() < limit; ++it) {
-      found.push_back(it->second);
-    }
+  sync::Lock lock(mutex_);
+  for (auto it = by_name_.upper_bound(name); it != by_name_.end() && found.size() < limit; ++it) {
+    found.push_back(it->second);
   }
+  return found;
+}
+
+void PublishedNodes::each(const std::function<void(const NodeView&, absl::Time last_beat)>& visit) const {
+  std::vector<Shown> shown;
+  do {
+    shown = shown_after(shown.empty() ? "" : shown.back().view->node.record.name, kPage);
+    for (const Shown& one : shown) visit(*one.view, one.last_beat);
+  } while (shown.size() == kPage);
+}
+
+std::vector<NodeView> PublishedNodes::page(const std::string& after, size_t limit) const {
+  const std::vector<Shown> found = shown_after(after, limit);
   std::vector<NodeView> views(found.size());
   std::transform(found.begin(), found.end(), views.begin(), as_of_now);
   return views;

@@ -3,6 +3,7 @@
 // What clients may see of nodes: the core's views as it last changed them, read without its lock. Unlike jobs they are
 // shown as decided, which may not be durable yet.
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +29,8 @@ class PublishedNodes {
   std::vector<core::NodeView> page(const std::string& after, size_t limit) const;
   // All by name, read in pages: not at one moment.
   std::vector<core::NodeView> all() const;
+  // Visits all by name with the time at which each was last heard of, read in pages and without the lock.
+  void each(const std::function<void(const core::NodeView&, absl::Time last_beat)>& visit) const;
   // The nodes that have such devices.
   std::vector<planner::Room> rooms(const std::string& device) const;
 
@@ -39,6 +42,7 @@ class PublishedNodes {
   using Rooms = std::vector<planner::Room>;
 
   static core::NodeView as_of_now(const Shown& shown);
+  std::vector<Shown> shown_after(const std::string& name, size_t limit) const;
 
   mutable sync::Mutex mutex_;
   std::map<std::string, Shown> by_name_ TITAN_GUARDED_BY(mutex_);

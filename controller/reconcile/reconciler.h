@@ -89,6 +89,7 @@ class Reconciler {
   // As published: without waiting for what is being decided.
   std::vector<planner::Room> rooms(const std::string& device) const { return nodes_.rooms(device); }
   std::vector<NodeView> nodes() const { return nodes_.all(); }  // By name.
+  void each_node(const std::function<void(const NodeView&, absl::Time last_beat)>& visit) const { nodes_.each(visit); }
   std::vector<NodeView> nodes_after(const std::string& name, size_t limit) const { return nodes_.page(name, limit); }
   absl::StatusOr<NodeView> node(const std::string& name) const { return nodes_.find(name); }
   // What nodes() must be, made anew under the lock: for tests.

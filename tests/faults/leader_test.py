@@ -9,6 +9,7 @@ import sys
 import tempfile
 import time
 import unittest
+import urllib.request
 import uuid
 from pathlib import Path
 
@@ -45,12 +46,16 @@ class Controller:
             self.process = subprocess.Popen(
                 [BIN / "titan-controller", "--listen", "127.0.0.1:0", "--store", f"etcd://{etcd.address}/test", "--metrics-port",
                  "0", "--port-file", self.ports], stdin=subprocess.DEVNULL, stderr=log)
-        self.address = f"127.0.0.1:{wait_until(f'ports of {name}', self._port)}"
+        self.address = f"127.0.0.1:{wait_until(f'ports of {name}', lambda: self._ports().get('port'))}"
 
-    def _port(self):
+    def _ports(self):
         if self.process.poll() is not None:
             raise AssertionError(self.log.read_text())
-        return json.loads(self.ports.read_text())["port"] if self.ports.exists() else None
+        return json.loads(self.ports.read_text()) if self.ports.exists() else {}
+
+    def page(self):
+        with urllib.request.urlopen(f"http://127.0.0.1:{self._ports()['metrics']}/metrics", timeout=10) as page:
+            return page.read().decode()
 
     def titanctl(self, *arguments, addresses=None, timeout=1):
         return subprocess.run(
@@ -126,6 +131,25 @@ class LeaderTest(unittest.TestCase):
         wait_until("leader", first.leads)
         return first, self.start("second")
 
+    # What one gave and took away holds with the next.
+    def test_tokens_outlive_the_leader(self):
+        first, second = self.pair()
+        files = []
+        for user in ("alice", "bob"):
+            made = first.titanctl("auth", "token", "create", "--user", user, "--role", "viewer", "--project", "*")
+            self.assertEqual(made.returncode, 0, made.stderr)
+            files.append(self.folder / user)
+            files[-1].touch(mode=0o600)
+            files[-1].write_text(made.stdout)
+        ids = {token["user"]: token["id"] for token in json.loads(first.titanctl("auth", "token", "list", "-o", "json").stdout)["tokens"]}
+        self.assertEqual(first.titanctl("auth", "token", "revoke", ids["bob"]).returncode, 0)
+        first.send(signal.SIGKILL)
+        wait_until("the next leader", second.leads)
+        kept, gone = (second.titanctl("list", "--token-file", file) for file in files)
+        self.assertEqual(kept.returncode, 0, kept.stderr)
+        self.assertEqual(gone.returncode, 1, gone.stdout)
+        self.assertIn("was revoked", gone.stderr)
+
     def test_the_second_takes_over_when_the_leader_is_killed(self):
         first, second = self.pair()
         refused = second.titanctl("list", "-o", "json")
@@ -136,6 +160,8 @@ class LeaderTest(unittest.TestCase):
         self.worker((second, first), "--devices", "cpu:1", "--rank-binary", "/bin/true")
         wait_until("node at the leader", first.has_node)
         acknowledged = {first.submit() for _ in range(3)}
+        self.assertIn("\ntitan_leader 1\n", first.page())
+        self.assertIn("\ntitan_leader 0\n", second.page())
         both = f"{second.address},{first.address}"  # The one that stands by first.
         self.assertEqual(second.titanctl("list", addresses=both).returncode, 0)
         killed = time.monotonic()
@@ -145,6 +171,7 @@ class LeaderTest(unittest.TestCase):
         self.assertEqual(listed.returncode, 0, listed.stderr)
         print(f"a controller took over {took:.2f} s after the leader's SIGKILL")
         self.assertEqual(second.jobs(), acknowledged)
+        self.assertIn("\ntitan_leader 1\n", second.page())
         wait_until("node at the next leader", second.has_node)
         print(f"and its node was there {time.monotonic() - killed:.2f} s after it")
         acknowledged.add(second.submit())

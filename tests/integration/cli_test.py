@@ -97,13 +97,25 @@ class Cli(unittest.TestCase):
             self.assertEqual(2, done.returncode, done.stderr)
             self.assertIn("is 'garbage': it must be HOST:PORT", done.stdout + done.stderr)
 
+    # What goes over a network can be read there: nobody does so without knowing it.
+    def test_plaintext_stays_on_this_machine(self):
+        self.refused(2, "192.0.2.1:7700 is beyond this machine", "list", "--controller", "192.0.2.1:7700")
+        self.refused(2, "--insecure", "events", "--controller", f"{NOBODY},controller.example:7700")
+        with tempfile.TemporaryDirectory() as folder:
+            for command in (["titan-controller", "--listen", "0.0.0.0:0"], ["titan-controller", "--listen", "[::]:0"],
+                            ["titan-worker", "--controller", "192.0.2.1:7700"]):
+                done = subprocess.run([BIN / command[0], *command[1:], "--metrics-port", "-1", "--state", folder], capture_output=True,
+                                      text=True, timeout=30)
+                self.assertEqual(1, done.returncode, command)
+                self.assertIn("--insecure", done.stderr)
+
     # gRPC's own lines are for whoever asks for them.
     def test_only_titan_speaks(self):
         with tempfile.TemporaryDirectory() as folder:
-            done = subprocess.run([BIN / "titan-controller", "--listen", "192.0.2.1:1", "--metrics-port", "-1", "--state", folder],
+            done = subprocess.run([BIN / "titan-controller", "--listen", "192.0.2.1:1", "--insecure", "--metrics-port", "-1", "--state", folder],
                                   capture_output=True, text=True, timeout=30)
         self.assertEqual(1, done.returncode)
-        self.assertEqual([], [line for line in done.stderr.splitlines() if not line.startswith("titan-controller: ")], done.stderr)
+        self.assertEqual([], [line for line in done.stderr.splitlines() if " event=StartFailed " not in line and " event=Insecure " not in line], done.stderr)
 
     # It ends by returning from main with its page open: no destructor is left out and none takes long.
     def test_the_controller_ends_in_order(self):

@@ -11,8 +11,11 @@ from pathlib import Path
 
 BUILD = Path(os.environ["TITAN_BIN"]).parent
 DEPS = os.path.realpath(os.environ["TITAN_DEPS"])
-PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint")
+TORCH = (BUILD / "bin/titan-rank").exists()
+PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", *(("titan-rank", "titan-checkpoint") if TORCH else ()))
+COMPONENTS = ("titanctl", "titan-controller", "titan-worker", "titan-common", "titan-doc", *(("titan-rank", "titan-sdk") if TORCH else ()))
 NOBODY = 65534
+needs_rank = unittest.skipUnless(TORCH, "built without LibTorch")
 
 
 def install(prefix, component, mode="COPY"):
@@ -40,8 +43,9 @@ class Install(unittest.TestCase):
         cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
         cls.folder.chmod(0o755)
         cls.prefix = cls.folder / "prefix"
-        install(cls.prefix, "titan")
-        install(cls.prefix, "libtorch", "ABS_SYMLINK")
+        for component in COMPONENTS:
+            install(cls.prefix, component)
+        install(cls.prefix, "titan-libtorch", "ABS_SYMLINK")
         for library in (cls.prefix / "lib/titan").rglob("*.so*"):
             if library.is_symlink():
                 link_hard(library)
@@ -73,6 +77,9 @@ class Install(unittest.TestCase):
             with self.subTest(name):
                 paths = re.findall(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", dynamic(self.prefix / "bin" / name))
                 self.assertEqual([], [p for line in paths for p in line.split(":") if not p.startswith("$ORIGIN/")])
+
+    @needs_rank
+    def test_a_rank_finds_the_libraries_beside_it(self):
         said = subprocess.run(["ldd", self.prefix / "bin/titan-rank"], check=True, capture_output=True, text=True).stdout
         found = dict(re.findall(r"(\S+) => (\S+)", said))
         for library in ("libtorch_cpu.so", "libc10.so", "libgomp.so.1", "libcudart.so.13", "libcupti.so.13"):
@@ -81,13 +88,42 @@ class Install(unittest.TestCase):
 
     @unittest.skipUnless((BUILD / "bin/libtitan_cuda.so").exists(), "built without CUDA")
     def test_the_library_for_gpus_finds_what_it_is_linked_with(self):
-        install(self.prefix, "cuda", "ABS_SYMLINK")
+        install(self.prefix, "titan-cuda", "ABS_SYMLINK")
         library = self.prefix / "lib/titan/libtitan_cuda.so"
         self.assertNotIn(DEPS, dynamic(library))
         said = subprocess.run(["ldd", library], check=True, capture_output=True, text=True).stdout
         self.assertEqual([], [line for line in said.splitlines() if "not found" in line])
 
+    def test_every_program_says_its_version(self):
+        self.assertEqual(sorted(PROGRAMS), sorted(path.name for path in (self.prefix / "bin").iterdir()))
+        for name in PROGRAMS:
+            with self.subTest(name):
+                said = subprocess.run([self.prefix / "bin" / name, "--version"], check=True, capture_output=True, text=True).stdout
+                self.assertRegex(said, rf"^{name} \d+\.\d+\.\d+")
+
+    def test_shells_find_their_completions(self):
+        for shell, file in (("bash", "bash-completion/completions/titanctl"), ("zsh", "zsh/vendor-completions/_titanctl"),
+                            ("fish", "fish/vendor_completions.d/titanctl.fish")):
+            with self.subTest(shell):
+                text = (self.prefix / "share" / file).read_text()
+                self.assertIn("titanctl __complete", text)
+                if shutil.which(shell):
+                    subprocess.run([shell, "-n", self.prefix / "share" / file], check=True)
+
+    # Compiled for this installation's titan-rank, with its headers and those of its LibTorch.
+    @needs_rank
+    def test_model_libraries_need_nothing_of_the_build(self):
+        sdk = self.prefix / "lib/titan/sdk"
+        said = subprocess.run([sdk / "build", "out.so", "model.cc"], check=True, capture_output=True, text=True, env={**os.environ, "CXX": "echo"}).stdout
+        words = said.split()
+        paths = [words[i + 1] for i, word in enumerate(words) if word in ("-isystem", "-I")]
+        self.assertEqual(3, len(paths), said)
+        self.assertTrue((Path(paths[0]) / "ATen/ATen.h").is_file(), said)
+        self.assertTrue((Path(paths[2]) / "worker/model/plugin.h").is_file(), said)
+        self.assertNotIn(DEPS, said + (sdk / "flags").read_text())
+
     # The whole of a job: daemons, shim, rank, text and tokenizer; called by a link, in a tree that was moved.
+    @needs_rank
     def test_trains_for_a_user_without_a_home(self):
         moved = self.folder / "moved"
         self.prefix.rename(moved)
@@ -101,6 +137,7 @@ class Install(unittest.TestCase):
         self.assertTrue((folder / "outputs/llama3_tiny/checkpoint/step-2/manifest.json").is_file())
 
     # Trying again brings no library: one attempt, and the file that is missing.
+    @needs_rank
     def test_a_missing_library_is_named_by_one_attempt(self):
         self.hide(self.prefix / "lib/titan/torch/lib/libtorch_cpu.so")
         done = self.tiny(self.work_folder())
@@ -109,6 +146,7 @@ class Install(unittest.TestCase):
         self.assertIn("libtorch_cpu.so", done.stderr)
         self.assertEqual(1, done.stderr.count("AttemptEnded"), done.stderr)
 
+    @needs_rank
     def test_missing_text_is_noticed_before_anything_starts(self):
         self.hide(self.prefix / "share/titan/assets")
         done = self.tiny(self.work_folder())
@@ -127,6 +165,8 @@ class Install(unittest.TestCase):
                 flags = [word for word in command if word.startswith("--")]
                 known = subprocess.run([command[0], "--help"], check=True, capture_output=True, text=True).stdout
                 self.assertEqual([], [flag for flag in flags if f"{flag} " not in known])
+                settings = (self.prefix / "share/titan/env" / f"{unit.stem.removeprefix('titan-')}.env").read_text()
+                self.assertEqual([], [name for name in re.findall(r"^#?(TITAN_\w+)=", settings, re.MULTILINE) if name not in unit.read_text()])
                 page = re.search(r"^Documentation=file://(.*)$", unit.read_text(), re.MULTILINE)[1]
                 self.assertTrue(Path(page).is_file(), page)
         if shutil.which("systemd-analyze"):

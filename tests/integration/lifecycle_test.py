@@ -231,7 +231,7 @@ class Lifecycle(unittest.TestCase):
         model = [word for key, value in small_model("qwen3_moe").items() for word in ("--" + key, value)]
         job = self.submit(steps=5000, interval=5000, ranks_per_node=1, extra=[
             *model, "--parallelism.expert_parallel_degree", 2])
-        gauge = re.compile('^titan_job_expert_max_over_mean_ratio{job="projects/default/jobs/%s"} (.+)$' % re.escape(job), re.MULTILINE)
+        gauge = re.compile('^titan_job_expert_max_over_mean_ratio{titan_job="projects/default/jobs/%s"} (.+)$' % re.escape(job), re.MULTILINE)
         wait_until("a figure of the experts", lambda: gauge.search(self.page()))
         shown = float(gauge.search(self.page()).group(1))
         lines = [line for line in metric_lines(self.folder / "dump") if "moe/max_over_mean" in line]

@@ -12,6 +12,7 @@
 #include "google/protobuf/descriptor.h"
 #include "gtest/gtest.h"
 #include "titan/store/log.pb.h"
+#include "titan/v1/auth.pb.h"
 #include "titan/v1/cluster.pb.h"
 #include "titan/v1/job.pb.h"
 #include "titan/v1/node.pb.h"
@@ -65,9 +66,9 @@ void list(const ServiceDescriptor& service, Lines& lines) {
 
 Lines present() {
   Lines lines;
-  for (const FileDescriptor* file :
-       {v1::GetClusterRequest::descriptor()->file(), v1::Job::descriptor()->file(), v1::Node::descriptor()->file(),
-        v1::Register::descriptor()->file(), store::v1::LogEntry::descriptor()->file()}) {
+  for (const FileDescriptor* file : {v1::Token::descriptor()->file(), v1::GetClusterRequest::descriptor()->file(),
+                                     v1::Job::descriptor()->file(), v1::Node::descriptor()->file(),
+                                     v1::Register::descriptor()->file(), store::v1::LogEntry::descriptor()->file()}) {
     for (int i = 0; i < file->message_type_count(); ++i) list(*file->message_type(i), lines);
     for (int i = 0; i < file->enum_type_count(); ++i) list(*file->enum_type(i), lines);
     for (int i = 0; i < file->service_count(); ++i) list(*file->service(i), lines);

@@ -363,9 +363,12 @@ void Cluster::start_controller() {
   paused_until_ = absl::ZeroDuration();
   check_acknowledged();
   if (on_start) on_start();
+  is_starting = true;
   for (const reconcile::ShownPtr& view : all.views) {
     if (on_view) on_view(*view);
   }
+  is_starting = false;
+  if (on_started) on_started();
 }
 
 void Cluster::crash_controller() {

@@ -136,7 +136,8 @@ class Cluster {
   void watch();  // Shows what is new.
   // Every change that watchers are shown.
   std::function<void(const reconcile::JobView&)> on_view;
-  std::function<void()> on_start;
+  std::function<void()> on_start, on_started;  // Before and after a new controller has shown all that it has.
+  bool is_starting = false;                    // In between: some jobs are shown as they were before.
   std::function<void(const std::string& node)> on_unanswered;  // It gives its session up.
   std::function<void(const std::string& node)> on_no_devices;  // It is asked for some that it does not have.
   std::function<void(const journal::Line&)> on_line;           // Of the controller's journal.

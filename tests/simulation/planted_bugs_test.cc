@@ -70,7 +70,6 @@ constexpr Planted kBugs[] = {
     {TITAN_BUG(kStopIgnoredWhilePreparing), "a Stop is ignored while an attempt is prepared"},
     {TITAN_BUG(kOldLeaderIsObeyed), "a command of an earlier leader is obeyed"},
     {TITAN_BUG(kOldAttemptPublishes), "an attempt publishes after its successor has taken the dump folder"},
-    {TITAN_BUG(kFenceGoesBack), "an earlier attempt takes the dump folder from a later one"},
 };
 #undef TITAN_BUG
 

@@ -104,7 +104,7 @@ void Scenario::see(const reconcile::JobView& view) {
       record.spec.time_limit_seconds > 0 ? absl::Seconds(record.spec.time_limit_seconds) : absl::InfiniteDuration();
   shown.used = std::move(used);
   shown.reserved = record.reserved;
-  if (is_placed) check_capacity(record.uid, shown);
+  if (is_placed && !cluster_.is_starting) check_capacity(record.uid, shown);
 }
 
 // Ranks that are said to have ended have done so.

@@ -30,6 +30,11 @@ Scenario::Scenario(uint64_t seed, const Size& size)
     : cluster_(seed, size.nodes, size.devices), random_(cluster_.timeline.random), size_(size) {
   cluster_.on_view = [this](const reconcile::JobView& view) { see(view); };
   cluster_.on_start = [this] { controller_started(); };
+  cluster_.on_started = [this] {
+    for (const auto& [uid, shown] : shown_) {
+      if (!shown.over) check_capacity(uid, shown);
+    }
+  };
   cluster_.on_unanswered = [this](const std::string& node) { check_answers(node); };
   cluster_.on_no_devices = [this](const std::string& node) { check_room(node); };
   cluster_.on_line = [this](const journal::Line& line) { check_line(line); };

@@ -180,6 +180,7 @@ void forget_memory_of(Step& step, const AttemptKey& key) {
   if (found == step.state.attempts.end()) return;
   const AttemptKey copy = key;  // It may be the attempt's own.
   step.state.log_bytes_of_forgotten += found->second.log_bytes_dropped;
+  step.state.memory_kills_of_forgotten += found->second.memory_kills();
   if (found->second.stage > Stage::kPreparing) step.out(UnwatchSpools{copy, found->second.record.ranks});
   step.state.attempts.erase(found);
   const bool others = std::any_of(step.state.attempts.begin(), step.state.attempts.end(),

@@ -24,7 +24,8 @@ void accept(Step& step, const v1::Welcome& welcome) {
   if (welcome.lease_milliseconds() > 0) state.lease = welcome.lease_milliseconds() * kMillisecond;
   state.heard_at = step.now.monotonic;
   ++state.sessions;
-  step.out(Log{absl::StrCat("connected to ", step.state.controller, ", lease ", state.lease / kMillisecond, " ms")});
+  step.log(journal::Level::kInfo, "Connected",
+           absl::StrCat("connected to ", step.state.controller, ", lease ", state.lease / kMillisecond, " ms"));
   for (auto& [key, attempt] : state.attempts) {
     rewind(attempt);
     report_after_events(step, attempt);
@@ -251,7 +252,8 @@ void on_joined(Step& step, const std::string& before, const std::string& error) 
     state.held.clear();
     return step.reset(absl::StrCat("cannot write down the cluster's id: ", error));
   }
-  step.out(Log{absl::StrCat("belongs to cluster ", welcome.cluster(), before.empty() ? "" : ", before to ", before)});
+  step.log(journal::Level::kInfo, "ClusterJoined",
+           absl::StrCat("belongs to cluster ", welcome.cluster(), before.empty() ? "" : ", before to ", before));
   accept(step, welcome);
 }
 
@@ -259,7 +261,7 @@ void on_epoch_written(Step& step, const std::string& error) {
   NodeState& state = step.state;
   state.raising = 0;
   if (error.empty()) return obey_held(step);
-  step.out(Log{absl::StrCat("cannot write down the leader's epoch: ", error)});
+  step.log(journal::Level::kError, "WriteFailed", absl::StrCat("cannot write down the leader's epoch: ", error));
   if (!state.connected) return;  // What is held waits for its welcome.
   for (const Message& message : std::exchange(state.held, {})) {
     if (message.leader_epoch() > 0 && message.leader_epoch() < state.leader_epoch) {

@@ -27,7 +27,7 @@ int64_t again(Attempt& attempt, const Step& step) {
 // What cannot be read is no proof of an end: its ranks may train on, and a second attempt must not run beside them.
 void say_unknown(Step& step, Attempt& attempt, const std::string& what, const std::string& why) {
   if (std::exchange(attempt.unknown, why) == why) return;
-  note(step, attempt.record.key,
+  note(step, attempt.record.key, journal::Level::kWarning, "StateUnknown",
        absl::StrCat("cannot tell whether its ", what, ", looking again until it can be told: ", why));
 }
 
@@ -112,7 +112,7 @@ void say_overdue(Step& step, Attempt& attempt, const std::string& what) {
   attempt.overdue_said_by = 0;
   attempt.overdue_message = absl::StrCat(what, ", ", (step.now.monotonic - attempt.stop_asked_at) / kSecond,
                                          " s after it was to stop; its devices are given to nobody until it is gone");
-  note(step, attempt.record.key, attempt.overdue_message);
+  note(step, attempt.record.key, journal::Level::kError, "StopOverdue", attempt.overdue_message);
   report(step, attempt);
 }
 
@@ -120,7 +120,8 @@ void kill_silent_shim(Step& step, Attempt& attempt) {
   attempt.kill_shim_at = attempt.shim_may_live() ? step.now.monotonic + kShimPatience : 0;
   if (!attempt.shim_may_live() || attempt.shim_pid == 0) return;
   if (attempt.shim == Shim::kLinked && step.now.monotonic - attempt.shim_heard < kShimHeardLately) return;
-  note(step, attempt.record.key, "its shim did not stop its ranks in time: killing it");
+  note(step, attempt.record.key, journal::Level::kWarning, "ShimKilled",
+       "its shim did not stop its ranks in time: killing it");
   step.out(KillShim{attempt.record.key, attempt.shim_pid, attempt.shim_ticks});
 }
 
@@ -176,7 +177,8 @@ void on_shim_found(Step& step, Attempt& attempt, const ShimFound& done) {
       return send_pending(step, attempt);
     case ShimFound::Is::kSilent:
       attempt.find_at = again(attempt, step);
-      if (attempt.looks == kQuickLooks) note(step, attempt.record.key, "its shim lives but does not answer");
+      if (attempt.looks == kQuickLooks)
+        note(step, attempt.record.key, journal::Level::kWarning, "ShimSilent", "its shim lives but does not answer");
       return;
     case ShimFound::Is::kUnknown:
       if (testing::planted(testing::Bug::kUnreadableIsGone)) break;
@@ -218,7 +220,7 @@ void on_ranks_seen(Step& step, Attempt& attempt, const RanksSeen& done) {
                                                            [](const Rank& rank) { return !rank.exit; });
   if (!done.exits_unknown.empty() && some_unknown) {
     if (std::exchange(attempt.unknown, done.exits_unknown) != done.exits_unknown) {
-      note(step, attempt.record.key, done.exits_unknown);
+      note(step, attempt.record.key, journal::Level::kWarning, "ExitsUnknown", done.exits_unknown);
     }
     if (step.now.monotonic < attempt.exits_by) {
       attempt.check_at = again(attempt, step);

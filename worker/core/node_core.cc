@@ -38,7 +38,7 @@ void on_written(Step& step, const Pending& what, const Written& done) {
       if (attempt != nullptr && attempt->writing_places == done.op) on_places_written(step, *attempt, done.error);
       return;
     case Kind::kForget:
-      if (!done.error.empty()) step.out(Log{done.error});
+      if (!done.error.empty()) note(step, what.key, journal::Level::kError, "WriteFailed", done.error);
       if (attempt != nullptr && attempt->op == done.op) {
         const std::vector<v1::ControllerMessage> after = std::move(attempt->after);
         forget_memory_of(step, what.key);
@@ -129,7 +129,7 @@ void on_shutdown(Step& step) {
   ++state.shutdowns;
   if (!step.config.stop_ranks_on_exit) return step.out(Exit{});
   const bool save = state.shutdowns == 1;
-  step.out(Log{save ? "stopping: the ranks save and stop" : "stopping at once"});
+  step.log(journal::Level::kInfo, "Stopping", save ? "stopping: the ranks save and stop" : "stopping at once");
   std::vector<AttemptKey> running;
   for (const auto& [key, attempt] : state.attempts) {
     if (!attempt.ending()) running.push_back(key);
@@ -157,8 +157,11 @@ bool Attempt::announced() const { return stage != Stage::kForgetting && (was_liv
 
 bool Attempt::holds_devices() const { return !record.devices.empty() && (!ending() || shim_may_live()); }
 
-void note(Step& step, const AttemptKey& key, const std::string& text) {
-  step.out(Log{absl::StrCat("job ", key.job_uid, " attempt ", key.number, ": ", text)});
+void note(Step& step, const AttemptKey& key, journal::Level level, const std::string& event,
+          const std::string& message) {
+  journal::Line line{level, event, {}};
+  line.add("job_uid", key.job_uid).add("attempt", absl::StrCat(key.number)).add("message", message);
+  step.out(Log{std::move(line)});
 }
 
 std::set<int> free_devices(const NodeConfig& config, const NodeState& state) {
@@ -282,6 +285,17 @@ int NodeCore::running_ranks() const {
         std::count_if(attempt.ranks.begin(), attempt.ranks.end(), [](const Rank& rank) { return rank.running; }));
   }
   return running;
+}
+
+int Attempt::memory_kills() const {
+  return static_cast<int>(std::count_if(ranks.begin(), ranks.end(),
+                                        [](const Rank& rank) { return rank.exit && rank.exit->out_of_memory(); }));
+}
+
+int64_t NodeCore::memory_kills() const {
+  int64_t kills = state_.memory_kills_of_forgotten;
+  for (const auto& [key, attempt] : state_.attempts) kills += attempt.memory_kills();
+  return kills;
 }
 
 int64_t NodeCore::log_bytes_dropped() const {

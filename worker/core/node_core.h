@@ -134,6 +134,7 @@ struct Attempt {
   int64_t finish_by = 0;
   int64_t log_bytes_dropped = 0;
 
+  int memory_kills() const;  // Its ranks here that ran out of memory.
   bool over() const { return stage >= Stage::kOver; }
   bool ending() const { return stage >= Stage::kFinishing; }
   bool announced() const;  // The controller may know it from this node.
@@ -208,6 +209,7 @@ struct NodeState {
   int64_t events = 0;
   int64_t shims_lost = 0;
   int64_t log_bytes_of_forgotten = 0;
+  int64_t memory_kills_of_forgotten = 0;
 };
 
 // The rules of a node: what a worker daemon does when it hears something, without doing it. Everything comes in by
@@ -226,6 +228,7 @@ class NodeCore {
   std::set<int> free_devices() const;
   int running_ranks() const;
   int64_t log_bytes_dropped() const;
+  int64_t memory_kills() const;  // Ranks that ran out of memory, of all attempts of this daemon's life.
 
   const NodeConfig& config() const { return config_; }
   const NodeState& state() const { return state_; }

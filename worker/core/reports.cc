@@ -144,7 +144,8 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
     damage = absl::StrCat("the spool of rank ", rank->rank, " is damaged: an event does not follow the one before");
   }
   // Tried again at each beat: the disk may have been unreadable for a moment.
-  if (std::exchange(rank->unread, damage) != damage && !damage.empty()) note(step, what.key, damage);
+  if (std::exchange(rank->unread, damage) != damage && !damage.empty())
+    note(step, what.key, journal::Level::kError, "SpoolUnread", damage);
   if (!lines.empty() && attempt->stage != Stage::kForgetting) {
     v1::WorkerMessage message;
     v1::RankEvents* const events = message.mutable_events();
@@ -173,7 +174,7 @@ void acknowledge(Step& step, Attempt& attempt, int number, int64_t sequence) {
 // An old place after a failed write costs a repetition, which the numbers reveal.
 void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.writing_places = 0;
-  if (!error.empty()) note(step, attempt.record.key, error);
+  if (!error.empty()) note(step, attempt.record.key, journal::Level::kError, "WriteFailed", error);
   if (attempt.places_changed && attempt.stage != Stage::kForgetting) write_places(step, attempt);
 }
 

@@ -15,6 +15,9 @@ struct Step {
   void out(Effect effect) { effects.push_back(std::move(effect)); }
   void send(v1::WorkerMessage message) { out(Send{state.session, std::move(message)}); }
   void reset(std::string why) { out(ResetSession{state.session, std::move(why)}); }
+  void log(journal::Level level, std::string event, std::string message) {
+    out(Log{journal::Line{level, std::move(event), {}}.add("message", std::move(message))});
+  }
   Op begin(Pending pending) {
     state.pending[++state.last_op] = std::move(pending);
     return state.last_op;
@@ -26,7 +29,8 @@ struct Step {
 };
 
 // node_core.cc
-void note(Step& step, const AttemptKey& key, const std::string& text);
+void note(Step& step, const AttemptKey& key, journal::Level level, const std::string& event,
+          const std::string& message);
 std::set<int> free_devices(const NodeConfig& config, const NodeState& state);
 
 // commands.cc

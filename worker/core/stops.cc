@@ -37,7 +37,8 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
           int64_t deadline_milliseconds) {
   if (attempt.ending()) return report(step, attempt);
   const std::string why = reason.empty() ? "no reason given" : reason;
-  note(step, attempt.record.key, absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
+  note(step, attempt.record.key, journal::Level::kInfo, "AttemptStopping",
+       absl::StrCat("stop (", why, save ? ", saving first" : "", ")"));
   if (attempt.shim == Shim::kNone && testing::planted(testing::Bug::kStopIgnoredWhilePreparing)) return;
   if (attempt.shim == Shim::kNone) return give_up(step, attempt, why);
   if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
@@ -55,7 +56,8 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
 void refuse(Step& step, Attempt& attempt, const Refusal& why) {
   attempt.record.error_reason = why.reason;
   attempt.record.error_message = why.message;
-  note(step, attempt.record.key, absl::StrCat("refused, ", why.reason, ": ", why.message));
+  note(step, attempt.record.key, journal::Level::kWarning, "AttemptRefused",
+       absl::StrCat("refused, ", why.reason, ": ", why.message));
   if (attempt.shim_may_live()) {
     if (!attempt.stopping) attempt.stop_asked_at = step.now.monotonic;
     attempt.stopping = true;
@@ -133,7 +135,7 @@ void on_finish_written(Step& step, Attempt& attempt, const std::string& error) {
   attempt.op = 0;
   attempt.finish_by = 0;
   if (!error.empty()) {
-    note(step, attempt.record.key, error);
+    note(step, attempt.record.key, journal::Level::kError, "WriteFailed", error);
     attempt.write_again_at = step.now.monotonic + kSecond;
   }
   report_after_events(step, attempt);

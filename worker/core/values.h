@@ -10,6 +10,7 @@
 #include <variant>
 #include <vector>
 
+#include "common/journal/line.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/core/attempt_record.h"
 #include "worker/core/spool_tail.h"
@@ -194,7 +195,7 @@ struct ResetSession {
   std::string why;
 };
 struct Log {
-  std::string text;
+  journal::Line line;
 };
 struct Exit {};
 

@@ -5,7 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -43,20 +44,21 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   return config;
 }
 
+constexpr int64_t kLookAtFolders = 10 * node::kSecond;
+
 }  // namespace
 
-void log_line(const std::string& text) {
-  const std::string time = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
-  std::fprintf(stderr, "%s titan-worker: %s\n", time.c_str(), text.c_str());
-}
-
-absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics& metrics) {
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
   if (!resources.memory_unknown.empty())
-    log_line(
+    says.journal.write(
+        journal::Level::kWarning, "MemoryUnknown",
         absl::StrCat("the devices' memory is not known, and no job is compared with it: ", resources.memory_unknown));
   for (const std::string& binary : {options.rank_binary, options.shim_binary}) {
-    if (::access(binary.c_str(), X_OK) != 0) return errno_status(errno, absl::StrCat("the program ", binary));
+    if (::access(binary.c_str(), X_OK) != 0)
+      return errno_status(errno, absl::StrCat("the program ", binary,
+                                              " (titan-rank and titan-shim belong beside titan-worker; --rank-binary "
+                                              "and --shim-binary name others)"));
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
@@ -65,17 +67,18 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, Metrics&
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
-  return std::unique_ptr<Daemon>(new Daemon(std::move(options), metrics, state, std::move(resources), std::move(core)));
+  return std::unique_ptr<Daemon>(new Daemon(std::move(options), says, state, std::move(resources), std::move(core)));
 }
 
-Daemon::Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
+Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
                node::NodeCore core)
     : options_(std::move(options)),
-      metrics_(metrics),
+      says_(says),
       state_(std::move(state)),
       resources_(std::move(resources)),
       watcher_(loop_),
-      core_(std::move(core)) {}
+      core_(std::move(core)),
+      folders_(says.metrics.folders()) {}
 
 Daemon::~Daemon() = default;
 
@@ -84,11 +87,13 @@ void Daemon::run() {
   ::signal(SIGPIPE, SIG_IGN);
   watch_signals();
   adopt_all();
-  log_line(absl::StrCat("node ", options_.node, ": ", counted(resources_.devices, resources_.device + " device"), ", ",
-                        counted(resources_.cpu_cores, "core"), ", ", counted(core_.state().attempts.size(), "attempt"),
-                        " found, controller ", absl::StrJoin(options_.controllers, ", ")));
+  journal::Line begun{journal::Level::kInfo, "WorkerStarted", {}};
+  begun.add("version", TITAN_VERSION).add("node", options_.node).add("device", resources_.device);
+  begun.add("devices", absl::StrCat(resources_.devices)).add("cores", absl::StrCat(resources_.cpu_cores));
+  begun.add("attempts", absl::StrCat(core_.state().attempts.size()));
+  says_.journal.write(begun.add("controllers", absl::StrJoin(options_.controllers, ",")));
   session_ = std::make_unique<Session>(
-      loop_, Controllers(options_.controllers),
+      loop_, Controllers(options_.controllers), options_.credentials,
       Session::Callbacks{[this] {
                            look_at_beacons();
                            return core_.make_register(now());
@@ -100,6 +105,8 @@ void Daemon::run() {
                            on_lost(session, why, reason);
                          }});
   on_timer();
+  says_.service.ready();
+  tell_service();
   loop_.run();
   session_.reset();
 }
@@ -112,7 +119,10 @@ void Daemon::watch_signals() {
   signals_ = shim::Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
   loop_.watch(signals_.get(), [this] {
     signalfd_siginfo info{};
-    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) feed(node::Shutdown{});
+    while (::read(signals_.get(), &info, sizeof(info)) == sizeof(info)) {
+      says_.service.stopping();
+      feed(node::Shutdown{});
+    }
   });
 }
 
@@ -139,10 +149,22 @@ void Daemon::on_timer() {
   if (beat) update_metrics();
 }
 
+void Daemon::tell_service() {
+  const absl::Duration pace = says_.service.pace();
+  if (pace == absl::InfiniteDuration()) return;
+  const node::NodeState& state = core_.state();
+  says_.service.alive();
+  says_.service.status(absl::StrCat(state.connected ? "connected to " + state.controller : "without a controller", ", ",
+                                    counted(core_.running_ranks(), "rank"), " of ",
+                                    counted(state.attempts.size(), "attempt")));
+  loop_.after(pace, [this] { tell_service(); });
+}
+
 void Daemon::on_lost(int64_t session, const std::string& why, const std::string& reason) {
   feed(node::Disconnected{session, reason});
   if (core_.state().shutdowns > 0) return;
-  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos()))) log_line(*line);
+  if (const auto line = contact_.failed(why, absl::Nanoseconds(shim::monotonic_nanos())))
+    says_.journal.write(journal::Level::kWarning, "NoSession", *line);
 }
 
 void Daemon::look_at_beacons() {
@@ -184,19 +206,31 @@ void Daemon::update_metrics() {
   const node::NodeState& state = core_.state();
   const auto live = std::count_if(state.attempts.begin(), state.attempts.end(),
                                   [](const auto& item) { return !item.second.ending(); });
-  metrics_.connected.Set(state.connected ? 1 : 0);
-  metrics_.ranks.Set(core_.running_ranks());
-  metrics_.attempts.Set(static_cast<double>(live));
-  metrics_.devices.Set(resources_.devices);
-  metrics_.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
-  metrics_.set_log_bytes_dropped(core_.log_bytes_dropped());
-  const auto grow = [](prometheus::Counter& counter, int64_t total) {
-    counter.Increment(std::max(0.0, static_cast<double>(total) - counter.Value()));
-  };
-  grow(metrics_.beats, state.beats);
-  grow(metrics_.events, state.events);
-  grow(metrics_.sessions, state.sessions);
-  grow(metrics_.shims_lost, state.shims_lost);
+  Metrics& metrics = says_.metrics;
+  metrics.connected.Set(state.connected ? 1 : 0);
+  metrics.ranks.Set(core_.running_ranks());
+  metrics.attempts.Set(static_cast<double>(live));
+  metrics.devices.Set(resources_.devices);
+  metrics.devices_used.Set(resources_.devices - static_cast<int>(core_.free_devices().size()));
+  metrics.controller_age.Set(absl::ToDoubleSeconds(absl::Nanoseconds(now().monotonic - state.heard_at)));
+  metrics.set_log_bytes_dropped(core_.log_bytes_dropped());
+  metrics.set_memory_kills(core_.memory_kills());
+  metrics.set_beats(state.beats);
+  metrics.set_events(state.events);
+  metrics.set_sessions(state.sessions);
+  metrics.set_shims_lost(state.shims_lost);
+  std::map<std::pair<std::string, int>, int> kills;
+  std::set<std::string> dumps;
+  for (const auto& [key, attempt] : state.attempts) {
+    const std::string& job = attempt.facts.job.empty() ? key.job_uid : attempt.facts.job;
+    if (const int ranks = attempt.memory_kills(); ranks > 0) kills[{job, key.number}] = ranks;
+    if (!attempt.ending()) dumps.insert(attempt.record.dump_folder);
+  }
+  metrics.set_memory_kills_of(std::move(kills));
+  if (now().monotonic < look_at_folders_at_ && dumps == dumps_) return;
+  look_at_folders_at_ = now().monotonic + kLookAtFolders;
+  dumps_ = std::move(dumps);
+  folders_.look(options_.state, dumps_);
 }
 
 }  // namespace titan::daemon

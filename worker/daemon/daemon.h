@@ -3,15 +3,19 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/journal/journal.h"
 #include "common/rank_protocol/beacon.h"
+#include "common/systemd/service.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
+#include "worker/daemon/folder_watch.h"
 #include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
 #include "worker/daemon/lost_contact.h"
@@ -24,7 +28,8 @@
 namespace titan::daemon {
 
 struct Options {
-  std::vector<std::string> controllers;  // Their addresses; at least one.
+  std::vector<std::string> controllers;                                          // Their addresses; at least one.
+  std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
   std::string node;
   std::string address;
   std::string state;
@@ -41,6 +46,13 @@ struct Options {
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
 
+// Where the daemon says how it is.
+struct Says {
+  Metrics& metrics;
+  systemd::Service& service;
+  journal::Journal& journal;
+};
+
 // titan-worker: this node's part of the control plane. It does what worker/core decides: whatever happens is an input
 // of the core, on the loop thread, and files and processes are effects, beside the loop. Everything it must remember is
 // in its state folder, so that killing it at any moment loses nothing: the next one adopts the shims and goes on with
@@ -48,7 +60,7 @@ struct Options {
 class Daemon {
  public:
   // Errors: InvalidArgument (options), AlreadyExists (another daemon on the state folder), and those of the disk.
-  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, Metrics& metrics);
+  static absl::StatusOr<std::unique_ptr<Daemon>> create(Options options, const Says& says);
   ~Daemon();
 
   // Adopts what runs, connects, and serves until SIGTERM or SIGINT, which the caller has blocked before any thread
@@ -63,7 +75,7 @@ class Daemon {
   };
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
-  Daemon(Options options, Metrics& metrics, std::shared_ptr<const StateFolder> state, Resources resources,
+  Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
          node::NodeCore core);
   void adopt_all();
   void feed(const node::Input& input);
@@ -72,7 +84,9 @@ class Daemon {
   void on_lost(int64_t session, const std::string& why, const std::string& reason);
   void on_shim_message(const AttemptKey& key, node::Op link, const nlohmann::json& message);
   void add_link(const AttemptKey& key, node::Op number, shim::Descriptor socket, bool subscribe);
+  void log_about(const AttemptKey& key, journal::Level level, const std::string& event, const std::string& message);
   void update_metrics();
+  void tell_service();  // That the loop goes round, and how this node is; again and again.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
   // Does it in a lane and feeds the core with what it gives.
@@ -110,7 +124,7 @@ class Daemon {
   void perform(node::Exit& effect);
 
   const Options options_;
-  Metrics& metrics_;
+  const Says says_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
   Loop loop_;
@@ -122,15 +136,15 @@ class Daemon {
   shim::Descriptor signals_;
   std::unique_ptr<Session> session_;
   LostContact contact_;
-  Lane records_;  // What must keep its order.
+  FolderWatch folders_;
+  std::set<std::string> dumps_;     // That were looked at last,
+  int64_t look_at_folders_at_ = 0;  // and when they are to be looked at again; monotonic.
+  Lane records_;                    // What must keep its order.
   Lane shims_;
   Lane checks_;  // Of /proc, where one process that waits in the kernel may keep its readers waiting.
   Lane spools_;
   Lane logs_;
   Lane cleaner_;
 };
-
-// One line on stderr with the time.
-void log_line(const std::string& text);
 
 }  // namespace titan::daemon

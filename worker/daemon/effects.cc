@@ -109,6 +109,13 @@ json to_json(const node::ShimCommand& command) {
 
 }  // namespace
 
+void Daemon::log_about(const AttemptKey& key, journal::Level level, const std::string& event,
+                       const std::string& message) {
+  journal::Line line{level, event, {}};
+  line.add("job_uid", key.job_uid).add("attempt", absl::StrCat(key.number)).add("message", message);
+  says_.journal.write(line);
+}
+
 template <typename Work>
 void Daemon::run_in(Lane& lane, Work work) {
   lane.run([this, post = loop_.poster(), work = std::move(work)] {
@@ -255,8 +262,8 @@ void Daemon::perform(node::WatchSpools& effect) {
     }) && all;
   }
   if (all) return;
-  log_line(absl::StrCat("job ", effect.key.job_uid, " attempt ", effect.key.number,
-                        ": no inotify watch left: events are forwarded once a second"));
+  log_about(effect.key, journal::Level::kWarning, "NoWatchLeft",
+            "no inotify watch left: events are forwarded once a second");
 }
 
 void Daemon::perform(node::UnwatchSpools& effect) {
@@ -339,7 +346,7 @@ void Daemon::perform(node::ResetSession& effect) {
   if (session_ != nullptr) session_->reset(effect.session, effect.why);
 }
 
-void Daemon::perform(node::Log& effect) { log_line(effect.text); }
+void Daemon::perform(node::Log& effect) { says_.journal.write(effect.line); }
 
 void Daemon::perform(node::Exit& /*effect*/) { loop_.stop(); }
 
@@ -389,8 +396,8 @@ void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& m
       return;
     }
   } catch (const json::exception& error) {
-    return log_line(absl::StrCat("job ", key.job_uid, " attempt ", key.number,
-                                 ": its shim said what is not of its protocol: ", error.what()));
+    return log_about(key, journal::Level::kError, "ShimNotUnderstood",
+                     absl::StrCat("its shim said what is not of its protocol: ", error.what()));
   }
   feed(said);
 }

@@ -9,9 +9,13 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/clock/clock.h"
 #include "common/failpoint/failpoint.h"
+#include "common/journal/journal.h"
 #include "common/rpc/address.h"
+#include "common/rpc/credentials.h"
 #include "common/storage/state_home.h"
+#include "common/systemd/service.h"
 #include "common/text/utf8.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
@@ -22,8 +26,9 @@ using titan::daemon::Options;
 
 struct Flags {
   Options options;
+  titan::rpc::Security security;
   std::string controllers;
-  std::string metrics_address = "0.0.0.0";
+  std::string metrics_address = "127.0.0.1";
   int metrics_port = -1;
   std::string port_file;
   double log_max_mib = 256;
@@ -31,6 +36,7 @@ struct Flags {
   double log_retention_mib = 10240;
   double stop_grace_seconds = 30;
   std::vector<std::string> labels;
+  std::string log_format = titan::journal::kText;
   bool list_failpoints = false;
 };
 
@@ -46,6 +52,10 @@ std::string check_label(const std::string& label) {
   const bool ok =
       equals != std::string::npos && equals > 0 && label.size() <= 255 && titan::text::valid_utf8(label) == label;
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
+}
+
+std::string check_address(const std::string& address) {
+  return address.empty() ? "it is empty: give the address by which other machines reach this one" : "";
 }
 
 std::string check_controllers(const std::string& addresses) {
@@ -76,7 +86,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--node", options.node, "Id of this node, unique in the cluster")
       ->default_val(host_name())
       ->check(check_node);
-  app.add_option("--address", options.address, "Where ranks of other nodes reach this one")->default_val("127.0.0.1");
+  app.add_option("--address", options.address, "Where ranks of other nodes reach this one")
+      ->default_val("127.0.0.1")
+      ->check(CLI::Validator(check_address, ""));
   app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
       ->default_val(titan::storage::default_state_folder("worker"));
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
@@ -84,7 +96,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--metrics-port", flags.metrics_port, "Prometheus page; 0 takes a free port, -1 turns it off")
       ->capture_default_str()
       ->check(CLI::Range(-1, 65535));
-  app.add_option("--metrics-address", flags.metrics_address, "Address that the Prometheus page listens on")
+  app.add_option("--metrics-address", flags.metrics_address,
+                 "Address that the Prometheus page listens on; anybody who reaches it may read it")
       ->capture_default_str();
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON: {\"metrics\": PORT}");
   app.add_option("--rank-binary", options.rank_binary, "The rank program")
@@ -112,6 +125,15 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--tls-ca", flags.security.ca, "Certificate of who signs the controller's: speak by TLS");
+  app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a new one is taken without a restart");
+  app.add_option("--tls-key", flags.security.key, "Its private key");
+  app.add_flag("--insecure", flags.security.insecure,
+               "Speak plainly also with a controller beyond this machine: whoever is between may start ranks here")
+      ->envname("TITAN_INSECURE");
+  app.add_option("--log-format", flags.log_format, "Of what this program says on stderr: text or json")
+      ->capture_default_str()
+      ->check(CLI::IsMember({titan::journal::kText, titan::journal::kJson}));
   app.add_flag("--list-failpoints", flags.list_failpoints)->group("");  // For tests; see common/failpoint.
   app.set_version_flag("--version", titan::version_line("titan-worker"));
   app.footer(
@@ -125,9 +147,18 @@ int list_failpoints() {
   return 0;
 }
 
-int fail(const absl::Status& status) {
-  std::fprintf(stderr, "titan-worker: %s\n", std::string(status.message()).c_str());
+int fail(titan::journal::Journal& journal, const absl::Status& status) {
+  journal.write(titan::journal::Level::kError, "StartFailed", std::string(status.message()));
   return 1;
+}
+
+// Before any thread exists, so that all inherit it: gRPC's begin with the first credentials.
+void block_signals() {
+  sigset_t watched;
+  sigemptyset(&watched);
+  sigaddset(&watched, SIGTERM);
+  sigaddset(&watched, SIGINT);
+  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
 }
 
 }  // namespace
@@ -143,12 +174,20 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
   if (flags.list_failpoints) return list_failpoints();
-  if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(armed);
-  if (flags.options.state.empty()) return fail(absl::InvalidArgumentError("--state is needed: this user has no home"));
+  block_signals();
+  const std::shared_ptr<titan::journal::Journal> journal = titan::journal::on_stderr(flags.log_format);
+  if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(*journal, armed);
+  if (flags.options.state.empty())
+    return fail(*journal, absl::InvalidArgumentError("--state is needed: this user has no home"));
   if (auto addresses = titan::rpc::split_addresses("--controller", flags.controllers); addresses.ok()) {
     flags.options.controllers = *std::move(addresses);
   } else {
-    return fail(addresses.status());
+    return fail(*journal, addresses.status());
+  }
+  for (const std::string& address : flags.options.controllers) {
+    const auto credentials = titan::rpc::channel_credentials(address, flags.security);
+    if (!credentials.ok()) return fail(*journal, credentials.status());
+    flags.options.credentials[address] = *credentials;
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
@@ -157,25 +196,21 @@ int main(int argc, char** argv) {
   for (const std::string& label : flags.labels) {
     flags.options.labels[label.substr(0, label.find('='))] = label.substr(label.find('=') + 1);
   }
-  sigset_t watched;  // Before any thread exists, so that all inherit it.
-  sigemptyset(&watched);
-  sigaddset(&watched, SIGTERM);
-  sigaddset(&watched, SIGINT);
-  ::sigprocmask(SIG_BLOCK, &watched, nullptr);
-
   titan::daemon::Metrics metrics(flags.options.node);
-  absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon = titan::daemon::Daemon::create(flags.options, metrics);
-  if (!daemon.ok()) return fail(daemon.status());
+  titan::systemd::Service service(titan::systemd::Service::from_environment(), titan::system_clock());
+  absl::StatusOr<std::unique_ptr<titan::daemon::Daemon>> daemon =
+      titan::daemon::Daemon::create(flags.options, {metrics, service, *journal});
+  if (!daemon.ok()) return fail(*journal, daemon.status());
   int metrics_port = 0;
   if (flags.metrics_port >= 0) {
     const absl::StatusOr<int> served = metrics.serve(absl::StrCat(flags.metrics_address, ":", flags.metrics_port));
-    if (!served.ok()) return fail(served.status());
+    if (!served.ok()) return fail(*journal, served.status());
     metrics_port = *served;
   }
   if (!flags.port_file.empty()) {
     const absl::Status written =
         titan::shim::write_file(flags.port_file, absl::StrCat("{\"metrics\": ", metrics_port, "}\n"));
-    if (!written.ok()) return fail(written);
+    if (!written.ok()) return fail(*journal, written);
   }
   (*daemon)->run();
   return 0;

@@ -1,10 +1,16 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/metrics/folder_space.h"
 #include "common/metrics/metrics.h"
+#include "common/sync/sync.h"
 
 namespace titan::daemon {
 
@@ -16,12 +22,41 @@ class Metrics {
   // Serves http://ADDRESS/metrics; returns the port, which the system chooses when 0 is asked for.
   absl::StatusOr<int> serve(const std::string& address) { return metrics_.serve(address); }
 
-  void set_log_bytes_dropped(int64_t bytes);  // Sum over the attempts of this daemon's life; never falls.
+  // Sums over the attempts of this daemon's life; they never fall.
+  void set_log_bytes_dropped(int64_t bytes) { raise(log_dropped_, bytes); }
+  void set_memory_kills(int64_t ranks) { raise(memory_kills_, ranks); }
+  void set_beats(int64_t count) { raise(beats_, count); }
+  void set_events(int64_t count) { raise(events_, count); }
+  void set_sessions(int64_t count) { raise(sessions_, count); }
+  void set_shims_lost(int64_t count) { raise(shims_lost_, count); }
+
+  // Ranks that ran out of memory, by job and attempt, of attempts that the controller has not forgotten.
+  void set_memory_kills_of(std::map<std::pair<std::string, int>, int> kills) { kills_->set(std::move(kills)); }
+
+  // How full the folders of this node are.
+  const std::shared_ptr<titan::metrics::FolderSpace>& folders() const { return folders_; }
 
  private:
+  // A series for each attempt that has any.
+  class MemoryKills : public prometheus::Collectable {
+   public:
+    explicit MemoryKills(titan::metrics::Labels labels) : labels_(std::move(labels)) {}
+    void set(std::map<std::pair<std::string, int>, int> kills);
+    std::vector<prometheus::MetricFamily> Collect() const override;
+
+   private:
+    const titan::metrics::Labels labels_;
+    mutable sync::Mutex mutex_;
+    std::map<std::pair<std::string, int>, int> kills_ TITAN_GUARDED_BY(mutex_);
+  };
+
+  static void raise(prometheus::Counter& counter, int64_t total);
+
   titan::metrics::Metrics metrics_;
   const titan::metrics::Labels labels_;
-  prometheus::Counter& log_dropped_;
+  const std::shared_ptr<MemoryKills> kills_;
+  const std::shared_ptr<titan::metrics::FolderSpace> folders_;
+  prometheus::Counter &log_dropped_, &memory_kills_, &beats_, &events_, &sessions_, &shims_lost_;
 
  public:
   prometheus::Gauge& connected;
@@ -29,10 +64,7 @@ class Metrics {
   prometheus::Gauge& attempts;
   prometheus::Gauge& devices;
   prometheus::Gauge& devices_used;
-  prometheus::Counter& beats;
-  prometheus::Counter& events;
-  prometheus::Counter& sessions;
-  prometheus::Counter& shims_lost;
+  prometheus::Gauge& controller_age;  // Seconds.
 };
 
 }  // namespace titan::daemon

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/rpc/credentials.h"
 #include "common/rpc/error.h"
 #include "titan/v1/worker.grpc.pb.h"
 
@@ -21,7 +20,8 @@ constexpr auto kConnectStep = std::chrono::milliseconds(100);
 constexpr int kConnectSteps = 50;
 constexpr int kFirstConnectSteps = 10;  // Where another address may answer.
 
-std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
+std::shared_ptr<grpc::Channel> make_channel(const std::string& controller,
+                                            const std::shared_ptr<grpc::ChannelCredentials>& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10'000);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 5'000);
@@ -32,7 +32,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& controller) {
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 500);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
-  return grpc::CreateCustomChannel(controller, rpc::channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(controller, credentials, arguments);
 }
 
 // A channel does not tell why it is not connected; a call on it does.
@@ -55,8 +55,12 @@ struct Session::Stream {
   std::unique_ptr<grpc::ClientReaderWriter<v1::WorkerMessage, v1::ControllerMessage>> calls;
 };
 
-Session::Session(Loop& loop, Controllers controllers, Callbacks callbacks)
-    : loop_(loop), callbacks_(std::move(callbacks)), controllers_(std::move(controllers)), thread_([this] { run(); }) {}
+Session::Session(Loop& loop, Controllers controllers, Credentials credentials, Callbacks callbacks)
+    : loop_(loop),
+      credentials_(std::move(credentials)),
+      callbacks_(std::move(callbacks)),
+      controllers_(std::move(controllers)),
+      thread_([this] { run(); }) {}
 
 Session::~Session() {
   {
@@ -124,7 +128,8 @@ bool Session::connect(grpc::Channel& channel) {
 
 Session::End Session::run_once() {
   // A new channel each time: an old one may hold a connection to a machine that is gone.
-  const std::shared_ptr<grpc::Channel> channel = make_channel(controllers_.present());
+  const std::shared_ptr<grpc::Channel> channel =
+      make_channel(controllers_.present(), credentials_.at(controllers_.present()));
   const std::unique_ptr<v1::WorkerService::Stub> stub = v1::WorkerService::NewStub(channel);
   if (!connect(*channel)) return {why_no_connection(*stub, controllers_.present()), "", ""};
   const auto stream = std::make_shared<Stream>();

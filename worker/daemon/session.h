@@ -3,6 +3,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <thread>
@@ -15,7 +16,8 @@
 
 namespace grpc {
 class Channel;
-}
+class ChannelCredentials;
+}  // namespace grpc
 
 namespace titan::daemon {
 
@@ -24,7 +26,8 @@ namespace titan::daemon {
 // Reading and writing have a thread each; what arrives is handed to the loop.
 class Session {
  public:
-  struct Callbacks {  // All on the loop thread.
+  using Credentials = std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>>;  // By address.
+  struct Callbacks {                                                                     // All on the loop thread.
     std::function<v1::Register()> make_register;
     // Sessions are numbered from 1. A message may come before the welcome of its session.
     std::function<void(int64_t session, const std::string& controller, const v1::ControllerMessage&)> on_message;
@@ -33,7 +36,7 @@ class Session {
     std::function<void(int64_t session, const std::string& why, const std::string& reason)> on_lost;
   };
 
-  Session(Loop& loop, Controllers controllers, Callbacks callbacks);
+  Session(Loop& loop, Controllers controllers, Credentials credentials, Callbacks callbacks);
   ~Session();  // Ends the stream and joins the threads; the loop may have stopped before.
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -59,6 +62,7 @@ class Session {
   bool pause();
 
   Loop& loop_;
+  const Credentials credentials_;
   const Callbacks callbacks_;
   sync::Mutex mutex_;
   sync::Condition changed_;

@@ -57,7 +57,8 @@ absl::StatusOr<const Plugin*> open(const std::string& path) {
   const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(library, "titan_model_plugin"));
   const Plugin* plugin = entry == nullptr ? nullptr : entry();
   if (plugin == nullptr) return refuse(path, "is no model library: it has no TITAN_MODEL_PLUGIN(...)");
-  constexpr const char* kAgain = "; compile it again with this installation's headers (deploy/plugin_sdk.sh)";
+  constexpr const char* kAgain =
+      "; compile it again with this installation's headers (lib/titan/sdk, or deploy/plugin_sdk.sh)";
   if (plugin->form != kPluginForm)
     return refuse(path, absl::StrCat("was compiled for another form of library", kAgain));
   const std::string differ = differences(plugin->abi, TITAN_PLUGIN_ABI);

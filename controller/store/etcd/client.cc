@@ -26,7 +26,7 @@ std::shared_ptr<grpc::Channel> make_channel(const std::string& address) {
   // A connection of its own: controllers of one process, as tests have them, are cut off one by one.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetMaxReceiveMessageSize(-1);  // Pages of a log of large values.
-  return grpc::CreateCustomChannel(address, rpc::channel_credentials(), arguments);
+  return grpc::CreateCustomChannel(address, rpc::plain_channel(), arguments);
 }
 
 absl::Status status_of(const char* what, const grpc::Status& status) {

@@ -83,6 +83,27 @@ TEST(MetricsTest, EndsSoonWithVisitorsThere) {
   close(silent);
 }
 
+// By the names that every dashboard of Prometheus knows.
+TEST(MetricsTest, DescribesItsProcess) {
+  const std::string page = Metrics().text();
+  const auto value = [&](const std::string& name) {
+    const size_t at = page.find("\n" + name + " ");
+    EXPECT_NE(at, std::string::npos) << name;
+    return at == std::string::npos ? 0 : std::stod(page.substr(at + name.size() + 2));
+  };
+  EXPECT_THAT(page, HasSubstr("# TYPE process_cpu_seconds_total counter\n"));
+  EXPECT_GE(value("process_cpu_seconds_total"), 0);
+  EXPECT_GT(value("process_resident_memory_bytes"), 100'000);
+  EXPECT_GE(value("process_virtual_memory_bytes"), value("process_resident_memory_bytes"));
+  EXPECT_GE(value("process_threads"), 1);
+  const double open = value("process_open_fds");
+  EXPECT_GE(open, 3);
+  EXPECT_GE(value("process_max_fds"), open);
+  const auto now = static_cast<double>(absl::ToUnixSeconds(absl::Now()));
+  EXPECT_LE(value("process_start_time_seconds"), now + 1);
+  EXPECT_GT(value("process_start_time_seconds"), now - 86'400);
+}
+
 class Live : public prometheus::Collectable {
  public:
   std::vector<prometheus::MetricFamily> Collect() const override {

@@ -33,5 +33,16 @@ TEST(AddressTest, SeveralAreSplitAndCheckedOneByOne) {
   EXPECT_THAT(split_addresses("--controller", "a:1,b:http").status().message(), ::testing::HasSubstr("'b:http'"));
 }
 
+// A name that only looks like a loopback address is somewhere else.
+TEST(AddressTest, KnowsWhatStaysOnThisMachine) {
+  for (const char* local : {"127.0.0.1:7700", "127.1.2.3:0", "[::1]:7700", "localhost:1", "unix:/tmp/s"}) {
+    EXPECT_TRUE(is_local(local)) << local;
+  }
+  for (const char* other : {"0.0.0.0:7700", "10.0.0.1:7700", "[::]:7700", "host:1", "127.example.com:1", "*:7700",
+                            "127.0.0.1.example:1", "localhost.example:1", "[fe80::1]:1", "nonsense"}) {
+    EXPECT_FALSE(is_local(other)) << other;
+  }
+}
+
 }  // namespace
 }  // namespace titan::rpc

@@ -302,7 +302,7 @@ TEST_F(JobServiceTest, WhatIsNotThereIsNotFound) {
 }
 
 TEST_F(JobServiceTest, HealthAndGauges) {
-  metrics_.add(std::make_shared<Gauges>(*reconciler_));
+  metrics_.add(std::make_shared<Gauges>(*reconciler_, *store_));
   v1::Job created;
   ASSERT_TRUE(create(job("a"), &created).ok());
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_jobs{state=\"QUEUED\"} 1"));

@@ -45,8 +45,12 @@ class ServiceCase : public ::testing::Test {
       backups_by_.push_back(actor);
       return store::copy_store(folder_ + "/titan.db", to);
     };
-    server_ = *Server::start(*reconciler_, *store_,
-                             {address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}});
+    ServerOptions server_options{address, true, options.new_id, {store_->id(), absl::Now(), copy, folder_}};
+    server_options.metrics = &metrics_;
+    server_options.gate = gate_;
+    server_options.audit = audit_;
+    server_options.credentials = credentials_;
+    server_ = *Server::start(*reconciler_, *store_, server_options);
     channel_ = rpc::make_channel(absl::StrCat("127.0.0.1:", server_->port()));
     jobs_ = v1::JobService::NewStub(channel_);
     nodes_ = v1::NodeService::NewStub(channel_);
@@ -93,8 +97,11 @@ class ServiceCase : public ::testing::Test {
   }
 
   std::string folder_;
-  absl::Duration lease_ = absl::Seconds(5);  // From the next start on.
-  std::vector<std::string> backups_by_;      // Who asked for each.
+  absl::Duration lease_ = absl::Seconds(5);                                                   // From the next start on.
+  std::vector<std::string> backups_by_;                                                       // Who asked for each.
+  auth::GateOptions gate_;                                                                    // From the next start on.
+  std::shared_ptr<auth::Audit> audit_;                                                        // Likewise.
+  std::shared_ptr<grpc::ServerCredentials> credentials_ = grpc::InsecureServerCredentials();  // Likewise.
   std::atomic<int> ids_ = 0;
   metrics::Metrics metrics_;
   std::unique_ptr<store::SqliteStore> store_;

@@ -248,7 +248,7 @@ TEST_F(WorkerServiceTest, ARegistrationSaysWhereItCameFrom) {
   const auto events = jobs_->ListEvents(&events_context, request);
   ASSERT_TRUE(events->Read(&event));
   EXPECT_EQ(event.reason(), "NodeRegistered");
-  EXPECT_EQ(event.actor(), "peer:127.0.0.1");
+  EXPECT_EQ(event.actor(), absl::StrCat("local:", geteuid()));
   events_context.TryCancel();
 }
 

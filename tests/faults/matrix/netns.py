@@ -104,7 +104,7 @@ class NetworkCluster(Cluster):
     def _start_controller(self, lease_ms):
         port_file = self.folder / "controller-ports.json"
         self.address = f"{self.network.address(CONTROLLER)}:{PORT}"
-        command = [BIN / "titan-controller", "--state", self.folder / "controller", "--listen", self.address, "--metrics-port", "7701",
+        command = [BIN / "titan-controller", "--state", self.folder / "controller", "--listen", self.address, "--insecure", "--metrics-port", "7701",
                    "--port-file", port_file]
         if lease_ms:
             command += ["--lease-ms", lease_ms]
@@ -113,7 +113,7 @@ class NetworkCluster(Cluster):
         self.metrics_port = 7701
 
     def add_worker(self, name, devices=None):
-        return self._add(name, [BIN / "titan-worker", "--controller", self.address, "--node", name, "--state", self.folder / name,
+        return self._add(name, [BIN / "titan-worker", "--insecure", "--controller", self.address, "--node", name, "--state", self.folder / name,
                                 "--devices", f"cpu:{devices or self.devices}", "--address", self.network.address(name),
                                 "--metrics-port", "-1"])
 
@@ -122,7 +122,7 @@ class NetworkCluster(Cluster):
 
     def titanctl(self, *arguments, check=True, timeout=60, **_):
         done = subprocess.run([*self.network.prefix_of(CONTROLLER), BIN / "titanctl", *map(str, arguments)],
-                              env={**self.environment, "TITAN_CONTROLLER": self.address}, capture_output=True, text=True,
+                              env={**self.environment, "TITAN_CONTROLLER": self.address, "TITAN_INSECURE": "1"}, capture_output=True, text=True,
                               timeout=timeout, cwd=self.folder, check=False)
         if check and done.returncode != 0:
             raise AssertionError(f"titanctl {' '.join(map(str, arguments))}: exit {done.returncode}\n{done.stdout}{done.stderr}")

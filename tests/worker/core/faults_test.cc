@@ -1,5 +1,6 @@
 // Every effect that can fail or hang does so.
 
+#include "common/rank_protocol/launch.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/worker/core/node_world.h"
@@ -303,6 +304,22 @@ TEST(FaultsTest, ALostShimIsSaidWithHowItsRanksEnded) {
   EXPECT_EQ(world.last(1).exits(0).exit_code(), 3) << "what was recorded stays";
   EXPECT_EQ(world.last(1).exits(1).signal(), 9);
   EXPECT_EQ(world.core().state().shims_lost, 1);
+}
+
+// For the node's page: an attempt's are told while it is known, the node's stay.
+TEST(FaultsTest, RanksThatRanOutOfMemoryAreCounted) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.rank_exits(1, 0, rank_protocol::kExitOutOfMemory);
+  world.rank_exits(1, 1, 12);
+  world.settle();
+  EXPECT_EQ(world.core().memory_kills(), 1);
+  EXPECT_EQ(world.core().state().attempts.at(AttemptKey{"u1", 1}).memory_kills(), 1);
+  world.forget(1);
+  world.settle();
+  EXPECT_TRUE(world.core().state().attempts.empty());
+  EXPECT_EQ(world.core().memory_kills(), 1);
 }
 
 TEST(FaultsTest, AShimThatIsSilentForAWhileIsNotLost) {

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/launch.h"
 #include "gtest/gtest.h"
 
 namespace titan::node {
@@ -186,7 +187,7 @@ void World::apply(Effect effect) {
                      waiting_.emplace_back(Input(Disconnected{session_, ""}));
                    }
                  },
-                 [this](Log& it) { log.push_back(it.text); },
+                 [this](Log& it) { log.push_back(journal::format(it.line)); },
                  [this](Exit&) { exited_ = true; },
                  [](auto&) {},
              },
@@ -545,6 +546,7 @@ void World::exit_rank(const AttemptKey& key, Rank& rank, int code, int signal) {
   exit.set_rank(rank.rank);
   exit.set_exit_code(code);
   exit.set_signal(signal);
+  exit.set_out_of_memory(code == rank_protocol::kExitOutOfMemory);
   exit.set_stop_reason(shims.at(key).stop_reason);
   say(key, {.kind = ShimSaid::Kind::kExit, .exit = exit});
 }

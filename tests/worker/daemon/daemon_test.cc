@@ -947,8 +947,12 @@ TEST_F(DaemonTest, MetricsPage) {
                                              dump_.file("page"), " 2>/dev/null");
     (void)std::system(command.c_str());
     page = *shim::read_file(dump_.file("page"));
-    return page.find("titan_worker_ranks{node=\"n1\"} 2") != std::string::npos;
+    return page.find("titan_worker_ranks{node=\"n1\"} 2") != std::string::npos &&
+           page.find("kind=\"dump\",node=\"n1\"} ") != std::string::npos;
   })) << page;
+  EXPECT_THAT(page, HasSubstr("kind=\"state\",node=\"n1\"} "));
+  EXPECT_THAT(page, HasSubstr("titan_worker_memory_kills_total{node=\"n1\"} 0"));
+  EXPECT_THAT(page, HasSubstr("process_resident_memory_bytes "));
   EXPECT_THAT(page, HasSubstr("titan_build_info"));
   EXPECT_THAT(page, HasSubstr("titan_worker_devices_used{node=\"n1\"} 2"));
   EXPECT_EQ(worker.kill(SIGTERM), 0) << "its end runs all destructors and is still an orderly one";

@@ -2,7 +2,8 @@
 // config says:
 //   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
-//   requests for traces; a trace is the letter t so many times, and none is written when it is 0)
+//   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
+//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step)
 // "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_FAKE_RANK holds.
 
 #include <netinet/in.h>
@@ -130,14 +131,19 @@ int main(int argc, char** argv) {
   (void)spool->append(protocol::event::kStarted, started);
   std::printf("rank %d of %d is up\n", flags.rank, flags.world);
   print_lines(fake);
+  if (fake.contains("loads")) {
+    (void)spool->append(protocol::event::kLoaded, {{"step", fake["loads"]}, {"source", "checkpoint"}});
+  }
+  const json more = fake.value("metrics", json::object());
   const int64_t steps = fake.value("steps", int64_t{-1});
   if (beacon != nullptr) beacon->enter(protocol::Phase::kForward);
   if (fake.contains("trace_bytes")) beacon->page().trace.takes_requests = 1;
   for (int64_t step = 1; steps < 0 || step <= steps; ++step) {
     std::this_thread::sleep_for(std::chrono::milliseconds(fake.value("step_ms", 5)));
     for (int i = 0; i < fake.value("burst", 1); ++i) {
-      (void)spool->append(protocol::event::kStep,
-                          {{"step", step}, {"metrics", {{"loss", 1.0 / static_cast<double>(step)}}}});
+      json metrics = {{"loss", 1.0 / static_cast<double>(step)}};
+      metrics.update(more);
+      (void)spool->append(protocol::event::kStep, {{"step", step}, {"metrics", std::move(metrics)}});
     }
     if (step == fake.value("shrinks_beacon", int64_t{-1})) {
       beacon.reset();

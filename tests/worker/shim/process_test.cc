@@ -24,11 +24,11 @@ pid_t marked_sleeper(const std::string& entry) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     ::dup2(ready[1], STDOUT_FILENO);
     const char* const environment[] = {entry.c_str(), nullptr};
-    ::execle("/bin/sh", "sh", "-c", "echo; exec sleep 600", nullptr, environment);
+    ::execle("/bin/sh", "sh", "-c", "echo; kill -STOP $$", nullptr, environment);
     _exit(127);
   }
   char byte = 0;
-  EXPECT_EQ(::read(ready[0], &byte, 1), 1);  // From now on its environment is the new one.
+  EXPECT_EQ(::read(ready[0], &byte, 1), 1);  // From now on its environment is the new one, and no exec follows.
   ::close(ready[0]);
   ::close(ready[1]);
   return pid;

@@ -1,22 +1,46 @@
-#include "controller/api/caller.h"
+#include "controller/auth/caller.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
 
-namespace titan::api {
+namespace titan::auth {
 namespace {
 
-constexpr char kUserKey[] = "titan-user";
 constexpr size_t kLongestName = 64;
 constexpr size_t kLongestAddress = 128;
 
 bool is_in_name(char c) { return absl::ascii_isalnum(c) || c == '.' || c == '_' || c == '@' || c == '+' || c == '-'; }
 
 }  // namespace
+
+absl::string_view name(Role role) {
+  switch (role) {
+    case Role::kNone:
+      return "none";
+    case Role::kViewer:
+      return "viewer";
+    case Role::kOperator:
+      return "operator";
+    case Role::kAdmin:
+      return "admin";
+  }
+  return "none";
+}
+
+bool Caller::sees(absl::string_view project) const {
+  return std::any_of(projects.begin(), projects.end(),
+                     [project](const std::string& own) { return own == kAllProjects || own == project; });
+}
+
+bool Caller::sees_all() const { return std::find(projects.begin(), projects.end(), kAllProjects) != projects.end(); }
+
+Caller admin(std::string actor) { return {std::move(actor), Role::kAdmin, {kAllProjects}, kAllProjects}; }
 
 std::string user_actor(const std::string& name) {
   const bool valid = !name.empty() && name.size() <= kLongestName && std::all_of(name.begin(), name.end(), is_in_name);
@@ -32,13 +56,10 @@ std::string peer_actor(const std::string& peer) {
   return absl::StrCat("peer:", address.substr(0, kLongestAddress));
 }
 
-std::string actor_of(const grpc::ServerContextBase& context) {
-  const auto claimed = context.client_metadata().find(kUserKey);
-  if (claimed != context.client_metadata().end()) {
-    std::string user = user_actor({claimed->second.data(), claimed->second.size()});
-    if (!user.empty()) return user;
-  }
-  return peer_actor(context.peer());
+absl::string_view project_of(absl::string_view job) {
+  if (!absl::ConsumePrefix(&job, "projects/")) return "";
+  const size_t end = job.find("/jobs/");
+  return end == absl::string_view::npos ? "" : job.substr(0, end);
 }
 
-}  // namespace titan::api
+}  // namespace titan::auth

@@ -1,0 +1,136 @@
+#include "common/rpc/credentials.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/address.h"
+#include "common/rpc/identity.h"
+#include "common/status/status.h"
+#include "grpcpp/security/tls_certificate_provider.h"
+#include "grpcpp/security/tls_certificate_verifier.h"
+#include "grpcpp/security/tls_credentials_options.h"
+
+namespace titan::rpc {
+namespace {
+
+namespace tls = grpc::experimental;
+
+constexpr unsigned int kSecondsToLookAgain = 1;
+
+bool by_unix_socket(absl::string_view address) { return absl::StartsWith(address, "unix:"); }
+
+absl::Status check_plain(absl::string_view address, const Security& security, absl::string_view others) {
+  if (security.insecure || is_local(address)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      address, " is beyond this machine, where plaintext can be read and changed on its way: give ", others));
+}
+
+absl::Status check_together(const Security& security) {
+  if (security.cert.empty() != security.key.empty())
+    return absl::InvalidArgumentError("--tls-cert and --tls-key go together: give both or neither");
+  if (!security.cert.empty() && security.ca.empty())
+    return absl::InvalidArgumentError("--tls-cert needs --tls-ca: the certificate of who signs the other end's");
+  if (security.tls() && security.insecure)
+    return absl::InvalidArgumentError("--insecure and --tls-ca do not go together: leave one out");
+  return absl::OkStatus();
+}
+
+// gRPC says nothing of files that it cannot read, and every connection fails.
+absl::Status check_files(const Security& security) {
+  for (const auto& [flag, path] :
+       {std::pair("--tls-ca", &security.ca), {"--tls-cert", &security.cert}, {"--tls-key", &security.key}}) {
+    if (!path->empty() && access(path->c_str(), R_OK) != 0)
+      return errno_status(errno, absl::StrCat("read ", flag, " ", *path));
+  }
+  return absl::OkStatus();
+}
+
+std::shared_ptr<tls::CertificateProviderInterface> watch(const Security& security) {
+  return std::make_shared<tls::FileWatcherCertificateProvider>(security.key, security.cert, security.ca,
+                                                               kSecondsToLookAgain);
+}
+
+// Any client of the authority could listen somewhere and be taken for the controller otherwise.
+class IsController : public tls::ExternalCertificateVerifier {
+ public:
+  bool Verify(tls::TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)> callback,
+              grpc::Status* status) override {
+    if (!host_.Verify(request, std::move(callback), status) || !status->ok()) return true;
+    std::vector<std::string> uris;
+    for (const grpc::string_ref& uri : request->uri_names()) uris.emplace_back(uri.data(), uri.size());
+    const std::optional<Identity> who = identity_in(uris);
+    if (who && who->kind == Identity::Kind::kController) return true;
+    *status = grpc::Status(grpc::StatusCode::UNAUTHENTICATED,
+                           absl::StrCat("what answers there has the certificate of ",
+                                        who ? to_uri(*who) : "somebody else", " and not of a controller"));
+    return true;
+  }
+  void Cancel(tls::TlsCustomVerificationCheckRequest*) override {}
+
+ private:
+  tls::HostNameCertificateVerifier host_;  // Answers at once.
+};
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(absl::string_view address,
+                                                                              const Security& security) {
+  TITAN_RETURN_IF_ERROR(check_together(security));
+  if (by_unix_socket(address) || !security.tls()) {
+    TITAN_RETURN_IF_ERROR(
+        check_plain(address, security, "--tls-ca, or --insecure (TITAN_INSECURE=1) on a network that you trust"));
+    return plain_channel();
+  }
+  TITAN_RETURN_IF_ERROR(check_files(security));
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(watch(security));
+  options.watch_root_certs();
+  if (!security.cert.empty()) options.watch_identity_key_cert_pairs();
+  options.set_verify_server_certs(true);
+  options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<IsController>());
+  return tls::TlsCredentials(options);
+}
+
+absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> server_credentials(absl::string_view address,
+                                                                            const Security& security) {
+  TITAN_RETURN_IF_ERROR(check_together(security));
+  if (by_unix_socket(address) || !security.tls()) {
+    TITAN_RETURN_IF_ERROR(check_plain(address, security,
+                                      "--tls-ca, --tls-cert and --tls-key (`titanctl cluster issue` makes them), or "
+                                      "--insecure on a network where you "
+                                      "trust everybody, since whoever reaches the port may do everything then"));
+    return grpc::InsecureServerCredentials();
+  }
+  if (security.cert.empty())
+    return absl::InvalidArgumentError("who listens with --tls-ca needs --tls-cert and --tls-key as well");
+  TITAN_RETURN_IF_ERROR(check_files(security));
+  tls::TlsServerCredentialsOptions options(watch(security));
+  options.watch_root_certs();
+  options.watch_identity_key_cert_pairs();
+  options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_AND_VERIFY);
+  return tls::TlsServerCredentials(options);
+}
+
+bool is_private(absl::string_view address, const Security& security) { return security.tls() || is_local(address); }
+
+std::shared_ptr<grpc::ChannelCredentials> own_channel(absl::string_view address, const Security& security) {
+  if (by_unix_socket(address) || !security.tls()) return plain_channel();
+  tls::TlsChannelCredentialsOptions options;
+  options.set_certificate_provider(
+      std::make_shared<tls::FileWatcherCertificateProvider>(security.ca, kSecondsToLookAgain));
+  options.watch_root_certs();
+  options.set_verify_server_certs(false);
+  options.set_check_call_host(false);
+  options.set_certificate_verifier(std::make_shared<tls::NoOpCertificateVerifier>());
+  return tls::TlsCredentials(options);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> plain_channel() { return grpc::InsecureChannelCredentials(); }
+
+}  // namespace titan::rpc

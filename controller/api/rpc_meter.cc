@@ -1,0 +1,139 @@
+#include "controller/api/rpc_meter.h"
+
+#include <google/protobuf/descriptor.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "titan/v1/cluster.pb.h"
+#include "titan/v1/job.pb.h"
+#include "titan/v1/node.pb.h"
+#include "titan/v1/worker.pb.h"
+
+namespace titan::api {
+namespace {
+
+using grpc::experimental::InterceptionHookPoints;
+using grpc::experimental::ServerRpcInfo;
+
+constexpr char kOther[] = "other";
+constexpr int kCodes = 17;  // gRPC's, from OK.
+
+std::string code_name(int code) { return absl::StatusCodeToString(static_cast<absl::StatusCode>(code)); }
+
+int known(int code) { return code >= 0 && code < kCodes ? code : grpc::StatusCode::UNKNOWN; }
+
+// The status of the answer, when this batch has it.
+void note_status(grpc::experimental::InterceptorBatchMethods* batch, int& code) {
+  if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+    code = known(batch->GetSendStatus().error_code());
+  }
+}
+
+}  // namespace
+
+struct RpcMeter::Method {
+  Method(metrics::Metrics& all, std::string path) : metrics(all), name(std::move(path)) {}
+
+  metrics::Metrics& metrics;
+  const std::string name;
+  // Of the codes that this method has answered with; made as they come.
+  std::array<std::atomic<prometheus::Histogram*>, kCodes> durations = {};
+  std::array<std::atomic<prometheus::Counter*>, kCodes> ended = {};
+  prometheus::Counter* begun = nullptr;  // Of a method that streams.
+  prometheus::Gauge* open = nullptr;
+
+  prometheus::Histogram& duration(int code) {
+    prometheus::Histogram* known = durations[code].load(std::memory_order_acquire);
+    if (known != nullptr) return *known;
+    known = &metrics.histogram("titan_rpc_duration_seconds", "Unary calls, from their arrival to the answer.",
+                               {{"method", name}, {"code", code_name(code)}});
+    durations[code].store(known, std::memory_order_release);  // Whoever comes first: it is the same one.
+    return *known;
+  }
+  prometheus::Counter& ended_with(int code) {
+    prometheus::Counter* known = ended[code].load(std::memory_order_acquire);
+    if (known != nullptr) return *known;
+    known = &metrics.counter("titan_rpc_streams_ended_total", "Streams that ended.",
+                             {{"method", name}, {"code", code_name(code)}});
+    ended[code].store(known, std::memory_order_release);
+    return *known;
+  }
+};
+
+class RpcMeter::UnaryCall : public grpc::experimental::Interceptor {
+ public:
+  explicit UnaryCall(Method& method) : method_(method) {}
+  ~UnaryCall() override { method_.duration(code_).Observe(absl::ToDoubleSeconds(absl::Now() - begin_)); }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    note_status(batch, code_);
+    batch->Proceed();
+  }
+
+ private:
+  Method& method_;
+  const absl::Time begin_ = absl::Now();
+  int code_ = grpc::StatusCode::CANCELLED;  // Of a call that ends without an answer.
+};
+
+class RpcMeter::StreamCall : public grpc::experimental::Interceptor {
+ public:
+  explicit StreamCall(Method& method) : method_(method) {
+    method_.begun->Increment();
+    method_.open->Increment();
+  }
+  ~StreamCall() override {
+    method_.open->Decrement();
+    method_.ended_with(code_).Increment();
+  }
+
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    note_status(batch, code_);
+    batch->Proceed();
+  }
+
+ private:
+  Method& method_;
+  int code_ = grpc::StatusCode::CANCELLED;
+};
+
+RpcMeter::RpcMeter(metrics::Metrics& metrics) : metrics_(metrics) {
+  for (const google::protobuf::FileDescriptor* file :
+       {v1::Cluster::descriptor()->file(), v1::Job::descriptor()->file(), v1::Node::descriptor()->file(),
+        v1::WorkerMessage::descriptor()->file()}) {
+    for (int i = 0; i < file->service_count(); ++i) {
+      const google::protobuf::ServiceDescriptor* service = file->service(i);
+      for (int j = 0; j < service->method_count(); ++j) {
+        const google::protobuf::MethodDescriptor* method = service->method(j);
+        add_method(absl::StrCat(service->name(), "/", method->name()),
+                   method->client_streaming() || method->server_streaming());
+      }
+    }
+  }
+  add_method(kOther, /*streams=*/true);
+  other_ = methods_.at(kOther).get();
+}
+
+void RpcMeter::add_method(const std::string& name, bool streams) {
+  const bool is_other = name == kOther;
+  auto method = std::make_unique<Method>(metrics_, name);
+  if (streams) {
+    method->begun = &metrics_.counter("titan_rpc_streams_begun_total", "Streams that began.", {{"method", name}});
+    method->open = &metrics_.gauge("titan_rpc_open_streams", "Streams that are open.", {{"method", name}});
+    method->ended_with(grpc::StatusCode::OK);
+  }
+  if (!streams || is_other) method->duration(grpc::StatusCode::OK);
+  methods_[is_other ? name : absl::StrCat("/titan.v1.", name)] = std::move(method);
+}
+
+grpc::experimental::Interceptor* RpcMeter::CreateServerInterceptor(ServerRpcInfo* info) {
+  const auto found = methods_.find(info->method() == nullptr ? "" : info->method());
+  Method& method = found == methods_.end() ? *other_ : *found->second;
+  if (info->type() == ServerRpcInfo::Type::UNARY) return new UnaryCall(method);
+  return method.open == nullptr ? nullptr : static_cast<grpc::experimental::Interceptor*>(new StreamCall(method));
+}
+
+}  // namespace titan::api

@@ -1,0 +1,42 @@
+#pragma once
+
+// Who makes a call, and how they are named in records and events: one word without spaces.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+
+namespace titan::auth {
+
+// Each may do what those before it may.
+enum class Role { kNone, kViewer, kOperator, kAdmin };
+absl::string_view name(Role role);
+
+inline constexpr char kAllProjects[] = "*";
+
+struct Caller {
+  std::string actor;  // "user:alice", "node:n1", "local:1000", "peer:10.0.0.7".
+  Role role = Role::kNone;
+  std::vector<std::string> projects;  // That the role holds in; "*": all.
+  std::string node;                   // Whose session it may open: a node's name, "*" for any; empty: none.
+
+  std::string token;  // Id of the one that it came with; empty: none.
+
+  bool sees(absl::string_view project) const;
+  bool sees_all() const;
+};
+
+// May do everything.
+Caller admin(std::string actor);
+
+// "user:NAME"; empty for a name that is none: 1 to 64 of [A-Za-z0-9._@+-].
+std::string user_actor(const std::string& name);
+// "peer:ADDRESS" of gRPC's "ipv4:10.0.0.7:40312", "ipv6:[::1]:40312", "unix:/run/titan.sock": without the port, which
+// says nothing.
+std::string peer_actor(const std::string& peer);
+
+// Of "projects/PROJECT/jobs/ID"; empty when the name has another form.
+absl::string_view project_of(absl::string_view job);
+
+}  // namespace titan::auth

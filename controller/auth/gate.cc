@@ -1,0 +1,172 @@
+#include "controller/auth/gate.h"
+
+#include <iterator>
+#include <optional>
+#include <string>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/strip.h"
+#include "common/rpc/address.h"
+#include "common/rpc/error.h"
+#include "common/rpc/identity.h"
+#include "common/status/status.h"
+#include "common/text/host_port.h"
+#include "controller/auth/permissions.h"
+#include "grpc/grpc_security_constants.h"
+#include "grpcpp/security/auth_context.h"
+
+namespace titan::auth {
+namespace {
+
+constexpr char kUserKey[] = "titan-user";
+constexpr char kUserField[] = "user";
+constexpr char kTokenKey[] = "authorization";
+constexpr absl::string_view kBearer = "Bearer ";
+
+// "user:NAME" as the caller claims to be called, or empty.
+std::string claimed_user(const grpc::ServerContextBase& context) {
+  const auto claimed = context.client_metadata().find(kUserKey);
+  if (claimed == context.client_metadata().end()) return "";
+  return user_actor({claimed->second.data(), claimed->second.size()});
+}
+
+std::string or_else(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
+
+// Of a peer on a loopback address, as gRPC writes it: "ipv4:127.0.0.1:40312".
+std::optional<HostPort> local_peer(const std::string& peer) {
+  std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
+  if (!absl::StartsWith(address, "ipv4:") && !absl::StartsWith(address, "ipv6:")) return std::nullopt;
+  address = address.substr(5);
+  return rpc::is_local(address) ? split_host_port(address) : std::nullopt;
+}
+
+bool by_unix_socket(const std::string& peer) { return absl::StartsWith(peer, "unix:"); }
+
+absl::Status refuse(absl::string_view reason, const std::string& message) {
+  return rpc::error(absl::StatusCode::kPermissionDenied, reason, message);
+}
+
+bool holds(const Caller& caller, Role least, absl::string_view project) {
+  return caller.role >= least && (project.empty() ? !caller.projects.empty() : caller.sees(project));
+}
+
+std::string in_project(absl::string_view project) {
+  if (project.empty()) return " of a project";
+  return project == kAllProjects ? " of all projects" : absl::StrCat(" of project ", project);
+}
+
+absl::Status require(const Caller& caller, Role least, absl::string_view project, absl::string_view method) {
+  if (holds(caller, least, project)) return absl::OkStatus();
+  return refuse("ROLE_MISSING",
+                absl::StrCat(method, " is for ", name(least), "s", in_project(project), ", and ", caller.actor,
+                             " is none; an admin gives roles with `titanctl auth token create`"));
+}
+
+}  // namespace
+
+absl::StatusOr<Caller> caller_of(const std::optional<rpc::Identity>& identity) {
+  using Kind = rpc::Identity::Kind;
+  const std::string actor = identity ? user_actor(identity->name) : "";
+  if (actor.empty())
+    return rpc::error(absl::StatusCode::kUnauthenticated, "CERTIFICATE_UNKNOWN",
+                      "the certificate is that of no node, user or admin: `titanctl cluster issue` makes one");
+  if (identity->kind == Kind::kNode) return Caller{absl::StrCat("node:", identity->name), {}, {}, identity->name};
+  if (identity->kind == Kind::kAdmin) return Caller{actor, Role::kAdmin, {kAllProjects}, ""};
+  return Caller{actor, Role::kNone, {}, ""};
+}
+
+absl::Status check(const Caller& caller, absl::string_view method, absl::string_view project) {
+  const std::optional<Permission> needed = permission(method);
+  if (!needed) return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+  switch (needed->need) {
+    case Need::kRead:
+      return require(caller, Role::kViewer, project, method);
+    case Need::kOperate:
+      return require(caller, Role::kOperator, project, method);
+    case Need::kOperateCluster:
+      return require(caller, Role::kOperator, kAllProjects, method);
+    case Need::kAdmin:
+      return require(caller, Role::kAdmin, kAllProjects, method);
+    case Need::kSession:
+      if (!caller.node.empty()) return absl::OkStatus();
+      return refuse("NOT_A_NODE",
+                    absl::StrCat("only nodes open sessions, and ", caller.actor,
+                                 " is none; `titanctl cluster issue --node NAME` makes one's certificate"));
+  }
+  return refuse("METHOD_UNKNOWN", absl::StrCat("nobody may call ", method));
+}
+
+std::string stranger(const absl::Status& refusal) {
+  for (const auto& [field, value] : rpc::metadata(refusal)) {
+    if (field == kUserField) return absl::StrCat("local:", value);
+  }
+  return "";
+}
+
+absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
+  const std::string peer = context.peer();
+  // Who may open the socket's file is decided by the file system.
+  if (by_unix_socket(peer)) return admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own)));
+  const std::optional<HostPort> client = local_peer(peer);
+  if (!client) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
+                      absl::StrCat("nothing says who calls from ", peer_actor(peer).substr(5),
+                                   ": give titanctl a token with --token-file, or a certificate with --tls-cert"));
+  }
+  const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});
+  if (!owner.ok()) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
+                      absl::StrCat("it cannot be told which user of this machine calls (", owner.status().message(),
+                                   "): try again, or give titanctl a token with --token-file"));
+  }
+  if (*owner != options_.own && *owner != 0) {
+    return rpc::error(
+        absl::StatusCode::kPermissionDenied, "ANOTHER_USER",
+        absl::StrCat("this controller belongs to user ", options_.own, " of its machine, and user ", *owner,
+                     " calls: ask its admin for a token (`titanctl auth token create`) and give it with "
+                     "--token-file"),
+        {{kUserField, absl::StrCat(*owner)}});
+  }
+  return admin(or_else(claimed_user(context), absl::StrCat("local:", *owner)));
+}
+
+std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextBase& context) {
+  const std::shared_ptr<const grpc::AuthContext> peer = context.auth_context();
+  if (peer == nullptr || peer->FindPropertyValues(GRPC_X509_PEM_CERT_PROPERTY_NAME).empty()) return std::nullopt;
+  std::vector<std::string> uris;
+  for (const grpc::string_ref& uri : peer->FindPropertyValues(GRPC_PEER_URI_PROPERTY_NAME))
+    uris.emplace_back(uri.data(), uri.size());
+  return caller_of(rpc::identity_in(uris));
+}
+
+absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
+  if (options_.insecure) return admin(or_else(claimed_user(context), peer_actor(context.peer())));
+  std::optional<absl::StatusOr<Caller>> certificate = certified(context);
+  if (certificate && (!certificate->ok() || !(*certificate)->node.empty())) return *std::move(certificate);
+  const auto [first, end] = context.client_metadata().equal_range(kTokenKey);
+  if (first == end) return certificate ? *std::move(certificate) : identify_local(context);
+  absl::string_view given(first->second.data(), first->second.size());
+  if (std::next(first) != end || !absl::ConsumePrefix(&given, kBearer)) given = "";
+  TITAN_ASSIGN_OR_RETURN(Caller caller, tokens_.caller(given));
+  if (certificate && (*certificate)->actor != caller.actor && (*certificate)->role != Role::kAdmin) {
+    return rpc::error(absl::StatusCode::kUnauthenticated, "TOKEN_OF_ANOTHER",
+                      absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
+                                   (*certificate)->actor, ": give one of them alone"));
+  }
+  return caller;
+}
+
+absl::Status Gate::stands(const Caller& caller) const {
+  return caller.token.empty() ? absl::OkStatus() : tokens_.stands(caller.token);
+}
+
+absl::StatusOr<Caller> Gate::admit(const grpc::ServerContextBase& context, absl::string_view method,
+                                   absl::string_view project) const {
+  TITAN_ASSIGN_OR_RETURN(Caller caller, identify(context));
+  TITAN_RETURN_IF_ERROR(check(caller, method, project));
+  return caller;
+}
+
+}  // namespace titan::auth

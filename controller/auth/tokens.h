@@ -1,0 +1,71 @@
+#pragma once
+
+// The tokens that there are: what they allow, and how to tell them. The store has the digest of each secret and never
+// the secret.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/sync/sync.h"
+#include "controller/auth/caller.h"
+#include "controller/store/store.h"
+
+namespace titan::auth {
+
+inline constexpr char kTokensPrefix[] = "token/";
+std::string token_key(const std::string& id);
+
+struct TokenRecord {
+  std::string id;
+  std::string user;
+  Role role = Role::kNone;
+  std::vector<std::string> projects;
+  std::string digest;  // SHA-256 of the secret, in hexadecimal.
+  int64_t create_time_s = 0;
+  int64_t expire_time_s = 0;  // 0: never.
+  std::string creator;
+};
+
+// "titan_ID_SECRET" in its parts; both empty when it is none.
+struct TokenText {
+  std::string id, secret;
+};
+TokenText parse_token(absl::string_view text);
+std::string sha256_hex(absl::string_view text);
+
+class Tokens {
+ public:
+  using Clock = std::function<absl::Time()>;
+  using Done = std::function<void(const absl::StatusOr<TokenRecord>&)>;
+
+  // Reads what the store holds. A record that makes no sense is set aside and lets nobody in. Errors: those of scan().
+  static absl::StatusOr<std::unique_ptr<Tokens>> load(store::Store& store, Clock now);
+
+  // Counts, and is answered, once it is durable. Errors: InvalidArgument naming the field, AlreadyExists.
+  void create(TokenRecord token, Done done);
+  // Counts no more from now on; answered once that is durable. Errors: NotFound.
+  void revoke(const std::string& id, const Done& done);
+  std::vector<TokenRecord> list() const;
+
+  // Who comes with this text. Errors: Unauthenticated.
+  absl::StatusOr<Caller> caller(absl::string_view text) const;
+  // Whether the token of a caller who came in earlier still counts. Errors: Unauthenticated.
+  absl::Status stands(const std::string& id) const;
+
+ private:
+  Tokens(store::Store& store, Clock now) : store_(store), now_(std::move(now)) {}
+  absl::Status check_time(const TokenRecord& token) const;
+
+  store::Store& store_;
+  const Clock now_;
+  mutable sync::Mutex mutex_;
+  std::map<std::string, TokenRecord> tokens_ TITAN_GUARDED_BY(mutex_);
+};
+
+}  // namespace titan::auth

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "controller/cli/globals.h"
+
+namespace titan::cli {
+
+// An authority in `folder`, and an admin's certificate of it in FOLDER/admin.
+int init_authority(const Globals& globals, const std::string& folder, const std::string& admin, double days);
+
+struct IssueRequest {
+  std::string authority;  // Its folder.
+  bool controller = false;
+  std::string node, user, admin;  // Just one of the four.
+  std::vector<std::string> hosts;
+  double days = 365;
+  std::string out;
+  bool renew = false;
+};
+int issue_certificate(const Globals& globals, const IssueRequest& request);
+
+}  // namespace titan::cli

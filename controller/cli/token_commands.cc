@@ -1,0 +1,124 @@
+#include "controller/cli/token_commands.h"
+
+#include <openssl/evp.h>
+#include <openssl/rand.h>
+
+#include <array>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/status/status.h"
+#include "controller/cli/client.h"
+#include "controller/cli/proto_json.h"
+#include "controller/cli/terminal.h"
+
+namespace titan::cli {
+namespace {
+
+// Of `size` random bytes, in hexadecimal.
+absl::StatusOr<std::string> random_text(size_t size) {
+  std::string bytes(size, '\0');
+  if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size)) != 1)
+    return absl::InternalError("the system gives no random numbers");
+  return absl::BytesToHexString(bytes);
+}
+
+std::string sha256(const std::string& text) {
+  std::array<unsigned char, 32> digest = {};
+  unsigned int size = digest.size();
+  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
+  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
+}
+
+absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, const std::string& secret) {
+  v1::CreateTokenRequest out;
+  v1::Token& token = *out.mutable_token();
+  v1::Token::Role role = v1::Token::ROLE_UNSPECIFIED;
+  if (!v1::Token::Role_Parse(absl::AsciiStrToUpper(request.role), &role) || role == v1::Token::ROLE_UNSPECIFIED)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--role is '", request.role, "': it must be viewer, operator or admin"));
+  TITAN_ASSIGN_OR_RETURN(const std::string id, random_text(6));
+  token.set_id(id);
+  token.set_user(request.user);
+  token.set_role(role);
+  for (const std::string& project : request.projects) token.add_projects(project);
+  if (!request.expires.empty()) {
+    TITAN_ASSIGN_OR_RETURN(const absl::Duration lifetime, parse_lifetime(request.expires));
+    token.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(absl::Now() + lifetime));
+  }
+  out.set_secret_sha256(sha256(secret));
+  return out;
+}
+
+std::string role_text(const v1::Token& token) { return absl::AsciiStrToLower(v1::Token::Role_Name(token.role())); }
+
+// The text of a new token, which is nowhere else.
+absl::StatusOr<std::string> make_token(const Globals& globals, const TokenRequest& request) {
+  TITAN_ASSIGN_OR_RETURN(const std::string secret, random_text(32));
+  TITAN_ASSIGN_OR_RETURN(const v1::CreateTokenRequest wanted, to_proto(request, secret));
+  Client client(globals.controller, globals.timeout, globals.access);
+  TITAN_ASSIGN_OR_RETURN(const v1::Token made, client.create_token(wanted));
+  return absl::StrCat("titan_", made.id(), "_", secret);
+}
+
+}  // namespace
+
+absl::StatusOr<absl::Duration> parse_lifetime(const std::string& text) {
+  constexpr std::pair<char, int> kUnits[] = {{'d', 24 * 3600}, {'h', 3600}, {'m', 60}, {'s', 1}};
+  int64_t count = 0;
+  for (const auto& [unit, seconds] : kUnits) {
+    const bool is_it = !text.empty() && text.back() == unit &&
+                       absl::SimpleAtoi(text.substr(0, text.size() - 1), &count) && count > 0 && count <= 1'000'000;
+    if (is_it) return absl::Seconds(seconds) * count;
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("--expires is '", text, "': it must be a time such as 30d, 12h or 90m"));
+}
+
+int create_token(const Globals& globals, const TokenRequest& request) {
+  const absl::StatusOr<std::string> token = make_token(globals, request);
+  if (!token.ok()) return report(token.status());
+  if (globals.format != Format::kTable) {
+    print(nlohmann::ordered_json{{"token", *token}}, globals.format);
+  } else {
+    print(*token + "\n");
+    note("shown this once: keep it in a file that only its user can read (chmod 600), and give that to --token-file");
+  }
+  return kExitOk;
+}
+
+int list_tokens(const Globals& globals) {
+  Client client(globals.controller, globals.timeout, globals.access);
+  const auto all = client.list_tokens();
+  if (!all.ok()) return report(all.status());
+  if (globals.format != Format::kTable) {
+    print(to_json(*all), globals.format);
+    return kExitOk;
+  }
+  Table table({"TOKEN", "USER", "ROLE", "PROJECTS", "AGE", "EXPIRES", "CREATOR"});
+  for (const v1::Token& token : all->tokens()) {
+    table.add({token.id(), token.user(), role_text(token), absl::StrJoin(token.projects(), ","),
+               age(token.create_time()), token.has_expire_time() ? time_text(token.expire_time()) : "never",
+               token.creator()});
+  }
+  print(table.text());
+  return kExitOk;
+}
+
+int revoke_token(const Globals& globals, const std::string& id) {
+  Client client(globals.controller, globals.timeout, globals.access);
+  const auto revoked = client.revoke_token(id);
+  if (!revoked.ok()) return report(revoked.status());
+  if (globals.format != Format::kTable) {
+    print(to_json(*revoked), globals.format);
+  } else {
+    print(absl::StrCat("token ", revoked->id(), " of ", revoked->user(), " counts no more\n"));
+  }
+  return kExitOk;
+}
+
+}  // namespace titan::cli

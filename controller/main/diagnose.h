@@ -1,0 +1,15 @@
+#pragma once
+
+#include "common/journal/journal.h"
+#include "common/metrics/metrics.h"
+#include "controller/main/flags.h"
+#include "controller/store/store.h"
+#include "titan/v1/cluster.pb.h"
+
+namespace titan {
+
+// What this controller knows of itself, without secrets. Thread-safe.
+v1::Diagnostics diagnose(const Flags& flags, const journal::Recent& journal, const metrics::Metrics& metrics,
+                         const store::Store& store);
+
+}  // namespace titan

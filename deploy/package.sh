@@ -1,0 +1,143 @@
+#!/usr/bin/env bash
+# Makes Debian packages, for Debian 12, of what is built, with the folders and files of `cmake --install`.
+#
+#   deploy/package.sh [--out FOLDER] [--version VERSION] [--with-libtorch] [BUILD]
+#
+#   --out FOLDER       build/packages unless given
+#   --version VERSION  the project's unless given
+#   --with-libtorch    also titan-libtorch: what titan-rank needs of the LibTorch wheel (460 MB)
+#   BUILD              build/release unless given; without LibTorch there is no titan-rank
+#
+# DEBFULLNAME and DEBEMAIL name who makes them, as for Debian's own tools. What each holds and what its scripts do is in docs/howto/install.md and deploy/debian.
+set -euo pipefail
+source=$(cd "$(dirname "$0")/.." && pwd)
+
+out=$source/build/packages build=$source/build/release version='' libtorch=0
+fail() {
+  echo "package: $*" >&2
+  exit 2
+}
+while [ $# -gt 0 ]; do
+  case "$1" in
+    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    --out | --version) [ $# -ge 2 ] || fail "$1 needs a value (see --help)"; printf -v "${1#--}" %s "$2"; shift 2 ;;
+    --with-libtorch) libtorch=1; shift ;;
+    -*) fail "unknown option '$1' (see --help)" ;;
+    *) build=$1; shift ;;
+  esac
+done
+[ -f "$build/CMakeCache.txt" ] || fail "$build is no build folder; deploy/install.sh or 'cmake --preset release' makes one"
+cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
+
+packages=(titanctl titan-controller titan-worker titan-common titan-doc)
+[ "$(cached TITAN_TORCH)" = OFF ] || packages+=(titan-rank)
+[ $libtorch = 0 ] || packages+=(titan-libtorch)
+version=${version:-$(cached CMAKE_PROJECT_VERSION)}
+architecture=$(dpkg --print-architecture)
+maintainer="${DEBFULLNAME:-Titan} <${DEBEMAIL:-titan@example.org}>"
+torch=$(sed -n 's/^torch="torch==\(.*\)"$/\1/p' "$source/deploy/bootstrap.sh")
+date=$(git -C "$source" log -1 --format=%cd --date=rfc2822 2>/dev/null || date -R)
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+umask 022
+mkdir -p "$out"
+
+install_component() {  # COMPONENT ROOT [STRIP]
+  DESTDIR=$2 cmake --install "$build" --prefix /usr --component "$1" ${3:+--strip} >"$work/log" 2>&1 || {
+    tail -n 20 "$work/log" >&2
+    fail "the build in $build lacks parts of $1: build them first (ninja -C $build)"
+  }
+}
+
+# Debian 12 has units in /lib, and settings that a person edits in /etc.
+arrange() {
+  local root=$1
+  if [ -d "$root/usr/lib/systemd" ]; then
+    mkdir -p "$root/lib"
+    mv "$root/usr/lib/systemd" "$root/lib/"
+    rmdir --ignore-fail-on-non-empty "$root/usr/lib"
+  fi
+  if [ -d "$root/usr/share/titan/env" ]; then
+    mkdir -p "$root/etc"
+    mv "$root/usr/share/titan/env" "$root/etc/titan"
+    rmdir --ignore-fail-on-non-empty "$root/usr/share/titan"
+    sed -i 's,/usr/share/titan/env/,/etc/titan/,' "$root"/lib/systemd/system/*.service
+  fi
+}
+
+# The packages that its programs are linked with, by their versions; nothing when it has none.
+libraries() {
+  local root=$1 programs
+  mapfile -t programs < <(find "$root/usr/bin" -type f 2>/dev/null | sort)
+  [ ${#programs[@]} -gt 0 ] || return 0
+  mkdir -p "$work/source/debian"
+  echo "Source: titan" >"$work/source/debian/control"
+  # LibTorch is in no package of Debian's, and comes with the package of our own.
+  (cd "$work/source" && dpkg-shlibdeps -O --ignore-missing-info "-l$work/torch/usr/lib/titan/torch/lib" \
+    "-l$work/torch/usr/lib/titan/nvidia/cu13/lib" "${programs[@]/#/-e}" 2>"$work/log") | sed 's/^shlibs:Depends=//' ||
+    { cat "$work/log" >&2; return 1; }
+}
+
+add_texts() {  # PACKAGE ROOT
+  local texts=$2/usr/share/doc/$1
+  mkdir -p "$texts"
+  cp "$source/deploy/debian/copyright" "$texts/copyright"
+  [ "$1" != titan-libtorch ] || add_licences "$texts/copyright"
+  printf 'titan (%s) bookworm; urgency=medium\n\n  * Made from the source tree.\n\n -- %s  %s\n' "$version" "$maintainer" "$date" |
+    gzip -9n >"$texts/changelog.gz"
+}
+add_licences() {
+  local facts
+  for facts in "$(cached TITAN_DEPS)"/venv/lib/python3*/site-packages/{torch,nvidia_cuda_runtime}-*.dist-info; do
+    find "$facts" -iname 'licen[cs]e*' -type f -exec cat {} + >>"$1"
+  done
+}
+
+add_control() {  # PACKAGE ROOT
+  local control=$2/DEBIAN script depends
+  depends=$(libraries "$2")
+  mkdir -p "$control"
+  {
+    sed -e "s/@VERSION@/$version/g" "$source/deploy/debian/$1.control"
+    printf 'Version: %s\nArchitecture: %s\n' "$version" "$(is_for_all "$1" && echo all || echo "$architecture")"
+    printf 'Maintainer: %s\nSection: science\nPriority: optional\n' "$maintainer"
+    printf 'Installed-Size: %s\n' "$(du -ks --exclude=DEBIAN "$2" | cut -f1)"
+  } | awk -v more="$depends" '
+    /^Depends:/ { depends = substr($0, 10); next }
+    /^Description:/ { description = 1 }
+    description && (/^Description:/ || /^ /) { text = text $0 "\n"; next }
+    { print }
+    END {
+      depends = more (more != "" && depends != "" ? ", " : "") depends
+      if (depends != "") print "Depends: " depends
+      printf "%s", text
+    }' >"$control/control"
+  for script in postinst prerm postrm; do
+    [ -f "$source/deploy/debian/$1.$script" ] || continue
+    sed -e "s/@TORCH@/$torch/g" "$source/deploy/debian/$1.$script" >"$control/$script"
+    chmod 755 "$control/$script"
+  done
+  if [ -d "$2/etc" ]; then (cd "$2" && find etc -type f -printf '/%p\n' | sort >DEBIAN/conffiles); fi
+  (cd "$2" && find . -type f ! -path './DEBIAN/*' -printf '%P\0' | sort -z | xargs -0 -r md5sum >DEBIAN/md5sums)
+  if [ -f "$source/deploy/debian/$1.lintian-overrides" ]; then
+    install -Dm644 "$source/deploy/debian/$1.lintian-overrides" "$2/usr/share/lintian/overrides/$1"
+  fi
+}
+is_for_all() { [ "$1" = titan-common ] || [ "$1" = titan-doc ]; }
+
+make_package() {
+  local root=$work/$1 file
+  install_component "$1" "$root" strip
+  arrange "$root"
+  add_texts "$1" "$root"
+  add_control "$1" "$root"
+  file=$out/$1_${version}_$(is_for_all "$1" && echo all || echo "$architecture").deb
+  # Quick: LibTorch is large.
+  dpkg-deb --root-owner-group -Zxz -z1 --build "$root" "$file" >"$work/log" 2>&1 || { cat "$work/log" >&2; exit 1; }
+  echo "$file"
+  rm -rf "$root"
+}
+
+case " ${packages[*]} " in *" titan-rank "*) CMAKE_INSTALL_MODE=ABS_SYMLINK install_component titan-libtorch "$work/torch" ;; esac
+for package in "${packages[@]}"; do make_package "$package"; done

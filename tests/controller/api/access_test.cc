@@ -1,0 +1,89 @@
+// Who may call at all, and who may do what.
+
+#include <sys/stat.h>
+
+#include "controller/api/convert.h"
+#include "tests/controller/api/service_case.h"
+
+namespace titan::api {
+namespace {
+
+using ::testing::HasSubstr;
+
+class AccessTest : public ServiceCase {
+ protected:
+  void SetUp() override {
+    gate_.owner = [this](const auth::LocalConnection& connection) -> absl::StatusOr<uid_t> {
+      port_ = connection.server_port;
+      if (owner_ < 0) return absl::NotFoundError("no open socket");
+      return static_cast<uid_t>(owner_);
+    };
+    ServiceCase::SetUp();
+  }
+
+  const int64_t own_ = geteuid();
+  std::atomic<int64_t> owner_ = own_;  // Of every connection; -1: not known.
+  std::atomic<int> port_ = 0;
+};
+
+// The controller's own user needs no configuration, and neither does root.
+TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
+  v1::Job made;
+  ASSERT_TRUE(create(job("a"), &made).ok());
+  EXPECT_EQ(made.owner(), absl::StrCat("local:", own_));
+  EXPECT_EQ(port_, server_->port());
+  owner_ = 0;
+  ASSERT_TRUE(create(job("b"), &made).ok());
+  EXPECT_EQ(made.owner(), "local:0");
+}
+
+// Jobs run as the worker's user: another one who could submit would be that user.
+TEST_F(AccessTest, AnotherUserOfTheMachineIsRefused) {
+  owner_ = own_ + 1;
+  v1::Job made;
+  const absl::Status status = create(job("a"), &made);
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(rpc::reason(status), "ANOTHER_USER");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--token-file"));
+  EXPECT_EQ(get("a").status().code(), absl::StatusCode::kPermissionDenied);
+  owner_ = own_;
+  EXPECT_EQ(get("a").status().code(), absl::StatusCode::kNotFound);
+}
+
+// The same connection, of which the kernel says something else later: what was said before counts no more.
+TEST_F(AccessTest, IsAskedForEachCall) {
+  v1::Job made;
+  ASSERT_TRUE(create(job("a"), &made).ok());
+  owner_ = -1;
+  const absl::Status status = get("a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnauthenticated);
+  EXPECT_EQ(rpc::reason(status), "WHO_ARE_YOU");
+}
+
+TEST_F(AccessTest, InsecureAsksNobody) {
+  stop();
+  gate_.insecure = true;
+  start("127.0.0.1:0");
+  owner_ = own_ + 1;
+  v1::Job made;
+  ASSERT_TRUE(create(job("a"), &made).ok());
+  EXPECT_EQ(made.owner(), "peer:127.0.0.1");
+}
+
+// Who may open the socket is an admin, and that is its owner alone.
+TEST_F(AccessTest, AUnixSocketIsItsOwners) {
+  stop();
+  const std::string path = folder_ + "/socket";
+  start("unix:" + path);
+  struct stat file {};
+  ASSERT_EQ(stat(path.c_str(), &file), 0);
+  EXPECT_EQ(file.st_mode & 0777, 0700U);
+  owner_ = own_ + 1;
+  jobs_ = v1::JobService::NewStub(rpc::make_channel("unix:" + path));
+  v1::Job made;
+  ASSERT_TRUE(create(job("a"), &made).ok());
+  EXPECT_EQ(made.owner(), absl::StrCat("local:", own_));
+}
+
+}  // namespace
+}  // namespace titan::api

@@ -1,0 +1,90 @@
+// Who is known by a certificate, and what they may.
+
+#include "tests/controller/api/tls_case.h"
+
+namespace titan::api {
+namespace {
+
+using rpc::Identity;
+using ::testing::HasSubstr;
+using Kind = Identity::Kind;
+
+using TlsTest = TlsCase;
+
+TEST_F(TlsTest, AnAdminIsKnownByName) {
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  EXPECT_EQ(submit(security(folder("alice")), "a")->owner(), "user:alice");
+}
+
+// What they may comes with a token.
+TEST_F(TlsTest, AUserAloneMayNothing) {
+  certify(authority_, folder("bob"), {Kind::kUser, "bob"});
+  const absl::Status status = submit(security(folder("bob")), "a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(rpc::reason(status), "ROLE_MISSING");
+  EXPECT_THAT(std::string(status.message()), HasSubstr("user:bob"));
+}
+
+// Without a certificate there is still the kernel, which says that it is another user of this machine.
+TEST_F(TlsTest, NoCertificateIsNoAdmin) {
+  rpc::Security nobody;
+  nobody.ca = controller_ + "/ca.crt";
+  EXPECT_EQ(rpc::reason(submit(nobody, "a").status()), "ANOTHER_USER");
+}
+
+TEST_F(TlsTest, ANodeMayOpenItsSessionAndNothingElse) {
+  certify(authority_, folder("n1"), {Kind::kNode, "n1"});
+  const rpc::Security n1 = security(folder("n1"));
+  EXPECT_TRUE(register_as(n1, "n1").ok());
+  const absl::Status other = register_as(n1, "n2");
+  EXPECT_EQ(other.code(), absl::StatusCode::kPermissionDenied);
+  EXPECT_EQ(rpc::reason(other), "ANOTHER_NODE");
+  EXPECT_EQ(rpc::reason(submit(n1, "a").status()), "ROLE_MISSING");
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  EXPECT_EQ(rpc::reason(register_as(security(folder("alice")), "n1")), "NOT_A_NODE");
+}
+
+// A certificate of another authority opens no connection, also when it says the same.
+TEST_F(TlsTest, AnotherAuthorityIsNobody) {
+  const pki::Pair other = pki::make_authority("test", {absl::Now(), absl::Hours(1)}).value();
+  certify(other, folder("alice"), {Kind::kAdmin, "alice"});
+  rpc::Security mixed = security(folder("alice"));
+  mixed.ca = controller_ + "/ca.crt";
+  EXPECT_EQ(submit(mixed, "a").status().code(), absl::StatusCode::kUnavailable);
+  EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
+}
+
+// A node that listens where the controller should be is not taken for it, though its authority is the same.
+TEST_F(TlsTest, OnlyAControllerIsTakenForOne) {
+  serve_with(controller_ + "/n1", {Kind::kNode, "n1"}, {"127.0.0.1"});
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  const absl::Status status = submit(security(folder("alice")), "a").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("titan:node:n1"));
+}
+
+TEST_F(TlsTest, TheControllersHostIsChecked) {
+  serve_with(controller_ + "/c2", {Kind::kController, ""}, {"c2.example"});
+  certify(authority_, folder("alice"), {Kind::kAdmin, "alice"});
+  EXPECT_EQ(submit(security(folder("alice")), "a").status().code(), absl::StatusCode::kUnavailable);
+}
+
+// New files are taken while the server runs: here those of another authority, which is seen from outside.
+TEST_F(TlsTest, RotatedFilesAreTakenWithoutARestart) {
+  const pki::Pair next = pki::make_authority("next", {absl::Now(), absl::Hours(1)}).value();
+  certify(next, folder("alice"), {Kind::kAdmin, "alice"});
+  ASSERT_FALSE(submit(security(folder("alice")), "a").ok());
+  certify(next, folder("next"), {Kind::kController, ""}, {"127.0.0.1"});
+  for (const char* file : {"ca.crt", "tls.crt", "tls.key"}) {
+    std::filesystem::rename(folder("next") + "/" + file, controller_ + "/" + file);
+  }
+  absl::StatusOr<v1::Job> made = absl::UnknownError("not tried");
+  for (const absl::Time end = absl::Now() + absl::Seconds(60); !made.ok() && absl::Now() < end;) {
+    made = submit(security(folder("alice")), "a");
+  }
+  ASSERT_TRUE(made.ok()) << made.status();
+  EXPECT_EQ(made->owner(), "user:alice");
+}
+
+}  // namespace
+}  // namespace titan::api

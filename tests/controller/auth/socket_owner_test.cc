@@ -1,0 +1,147 @@
+#include "controller/auth/socket_owner.h"
+
+#include <arpa/inet.h>
+#include <gtest/gtest.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+
+namespace titan::auth {
+namespace {
+
+constexpr uid_t kOther = 65534;
+
+sockaddr_in6 address_of(const char* host, int port) {
+  sockaddr_in6 address{};
+  address.sin6_family = AF_INET6;
+  address.sin6_port = htons(static_cast<uint16_t>(port));
+  inet_pton(AF_INET6, host, &address.sin6_addr);
+  return address;
+}
+
+int port_of(int fd) {
+  sockaddr_in6 address{};
+  socklen_t size = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size);
+  return ntohs(address.sin6_port);
+}
+
+// Sockets for both families, as gRPC makes them.
+class SocketOwnerTest : public ::testing::Test {
+ protected:
+  SocketOwnerTest() {
+    const sockaddr_in6 any = address_of("::", 0);
+    EXPECT_EQ(bind(listener_, reinterpret_cast<const sockaddr*>(&any), sizeof any), 0);
+    EXPECT_EQ(listen(listener_, 8), 0);
+  }
+  ~SocketOwnerTest() override { close(listener_); }
+
+  int connect_to(const char* host) const {
+    const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const sockaddr_in6 address = address_of(host, port_of(listener_));
+    EXPECT_EQ(connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0) << host;
+    return fd;
+  }
+  LocalConnection connection(const std::string& client, int fd) const {
+    return {client, port_of(fd), port_of(listener_)};
+  }
+
+  const int listener_ = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+};
+
+TEST_F(SocketOwnerTest, BothWaysNameTheUser) {
+  for (const auto& [host, client] : {std::pair("::ffff:127.0.0.1", "127.0.0.1"), std::pair("::1", "::1")}) {
+    const int fd = connect_to(host);
+    EXPECT_EQ(socket_owner(connection(client, fd)).value(), geteuid()) << host;
+    EXPECT_EQ(owner_by_netlink(connection(client, fd)).value(), geteuid()) << host;
+    EXPECT_EQ(owner_by_table(connection(client, fd)).value(), geteuid()) << host;
+    close(fd);
+  }
+}
+
+// It comes from 127.0.0.1, so that its two ends have different addresses: found in the table, which is not read for it,
+// since that takes long and anybody could ask for it.
+TEST_F(SocketOwnerTest, TheTableIsNotReadForWhatTheKernelDoesNotFind) {
+  const int fd = connect_to("::ffff:127.0.0.2");
+  EXPECT_EQ(owner_by_table(connection("127.0.0.1", fd)).value(), geteuid());
+  EXPECT_EQ(socket_owner(connection("127.0.0.1", fd)).status().code(), absl::StatusCode::kNotFound);
+  close(fd);
+}
+
+// The kernel names root for a socket that its program has closed, whoever that was: a client that calls and closes at
+// once must not be taken for root.
+TEST_F(SocketOwnerTest, AClosedSocketIsNobodys) {
+  const int fd = connect_to("::ffff:127.0.0.1");
+  const LocalConnection closed = connection("127.0.0.1", fd);
+  const int accepted = accept(listener_, nullptr, nullptr);  // Stays open: the client's end is not forgotten.
+  ASSERT_EQ(write(fd, "call", 4), 4);
+  close(fd);
+  EXPECT_EQ(owner_by_netlink(closed).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(owner_by_table(closed).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(socket_owner(closed).status().code(), absl::StatusCode::kNotFound);
+  close(accepted);
+}
+
+TEST_F(SocketOwnerTest, ThePortsMustBeThoseOfOneConnection) {
+  const int fd = connect_to("::ffff:127.0.0.1");
+  LocalConnection other = connection("127.0.0.1", fd);
+  ++other.server_port;
+  EXPECT_EQ(socket_owner(other).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(socket_owner(connection("nonsense", fd)).status().code(), absl::StatusCode::kNotFound);
+  close(fd);
+}
+
+// A port that another user takes over is that user's.
+TEST_F(SocketOwnerTest, AnotherUserIsNamed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root may become another user";
+  int ports[2], release[2];
+  ASSERT_EQ(pipe(ports), 0);
+  ASSERT_EQ(pipe(release), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setuid(kOther) != 0) _exit(1);
+    const int port = port_of(connect_to("::ffff:127.0.0.1"));
+    char byte = 0;
+    const bool told = write(ports[1], &port, sizeof port) == sizeof port;
+    _exit(told && read(release[0], &byte, 1) == 1 ? 0 : 1);
+  }
+  int port = 0;
+  ASSERT_EQ(read(ports[0], &port, sizeof port), static_cast<ssize_t>(sizeof port));
+  const LocalConnection theirs = {"127.0.0.1", port, port_of(listener_)};
+  EXPECT_EQ(owner_by_netlink(theirs).value(), kOther);
+  EXPECT_EQ(owner_by_table(theirs).value(), kOther);
+  ASSERT_EQ(write(release[1], "x", 1), 1);
+  int status = 0;
+  waitpid(child, &status, 0);
+  EXPECT_EQ(status, 0);
+  for (const int fd : {ports[0], ports[1], release[0], release[1]}) close(fd);
+}
+
+// Two users at the same end of two connections cannot be told apart.
+TEST_F(SocketOwnerTest, TwoUsersAreNobody) {
+  std::string folder = ::testing::TempDir() + "titan-owner-XXXXXX";
+  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const auto row = [](const char* remote, int uid) {
+    return absl::StrCat("   0: 0100007F:9C40 ", remote, ":1E14 01 00000000:00000000 00:00000000 00000000 ", uid,
+                        " 0 77 1\n");
+  };
+  const auto write_table = [&](const std::string& rows) {
+    std::ofstream(folder + "/tcp") << "  sl  local_address rem_address   st\n" << rows;
+  };
+  const LocalConnection asked = {"127.0.0.1", 40000, 7700};
+  write_table(row("0100007F", 5));
+  EXPECT_EQ(owner_by_table(asked, folder).value(), 5U);
+  write_table(row("0100007F", 5) + row("0200007F", 6));
+  EXPECT_EQ(owner_by_table(asked, folder).status().code(), absl::StatusCode::kNotFound);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace titan::auth

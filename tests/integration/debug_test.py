@@ -1,0 +1,104 @@
+"""`titanctl cluster debug`: one file with what whoever looks for a fault needs, and none of the secrets that were planted wherever one
+may get to; without a controller what this machine knows, and what is missing."""
+
+import json
+import os
+import stat
+import subprocess
+import sys
+import tarfile
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import BIN, SOURCE, Cluster, wait_until
+
+FAKE_RANK = BIN.parent / "tests/fake_rank"
+PLANTED = "planted-secret"
+
+
+class StandIns(Cluster):
+    """A cluster whose ranks are stand-ins."""
+
+    def _add(self, name, command):
+        return super()._add(name, command if name == "controller" else [*command, "--rank-binary", FAKE_RANK])
+
+
+def unpack(file):
+    """Texts by their paths below the bundle's folder."""
+    with tarfile.open(file) as archive:
+        return {member.name.split("/", 1)[1]: archive.extractfile(member).read().decode() for member in archive.getmembers() if member.isfile()}
+
+
+class Debug(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def debug(self, *flags, **environment):
+        file = self.folder / "bundle.tar.gz"
+        done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", file, *flags], env={**os.environ, **environment},
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(0, done.returncode, done.stderr)
+        self.assertEqual(f"{file}\n", done.stdout)
+        self.assertEqual(0o600, stat.S_IMODE(file.stat().st_mode))
+        self.assertEqual(["bundle.tar.gz"], [path.name for path in self.folder.iterdir() if path.is_file()])
+        return unpack(file), done.stderr
+
+    def test_what_is_in_it_and_what_is_not(self):
+        os.environ["TITAN_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
+        self.addCleanup(os.environ.pop, "TITAN_FAKE_RANK")
+        with StandIns(workers=1) as cluster:
+            wait_until("a ready node", lambda: cluster.ask("cluster", "info")["ready_nodes"] == 1)
+            recipe = self.folder / "job.toml"
+            recipe.write_text((SOURCE / "configs/llama3_tiny.toml").read_text() + f"\n# api_key = {PLANTED}-2\n")
+            failed = cluster.submit(recipe, "--job-id", "failed", "--label", f"hf_token={PLANTED}-3", "--job.dump_folder", self.folder / "dump",
+                                    "--job.description", f"started with PASSWORD={PLANTED}-4")
+            waits = cluster.submit(recipe, "--job-id", "waits", "--nproc", 64, "--job.dump_folder", self.folder / "other")
+            recipe.unlink()
+            self.assertEqual("FAILED", cluster.wait(failed)["state"])
+            files, said = self.debug(TITAN_CONTROLLER=cluster.address, TITAN_REGISTRY_TOKEN=f"{PLANTED}-5",
+                                     HTTPS_PROXY=f"http://me:{PLANTED}-6@proxy:3128", SECRET_OF_OTHERS=f"{PLANTED}-7")
+            self.assertEqual([], [line for path, text in files.items() for line in text.splitlines() if PLANTED in line])
+            self.assertIn("asking the controller", said)
+            self.assertEqual("nothing\n", files["missing.txt"])
+            self.assertEqual(cluster.ask("cluster", "info")["id"], json.loads(files["cluster.json"])["id"])
+            self.assertEqual(["nodes/n1"], [node["name"] for node in json.loads(files["nodes.json"])])
+            self.assertEqual({f"projects/default/jobs/{name}" for name in (failed, waits)}, {job["name"] for job in json.loads(files["jobs.json"])})
+            job = json.loads(files["jobs/failed/job.json"])
+            self.assertEqual("(left out)", job["labels"]["hf_token"])
+            self.assertEqual("started with PASSWORD=(left out)", job["spec"]["config_json"]["job"]["description"])
+            self.assertEqual(str(self.folder / "dump"), job["spec"]["config_json"]["job"]["dump_folder"])  # Paths stay.
+            self.assertEqual(256, job["spec"]["config_json"]["training"]["seq_len"])
+            reasons = [json.loads(line)["reason"] for line in files["jobs/failed/events.jsonl"].splitlines()]
+            self.assertIn("JobFailed", reasons)
+            self.assertEqual("QUEUED", json.loads(files["jobs/waits/job.json"])["state"])
+            self.assertIn("event=Listening", files["controller/journal.log"])
+            self.assertIn("titan_build_info", files["controller/metrics.txt"])
+            self.assertGreater(int(json.loads(files["controller/store.json"])["revision"]), 1)
+            self.assertGreater(int(json.loads(files["controller/store.json"])["file_bytes"]), 1)
+            self.assertEqual("127.0.0.1:0", json.loads(files["controller/configuration.json"])["listen"])
+            for host in ("controller/host.json", "local/host.json"):
+                self.assertTrue({"system", "limits", "memory", "cgroup"} <= set(json.loads(files[host])), host)
+            self.assertEqual("(left out)", json.loads(files["local/environment.json"])["TITAN_REGISTRY_TOKEN"])
+            self.assertEqual("http://(left out)@proxy:3128", json.loads(files["local/environment.json"])["HTTPS_PROXY"])
+
+    def test_without_a_controller_it_says_what_is_missing(self):
+        files, said = self.debug("--controller", "127.0.0.1:1", "--timeout", "1")
+        self.assertIn("not in the bundle: cluster, nodes, jobs and controller: no controller at 127.0.0.1:1", said)
+        self.assertIn("no controller at 127.0.0.1:1", files["missing.txt"])
+        self.assertEqual({"missing.txt", "local/version.json", "local/host.json", "local/environment.json"},
+                         {path for path in files if not path.endswith(".env")})
+
+    def test_what_is_there_is_not_replaced(self):
+        file = self.folder / "bundle.tar.gz"
+        file.write_text("mine")
+        done = subprocess.run([BIN / "titanctl", "cluster", "debug", "--out", file, "--controller", "127.0.0.1:1", "--timeout", "1"],
+                              capture_output=True, text=True, timeout=60)
+        self.assertEqual(1, done.returncode)
+        self.assertIn("is there already", done.stderr)
+        self.assertEqual("mine", file.read_text())
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

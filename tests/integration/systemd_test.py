@@ -1,0 +1,140 @@
+"""The daemons under systemd, which a socket stands in for: ready when they serve, heard of again and again while they do, with a word
+about how they are, and told when they end. The units are what systemd reads without a complaint."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from cluster import BIN, SOURCE, wait_until
+
+FAKE_RANK = BIN.parent / "tests/fake_rank"
+WATCHDOG_SECONDS = 2
+
+
+class Manager:
+    """Where a daemon's messages to systemd arrive."""
+
+    def __init__(self, folder):
+        self.path = folder / "notify"
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(str(self.path))
+        self.socket.setblocking(False)
+        self.said = []
+
+    def heard(self):
+        while True:
+            try:
+                self.said.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return self.said
+
+    def count(self, text):
+        return len([said for said in self.heard() if said == text])
+
+    def status(self):
+        return next((said.removeprefix("STATUS=") for said in reversed(self.heard()) if said.startswith("STATUS=")), "")
+
+
+class Systemd(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+
+    def start(self, name, *flags):
+        """Its process and its manager."""
+        folder = self.folder / name
+        folder.mkdir()
+        manager = Manager(folder)
+        self.addCleanup(manager.socket.close)
+        environment = {**os.environ, "NOTIFY_SOCKET": str(manager.path), "WATCHDOG_USEC": str(WATCHDOG_SECONDS * 1_000_000)}
+        environment.pop("WATCHDOG_PID", None)
+        log = open(folder / "log", "wb")
+        self.addCleanup(log.close)
+        process = subprocess.Popen([BIN / name, "--state", folder / "state", *flags], env=environment, stderr=log)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        wait_until(f"readiness of {name}", lambda: manager.count("READY=1"))
+        return process, manager
+
+    def start_controller(self):
+        ports = self.folder / "ports"
+        process, manager = self.start("titan-controller", "--listen", "127.0.0.1:0", "--metrics-port", "-1", "--port-file", ports)
+        return process, manager, re.search(r'"port": (\d+)', ports.read_text())[1]  # There before it is ready.
+
+    def check_life(self, process, manager):
+        before = manager.count("WATCHDOG=1")
+        wait_until("signs of life", lambda: manager.count("WATCHDOG=1") >= before + 3)
+        process.send_signal(signal.SIGTERM)
+        self.assertEqual(0, process.wait(timeout=30))
+        self.assertEqual(1, manager.count("STOPPING=1"))
+        self.assertEqual(1, manager.count("READY=1"))
+
+    def test_the_controller(self):
+        process, manager, _ = self.start_controller()
+        wait_until("status", manager.status)
+        self.assertRegex(manager.status(), r"^leads cluster \S+: 0 of 0 nodes ready$")
+        self.check_life(process, manager)
+
+    def test_the_worker(self):
+        _, _, port = self.start_controller()
+        process, manager = self.start("titan-worker", "--controller", f"127.0.0.1:{port}", "--node", "n1", "--devices", "cpu:2", "--rank-binary",
+                                      FAKE_RANK)
+        wait_until("connection in the status", lambda: manager.status() == f"connected to 127.0.0.1:{port}, 0 ranks of 0 attempts")
+        self.check_life(process, manager)
+
+    # It serves its ranks, and is not restarted for what is missing elsewhere.
+    def test_a_worker_without_a_controller_is_ready_and_says_so(self):
+        process, manager = self.start("titan-worker", "--controller", "127.0.0.1:1", "--node", "n1", "--devices", "cpu:2", "--rank-binary", FAKE_RANK)
+        wait_until("status", manager.status)
+        self.assertEqual("without a controller, 0 ranks of 0 attempts", manager.status())
+        self.check_life(process, manager)
+
+    # Every line is an event with its time, level and fields, and systemd's journal is told each one's priority.
+    def test_logs_are_what_was_asked_for(self):
+        for form, priorities in (("text", False), ("json", False), ("json", True)):
+            with self.subTest(form=form, priorities=priorities):
+                folder = self.folder / f"{form}-{priorities}"
+                folder.mkdir()
+                with open(folder / "log", "wb") as log:
+                    file = os.fstat(log.fileno())
+                    stream = {"JOURNAL_STREAM": f"{file.st_dev}:{file.st_ino}"} if priorities else {}
+                    for name in ("titan-controller", "titan-worker"):
+                        done = subprocess.run([BIN / name, "--state", "/proc/none", "--log-format", form, "--metrics-port", "-1"], stderr=log,
+                                              env={**os.environ, **stream})
+                        self.assertEqual(1, done.returncode)
+                lines = (folder / "log").read_text().splitlines()
+                self.assertEqual(2, len([line for line in lines if "StartFailed" in line]), lines)
+                for line in lines:
+                    prefix, rest = re.match(r"(<[346]>)?(.*)", line).groups()
+                    self.assertEqual(priorities, prefix is not None)
+                    if form == "json":
+                        self.assertLessEqual({"time", "level", "event", "message"}, set(json.loads(rest)))
+                    else:
+                        self.assertRegex(rest, r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z (info|warning|error) event=\w+ message=")
+
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "systemd is not installed")
+    def test_the_units_are_what_systemd_reads(self):
+        page = BIN.parent / "share/doc/titan/howto/operate.md"
+        for daemon, exposure in (("titan-controller", 20), ("titan-worker", 100)):
+            with self.subTest(daemon):
+                text = (SOURCE / f"deploy/systemd/{daemon}.service").read_text()
+                unit = self.folder / f"{daemon}.service"
+                unit.write_text(text.replace(f"@PREFIX@/{page.relative_to(BIN.parent)}", str(SOURCE / "docs/howto/operate.md"))
+                                .replace("@PREFIX@", str(BIN.parent)))
+                done = subprocess.run(["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", unit], capture_output=True, text=True)
+                self.assertEqual([], [line for line in done.stderr.splitlines() if "titan" in line])
+                done = subprocess.run(["systemd-analyze", "security", "--offline=true", "--no-pager", f"--threshold={exposure}", unit],
+                                      capture_output=True, text=True)
+                self.assertEqual(0, done.returncode, done.stdout + done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)

@@ -1,0 +1,77 @@
+"""Series as a page shows them, as docs/metrics.md describes them, and as the sources name them."""
+
+import re
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+
+SOURCE = Path(__file__).resolve().parents[3]
+DOCS = SOURCE / "docs/metrics.md"
+ALERTS = SOURCE / "deploy/prometheus/alerts.yml"
+sys.path.insert(0, str(SOURCE / "deploy/grafana"))
+import panels  # noqa: E402
+
+NAME = re.compile(r"\b(?:titan|process)_[a-z0-9_]+\b")
+PARTS = re.compile(r"_(bucket|sum|count)$")
+ROW = re.compile(r"^(?P<said>\| `(?P<name>[a-z0-9_]+)` \| (?P<type>\w+) \|(?P<labels>[^|]*)\|(?P<meaning>[^|]*)\|)(?P<used>[^|]*)\|$")
+
+
+@dataclass
+class Family:
+    type: str
+    labels: set = field(default_factory=set)
+    meaning: str = ""
+    used: str = ""
+
+
+def families(page):
+    """By name; a histogram's parts are its own."""
+    found = {}
+    for line in page.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split()
+            found[name] = Family(kind)
+        elif line and not line.startswith("#"):
+            name = re.match(r"[a-z0-9_]+", line).group()
+            family = found.get(name) or found[PARTS.sub("", name)]
+            family.labels |= set(re.findall(r'[{,]([a-z_]+)="', line)) - {"le"}
+    return found
+
+
+def documented():
+    found = {}
+    for row in filter(None, map(ROW.match, DOCS.read_text().splitlines())):
+        if row["name"] in found:
+            raise AssertionError(f"docs/metrics.md has {row['name']} twice")
+        found[row["name"]] = Family(row["type"], set(re.findall(r"`(\w+)`", row["labels"])), row["meaning"].strip(), row["used"].strip())
+    return found
+
+
+def in_sources():
+    """Names that the programs give to series."""
+    files = [path for folder in ("common/metrics", "controller/api", "controller/reconcile", "worker/daemon")
+             for path in (SOURCE / folder).rglob("*.cc")]
+    literals = (re.findall(r'"((?:titan|process)_[a-z0-9_]+)"', path.read_text()) for path in files)
+    return {name for names in literals for name in names}
+
+
+def alerts():
+    """Expressions by the names of their alerts."""
+    return dict(re.findall(r"- alert: (\w+)\n\s+expr: '?(.*?)'?\n", ALERTS.read_text()))
+
+
+def names_in(expression, known):
+    """The series that it asks for."""
+    return {name if name in known else PARTS.sub("", name) for name in NAME.findall(expression)}
+
+
+def users(known):
+    """For each name, in words, which alerts and rows of the dashboard ask for it."""
+    used = {name: ([], []) for name in known}
+    for alert, expression in alerts().items():
+        for name in names_in(expression, known) & set(known):
+            used[name][0].append(alert)
+    for row in panels.ROWS:
+        for name in {name for panel in row.panels for _, expression in panel.queries for name in names_in(expression, known)} & set(known):
+            used[name][1].append(row.title)
+    return {name: ", ".join([*alerts_of, *(f"*{row}*" for row in rows)]) for name, (alerts_of, rows) in used.items()}

@@ -1,0 +1,145 @@
+"""What deploy/package.sh makes: the files of an installation with their dependencies, settings that dpkg asks about before it replaces
+them, and scripts that delete nothing in use. With TITAN_BARE_DEBIAN (CMakeLists.txt) the packages' whole life on a bare machine."""
+
+import fcntl
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import unittest
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+import processes
+
+BIN = Path(os.environ["TITAN_BIN"])
+SOURCE = Path(os.environ["TITAN_SOURCE"])
+BARE = shlex.split(os.environ.get("TITAN_BARE_DEBIAN", ""))
+PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-worker"], "titan-common": [],
+            "titan-doc": []}
+if (BIN / "titan-rank").exists():
+    PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-rank"]
+DAEMONS = ("titan-controller", "titan-worker")
+
+
+def output(*command, **more):
+    return subprocess.run([str(word) for word in command], check=True, capture_output=True, text=True, **more).stdout
+
+
+def make(out, *flags):
+    """The packages' files by name."""
+    made = output(SOURCE / "deploy/package.sh", "--out", out, *flags, BIN.parent).splitlines()
+    return {Path(file).name.split("_")[0]: Path(file) for file in made}
+
+
+class Packages(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = Path(cls.enterClassContext(tempfile.TemporaryDirectory()))
+        cls.packages = make(cls.folder / "packages", "--version", "1.2.3")
+        cls.root = cls.folder / "root"
+        for file in cls.packages.values():
+            subprocess.run(["dpkg-deb", "--extract", file, cls.root], check=True)
+
+    def field(self, package, name):
+        return output("dpkg-deb", "--field", self.packages[package], name).strip()
+
+    def script(self, package, name):
+        """One of its maintainer scripts."""
+        control = self.folder / "control" / package
+        if not control.is_dir():
+            control.parent.mkdir(exist_ok=True)
+            output("dpkg-deb", "--control", self.packages[package], control)
+        return control / name
+
+    def test_each_has_its_programs_and_they_run(self):
+        self.assertEqual(sorted(PROGRAMS), sorted(self.packages))
+        for package, programs in PROGRAMS.items():
+            with self.subTest(package):
+                self.assertEqual("1.2.3", self.field(package, "Version"))
+                listed = output("dpkg-deb", "--contents", self.packages[package])
+                self.assertEqual(programs, sorted(re.findall(r" \./usr/bin/(\S+)$", listed, re.MULTILINE)))
+                owners = {line.split()[1] for line in listed.splitlines()}
+                self.assertEqual({"root/root"}, owners)
+                for program in set(programs) - {"titan-rank", "titan-checkpoint"}:  # These need LibTorch beside them.
+                    self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
+
+    def test_dependencies_are_those_that_are_linked(self):
+        for package, library in (("titanctl", "libgrpc++"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp")):
+            with self.subTest(package):
+                self.assertIn(library, self.field(package, "Depends"))
+                self.assertRegex(self.field(package, "Depends"), r"libc6 \(>= 2\.\d+\)")
+        self.assertEqual("all", self.field("titan-common", "Architecture"))
+        if "titan-rank" in self.packages:
+            self.assertRegex(self.field("titan-rank", "Depends"), r"titan-common \(= 1\.2\.3\)")
+
+    def test_settings_are_kept_and_units_read_them(self):
+        for daemon in DAEMONS:
+            with self.subTest(daemon):
+                settings = f"/etc/titan/{daemon.removeprefix('titan-')}.env"
+                self.assertEqual(settings, self.script(daemon, "conffiles").read_text().strip())
+                unit = (self.root / f"lib/systemd/system/{daemon}.service").read_text()
+                self.assertIn(f"={settings}\n", unit.replace("=-", "="))
+                self.assertIn(f"ExecStart=/usr/bin/{daemon} ", unit)
+                self.assertTrue((self.root / settings[1:]).is_file())
+        self.assertEqual([], list((self.root / "usr").rglob("*.env")))
+
+    def run_script(self, package, name, *arguments):
+        return subprocess.run([self.script(package, name), *arguments], env={**os.environ, "DPKG_ROOT": str(self.folder / "machine")},
+                              capture_output=True, text=True)
+
+    def test_removal_leaves_the_state_and_purging_deletes_it(self):
+        for daemon in DAEMONS:
+            with self.subTest(daemon):
+                state = self.folder / "machine/var/lib" / daemon
+                state.mkdir(parents=True)
+                self.assertEqual(0, self.run_script(daemon, "postrm", "remove").returncode)
+                self.assertTrue(state.is_dir())
+                self.assertEqual(0, self.run_script(daemon, "postrm", "purge").returncode)
+                self.assertFalse(state.exists())
+
+    # The lock is the one that a shim holds as long as it lives.
+    def test_purging_spares_what_ranks_use(self):
+        state = self.folder / "machine/var/lib/titan-worker"
+        for attempt in ("attempt-1", "attempt-2"):
+            (state / "jobs/aa" / attempt).mkdir(parents=True)
+            (state / "jobs/aa" / attempt / "shim.lock").touch()
+        with open(state / "jobs/aa/attempt-2/shim.lock") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            done = self.run_script("titan-worker", "postrm", "purge")
+            self.assertEqual(1, done.returncode)
+            self.assertIn("jobs/aa/attempt-2", done.stderr)
+            self.assertIn("dpkg --purge titan-worker", done.stderr)
+            self.assertTrue((state / "jobs/aa/attempt-1").is_dir())
+        self.assertEqual(0, self.run_script("titan-worker", "postrm", "purge").returncode)
+        self.assertFalse(state.exists())
+
+    def test_the_first_installation_says_what_is_left_to_do(self):
+        for daemon in DAEMONS:
+            with self.subTest(daemon):
+                self.assertIn("systemctl enable --now", self.run_script(daemon, "postinst", "configure", "").stdout)
+                self.assertEqual("", self.run_script(daemon, "postinst", "configure", "1.2.2").stdout)
+
+    @unittest.skipUnless(shutil.which("lintian"), "lintian is not installed")
+    def test_lintian_finds_no_errors(self):
+        done = subprocess.run(["lintian", "--fail-on", "error", "--tag-display-limit", "0", *self.packages.values()], capture_output=True, text=True)
+        self.assertEqual([], [line for line in done.stdout.splitlines() if line.startswith("E:")], done.stderr)
+
+    @unittest.skipUnless(BARE, "TITAN_BARE_DEBIAN names no command")
+    def test_a_bare_machine_from_installation_to_purge(self):
+        carried = self.folder / "carried"
+        carried.mkdir()
+        for version in ("1.2.3", "1.2.4"):
+            make(carried / version, "--version", version)
+        shutil.copy(BIN.parent / "tests/fake_rank", carried)
+        shutil.copy(Path(__file__).parent / "bare_machine.sh", carried)
+        done = subprocess.run([*BARE, carried, "bash", "bare_machine.sh", "1.2.3", "1.2.4", str(processes.free_port())], capture_output=True, text=True, timeout=540)
+        self.assertEqual(0, done.returncode, done.stdout[-6000:] + done.stderr[-6000:])
+        self.assertIn("purged\n", done.stdout)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
