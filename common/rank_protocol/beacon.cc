@@ -2,17 +2,16 @@
 
 #include <fcntl.h>
 #include <sys/mman.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <iterator>
 #include <new>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/page_file.h"
 #include "common/status/status.h"
 
 namespace titan::rank_protocol {
@@ -33,26 +32,6 @@ int64_t monotonic_nanos() {
   return now.tv_sec * 1'000'000'000LL + now.tv_nsec;
 }
 
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
-
-absl::StatusOr<BeaconPage*> map(int fd, const std::string& path) {
-  void* memory = ::mmap(nullptr, kBeaconBytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("map beacon ", path));
-  return static_cast<BeaconPage*>(memory);
-}
-
 }  // namespace
 
 const char* name(Phase phase) {
@@ -61,30 +40,15 @@ const char* name(Phase phase) {
 }
 
 absl::StatusOr<std::unique_ptr<Beacon>> Beacon::create(const std::string& path, int rank) {
-  // Made under another name and renamed: a reader never sees a page that is half set up.
-  const std::string fresh = absl::StrCat(path, ".new");
-  const Descriptor fd(::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  if (fd.get() < 0) return errno_status(errno, absl::StrCat("create beacon ", path));
-  // Reserves the block now: on a full disk this fails here, and not as SIGBUS at a later store.
-  if (const int failed = ::posix_fallocate(fd.get(), 0, kBeaconBytes); failed != 0) {
-    ::unlink(fresh.c_str());
-    return errno_status(failed, absl::StrCat("create beacon ", path));
-  }
-  TITAN_ASSIGN_OR_RETURN(BeaconPage * memory, map(fd.get(), path));
-  auto* page = new (memory) BeaconPage{};
-  page->version = kBeaconVersion;
-  page->rank = static_cast<uint32_t>(rank);
-  page->pid = ::getpid();
-  page->phase_since = monotonic_nanos();
-  page->magic = kBeaconMagic;
-  // Readers find the page by its name, so they see all that was written before it had one.
-  if (::rename(fresh.c_str(), path.c_str()) != 0) {
-    const int failed = errno;
-    ::munmap(page, kBeaconBytes);
-    ::unlink(fresh.c_str());
-    return errno_status(failed, absl::StrCat("create beacon ", path));
-  }
-  return std::unique_ptr<Beacon>(new Beacon(page));
+  TITAN_ASSIGN_OR_RETURN(void* const memory, create_page_file("beacon", path, kBeaconBytes, [rank](void* fresh) {
+                           auto* page = new (fresh) BeaconPage{};
+                           page->version = kBeaconVersion;
+                           page->rank = static_cast<uint32_t>(rank);
+                           page->pid = ::getpid();
+                           page->phase_since = monotonic_nanos();
+                           page->magic = kBeaconMagic;
+                         }));
+  return std::unique_ptr<Beacon>(new Beacon(static_cast<BeaconPage*>(memory)));
 }
 
 Beacon::~Beacon() { ::munmap(page_, kBeaconBytes); }

@@ -1,7 +1,6 @@
 #include "common/rank_protocol/divergence.h"
 
 #include <algorithm>
-#include <limits>
 #include <map>
 #include <set>
 #include <tuple>
@@ -12,8 +11,6 @@
 
 namespace titan::rank_protocol {
 namespace {
-
-using Place = std::pair<uint64_t, int64_t>;  // A group's key, and a sequence on it.
 
 struct Made {
   const RankFlight* by = nullptr;
@@ -43,7 +40,9 @@ std::map<uint64_t, KnownGroup> groups_of(const std::vector<RankFlight>& ranks) {
 }
 
 // What members of one collective must agree on. Parts of an all-to-all differ in size.
-std::tuple<std::string, std::string, int64_t> shape_of(const FlightCall& call) {
+using Shape = std::tuple<std::string, std::string, int64_t>;
+
+Shape shape_of(const FlightCall& call) {
   const bool is_message = call.operation == "send" || call.operation == "recv";
   const bool any_size = call.operation == "all_to_all";
   return {is_message ? "message" : call.operation, call.type, any_size ? 0 : call.elements};
@@ -51,10 +50,6 @@ std::tuple<std::string, std::string, int64_t> shape_of(const FlightCall& call) {
 
 std::string described(const FlightCall& call) {
   return absl::StrCat(call.operation, " of ", call.elements, " ", call.type);
-}
-
-Divergence missing(const std::vector<int>& ranks, const KnownGroup& group, const FlightCall& call) {
-  return {Divergence::Kind::kMissing, ranks, call, *group.group, ""};
 }
 
 // A call as a rank of another place in the mesh, or of another step, makes it.
@@ -112,7 +107,7 @@ std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& g
   std::optional<Divergence> first;
   for (const auto& [key, group] : groups) {
     for (const auto& [sequence, made] : group.by_sequence) {
-      std::map<std::tuple<std::string, std::string, int64_t>, std::vector<Made>> shapes;
+      std::map<Shape, std::vector<Made>> shapes;
       for (const Made& one : made) shapes[shape_of(*one.call)].push_back(one);
       if (shapes.size() < 2) continue;
       const auto is_less = [](const auto& a, const auto& b) { return worth(a.second) < worth(b.second); };
@@ -131,19 +126,14 @@ std::optional<Divergence> first_mismatch(const std::map<uint64_t, KnownGroup>& g
   return first;
 }
 
-// Of one rank: for whom it waits, and since when.
-struct Waiting {
-  std::set<int> ranks;
-};
-
 struct Awaited {
   uint64_t key = 0;
   const FlightCall* call = nullptr;  // In which somebody waits for it; the earliest such.
 };
 
 struct Waits {
-  std::map<int, Waiting> of;       // By rank that waits.
-  std::map<int, Awaited> awaited;  // By rank that is waited for.
+  std::set<int> waiting;           // Ranks that wait,
+  std::map<int, Awaited> awaited;  // and, by rank, those that are waited for.
 };
 
 Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, KnownGroup>& groups) {
@@ -154,7 +144,7 @@ Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, Kn
       const uint64_t key = rank.groups[static_cast<size_t>(call.group)].key;
       for (const auto& [member, issued] : groups.at(key).issued) {
         if (issued >= call.sequence) continue;
-        waits.of[rank.rank].ranks.insert(member);
+        waits.waiting.insert(rank.rank);
         Awaited& awaited = waits.awaited[member];
         if (awaited.call == nullptr || call.created_ns < awaited.call->created_ns) awaited = {key, &call};
       }
@@ -167,23 +157,23 @@ Waits waits_of(const std::vector<RankFlight>& ranks, const std::map<uint64_t, Kn
 std::optional<Divergence> first_missing(const Waits& waits, const std::map<uint64_t, KnownGroup>& groups) {
   const Awaited* first = nullptr;
   for (const auto& [rank, awaited] : waits.awaited) {
-    if (waits.of.count(rank) > 0) continue;
+    if (waits.waiting.count(rank) > 0) continue;
     if (first == nullptr || awaited.call->created_ns < first->call->created_ns) first = &awaited;
   }
   if (first == nullptr) return std::nullopt;
   const KnownGroup& group = groups.at(first->key);
   std::vector<int> ranks;
   for (const auto& [member, issued] : group.issued) {
-    if (issued < first->call->sequence && waits.of.count(member) == 0) ranks.push_back(member);
+    if (issued < first->call->sequence && waits.waiting.count(member) == 0) ranks.push_back(member);
   }
-  return missing(ranks, group, *first->call);
+  return Divergence{Divergence::Kind::kMissing, ranks, *first->call, *group.group, ""};
 }
 
 // In a circle: whoever goes another way than before.
 std::optional<Divergence> first_skipped(const std::vector<RankFlight>& ranks, const Waits& waits) {
   std::optional<Divergence> first;
   for (const RankFlight& rank : ranks) {
-    if (waits.of.count(rank.rank) == 0) continue;
+    if (waits.waiting.count(rank.rank) == 0) continue;
     const std::optional<Turn> turn = turn_of(rank);
     if (!turn || (first && first->call.created_ns <= turn->present->created_ns)) continue;
     const FlightGroup& group = rank.groups[static_cast<size_t>(turn->usual->group)];

@@ -11,6 +11,7 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/page_file.h"
 #include "common/status/status.h"
 
 namespace titan::rank_protocol {
@@ -68,28 +69,6 @@ std::string get_text(const char (&from)[kBytes]) {
   return text;
 }
 
-absl::StatusOr<FlightTailPage*> map_tail(int fd, const std::string& path) {
-  void* const memory = ::mmap(nullptr, sizeof(FlightTailPage), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-  if (memory == MAP_FAILED) return errno_status(errno, absl::StrCat("map ", path));
-  return new (memory) FlightTailPage{};
-}
-
-// Made under another name and renamed: a reader never sees a file that is half set up.
-absl::StatusOr<FlightTailPage*> make_tail(int fd, const std::string& fresh, const std::string& path, int rank) {
-  // Reserves the blocks now: on a full disk this fails here, and not as SIGBUS at a later store.
-  if (const int failed = ::posix_fallocate(fd, 0, sizeof(FlightTailPage)); failed != 0) {
-    return errno_status(failed, absl::StrCat("create ", path));
-  }
-  TITAN_ASSIGN_OR_RETURN(FlightTailPage * page, map_tail(fd, path));
-  page->version = kTailVersion;
-  page->rank = rank;
-  page->magic = kTailMagic;
-  if (::rename(fresh.c_str(), path.c_str()) == 0) return page;
-  const int failed = errno;
-  ::munmap(page, sizeof(*page));
-  return errno_status(failed, absl::StrCat("create ", path));
-}
-
 absl::Status not_a_tail(const std::string& path, const char* what) {
   return absl::DataLossError(absl::StrCat("flight tail ", path, " ", what));
 }
@@ -114,14 +93,14 @@ std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<FlightTail>> FlightTail::create(const std::string& path, int rank) {
-  const std::string fresh = absl::StrCat(path, ".new");
-  const int fd = ::open(fresh.c_str(), O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
-  if (fd < 0) return errno_status(errno, absl::StrCat("create ", path));
-  const absl::Cleanup close_it = [fd] { ::close(fd); };
-  const absl::StatusOr<FlightTailPage*> page = make_tail(fd, fresh, path, rank);
-  if (page.ok()) return std::unique_ptr<FlightTail>(new FlightTail(*page));
-  ::unlink(fresh.c_str());
-  return page.status();
+  const auto set_up = [rank](void* fresh) {
+    auto* page = new (fresh) FlightTailPage{};
+    page->version = kTailVersion;
+    page->rank = rank;
+    page->magic = kTailMagic;
+  };
+  TITAN_ASSIGN_OR_RETURN(void* const memory, create_page_file("flight tail", path, sizeof(FlightTailPage), set_up));
+  return std::unique_ptr<FlightTail>(new FlightTail(static_cast<FlightTailPage*>(memory)));
 }
 
 FlightTail::~FlightTail() { ::munmap(page_, sizeof(*page_)); }
@@ -182,10 +161,6 @@ absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
   }
   flight.calls = calls_of(*copy, flight.groups.size());
   return flight;
-}
-
-std::string flight_tail_path(const std::string& run_folder, int rank) {
-  return absl::StrCat(run_folder, "/rank-", rank, ".flight");
 }
 
 std::string shortened(const std::vector<int>& ranks) {

@@ -41,9 +41,6 @@ class FlightTail {
 // FailedPrecondition for one of a newer version.
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path);
 
-// {run_folder}/rank-{R}.flight
-std::string flight_tail_path(const std::string& run_folder, int rank);
-
 // For FlightGroup::members and ::key.
 std::string shortened(const std::vector<int>& ranks);
 uint64_t group_key(const std::string& name, const std::vector<int>& ranks);

@@ -213,6 +213,9 @@ std::string spool_path(const std::string& run_folder, int rank) {
 std::string beacon_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".beacon");
 }
+std::string flight_tail_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".flight");
+}
 std::string log_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".log");
 }

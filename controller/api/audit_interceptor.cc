@@ -55,7 +55,7 @@ class Auditor : public grpc::experimental::Interceptor {
   void begin(const void* request) {
     const absl::StatusOr<auth::Caller> caller = gate_.identify(context_);
     entry_.actor = caller.ok() ? caller->actor : auth::stranger(caller.status());
-    entry_.peer = auth::peer_actor(context_.peer()).substr(5);
+    entry_.peer = auth::peer_address(context_.peer());
     if (request == nullptr) return;
     const auto& message = *static_cast<const Message*>(request);
     entry_.resource = resource_of(message);

@@ -1,16 +1,11 @@
 #include "controller/api/rpc_meter.h"
 
-#include <google/protobuf/descriptor.h>
-
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
-#include "titan/v1/cluster.pb.h"
-#include "titan/v1/job.pb.h"
-#include "titan/v1/node.pb.h"
-#include "titan/v1/worker.pb.h"
+#include "controller/api/services.h"
 
 namespace titan::api {
 namespace {
@@ -24,13 +19,6 @@ constexpr int kCodes = 17;  // gRPC's, from OK.
 std::string code_name(int code) { return absl::StatusCodeToString(static_cast<absl::StatusCode>(code)); }
 
 int known(int code) { return code >= 0 && code < kCodes ? code : grpc::StatusCode::UNKNOWN; }
-
-// The status of the answer, when this batch has it.
-void note_status(grpc::experimental::InterceptorBatchMethods* batch, int& code) {
-  if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
-    code = known(batch->GetSendStatus().error_code());
-  }
-}
 
 }  // namespace
 
@@ -63,23 +51,31 @@ struct RpcMeter::Method {
   }
 };
 
-class RpcMeter::UnaryCall : public grpc::experimental::Interceptor {
+// Notes the status of the answer.
+class RpcMeter::Call : public grpc::experimental::Interceptor {
+ public:
+  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
+    if (batch->QueryInterceptionHookPoint(InterceptionHookPoints::PRE_SEND_STATUS)) {
+      code_ = known(batch->GetSendStatus().error_code());
+    }
+    batch->Proceed();
+  }
+
+ protected:
+  int code_ = grpc::StatusCode::CANCELLED;  // Of a call that ends without an answer.
+};
+
+class RpcMeter::UnaryCall : public Call {
  public:
   explicit UnaryCall(Method& method) : method_(method) {}
   ~UnaryCall() override { method_.duration(code_).Observe(absl::ToDoubleSeconds(absl::Now() - begin_)); }
 
-  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
-    note_status(batch, code_);
-    batch->Proceed();
-  }
-
  private:
   Method& method_;
   const absl::Time begin_ = absl::Now();
-  int code_ = grpc::StatusCode::CANCELLED;  // Of a call that ends without an answer.
 };
 
-class RpcMeter::StreamCall : public grpc::experimental::Interceptor {
+class RpcMeter::StreamCall : public Call {
  public:
   explicit StreamCall(Method& method) : method_(method) {
     method_.begun->Increment();
@@ -90,27 +86,16 @@ class RpcMeter::StreamCall : public grpc::experimental::Interceptor {
     method_.ended_with(code_).Increment();
   }
 
-  void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
-    note_status(batch, code_);
-    batch->Proceed();
-  }
-
  private:
   Method& method_;
-  int code_ = grpc::StatusCode::CANCELLED;
 };
 
 RpcMeter::RpcMeter(metrics::Metrics& metrics) : metrics_(metrics) {
-  for (const google::protobuf::FileDescriptor* file :
-       {v1::Cluster::descriptor()->file(), v1::Job::descriptor()->file(), v1::Node::descriptor()->file(),
-        v1::WorkerMessage::descriptor()->file()}) {
-    for (int i = 0; i < file->service_count(); ++i) {
-      const google::protobuf::ServiceDescriptor* service = file->service(i);
-      for (int j = 0; j < service->method_count(); ++j) {
-        const google::protobuf::MethodDescriptor* method = service->method(j);
-        add_method(absl::StrCat(service->name(), "/", method->name()),
-                   method->client_streaming() || method->server_streaming());
-      }
+  for (const google::protobuf::ServiceDescriptor* service : services()) {
+    for (int i = 0; i < service->method_count(); ++i) {
+      const google::protobuf::MethodDescriptor* method = service->method(i);
+      add_method(absl::StrCat(service->name(), "/", method->name()),
+                 method->client_streaming() || method->server_streaming());
     }
   }
   add_method(kOther, /*streams=*/true);

@@ -21,6 +21,7 @@ class RpcMeter : public grpc::experimental::ServerInterceptorFactoryInterface {
   grpc::experimental::Interceptor* CreateServerInterceptor(grpc::experimental::ServerRpcInfo* info) override;
 
  private:
+  class Call;
   class UnaryCall;
   class StreamCall;
   struct Method;

@@ -9,6 +9,7 @@
 #include "controller/api/audit_interceptor.h"
 #include "controller/api/listen.h"
 #include "controller/api/rpc_meter.h"
+#include "controller/api/services.h"
 #include "grpcpp/ext/proto_server_reflection_plugin.h"
 #include "grpcpp/grpcpp.h"
 #include "grpcpp/health_check_service_interface.h"
@@ -57,10 +58,8 @@ absl::StatusOr<std::unique_ptr<Server>> Server::start(reconcile::Reconciler& rec
   TITAN_ASSIGN_OR_RETURN(server->server_, listen(builder, options.address, options.credentials, &server->port_));
   server->gate_.set_port(server->port_);
   grpc::HealthCheckServiceInterface* health = server->server_->GetHealthCheckService();
-  for (const char* service : {"", "titan.v1.JobService", "titan.v1.NodeService", "titan.v1.WorkerService",
-                              "titan.v1.ClusterService", "titan.v1.AuthService"}) {
-    health->SetServingStatus(service, true);
-  }
+  health->SetServingStatus("", true);
+  for (const auto* service : services()) health->SetServingStatus(service->full_name(), true);
   server->ticker_ = std::thread([raw = server.get()] { raw->run_ticks(); });
   return server;
 }

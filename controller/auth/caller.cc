@@ -47,14 +47,16 @@ std::string user_actor(const std::string& name) {
   return valid ? absl::StrCat("user:", name) : "";
 }
 
-std::string peer_actor(const std::string& peer) {
+std::string peer_address(const std::string& peer) {
   std::string address = absl::StrReplaceAll(peer, {{"%5B", "["}, {"%5D", "]"}});
   const bool has_port = absl::StartsWith(address, "ipv4:") || absl::StartsWith(address, "ipv6:");
   if (has_port) address = address.substr(5, address.rfind(':') - 5);
   std::replace_if(
       address.begin(), address.end(), [](char c) { return !absl::ascii_isgraph(c); }, '_');
-  return absl::StrCat("peer:", address.substr(0, kLongestAddress));
+  return address.substr(0, kLongestAddress);
 }
+
+std::string peer_actor(const std::string& peer) { return absl::StrCat("peer:", peer_address(peer)); }
 
 absl::string_view project_of(absl::string_view job) {
   if (!absl::ConsumePrefix(&job, "projects/")) return "";

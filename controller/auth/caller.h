@@ -32,8 +32,9 @@ Caller admin(std::string actor);
 
 // "user:NAME"; empty for a name that is none: 1 to 64 of [A-Za-z0-9._@+-].
 std::string user_actor(const std::string& name);
-// "peer:ADDRESS" of gRPC's "ipv4:10.0.0.7:40312", "ipv6:[::1]:40312", "unix:/run/titan.sock": without the port, which
-// says nothing.
+// gRPC's "ipv4:10.0.0.7:40312", "ipv6:%5B::1%5D:40312", "unix:/run/titan.sock" without the port, which says nothing.
+std::string peer_address(const std::string& peer);
+// "peer:ADDRESS" of the same.
 std::string peer_actor(const std::string& peer);
 
 // Of "projects/PROJECT/jobs/ID"; empty when the name has another form.

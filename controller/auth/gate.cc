@@ -112,7 +112,7 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
   const std::optional<HostPort> client = local_peer(peer);
   if (!client) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
-                      absl::StrCat("nothing says who calls from ", peer_actor(peer).substr(5),
+                      absl::StrCat("nothing says who calls from ", peer_address(peer),
                                    ": give titanctl a token with --token-file, or a certificate with --tls-cert"));
   }
   const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});

@@ -1,7 +1,6 @@
 #include "controller/auth/tokens.h"
 
 #include <openssl/crypto.h>
-#include <openssl/evp.h>
 
 #include <algorithm>
 #include <array>
@@ -14,20 +13,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/rpc/error.h"
+#include "common/rpc/token.h"
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::auth {
 namespace {
 
-constexpr char kPrefix[] = "titan_";
 constexpr size_t kDigestSize = 64;  // In hexadecimal.
 constexpr std::array<Role, 3> kRoles = {Role::kViewer, Role::kOperator, Role::kAdmin};
-
-bool is_id(absl::string_view id) {
-  return id.size() >= 8 && id.size() <= 32 &&
-         std::all_of(id.begin(), id.end(), [](char c) { return absl::ascii_islower(c) || absl::ascii_isdigit(c); });
-}
 
 bool is_project(absl::string_view project) {
   return project == kAllProjects ||
@@ -45,7 +39,7 @@ std::vector<rpc::FieldViolation> mistakes(const TokenRecord& token, absl::Time n
   const auto add = [&found](bool wrong, const char* field, const char* what) {
     if (wrong) found.push_back({field, what});
   };
-  add(!is_id(token.id), "token.id", "must be 8 to 32 of a-z and 0-9");
+  add(!rpc::is_token_id(token.id), "token.id", "must be 8 to 32 of a-z and 0-9");
   add(user_actor(token.user).empty(), "token.user", "must be 1 to 64 letters, digits or . _ @ + -");
   add(token.role == Role::kNone, "token.role", "must be viewer, operator or admin");
   add(token.projects.empty(), "token.projects", "must name a project, or '*' for all");
@@ -112,19 +106,7 @@ bool same(const TokenRecord& a, const TokenRecord& b) {
 
 std::string token_key(const std::string& id) { return kTokensPrefix + id; }
 
-TokenText parse_token(absl::string_view text) {
-  if (!absl::ConsumePrefix(&text, kPrefix)) return {};
-  const size_t end = text.find('_');
-  if (end == absl::string_view::npos || !is_id(text.substr(0, end)) || text.size() == end + 1) return {};
-  return {std::string(text.substr(0, end)), std::string(text.substr(end + 1))};
-}
-
-std::string sha256_hex(absl::string_view text) {
-  std::array<unsigned char, 32> digest = {};
-  unsigned int size = digest.size();
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  return absl::BytesToHexString({reinterpret_cast<const char*>(digest.data()), digest.size()});
-}
+std::string sha256_hex(absl::string_view text) { return absl::BytesToHexString(rpc::sha256(text)); }
 
 absl::StatusOr<std::unique_ptr<Tokens>> Tokens::load(store::Store& store, Clock now) {
   std::unique_ptr<Tokens> tokens(new Tokens(store, std::move(now)));
@@ -203,7 +185,7 @@ absl::Status Tokens::check_time(const TokenRecord& token) const {
 }
 
 absl::StatusOr<Caller> Tokens::caller(absl::string_view text) const {
-  const TokenText given = parse_token(text);
+  const rpc::TokenText given = rpc::parse_token(text);
   const std::string digest = sha256_hex(given.secret);
   sync::Lock lock(mutex_);
   const auto token = tokens_.find(given.id);

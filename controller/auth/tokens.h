@@ -32,11 +32,6 @@ struct TokenRecord {
   std::string creator;
 };
 
-// "titan_ID_SECRET" in its parts; both empty when it is none.
-struct TokenText {
-  std::string id, secret;
-};
-TokenText parse_token(absl::string_view text);
 std::string sha256_hex(absl::string_view text);
 
 class Tokens {

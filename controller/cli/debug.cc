@@ -18,6 +18,7 @@
 #include "controller/cli/client.h"
 #include "controller/cli/cluster_commands.h"
 #include "controller/cli/debug_bundle.h"
+#include "controller/cli/pages.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 
@@ -142,18 +143,14 @@ void add_jobs(Client& client, DebugBundle& bundle) {
   request.set_page_size(kPage);
   ordered_json all = ordered_json::array();
   std::vector<v1::Job> in_full;
-  do {
-    const auto page = client.list_jobs(request);
-    if (!page.ok()) {
-      bundle.miss("the list of jobs", page.status());
-      break;
-    }
-    for (const v1::Job& job : page->jobs()) {
+  const auto take = [&](const v1::ListJobsResponse& page) {
+    for (const v1::Job& job : page.jobs()) {
       all.push_back(summary(job));
       if (wanted_in_full(job)) in_full.push_back(job);
     }
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+  };
+  const auto list = [&](const v1::ListJobsRequest& next) { return client.list_jobs(next); };
+  if (const absl::Status read = each_page(request, list, take); !read.ok()) bundle.miss("the list of jobs", read);
   bundle.add("jobs.json", all);
   if (in_full.size() > kJobsInFull) {
     bundle.miss("jobs/", absl::ResourceExhaustedError(
@@ -168,20 +165,16 @@ void add_nodes(Client& client, DebugBundle& bundle) {
   v1::ListNodesRequest request;
   request.set_page_size(kPage);
   ordered_json all = ordered_json::array();
-  do {
-    const auto page = client.list_nodes(request);
-    if (!page.ok()) {
-      bundle.miss("the list of nodes", page.status());
-      break;
-    }
-    for (const v1::Node& node : page->nodes()) {
+  const auto take = [&](const v1::ListNodesResponse& page) {
+    for (const v1::Node& node : page.nodes()) {
       ordered_json shown = to_json(node);
       redact::values(shown["labels"]);
       redact::texts(shown);
       all.push_back(shown);
     }
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+  };
+  const auto list = [&](const v1::ListNodesRequest& next) { return client.list_nodes(next); };
+  if (const absl::Status read = each_page(request, list, take); !read.ok()) bundle.miss("the list of nodes", read);
   bundle.add("nodes.json", all);
 }
 

@@ -10,6 +10,7 @@
 #include "common/text/gibibytes.h"
 #include "controller/cli/client.h"
 #include "controller/cli/job_text.h"
+#include "controller/cli/pages.h"
 #include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 
@@ -44,12 +45,9 @@ absl::StatusOr<std::vector<v1::Node>> all_nodes(Client& client) {
   std::vector<v1::Node> nodes;
   v1::ListNodesRequest request;
   request.set_page_size(kNodePage);
-  do {
-    const auto page = client.list_nodes(request);
-    if (!page.ok()) return page.status();
-    nodes.insert(nodes.end(), page->nodes().begin(), page->nodes().end());
-    request.set_page_token(page->next_page_token());
-  } while (!request.page_token().empty());
+  TITAN_RETURN_IF_ERROR(each_page(
+      request, [&](const v1::ListNodesRequest& next) { return client.list_nodes(next); },
+      [&](const v1::ListNodesResponse& page) { nodes.insert(nodes.end(), page.nodes().begin(), page.nodes().end()); }));
   return nodes;
 }
 

@@ -1,9 +1,6 @@
 #include "controller/cli/token_commands.h"
 
-#include <openssl/evp.h>
 #include <openssl/rand.h>
-
-#include <array>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
@@ -11,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/rpc/token.h"
 #include "common/status/status.h"
 #include "controller/cli/client.h"
 #include "controller/cli/proto_json.h"
@@ -25,13 +23,6 @@ absl::StatusOr<std::string> random_text(size_t size) {
   if (RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(size)) != 1)
     return absl::InternalError("the system gives no random numbers");
   return absl::BytesToHexString(bytes);
-}
-
-std::string sha256(const std::string& text) {
-  std::array<unsigned char, 32> digest = {};
-  unsigned int size = digest.size();
-  EVP_Digest(text.data(), text.size(), digest.data(), &size, EVP_sha256(), nullptr);
-  return {reinterpret_cast<const char*>(digest.data()), digest.size()};
 }
 
 absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, const std::string& secret) {
@@ -50,7 +41,7 @@ absl::StatusOr<v1::CreateTokenRequest> to_proto(const TokenRequest& request, con
     TITAN_ASSIGN_OR_RETURN(const absl::Duration lifetime, parse_lifetime(request.expires));
     token.mutable_expire_time()->set_seconds(absl::ToUnixSeconds(absl::Now() + lifetime));
   }
-  out.set_secret_sha256(sha256(secret));
+  out.set_secret_sha256(rpc::sha256(secret));
   return out;
 }
 
@@ -62,7 +53,7 @@ absl::StatusOr<std::string> make_token(const Globals& globals, const TokenReques
   TITAN_ASSIGN_OR_RETURN(const v1::CreateTokenRequest wanted, to_proto(request, secret));
   Client client(globals.controller, globals.timeout, globals.access);
   TITAN_ASSIGN_OR_RETURN(const v1::Token made, client.create_token(wanted));
-  return absl::StrCat("titan_", made.id(), "_", secret);
+  return rpc::to_text({made.id(), secret});
 }
 
 }  // namespace

@@ -84,8 +84,7 @@ void Core::start_attempt(LiveJob& job, std::vector<job::Placement> placements) {
   job.record.reserved.clear();
   job.held.clear();
   choosy_until_.erase(job.record.uid);
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  job.clear_pending();
   if (job.record.attempts == 1 && job.idle_since) {
     measure(Measure::kQueueWait, absl::ToDoubleSeconds(now_.monotonic - *job.idle_since));
   }
@@ -191,8 +190,7 @@ void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
 
 // As its intent says: what runs is told once that is durable; what waits is over at once, and `over` says how.
 void Core::carry_out_stop(LiveJob& job, JobEvent over, Change change) {
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  job.clear_pending();
   if (job.attempt) {
     job::Intent& intent = job.record.intent;
     const int64_t by = now_ns() + absl::ToInt64Nanoseconds(stop_time(job));
@@ -367,8 +365,7 @@ void Core::retry_or_fail(LiveJob& job, const job::AttemptEnd& end, int64_t step,
 void Core::end_job(LiveJob& job, Change& change) {
   job.record.end_time_ns = now_ns();
   job.record.reserved.clear();
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  job.clear_pending();
   drop_folder(job.record);
   job::EventRecord event;
   switch (job.record.state) {

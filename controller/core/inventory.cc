@@ -216,8 +216,7 @@ void Core::adopt(LiveJob& job, const v1::AttemptInventory& item) {
   job.record.reserved.clear();
   job.held.clear();
   job.lost_seconds.clear();
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  job.clear_pending();
   job.idle_since.reset();
   add_event(change, job,
             {.attempt = job.record.attempts,

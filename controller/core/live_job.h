@@ -118,6 +118,10 @@ struct LiveJob {
 
   AttemptKey key() const { return {record.uid, attempt->record.number}; }  // Of its attempt, which it must have.
   bool stops() const { return record.intent.stop; }
+  void clear_pending() {
+    pending_reason.clear();
+    pending_message.clear();
+  }
   bool waits_for_nodes() const {
     return !attempt && (record.state == job::JobState::kQueued || record.state == job::JobState::kRecovering);
   }

@@ -101,9 +101,7 @@ void Core::explain_waits() {
 
 // It has done what was waited for. Whoever calls shows the job.
 void Core::end_explanation(LiveJob& job) {
-  if (!is_explanation(job.pending_reason)) return;
-  job.pending_reason.clear();
-  job.pending_message.clear();
+  if (is_explanation(job.pending_reason)) job.clear_pending();
 }
 
 }  // namespace titan::core

@@ -38,6 +38,7 @@ std::string plain(const std::string& text) {
 }
 
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
+constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
 bool left_well(const v1::RankExitReport& exit) {
@@ -152,7 +153,7 @@ void Core::excuse_parts(const std::string& node) {
 void Core::end_waiting_for(const std::string& node) {
   for (const std::string& uid : jobs_of(node)) {
     LiveJob& job = jobs_.at(uid);
-    if (job.pending_reason != "NODE_UNREACHABLE") continue;
+    if (job.pending_reason != kNodeUnreachable) continue;
     Change change;
     set_pending(job, "", "", change);
     commit(std::move(change));
@@ -366,7 +367,7 @@ void Core::check_leases() {
       still_runs[uid] = runs_without;
       if (runs_without) {
         runs = true;
-      } else if (job.pending_reason != "NODE_UNREACHABLE") {
+      } else if (job.pending_reason != kNodeUnreachable) {
         lose_part(job, name);
         still_runs.erase(uid);
       }
@@ -392,7 +393,7 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
   const LiveAttempt& attempt = *job.attempt;
   const absl::Duration now = now_.monotonic;
   const auto set_reason = [&](const std::string& reason, const std::string& message) {
-    if (reason.empty() && job.pending_reason != "NODE_UNREACHABLE") return;
+    if (reason.empty() && job.pending_reason != kNodeUnreachable) return;
     Change change;
     set_pending(job, reason, message, change);
     commit(std::move(change));
@@ -421,8 +422,8 @@ bool Core::still_runs_without(LiveJob& job, const std::string& silent_node) {
     set_reason("", "");
     return false;
   }
-  set_reason("NODE_UNREACHABLE", absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
-                                              absl::FormatDuration(grace), " after the lease"));
+  set_reason(kNodeUnreachable, absl::StrCat("no node of the job can be reached; the next attempt starts elsewhere ",
+                                            absl::FormatDuration(grace), " after the lease"));
   return false;
 }
 

@@ -8,6 +8,7 @@
 
 #include <fstream>
 
+#include "common/rank_protocol/spool.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
 
