@@ -46,8 +46,8 @@ class Debug(unittest.TestCase):
         return unpack(file), done.stderr
 
     def test_what_is_in_it_and_what_is_not(self):
-        os.environ["TITAN_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
-        self.addCleanup(os.environ.pop, "TITAN_FAKE_RANK")
+        os.environ["TITAN_TEST_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
+        self.addCleanup(os.environ.pop, "TITAN_TEST_FAKE_RANK")
         with StandIns(workers=1) as cluster:
             wait_until("a ready node", lambda: cluster.ask("cluster", "info")["ready_nodes"] == 1)
             recipe = self.folder / "job.toml"

@@ -22,6 +22,7 @@ SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 MARK = "TITAN_TEST_CLUSTER"
+PASSED = ("--pass-env", "LD_PRELOAD", "--pass-env", "FAKETIME_*")  # A machine's clock is that of its ranks, too.
 POLL = 0.005
 
 
@@ -129,7 +130,7 @@ class Cluster:
     def add_worker(self, name, devices=None):
         return self._add(name, [BIN / "titan-worker", "--controller", self.address, "--node", name, "--state", self.folder / name,
                                 "--devices", f"cpu:{devices or self.devices}", "--address", "127.0.0.1", "--metrics-port", "0",
-                                "--port-file", self.folder / f"{name}-ports.json"])
+                                "--port-file", self.folder / f"{name}-ports.json", *PASSED])
 
     def _add(self, name, command):
         daemon = Daemon(name, [str(word) for word in command], self.folder / f"{name}.log", self.environment)

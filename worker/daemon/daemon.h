@@ -42,6 +42,7 @@ struct Options {
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
+  std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };

@@ -1,6 +1,7 @@
 // How the daemon does what the core wants done.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <thread>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/text/utf8.h"
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/prepare_files.h"
+#include "worker/daemon/rank_environment.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/daemon/traces.h"
 #include "worker/shim/log_file.h"
@@ -184,8 +186,10 @@ void Daemon::perform(node::CheckToken& effect) {
 }
 
 void Daemon::perform(node::SpawnShim& effect) {
-  shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key)] {
-    absl::StatusOr<SpawnedShim> spawned = between(spawn_points, [&] { return spawn_shim(binary, folder); });
+  shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key),
+              environment = rank_environment(environ, options_.pass_env)] {
+    absl::StatusOr<SpawnedShim> spawned =
+        between(spawn_points, [&] { return spawn_shim(binary, folder, environment); });
     node::ShimSpawned done{effect.op, 0, 0, ""};
     const auto socket = std::make_shared<shim::Descriptor>();
     if (spawned.ok()) {

@@ -19,6 +19,7 @@
 #include "common/text/utf8.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
+#include "worker/daemon/rank_environment.h"
 
 namespace {
 
@@ -116,6 +117,11 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--label", flags.labels,
                  "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
       ->check(CLI::Validator(check_label, ""));
+  app.add_option("--pass-env", options.pass_env,
+                 "Variable of this program's environment that ranks get, besides those that programs and the libraries "
+                 "of ranks need; NAME* stands for all that begin so; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(titan::daemon::check_pass_env, ""));
   app.add_flag(
       "--adopt-cluster", options.adopt_cluster,
       "Belong to the cluster of the controller that answers first, also when it is another one than before. For "

@@ -112,7 +112,7 @@ class WatchedCluster(Cluster):
                    f"cpu:{self.devices}", "--address", "127.0.0.1", "--metrics-port", "0", "--metrics-address", "127.0.0.1", "--port-file",
                    self.folder / f"{name}-ports.json", *words]
         before = self.environment
-        self.environment = {**before, "TITAN_FAKE_RANK": json.dumps(fake)} if fake is not None else before
+        self.environment = {**before, "TITAN_TEST_FAKE_RANK": json.dumps(fake)} if fake is not None else before
         self._add(name, command)
         self.environment = before
 

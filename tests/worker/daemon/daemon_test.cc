@@ -537,19 +537,22 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
-// What systemd gave the daemon is not its ranks' to use, and what it keeps is nobody else's to read.
+// What systemd gave the daemon, and by what it is known to its controller, is not its ranks' to use, nor is whatever
+// else was there; and what it keeps is nobody else's to read.
 TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
-  ::setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1);
-  ::setenv("CREDENTIALS_DIRECTORY", "/run/credentials", 1);
-  ::setenv("TITAN_TEST_PASSED_ON", "yes", 1);
-  Worker worker(controller_, "n1");
-  for (const char* name : {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TEST_PASSED_ON"}) ::unsetenv(name);
+  const char* const kept[] = {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TLS_KEY", "A_SECRET"};
+  const char* const passed[] = {"TITAN_RANK_PLANTED", "SITE_SCRATCH"};
+  for (const char* name : kept) ::setenv(name, "planted", 1);
+  for (const char* name : passed) ::setenv(name, "planted", 1);
+  Worker worker(controller_, "n1", {"--pass-env", "SITE_*"});
+  for (const char* name : kept) ::unsetenv(name);
+  for (const char* name : passed) ::unsetenv(name);
   ASSERT_TRUE(launch(1, 1, {}));
   const std::string path = absl::StrCat("/proc/", beat_ranks()[0].pid(), "/environ");
   const std::string environment = *shim::read_file(path);
-  EXPECT_THAT(environment, HasSubstr("TITAN_TEST_PASSED_ON=yes"));
-  EXPECT_THAT(environment, ::testing::Not(HasSubstr("NOTIFY_SOCKET")));
-  EXPECT_THAT(environment, ::testing::Not(HasSubstr("CREDENTIALS_DIRECTORY")));
+  for (const char* name : kept) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
+  for (const char* name : passed) EXPECT_THAT(environment, HasSubstr(absl::StrCat(name, "=planted")));
+  EXPECT_THAT(environment, HasSubstr("GOMP_SPINCOUNT="));
   EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
 }
 

@@ -4,7 +4,7 @@
 //   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
 //   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
 //   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step)
-// "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_FAKE_RANK holds.
+// "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
 #include <signal.h>
@@ -112,7 +112,7 @@ int main(int argc, char** argv) {
   const Flags flags = parse(argc, argv);
   const auto launch = protocol::read_launch(flags.config);
   if (!launch.ok()) return std::fprintf(stderr, "%s\n", launch.status().ToString().c_str()), protocol::kExitBadConfig;
-  const char* const otherwise = std::getenv("TITAN_FAKE_RANK");
+  const char* const otherwise = std::getenv("TITAN_TEST_FAKE_RANK");
   json fake = launch->config.value("fake", json::parse(otherwise == nullptr ? "{}" : otherwise));
   if (fake.contains("ranks")) fake.update(fake["ranks"].value(std::to_string(flags.rank), json::object()));
   auto spool = protocol::SpoolWriter::open(protocol::spool_path(flags.run_dir, flags.rank));
