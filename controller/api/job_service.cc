@@ -109,7 +109,7 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
       add_warnings(of_text, *response);
     };
     reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(*request),
-                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels);
+                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels, {caller.unix_user, caller.is_local});
     return absl::OkStatus();
   });
 }

@@ -94,6 +94,9 @@ struct JobRecord {
   int64_t restart_time_ns = 0;             // Its backoff ends then.
   std::map<std::string, std::string> labels;
   std::string owner;  // Who created it; empty: not known.
+  // The unix user whom they have proven to be; empty: nobody, or a record of an older version. See v1.Prepare.
+  std::string run_as;
+  bool run_as_local = false;
 };
 
 struct Placement {

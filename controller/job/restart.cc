@@ -120,7 +120,8 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
 Cause cause_of(const Refusal& refusal) {
   if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
   if (refusal.reason == "HANG") return Cause::kHang;
-  for (const char* reason : {kFolderNotShared, "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone}) {
+  for (const char* reason : {kFolderNotShared, "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone,
+                             "NO_SUCH_USER", "ROOT_NOT_ALLOWED", "FOLDER_NOT_ALLOWED"}) {
     if (refusal.reason == reason) return Cause::kUserError;
   }
   return Cause::kLaunchFailed;

@@ -62,7 +62,8 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
 }
 
 void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels) {
+                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels,
+                        const RunAs& run_as) {
   core::CreateJob request;
   request.uid = options_.new_id();
   request.spec = std::move(spec);
@@ -71,6 +72,8 @@ void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::st
   request.fingerprint = fingerprint;
   request.actor = actor;
   request.labels = labels;
+  request.run_as = run_as.user;
+  request.run_as_local = run_as.local;
   ask(std::move(request), std::move(done), nullptr);
 }
 

@@ -45,6 +45,12 @@ struct Options : core::Options {
 
 class Reconciler {
  public:
+  // The unix user whom the creator of a job has proven to be: see job::JobRecord.
+  struct RunAs {
+    std::string user;
+    bool local = false;
+  };
+
   // Loads what the store holds. Errors: those of Core::load.
   static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock, Options options,
                                                           Measures& measures);
@@ -52,7 +58,8 @@ class Reconciler {
   // Clients: see the inputs of the same name. Each `done` runs once, when the change is durable, or with an error.
   // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
   void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {});
+              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {},
+              const RunAs& run_as = {});
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
               const std::string& request_id = "");

@@ -35,6 +35,8 @@ AttemptRecord record_of(const v1::Prepare& prepare) {
   record.dump_folder = prepare.dump_folder();
   record.token = prepare.token();
   record.folder_id = prepare.folder_id();
+  record.run_as = prepare.run_as();
+  record.run_as_local = prepare.run_as_local();
   record.orphan_timeout_seconds = prepare.orphan_timeout_seconds();
   return record;
 }

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -49,6 +50,7 @@ constexpr int64_t kLookAtFolders = 10 * node::kSecond;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
+  options.rank_binary = std::filesystem::absolute(options.rank_binary).string();  // Ranks of others begin elsewhere.
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
   if (!resources.memory_unknown.empty())
     says.journal.write(
@@ -59,6 +61,10 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
       return errno_status(errno, absl::StrCat("the program ", binary,
                                               " (titan-rank and titan-shim belong beside titan-worker; --rank-binary "
                                               "and --shim-binary name others)"));
+  }
+  if (!options.rank_user.empty()) {
+    if (::geteuid() != 0) return absl::InvalidArgumentError("--rank-user needs a titan-worker that is root");
+    TITAN_RETURN_IF_ERROR(shim::find_user(options.rank_user).status());
   }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
@@ -175,7 +181,7 @@ void Daemon::look_at_beacons() {
     for (const node::Rank& rank : attempt.ranks) {
       std::unique_ptr<rank_protocol::BeaconReader>& beacon = beacons[rank.rank];
       if (beacon == nullptr) {
-        auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder(key), rank.rank));
+        auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(rank_folder(key), rank.rank));
         if (!opened.ok()) continue;
         beacon = *std::move(opened);
       } else if (!beacon->look().ok()) {

@@ -43,6 +43,7 @@ struct Options {
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
   std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
+  std::string rank_user;                      // All ranks run as; empty: as whose job it is. See rank_user.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
@@ -90,6 +91,7 @@ class Daemon {
   void tell_service();  // That the loop goes round, and how this node is; again and again.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
+  std::string rank_folder(const AttemptKey& key) const { return state_->rank_folder(key); }
   // Does it in a lane and feeds the core with what it gives.
   template <typename Work>
   void run_in(Lane& lane, Work work);

@@ -14,6 +14,7 @@
 #include "worker/daemon/daemon.h"
 #include "worker/daemon/prepare_files.h"
 #include "worker/daemon/rank_environment.h"
+#include "worker/daemon/rank_user.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/daemon/traces.h"
 #include "worker/shim/log_file.h"
@@ -164,24 +165,30 @@ void Daemon::perform(node::WriteRecord& effect) {
 
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
-  run_aside([effect, visible, spec = make_spec(effect.record, options_), folder = run_folder(effect.record.key)] {
-    const Prepared prepared = between(
-        prepare_points, [&] { return prepare_files(effect.record, folder, effect.launch_json, spec, visible); });
-    return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
-  });
+  run_aside(
+      [effect, visible, state = state_, spec = make_spec(effect.record, options_), everybody = options_.rank_user] {
+        const Prepared prepared = between(prepare_points, [&] {
+          return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody);
+        });
+        return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
+      });
 }
 
 void Daemon::perform(node::DiscardPrepared& effect) {
-  std::thread([state = state_, effect] {
+  std::thread([state = state_, effect, everybody = options_.rank_user] {
     if (effect.strip) state->strip(effect.record.key);
-    discard_token(effect.record);
+    const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());
+    if (!as.refusal) discard_token(effect.record, as.user);
   }).detach();
 }
 
 void Daemon::perform(node::CheckToken& effect) {
-  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds] {
+  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds,
+             everybody = options_.rank_user] {
     token_point.pass();
-    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience)};
+    const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());
+    if (as.refusal) return node::TokenChecked{effect.op, as.refusal};
+    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience, as.user)};
   });
 }
 
@@ -227,7 +234,9 @@ void Daemon::perform(node::FindShim& effect) {
 }
 
 void Daemon::perform(node::CheckRanks& effect) {
-  run_in(checks_, [effect, folder = run_folder(effect.key)] { return check_ranks(effect, folder); });
+  run_in(checks_, [effect, folder = run_folder(effect.key), theirs = rank_folder(effect.key)] {
+    return check_ranks(effect, folder, theirs);
+  });
 }
 
 void Daemon::perform(node::KillShim& effect) {
@@ -242,7 +251,7 @@ void Daemon::perform(node::TellShim& effect) {
 }
 
 void Daemon::perform(node::ReadSpool& effect) {
-  run_in(spools_, [effect, path = rank_protocol::spool_path(run_folder(effect.key), effect.rank)] {
+  run_in(spools_, [effect, path = rank_protocol::spool_path(rank_folder(effect.key), effect.rank)] {
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
     absl::StatusOr<rank_protocol::SpoolBatch> batch =
         between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
@@ -261,7 +270,7 @@ void Daemon::perform(node::ReadSpool& effect) {
 void Daemon::perform(node::WatchSpools& effect) {
   bool all = true;
   for (const int rank : effect.ranks) {
-    all = watcher_.add(rank_protocol::spool_path(run_folder(effect.key), rank), [this, key = effect.key, rank] {
+    all = watcher_.add(rank_protocol::spool_path(rank_folder(effect.key), rank), [this, key = effect.key, rank] {
       feed(node::SpoolChanged{key, rank});
     }) && all;
   }
@@ -271,7 +280,7 @@ void Daemon::perform(node::WatchSpools& effect) {
 }
 
 void Daemon::perform(node::UnwatchSpools& effect) {
-  for (const int rank : effect.ranks) watcher_.remove(rank_protocol::spool_path(run_folder(effect.key), rank));
+  for (const int rank : effect.ranks) watcher_.remove(rank_protocol::spool_path(rank_folder(effect.key), rank));
 }
 
 void Daemon::perform(node::WritePlaces& effect) {
@@ -332,7 +341,7 @@ void Daemon::perform(node::AnswerLog& effect) {
 void Daemon::perform(node::AnswerTrace& effect) {
   const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
   const bool good = valid_uid(key.job_uid) && effect.request.trace() != 0;
-  logs_.run([this, post = loop_.poster(), effect, folder = good ? run_folder(key) : ""] {
+  logs_.run([this, post = loop_.poster(), effect, folder = good ? rank_folder(key) : ""] {
     v1::WorkerMessage message;
     if (folder.empty()) {
       *message.mutable_trace() = refuse_trace(effect.request);

@@ -117,6 +117,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--label", flags.labels,
                  "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
       ->check(CLI::Validator(check_label, ""));
+  app.add_option("--rank-user", options.rank_user,
+                 "A worker that is root runs all ranks as this user, and not each job's as the user who submitted it");
   app.add_option("--pass-env", options.pass_env,
                  "Variable of this program's environment that ranks get, besides those that programs and the libraries "
                  "of ranks need; NAME* stands for all that begin so; may be repeated")

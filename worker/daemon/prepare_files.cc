@@ -13,10 +13,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/storage/fence.h"
 #include "common/storage/folder_id.h"
+#include "worker/daemon/as_user.h"
+#include "worker/daemon/rank_user.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/shim/files.h"
 #include "worker/shim/process.h"
@@ -37,6 +40,18 @@ std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix
 
 std::string token_path(const AttemptRecord& record) {
   return absl::StrCat(record.dump_folder, "/", token_name(record.key));
+}
+
+// No more of it than one is long: it lies where users write.
+absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
+  const AsUser as(user);
+  TITAN_ASSIGN_OR_RETURN(const int opened, rank_protocol::open_rank_file(token_path(record), O_RDONLY));
+  const shim::Descriptor file(opened);
+  std::string text(record.token.size() + 1, '\0');
+  const ssize_t got = ::read(file.get(), text.data(), text.size());
+  if (got < 0) return errno_status(errno, absl::StrCat("read ", token_path(record)));
+  text.resize(static_cast<size_t>(got));
+  return text;
 }
 
 Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }
@@ -95,10 +110,10 @@ Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, st
 }
 
 // Empty spools exist before the ranks, so that they can be watched from the start.
-absl::Status make_spools(const AttemptRecord& record, const std::string& run_folder) {
+absl::Status make_spools(const AttemptRecord& record, const std::string& folder) {
   for (const int rank : record.ranks) {
-    const std::string path = rank_protocol::spool_path(run_folder, rank);
-    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    const std::string path = rank_protocol::spool_path(folder, rank);
+    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd) return errno_status(errno, absl::StrCat("create ", path));
   }
   return absl::OkStatus();
@@ -108,7 +123,19 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                              const shim::Spec& spec) {
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", to_json(spec).dump(1)));
-  return make_spools(record, run_folder);
+  if (!spec.user) return make_spools(record, run_folder);
+  const AsUser as(spec.user);
+  absl::Status status = shim::write_file(spec.rank_folder + "/launch.json", launch_json);
+  if (status.ok()) status = make_spools(record, spec.rank_folder);
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(absl::StrCat("user ", spec.user->name, " cannot reach their files (",
+                                                  status.message(),
+                                                  "): put --state below folders that everybody may pass through"));
+}
+
+Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
+  if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
+  return refusal;
 }
 
 }  // namespace
@@ -139,23 +166,41 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   Prepared prepared;
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");
   if (record.leader && !record.dump_folder.empty()) {
-    prepared.refusal = make_dump_folder(record, launch->committed_step, prepared.folder_id);
+    const AsUser as(spec.user);
+    prepared.refusal = in_their_words(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
   }
   return prepared;
 }
 
-void discard_token(const AttemptRecord& record) {
+Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody) {
+  RanksAs as = ranks_as(record, everybody, ::geteuid());
+  if (as.refusal) return {as.refusal, "", {}};
+  if (as.user) {
+    const absl::StatusOr<std::string> folder = state.make_rank_folder(record.key, as.user->uid, as.user->gid);
+    if (!folder.ok()) return {refusal("STATE_FOLDER_UNUSABLE", folder.status()), "", {}};
+    spec.rank_folder = *folder;
+    spec.environment["HOME"] = as.user->home;
+    spec.environment["USER"] = spec.environment["LOGNAME"] = as.user->name;
+    spec.user = std::move(as.user);
+  }
+  return prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices);
+}
+
+void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
   if (!record.leader || record.dump_folder.empty()) return;
+  const AsUser as(user);
   std::error_code ignored;
   fs::remove(token_path(record), ignored);
 }
 
-Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds) {
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+                    const std::optional<shim::RankUser>& user) {
   if (record.dump_folder.empty() || record.token.empty()) return {};
   const int64_t deadline = shim::monotonic_nanos() + static_cast<int64_t>(patience_seconds * 1e9);
   absl::StatusOr<std::string> seen;
   for (;;) {
-    seen = shim::read_file(token_path(record));
+    seen = read_token(record, user);
     if (seen.ok() && *seen == record.token) return {};
     if (shim::monotonic_nanos() >= deadline) break;
     // A network file system has no change notices: looking again is all one can do.

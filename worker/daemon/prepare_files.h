@@ -1,5 +1,6 @@
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -21,14 +22,22 @@ struct Prepared {
 };
 
 // Makes the run folder with launch.json, spec.json and empty spools; on the leader also the dump folder with its id and
-// the token. A folder whose id is known is never made: without it the leader refuses.
+// the token. What ranks write, and the dump folder, is the business of spec.user, if there is one. A folder whose id is
+// known is never made: without it the leader refuses.
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices);
 
+// The same for whoever the ranks run as: see ranks_as().
+Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody);
+
+// `user`: the work in the dump folder is theirs; none: the worker's.
+
 // Removes the token of a preparation that came too late.
-void discard_token(const AttemptRecord& record);
+void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user = {});
 
 // Is the leader's token in the dump folder? Shared storage may show it late: looks again for up to `patience_seconds`.
-Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds);
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+                    const std::optional<shim::RankUser>& user = {});
 
 }  // namespace titan::daemon

@@ -128,7 +128,8 @@ node::ShimFound find_shim(const std::string& run_folder) {
   return found;
 }
 
-node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder) {
+node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
+                            const std::string& rank_folder) {
   node::RanksSeen seen;
   seen.op = look.op;
   seen.same_boot = look.boot == shim::boot_id();
@@ -154,7 +155,7 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
   for (const node::RankProcess& rank : look.ranks) {
     const bool recorded = std::any_of(seen.exits.begin(), seen.exits.end(),
                                       [&rank](const v1::RankExitReport& exit) { return exit.rank() == rank.rank; });
-    if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(run_folder, rank.rank);
+    if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(rank_folder, rank.rank);
   }
   return seen;
 }

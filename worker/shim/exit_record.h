@@ -28,8 +28,8 @@ struct ExitRecord {
 nlohmann::json to_json(const ExitRecord& record);
 absl::StatusOr<ExitRecord> exit_from_json(const nlohmann::json& from);
 
-// The last error event in the rank's spool, or an empty string.
-std::string last_error(const std::string& run_folder, int rank);
+// The last error event in the rank's spool, or an empty string. `folder`: where the rank writes.
+std::string last_error(const std::string& folder, int rank);
 
 // Appends to exits.jsonl. Blocks for all ranks are reserved when it is opened, so that a disk that fills up later does
 // not lose how the ranks ended.

@@ -203,11 +203,13 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
                          LogWriter::open(rank_protocol::log_path(run_folder_, rank.rank), spec_.log_max_bytes));
   RankCommand command;
   command.binary = spec_.rank_binary;
-  command.arguments = {"--config",  run_folder_ + "/launch.json",
+  command.arguments = {"--config",  rank_folder() + "/launch.json",
                        "--rank",    absl::StrCat(rank.rank),
                        "--world",   absl::StrCat(spec_.world),
                        "--store",   store,
-                       "--run-dir", run_folder_};
+                       "--run-dir", rank_folder()};
+  command.user = spec_.user;
+  command.folder = spec_.rank_folder;
   command.environment = spec_.environment;
   command.environment[kRunFolderVariable] = run_folder_;
   if (rank.rank == 0 && store_.socket) {
@@ -253,7 +255,7 @@ void Shim::write_commands() {
     if (rank.wanted == Command::kNone || !rank.running) continue;
     if (rank.beacon == nullptr) {
       absl::StatusOr<std::unique_ptr<rank_protocol::BeaconReader>> beacon =
-          rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder_, rank.rank));
+          rank_protocol::BeaconReader::open(rank_protocol::beacon_path(rank_folder(), rank.rank));
       if (!beacon.ok()) continue;
       rank.beacon = *std::move(beacon);
     }
@@ -295,7 +297,7 @@ void Shim::record_exit(Rank& rank, int wait_status) {
   if (record->signal == SIGKILL && oom_now > oom_seen_) ++oom_seen_;  // Each kill is counted for one rank.
   record->stop_reason = stop_reason_;
   const std::string last_line = logs_.finish(rank.rank);
-  record->last_words = last_error(run_folder_, rank.rank);
+  record->last_words = last_error(rank_folder(), rank.rank);
   if (record->last_words.empty()) record->last_words = last_line;
   // Told before it is synced: a subscriber acts within milliseconds, and the file outlives a kill of this process
   // anyway.

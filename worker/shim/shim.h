@@ -71,6 +71,9 @@ class Shim {
   int wait_milliseconds() const;
   void end_if_over();
 
+  // Where ranks write: nothing in it is to be trusted.
+  const std::string& rank_folder() const { return spec_.rank_folder.empty() ? run_folder_ : spec_.rank_folder; }
+
   const std::string run_folder_;
   const Spec spec_;
   Descriptor lock_;

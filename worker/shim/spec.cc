@@ -7,17 +7,20 @@ namespace titan::shim {
 using nlohmann::json;
 
 json to_json(const Spec& spec) {
-  return {{"job_uid", spec.job_uid},
-          {"attempt", spec.attempt},
-          {"leader", spec.leader},
-          {"address", spec.address},
-          {"rank_binary", spec.rank_binary},
-          {"ranks", spec.ranks},
-          {"world", spec.world},
-          {"environment", spec.environment},
-          {"orphan_timeout_seconds", spec.orphan_timeout_seconds},
-          {"orphan_grace_seconds", spec.orphan_grace_seconds},
-          {"log_max_bytes", spec.log_max_bytes}};
+  json text = {{"job_uid", spec.job_uid},
+               {"attempt", spec.attempt},
+               {"leader", spec.leader},
+               {"address", spec.address},
+               {"rank_binary", spec.rank_binary},
+               {"ranks", spec.ranks},
+               {"world", spec.world},
+               {"environment", spec.environment},
+               {"orphan_timeout_seconds", spec.orphan_timeout_seconds},
+               {"orphan_grace_seconds", spec.orphan_grace_seconds},
+               {"log_max_bytes", spec.log_max_bytes}};
+  if (spec.user) text["user"] = to_json(*spec.user);
+  if (!spec.rank_folder.empty()) text["rank_folder"] = spec.rank_folder;
+  return text;
 }
 
 absl::StatusOr<Spec> spec_from_json(const json& from) {
@@ -34,6 +37,8 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     spec.orphan_timeout_seconds = from.value("orphan_timeout_seconds", spec.orphan_timeout_seconds);
     spec.orphan_grace_seconds = from.value("orphan_grace_seconds", spec.orphan_grace_seconds);
     spec.log_max_bytes = from.value("log_max_bytes", spec.log_max_bytes);
+    spec.rank_folder = from.value("rank_folder", "");
+    if (from.contains("user")) spec.user = user_from_json(from["user"]);
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
   }

@@ -1,11 +1,13 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "worker/shim/rank_user.h"
 
 namespace titan::shim {
 
@@ -19,7 +21,9 @@ struct Spec {
   std::string rank_binary;
   std::vector<int> ranks;  // Of this node, in local order.
   int world = 1;
-  std::map<std::string, std::string> environment;  // Added to the daemon's own for the ranks.
+  std::map<std::string, std::string> environment;  // Added to this process's own for the ranks.
+  std::optional<RankUser> user;                    // Whom the ranks run as; none: as this process.
+  std::string rank_folder;                         // Theirs to write, with launch.json; empty: the run folder.
   double orphan_timeout_seconds = 600;             // Stop and save when no daemon has renewed the lease for so long.
   double orphan_grace_seconds = 60;                // Then SIGKILL after this.
   int64_t log_max_bytes = 256 << 20;               // Kept of each rank's log.

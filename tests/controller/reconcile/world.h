@@ -151,11 +151,13 @@ class World {
     spec.saves = saves;
     return spec;
   }
+  Reconciler::RunAs run_as;  // Who submits.
   absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
     stored.set_config_json(config_json);
     absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
-    reconciler->create(spec, stored, request, print, [&](const absl::StatusOr<JobViewPtr>& r) { result = r; });
+    const auto done = [&](const absl::StatusOr<JobViewPtr>& r) { result = r; };
+    reconciler->create(spec, stored, request, print, done, /*actor=*/"", /*labels=*/{}, run_as);
     settle();
     return result;
   }

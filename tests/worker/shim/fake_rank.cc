@@ -3,7 +3,8 @@
 //   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
 //   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
-//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step)
+//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step),
+//   run (a shell command, before its steps)
 // "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
@@ -131,6 +132,8 @@ int main(int argc, char** argv) {
   (void)spool->append(protocol::event::kStarted, started);
   std::printf("rank %d of %d is up\n", flags.rank, flags.world);
   print_lines(fake);
+  if (fake.contains("run")) std::printf("ran: %d\n", std::system(fake["run"].get<std::string>().c_str()));
+  std::fflush(stdout);
   if (fake.contains("loads")) {
     (void)spool->append(protocol::event::kLoaded, {{"step", fake["loads"]}, {"source", "checkpoint"}});
   }
