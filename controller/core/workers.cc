@@ -309,9 +309,10 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
     if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
     if (attempt.exits.count(exit.rank()) > 0) continue;
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
-    const job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
-                             exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason(),
-                             attempt.exit_reports};
+    const job::RankExit seen{
+        exit.rank(),          node.record.name,         exit.exit_code(),         exit.signal(),
+        exit.out_of_memory(), exit.time_unix_nanos(),   plain(exit.last_words()), exit.stop_reason(),
+        attempt.exit_reports, exit.memory_limit_bytes()};
     attempt.exits.emplace(exit.rank(), seen);
     if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
     change.mutations.push_back(

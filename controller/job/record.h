@@ -120,6 +120,7 @@ struct RankExit {
   std::string message;
   std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
   int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
+  int64_t memory_limit_bytes = 0;  // Of its attempt's ranks on the node together, when that ran out; 0: no such limit.
 };
 
 inline constexpr size_t kExitsKept = 256;

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
@@ -72,6 +73,10 @@ Cause cause_of(const RankExit& exit) {
 }
 
 std::string how_it_left(const RankExit& exit) {
+  if (exit.out_of_memory && exit.memory_limit_bytes > 0) {
+    return absl::StrFormat("was killed for memory (its node gives the attempt's ranks %.2f GiB together)",
+                           static_cast<double>(exit.memory_limit_bytes) / (1 << 30));
+  }
   if (exit.out_of_memory) return "was killed for memory";
   if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal);
   if (exit.exit_code == kNotLoaded) return "could not be started";

@@ -43,14 +43,14 @@ struct Options : core::Options {
   std::function<void(const absl::Status& why)> on_superseded;
 };
 
+// The unix user whom the creator of a job has proven to be: see job::JobRecord.
+struct RunAs {
+  std::string user;
+  bool local = false;
+};
+
 class Reconciler {
  public:
-  // The unix user whom the creator of a job has proven to be: see job::JobRecord.
-  struct RunAs {
-    std::string user;
-    bool local = false;
-  };
-
   // Loads what the store holds. Errors: those of Core::load.
   static absl::StatusOr<std::unique_ptr<Reconciler>> open(store::Store& store, const Clock& clock, Options options,
                                                           Measures& measures);

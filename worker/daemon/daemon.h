@@ -24,6 +24,8 @@
 #include "worker/daemon/session.h"
 #include "worker/daemon/shim_link.h"
 #include "worker/daemon/state_folder.h"
+#include "worker/shim/rank_group.h"
+#include "worker/shim/spec.h"
 
 namespace titan::daemon {
 
@@ -39,6 +41,7 @@ struct Options {
   int64_t log_max_bytes = 256 << 20;                   // Of one rank's log.
   absl::Duration log_retention = absl::Hours(7 * 24);  // Of attempts that the controller has forgotten.
   int64_t log_retention_bytes = int64_t{10} << 30;
+  int64_t memory_per_rank_bytes = 0;  // An attempt's ranks here may take so much each, together; 0: no limit.
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
@@ -78,7 +81,8 @@ class Daemon {
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
   Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
-         node::NodeCore core);
+         std::optional<shim::GroupHome> groups, node::NodeCore core);
+  shim::Spec make_spec(const AttemptRecord& record) const;
   void adopt_all();
   void feed(const node::Input& input);
   void look_at_beacons();
@@ -130,6 +134,7 @@ class Daemon {
   const Says says_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
+  const std::optional<shim::GroupHome> groups_;  // Where ranks' groups are made; none: nowhere.
   Loop loop_;
   FileWatcher watcher_;
   node::NodeCore core_;

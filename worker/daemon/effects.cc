@@ -53,19 +53,6 @@ auto between(Around& points, Work work) {
   return done;
 }
 
-shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
-  shim::Spec spec;
-  spec.job_uid = record.key.job_uid;
-  spec.attempt = record.key.number;
-  spec.leader = record.leader;
-  spec.address = options.address;
-  spec.rank_binary = options.rank_binary;
-  spec.ranks = record.ranks;
-  spec.log_max_bytes = options.log_max_bytes;
-  if (record.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record.orphan_timeout_seconds;
-  return spec;
-}
-
 v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder) {
   const v1::ReadLog& request = question.request;
   v1::LogData data;
@@ -111,6 +98,23 @@ json to_json(const node::ShimCommand& command) {
 }
 
 }  // namespace
+
+shim::Spec Daemon::make_spec(const AttemptRecord& record) const {
+  shim::Spec spec;
+  spec.job_uid = record.key.job_uid;
+  spec.attempt = record.key.number;
+  spec.leader = record.leader;
+  spec.address = options_.address;
+  spec.rank_binary = options_.rank_binary;
+  spec.ranks = record.ranks;
+  spec.log_max_bytes = options_.log_max_bytes;
+  if (record.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record.orphan_timeout_seconds;
+  if (groups_) {
+    spec.group = {absl::StrCat(groups_->folder, "/", group_prefix(*state_), record.key.job_uid, "-", record.key.number),
+                  groups_->unified, options_.memory_per_rank_bytes * static_cast<int64_t>(record.ranks.size())};
+  }
+  return spec;
+}
 
 void Daemon::log_about(const AttemptKey& key, journal::Level level, const std::string& event,
                        const std::string& message) {
@@ -165,13 +169,12 @@ void Daemon::perform(node::WriteRecord& effect) {
 
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
-  run_aside(
-      [effect, visible, state = state_, spec = make_spec(effect.record, options_), everybody = options_.rank_user] {
-        const Prepared prepared = between(prepare_points, [&] {
-          return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody);
-        });
-        return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
-      });
+  run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user] {
+    const Prepared prepared = between(prepare_points, [&] {
+      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody);
+    });
+    return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
+  });
 }
 
 void Daemon::perform(node::DiscardPrepared& effect) {
@@ -293,6 +296,7 @@ void Daemon::perform(node::ForgetAttempt& effect) {
   links_.erase(effect.record.key);
   run_in(records_, [state = state_, effect] {
     return Written{effect.op, text_of(between(forget_points, [&] {
+                     (void)shim::remove_group(group_of(state->run_folder(effect.record.key)));
                      const absl::Status saved = state->save(effect.record);
                      stripped_point.pass();
                      if (saved.ok()) state->strip(effect.record.key);

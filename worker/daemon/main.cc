@@ -36,6 +36,7 @@ struct Flags {
   double log_retention_hours = 168;
   double log_retention_mib = 10240;
   double stop_grace_seconds = 30;
+  double memory_per_rank_gib = 0;
   std::vector<std::string> labels;
   std::string log_format = titan::journal::kText;
   bool list_failpoints = false;
@@ -119,6 +120,11 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(CLI::Validator(check_label, ""));
   app.add_option("--rank-user", options.rank_user,
                  "A worker that is root runs all ranks as this user, and not each job's as the user who submitted it");
+  app.add_option("--memory-per-rank", flags.memory_per_rank_gib,
+                 "GiB that each of an attempt's ranks here may take, all of them together; 0: no limit. Needs control "
+                 "groups: see docs/worker.md")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--pass-env", options.pass_env,
                  "Variable of this program's environment that ranks get, besides those that programs and the libraries "
                  "of ranks need; NAME* stands for all that begin so; may be repeated")
@@ -198,6 +204,7 @@ int main(int argc, char** argv) {
     flags.options.credentials[address] = *credentials;
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
+  flags.options.memory_per_rank_bytes = static_cast<int64_t>(flags.memory_per_rank_gib * (1 << 30));
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));
   flags.options.stop_grace = absl::Seconds(flags.stop_grace_seconds);

@@ -53,6 +53,7 @@ v1::RankExitReport exit_report(const shim::ExitRecord& record) {
   report.set_last_words(text::valid_utf8(record.last_words));
   report.set_time_unix_nanos(record.time_unix_nanos);
   report.set_out_of_memory(record.out_of_memory);
+  report.set_memory_limit_bytes(record.memory_limit_bytes);
   report.set_stop_reason(text::valid_utf8(record.stop_reason));
   return report;
 }
@@ -128,6 +129,13 @@ node::ShimFound find_shim(const std::string& run_folder) {
   return found;
 }
 
+std::string group_of(const std::string& run_folder) {
+  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/spec.json");
+  const absl::StatusOr<shim::Spec> spec =
+      text.ok() ? shim::spec_from_json(json::parse(*text, nullptr, false)) : text.status();
+  return spec.ok() ? spec->group.folder : "";
+}
+
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                             const std::string& rank_folder) {
   node::RanksSeen seen;
@@ -137,6 +145,8 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     if (look.kill_left) {
       const auto killed = shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
       if (!killed.ok()) seen.unknown = text_of(killed.status());
+      // Also what has put off its environment.
+      if (const std::string group = group_of(run_folder); !group.empty()) (void)shim::kill_group(group);
     }
     for (const node::RankProcess& rank : look.ranks) {
       if (rank.pid <= 0) continue;

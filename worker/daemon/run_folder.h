@@ -29,6 +29,8 @@ absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
 // All of node::ShimFound but the link: kSilent for a shim that lives.
 node::ShimFound find_shim(const std::string& run_folder);
+// The control group that its shim made for the ranks; empty: none.
+std::string group_of(const std::string& run_folder);
 // `rank_folder`: where the ranks write.
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
                             const std::string& rank_folder);

@@ -33,6 +33,7 @@ json to_json(const v1::RankExitReport& exit) {
           {"last_words", exit.last_words()},
           {"time_unix_nanos", exit.time_unix_nanos()},
           {"out_of_memory", exit.out_of_memory()},
+          {"memory_limit_bytes", exit.memory_limit_bytes()},
           {"stop_reason", exit.stop_reason()}};
 }
 
@@ -44,6 +45,7 @@ v1::RankExitReport exit_from_json(const json& from) {
   exit.set_last_words(from.at("last_words").get<std::string>());
   exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
   exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
+  exit.set_memory_limit_bytes(from.value("memory_limit_bytes", int64_t{0}));
   exit.set_stop_reason(from.at("stop_reason").get<std::string>());
   return exit;
 }
@@ -359,6 +361,10 @@ void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
 void StateFolder::strip(const AttemptKey& key) const {
   strip_folder(run_folder(key));
   strip_folder(own_rank_folder(key));
+}
+
+std::string group_prefix(const StateFolder& state) {
+  return absl::StrCat("titan-", state.instance().substr(0, 12), "-");
 }
 
 }  // namespace titan::daemon

@@ -85,4 +85,7 @@ class StateFolder {
   std::unique_ptr<sync::Mutex> mutex_ = std::make_unique<sync::Mutex>();
 };
 
+// Of the names of its ranks' control groups: daemons of several state folders may share a group above them.
+std::string group_prefix(const StateFolder& state);
+
 }  // namespace titan::daemon

@@ -40,6 +40,7 @@ json to_json(const ExitRecord& record) {
           {"exit_code", record.exit_code},
           {"signal", record.signal},
           {"out_of_memory", record.out_of_memory},
+          {"memory_limit_bytes", record.memory_limit_bytes},
           {"last_words", record.last_words.substr(0, kLastWordsBytes)},
           {"stop_reason", record.stop_reason},
           {"time", record.time_unix_nanos}};
@@ -54,6 +55,7 @@ absl::StatusOr<ExitRecord> exit_from_json(const json& from) {
     record.exit_code = from.at("exit_code").get<int>();
     record.signal = from.at("signal").get<int>();
     record.out_of_memory = from.value("out_of_memory", false);
+    record.memory_limit_bytes = from.value("memory_limit_bytes", int64_t{0});
     record.last_words = from.value("last_words", "");
     record.stop_reason = from.value("stop_reason", "");
     record.time_unix_nanos = from.value("time", int64_t{0});

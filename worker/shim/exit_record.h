@@ -20,8 +20,9 @@ struct ExitRecord {
   int exit_code = -1;  // -1 when a signal ended it.
   int signal = 0;
   bool out_of_memory = false;
-  std::string last_words;   // Message of the last error event, or else the last log line.
-  std::string stop_reason;  // Why the shim ended it; empty when it ended by itself.
+  int64_t memory_limit_bytes = 0;  // Of the ranks of its attempt here together, when that ran out; 0: none of theirs.
+  std::string last_words;          // Message of the last error event, or else the last log line.
+  std::string stop_reason;         // Why the shim ended it; empty when it ended by itself.
   int64_t time_unix_nanos = 0;
 };
 

@@ -46,6 +46,7 @@ struct ChildSetup {
   int output_fd;
   int error_fd;
   int listen_fd;
+  int group_fd;
   const char* binary;
   char** arguments;
   char** environment;
@@ -71,6 +72,7 @@ bool become_user(const RankUser& user) {
   ::setpgid(0, 0);
   const int score = ::open(kOomScore, O_WRONLY | O_CLOEXEC);
   if (score >= 0) (void)!::write(score, "0", 1);
+  if (setup.group_fd >= 0) (void)!::write(setup.group_fd, "0", 1);  // The parent looks whether it helped.
   if (setup.user != nullptr && !become_user(*setup.user)) give_up(setup);
   if (setup.folder != nullptr && ::chdir(setup.folder) != 0) give_up(setup);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);             // Now: it does not outlive a change of users.
@@ -108,16 +110,17 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::fcntl(output.first.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(output.second.get(), F_SETPIPE_SZ, kPipeBytes);  // Fails above the user's limit; then the default stays.
-  const ChildSetup setup{::getpid(),
-                         null.get(),
-                         output.second.get(),
-                         error.second.get(),
-                         command.listen_fd,
-                         command.binary.c_str(),
-                         arguments.data(),
-                         environment.data(),
-                         command.folder.empty() ? nullptr : command.folder.c_str(),
-                         command.user ? &*command.user : nullptr};
+  const ChildSetup setup{.parent = ::getpid(),
+                         .null_fd = null.get(),
+                         .output_fd = output.second.get(),
+                         .error_fd = error.second.get(),
+                         .listen_fd = command.listen_fd,
+                         .group_fd = command.group_fd,
+                         .binary = command.binary.c_str(),
+                         .arguments = arguments.data(),
+                         .environment = environment.data(),
+                         .folder = command.folder.empty() ? nullptr : command.folder.c_str(),
+                         .user = command.user ? &*command.user : nullptr};
   const pid_t pid = ::fork();
   if (pid < 0) return errno_status(errno, absl::StrCat("fork for ", command.binary));
   if (pid == 0) become_rank(setup);

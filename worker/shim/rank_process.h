@@ -19,6 +19,7 @@ struct RankCommand {
   std::vector<std::string> arguments;              // Without the program's name.
   std::map<std::string, std::string> environment;  // Added to this process's own.
   int listen_fd = -1;                              // Inherited under the same number.
+  int group_fd = -1;                               // See group_entrance(); -1: it stays in this process's group.
   std::string folder;                              // It works there; empty: where this process does.
   std::optional<RankUser> user;                    // It runs as; none: as this process.
 };

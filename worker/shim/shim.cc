@@ -74,7 +74,8 @@ Shim::Shim(std::string run_folder, Spec spec, Descriptor lock, Server server, Ex
       spec_(std::move(spec)),
       lock_(std::move(lock)),
       server_(std::move(server)),
-      exits_(std::move(exits)) {
+      exits_(std::move(exits)),
+      oom_(spec_.group) {
   for (const int rank : spec_.ranks) ranks_.push_back({rank});
   oom_seen_ = oom_.read();
   orphan_at_ = monotonic_nanos() + static_cast<int64_t>(spec_.orphan_timeout_seconds * kSecond);
@@ -89,6 +90,11 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(run_folder + "/spec.json"));
   const json parsed = json::parse(text, nullptr, false);
   TITAN_ASSIGN_OR_RETURN(Spec spec, spec_from_json(parsed));
+  if (spec.group) {
+    const absl::Status made = make_group(spec.group);
+    if (!made.ok()) say(absl::StrCat("the ranks have no control group of their own: ", made.message()));
+    if (!made.ok()) spec.group = {};
+  }
   TITAN_ASSIGN_OR_RETURN(Server server, Server::open(run_folder));
   TITAN_ASSIGN_OR_RETURN(ExitLog exits, ExitLog::open(run_folder, static_cast<int>(spec.ranks.size())));
   std::unique_ptr<Shim> shim(
@@ -210,6 +216,8 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
                        "--run-dir", rank_folder()};
   command.user = spec_.user;
   command.folder = spec_.rank_folder;
+  const Descriptor group = group_entrance(spec_.group);
+  command.group_fd = group.get();
   command.environment = spec_.environment;
   command.environment[kRunFolderVariable] = run_folder_;
   if (rank.rank == 0 && store_.socket) {
@@ -219,8 +227,19 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
   }
   TITAN_ASSIGN_OR_RETURN(rank.process, start_rank(command));
   rank.running = true;
+  look_into_group(rank.process.pid);
   logs_.add(rank.rank, std::move(rank.process.output), std::move(log));
   return absl::OkStatus();
+}
+
+// What could not enter is not counted there.
+void Shim::look_into_group(pid_t pid) {
+  if (!spec_.group) return;
+  const std::vector<pid_t> in_it = group_processes(spec_.group.folder);
+  if (std::find(in_it.begin(), in_it.end(), pid) != in_it.end() || !alive(pid, start_ticks(pid))) return;
+  say(absl::StrCat("process ", pid, " could not enter the control group ", spec_.group.folder));
+  oom_ = OutOfMemoryCounter({});
+  oom_seen_ = oom_.read();
 }
 
 void Shim::stop(bool save, int64_t grace_milliseconds, const std::string& reason) {
@@ -295,6 +314,7 @@ void Shim::record_exit(Rank& rank, int wait_status) {
   record->out_of_memory = record->exit_code == rank_protocol::kExitOutOfMemory ||
                           (record->signal == SIGKILL && oom_now > oom_seen_ && !killed_by_us);
   if (record->signal == SIGKILL && oom_now > oom_seen_) ++oom_seen_;  // Each kill is counted for one rank.
+  if (record->out_of_memory) record->memory_limit_bytes = spec_.group.limit_bytes;
   record->stop_reason = stop_reason_;
   const std::string last_line = logs_.finish(rank.rank);
   record->last_words = last_error(rank_folder(), rank.rank);
@@ -329,15 +349,16 @@ void Shim::kill_strays() {
   const int64_t give_up = monotonic_nanos() + kStrayPatienceMilliseconds * kMilli;
   for (;;) {
     const absl::StatusOr<std::string> children = read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));
-    if (!children.ok() || children->empty()) return;
-    for (size_t at = 0; at < children->size(); at = children->find(' ', at) + 1) {
+    const bool in_group = spec_.group && kill_group(spec_.group.folder) > 0;
+    if ((!children.ok() || children->empty()) && !in_group) return;
+    for (size_t at = 0; children.ok() && at < children->size(); at = children->find(' ', at) + 1) {
       ::kill(std::atoi(children->c_str() + at), SIGKILL);
       if (children->find(' ', at) == std::string::npos) break;
     }
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (monotonic_nanos() >= give_up)
-      return say(absl::StrCat("processes that no signal ends are left behind: ", *children));
+      return say(absl::StrCat("processes that no signal ends are left behind: ", children.value_or("")));
     ::poll(nullptr, 0, kStrayPauseMilliseconds);
   }
 }
@@ -376,6 +397,7 @@ void Shim::end_if_over() {
   const bool unrecorded = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.unrecorded; });
   if (!over || unrecorded) return;
   kill_strays();
+  if (spec_.group) (void)remove_group(spec_.group.folder);  // Else the daemon does, once the attempt is forgotten.
   state_ = State::kEnded;
   save_state();
   json message = status();

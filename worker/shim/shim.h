@@ -65,6 +65,7 @@ class Shim {
   void record_exit(Rank& rank, int wait_status);
   void retry_records();
   void kill_strays();
+  void look_into_group(pid_t pid);
   bool any_running() const;
   bool commands_waiting() const;
   void check_deadlines();
@@ -75,7 +76,7 @@ class Shim {
   const std::string& rank_folder() const { return spec_.rank_folder.empty() ? run_folder_ : spec_.rank_folder; }
 
   const std::string run_folder_;
-  const Spec spec_;
+  Spec spec_;
   Descriptor lock_;
   Server server_;
   ExitLog exits_;

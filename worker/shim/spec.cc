@@ -18,6 +18,7 @@ json to_json(const Spec& spec) {
                {"orphan_timeout_seconds", spec.orphan_timeout_seconds},
                {"orphan_grace_seconds", spec.orphan_grace_seconds},
                {"log_max_bytes", spec.log_max_bytes}};
+  if (spec.group) text["group"] = to_json(spec.group);
   if (spec.user) text["user"] = to_json(*spec.user);
   if (!spec.rank_folder.empty()) text["rank_folder"] = spec.rank_folder;
   return text;
@@ -38,6 +39,7 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     spec.orphan_grace_seconds = from.value("orphan_grace_seconds", spec.orphan_grace_seconds);
     spec.log_max_bytes = from.value("log_max_bytes", spec.log_max_bytes);
     spec.rank_folder = from.value("rank_folder", "");
+    if (from.contains("group")) spec.group = group_from_json(from["group"]);
     if (from.contains("user")) spec.user = user_from_json(from["user"]);
   } catch (const json::exception& error) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));

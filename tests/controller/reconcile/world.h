@@ -151,7 +151,7 @@ class World {
     spec.saves = saves;
     return spec;
   }
-  Reconciler::RunAs run_as;  // Who submits.
+  RunAs run_as;  // Who submits.
   absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
     stored.set_config_json(config_json);

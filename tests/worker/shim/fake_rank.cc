@@ -4,7 +4,7 @@
 //   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
 //   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
 //   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step),
-//   run (a shell command, before its steps)
+//   run (a shell command, before its steps), eat_mib (memory that it takes before them)
 // "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
@@ -16,6 +16,7 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
@@ -66,6 +67,14 @@ int start_child(const std::string& kind) {
   if (pid != 0) return pid;
   if (kind == "session") ::setsid();
   for (;;) ::pause();
+}
+
+// Takes so much memory, and keeps it.
+void eat(size_t mebibytes) {
+  for (size_t i = 0; i < mebibytes; ++i) {
+    auto* const piece = static_cast<char*>(std::malloc(1 << 20));
+    std::memset(piece, 1 + static_cast<int>(i % 100), 1 << 20);
+  }
 }
 
 void print_lines(const json& fake) {
@@ -132,6 +141,7 @@ int main(int argc, char** argv) {
   (void)spool->append(protocol::event::kStarted, started);
   std::printf("rank %d of %d is up\n", flags.rank, flags.world);
   print_lines(fake);
+  if (fake.contains("eat_mib")) eat(fake["eat_mib"]);
   if (fake.contains("run")) std::printf("ran: %d\n", std::system(fake["run"].get<std::string>().c_str()));
   std::fflush(stdout);
   if (fake.contains("loads")) {
