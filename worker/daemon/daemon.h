@@ -16,6 +16,7 @@
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
 #include "worker/daemon/folder_watch.h"
+#include "worker/daemon/granted_folders.h"
 #include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
 #include "worker/daemon/lost_contact.h"
@@ -46,6 +47,7 @@ struct Options {
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
   std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
+  Grants grants;                              // What jobs may use of this node's folders.
   std::string rank_user;                      // All ranks run as; empty: as whose job it is. See rank_user.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.

@@ -56,6 +56,14 @@ std::string check_label(const std::string& label) {
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
+// What is granted must not be whatever somebody makes there later.
+std::string check_folder(const std::string& folder) {
+  std::error_code error;
+  const bool ok = folder.rfind('/', 0) == 0 && folder.find(':') == std::string::npos &&
+                  std::filesystem::is_directory(folder, error);
+  return ok ? "" : "'" + folder + "' is no folder that is there: give an absolute path, without ':'";
+}
+
 std::string check_address(const std::string& address) {
   return address.empty() ? "it is empty: give the address by which other machines reach this one" : "";
 }
@@ -120,6 +128,18 @@ void declare(CLI::App& app, Flags& flags) {
       ->check(CLI::Validator(check_label, ""));
   app.add_option("--rank-user", options.rank_user,
                  "A worker that is root runs all ranks as this user, and not each job's as the user who submitted it");
+  app.add_option(
+         "--allow-folder", options.grants.folders,
+         "Dump folders of jobs must lie below this folder, or another one that was given so; without any, anywhere; "
+         "may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_folder, ""));
+  app.add_option(
+         "--plugin-folder", options.grants.plugin_folders,
+         "The same for libraries with models (experimental.custom_import). Without any they lie where dump folders "
+         "may, but with --rank-user nowhere; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_folder, ""));
   app.add_option("--memory-per-rank", flags.memory_per_rank_gib,
                  "GiB that each of an attempt's ranks here may take, all of them together; 0: no limit. Needs control "
                  "groups: see docs/worker.md")
@@ -205,6 +225,7 @@ int main(int argc, char** argv) {
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
   flags.options.memory_per_rank_bytes = static_cast<int64_t>(flags.memory_per_rank_gib * (1 << 30));
+  flags.options.grants.one_user = !flags.options.rank_user.empty();
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));
   flags.options.stop_grace = absl::Seconds(flags.stop_grace_seconds);

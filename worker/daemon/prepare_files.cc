@@ -11,6 +11,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/rank_file.h"
@@ -33,6 +34,7 @@ using nlohmann::json;
 constexpr absl::string_view kTokenPrefix = ".titan-token-";
 constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
 constexpr char kSpins[] = "1000";
+constexpr char kPluginFolders[] = "TITAN_RANK_PLUGIN_FOLDERS";  // worker/model/plugin.cc
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
 // A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
@@ -173,7 +175,8 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
 }
 
 Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
-                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody) {
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
+                    const Grants& grants) {
   RanksAs as = ranks_as(record, everybody, ::geteuid());
   if (as.refusal) return {as.refusal, "", {}};
   if (as.user) {
@@ -182,9 +185,21 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
     spec.rank_folder = *folder;
     spec.environment["HOME"] = as.user->home;
     spec.environment["USER"] = spec.environment["LOGNAME"] = as.user->name;
-    spec.user = std::move(as.user);
+    spec.user = as.user;
   }
-  return prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices);
+  if (const auto folders = plugin_folders(grants)) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
+  const json config = json::parse(launch_json, nullptr, false).value("config", json::object());
+  const auto allowed = [&] {
+    const AsUser user(as.user);
+    return in_their_words(check_folders(record, config, grants), as.user);
+  };
+  if (Refusal refused = allowed()) return {refused, "", {}};
+  Prepared prepared =
+      prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices);
+  // Again, of what is there now: a part of its name may be another by now.
+  if (!prepared.refusal) prepared.refusal = allowed();
+  if (prepared.refusal.reason == kNotAllowed) discard_token(record, as.user);
+  return prepared;
 }
 
 void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {

@@ -6,6 +6,7 @@
 #include "absl/status/status.h"
 #include "titan/v1/worker.pb.h"
 #include "worker/core/values.h"
+#include "worker/daemon/granted_folders.h"
 #include "worker/daemon/state_folder.h"
 #include "worker/shim/spec.h"
 
@@ -27,9 +28,10 @@ struct Prepared {
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices);
 
-// The same for whoever the ranks run as: see ranks_as().
+// The same for whoever the ranks run as, in folders that are granted: see ranks_as() and check_folders().
 Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
-                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody);
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
+                    const Grants& grants);
 
 // `user`: the work in the dump folder is theirs; none: the worker's.
 
