@@ -21,8 +21,8 @@ using ::testing::HasSubstr;
 class GrantedFoldersTest : public ::testing::Test {
  protected:
   GrantedFoldersTest() {
-    for (const char* name : {"/work", "/work/own", "/plugins", "/outside"}) fs::create_directories(top_ + name);
-    fs::create_directory_symlink(top_ + "/outside", top_ + "/work/link");
+    for (const char* name : {"/granted", "/granted/own", "/plugins", "/outside"}) fs::create_directories(top_ + name);
+    fs::create_directory_symlink(top_ + "/outside", top_ + "/granted/link");
   }
   node::Refusal check(const std::string& dump, const std::string& library, const Grants& grants) const {
     node::AttemptRecord record;
@@ -33,31 +33,31 @@ class GrantedFoldersTest : public ::testing::Test {
 
   const rank_protocol::TempFolder folder_;
   const std::string top_ = fs::canonical(folder_.path()).string();
-  const Grants work_ = {.folders = {top_ + "/work"}};
+  const Grants work_ = {.folders = {top_ + "/granted"}};
 };
 
 TEST_F(GrantedFoldersTest, WithoutAnyEverythingIs) { EXPECT_FALSE(check("/outside", "/outside/x.so", {})); }
 
 TEST_F(GrantedFoldersTest, DumpFoldersLieBelowOne) {
-  EXPECT_FALSE(check("/work/own", "", work_));
-  EXPECT_FALSE(check("/work/own/new/x", "", work_));
-  for (const char* dump : {"/outside", "/workshop", "/work/../outside", "/work/link", "/work/link/new"}) {
+  EXPECT_FALSE(check("/granted/own", "", work_));
+  EXPECT_FALSE(check("/granted/own/new/x", "", work_));
+  for (const char* dump : {"/outside", "/grantedtoo", "/granted/../outside", "/granted/link", "/granted/link/new"}) {
     const node::Refusal refusal = check(dump, "", work_);
     EXPECT_EQ(refusal.reason, kNotAllowed) << dump;
-    EXPECT_THAT(refusal.message, HasSubstr(top_ + "/work"));
+    EXPECT_THAT(refusal.message, HasSubstr(top_ + "/granted"));
     EXPECT_THAT(refusal.message, HasSubstr("--allow-folder"));
   }
 }
 
 TEST_F(GrantedFoldersTest, LibrariesLieBelowTheirOwn) {
-  EXPECT_FALSE(check("/work", "/work/x.so", work_));
-  EXPECT_EQ(check("/work", "/outside/x.so", work_).reason, kNotAllowed);
-  const Grants both = {.folders = {top_ + "/work"}, .plugin_folders = {top_ + "/plugins"}};
-  EXPECT_FALSE(check("/work", "/plugins/x.so", both));
-  EXPECT_EQ(check("/work", "/work/x.so", both).reason, kNotAllowed);
+  EXPECT_FALSE(check("/granted", "/granted/x.so", work_));
+  EXPECT_EQ(check("/granted", "/outside/x.so", work_).reason, kNotAllowed);
+  const Grants both = {.folders = {top_ + "/granted"}, .plugin_folders = {top_ + "/plugins"}};
+  EXPECT_FALSE(check("/granted", "/plugins/x.so", both));
+  EXPECT_EQ(check("/granted", "/granted/x.so", both).reason, kNotAllowed);
   const Grants shared = {.one_user = true};
-  EXPECT_THAT(check("/work", "/work/x.so", shared).message, HasSubstr("there is none"));
-  EXPECT_FALSE(check("/work", "", shared));
+  EXPECT_THAT(check("/granted", "/granted/x.so", shared).message, HasSubstr("there is none"));
+  EXPECT_FALSE(check("/granted", "", shared));
 }
 
 // Nothing is made where nothing is granted, and ranks are told where libraries may lie.
@@ -75,12 +75,12 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
     EXPECT_TRUE(state.add(record).ok());
     return prepare_as(state, record, shim::fake_launch(1, {}, attempt).dump(), shim::Spec{}, "", "", work_).refusal;
   };
-  EXPECT_EQ(prepare("/work/link/new", 1).reason, kNotAllowed);
+  EXPECT_EQ(prepare("/granted/link/new", 1).reason, kNotAllowed);
   EXPECT_TRUE(fs::is_empty(top_ + "/outside"));
-  EXPECT_FALSE(prepare("/work/own/new", 2));
-  EXPECT_TRUE(fs::exists(top_ + "/work/own/new/.titan-token-u1-2"));
+  EXPECT_FALSE(prepare("/granted/own/new", 2));
+  EXPECT_TRUE(fs::exists(top_ + "/granted/own/new/.titan-token-u1-2"));
   const json spec = json::parse(*shim::read_file(state.run_folder(record.key) + "/spec.json"));
-  EXPECT_EQ(spec["environment"]["TITAN_RANK_PLUGIN_FOLDERS"], top_ + "/work");
+  EXPECT_EQ(spec["environment"]["TITAN_RANK_PLUGIN_FOLDERS"], top_ + "/granted");
 }
 
 }  // namespace

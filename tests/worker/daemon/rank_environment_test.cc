@@ -24,8 +24,8 @@ constexpr const char* kOwn[] = {"PATH=/bin",
                                 "WATCHDOG_USEC=1",
                                 "JOURNAL_STREAM=8:1",
                                 "CREDENTIALS_DIRECTORY=/run/c",
-                                "TITAN_TOKEN_FILE=/root/token",
-                                "TITAN_TLS_KEY=/root/key",
+                                "TITAN_TOKEN_FILE=/etc/token",
+                                "TITAN_TLS_KEY=/etc/key",
                                 "TITAN_CONTROLLER=c1:7700",
                                 nullptr};
 
