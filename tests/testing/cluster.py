@@ -206,6 +206,23 @@ class Cluster:
 
     # --- end ---
 
+    def _remove_groups(self):
+        """Control groups of ranks whose shims were killed: no daemon comes after the last one."""
+        for spec in self.folder.glob("*/jobs/*/*/spec.json"):
+            group = json.loads(spec.read_text()).get("group")
+            if group:
+                wait_until("end of a control group", lambda folder=Path(group["folder"]): self._removed(folder))
+
+    @staticmethod
+    def _removed(folder):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return True
+
     def show_logs(self, lines=15):
         for daemon in self.daemons.values():
             text = Path(daemon.log).read_text(errors="replace").splitlines()[-lines:]
@@ -225,5 +242,6 @@ class Cluster:
         for daemon in self.daemons.values():
             daemon.process.wait()
         wait_until("end of the cluster's processes", lambda: not self.processes())
+        self._remove_groups()
         if not os.environ.get("TITAN_TEST_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)

@@ -20,6 +20,7 @@
 #include "tests/worker/daemon/fake_controller.h"
 #include "tests/worker/shim/run_folder.h"
 #include "worker/shim/process.h"
+#include "worker/shim/rank_group.h"
 
 namespace titan::daemon {
 
@@ -35,6 +36,10 @@ class Worker {
   ~Worker() {
     kill(SIGKILL);
     end_ranks();
+    std::error_code error;
+    for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
+      if (item.path().filename() == "shim.json") remove_group_of(item.path().parent_path().string());
+    }
   }
   void start(const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments = {shim::worker_binary(),
@@ -67,6 +72,14 @@ class Worker {
     ::waitpid(pid_, &status, 0);
     pid_ = 0;
     return status;
+  }
+  // No daemon comes after the last one and removes it.
+  static void remove_group_of(const std::string& run_folder) {
+    const nlohmann::json spec =
+        nlohmann::json::parse(shim::read_file(run_folder + "/spec.json").value_or("{}"), nullptr, false);
+    if (!spec.is_object() || !spec.contains("group")) return;
+    const std::string group = shim::group_from_json(spec["group"]).folder;
+    EXPECT_TRUE(shim::eventually([&group] { return shim::remove_group(group); })) << group;
   }
   // Whatever still runs below the state folder.
   void end_ranks() {
