@@ -23,9 +23,11 @@ double number(const nlohmann::json& json, const char* key) {
   return it->get<double>();
 }
 
+// 0 for what no counter of a training comes to, and what could not be added to.
 int64_t integer(const nlohmann::json& json, const char* key) {
-  const auto it = json.find(key);
-  return it == json.end() || !it->is_number() ? 0 : it->get<int64_t>();
+  constexpr double kMost = 1e15;
+  const double value = number(json, key);
+  return value > -kMost && value < kMost ? static_cast<int64_t>(value) : 0;
 }
 
 std::string text(const nlohmann::json& json, const char* key) {

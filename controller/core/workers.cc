@@ -20,8 +20,8 @@ using Phase = v1::AttemptReport;
 
 // Clocks of nodes differ: a time that cannot be right counts as "just now".
 absl::Duration since(int64_t then_ns, int64_t now_ns) {
-  const int64_t passed = now_ns - then_ns;
-  return then_ns == 0 || passed < 0 || passed > 60'000'000'000 ? absl::ZeroDuration() : absl::Nanoseconds(passed);
+  if (then_ns <= 0 || then_ns > now_ns || now_ns - then_ns > 60'000'000'000) return absl::ZeroDuration();
+  return absl::Nanoseconds(now_ns - then_ns);
 }
 
 // A log line without its colours.

@@ -198,7 +198,7 @@ void prepare(Step& step, const v1::Prepare& message) {
   Attempt attempt = make_attempt(std::move(record), {});
   attempt.launch_json = message.launch_json();
   attempt.asked_devices.assign(message.device_indices().begin(), message.device_indices().end());
-  const int64_t asked = message.deadline_milliseconds() * kMillisecond;
+  const int64_t asked = nanos_of(message.deadline_milliseconds());
   attempt.prepare_by = step.now.monotonic + (asked > 0 ? asked : kPreparePatience);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
   const Op op = attempt.op;

@@ -21,7 +21,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   state.adopting = false;
   state.connected = true;
   state.lease_epoch = welcome.lease_epoch();
-  if (welcome.lease_milliseconds() > 0) state.lease = welcome.lease_milliseconds() * kMillisecond;
+  if (welcome.lease_milliseconds() > 0) state.lease = nanos_of(welcome.lease_milliseconds());
   state.heard_at = step.now.monotonic;
   ++state.sessions;
   step.log(journal::Level::kInfo, "Connected",

@@ -12,9 +12,6 @@
 
 namespace titan::node {
 
-inline constexpr int64_t kMillisecond = 1'000'000;
-inline constexpr int64_t kSecond = 1'000'000'000;
-
 // What does not change while the daemon lives.
 struct NodeConfig {
   std::string node;

@@ -2,6 +2,7 @@
 
 // What goes into the node's core and what comes out of it. Times are nanoseconds.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,15 @@
 #include "worker/core/spool_tail.h"
 
 namespace titan::node {
+
+inline constexpr int64_t kMillisecond = 1'000'000;
+inline constexpr int64_t kSecond = 1'000'000'000;
+
+// Of a message: as nanoseconds, and a hundred years at most, to which the time may be added.
+inline int64_t nanos_of(int64_t milliseconds) {
+  constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
+  return std::clamp<int64_t>(milliseconds, 0, kMost) * kMillisecond;
+}
 
 struct Now {
   int64_t monotonic = 0;

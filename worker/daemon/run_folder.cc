@@ -4,9 +4,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/utf8.h"
@@ -39,6 +39,13 @@ absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& 
   reports.reserve(records.size());
   for (const shim::ExitRecord& record : records) reports.push_back(exit_report(record));
   return reports;
+}
+
+// -1 for what is no whole number; 0 where there is nothing.
+int64_t integer_of(const json& from, const char* member) {
+  const auto found = from.find(member);
+  if (found == from.end()) return 0;
+  return found->is_number_integer() ? found->get<int64_t>() : -1;
 }
 
 }  // namespace
@@ -189,8 +196,10 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder)
   const json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
   if (!saved.is_object()) return places;
   for (const auto& [rank, place] : saved.items()) {
-    if (!place.is_object()) continue;
-    places[std::atoi(rank.c_str())] = {place.value("offset", int64_t{0}), place.value("sequence", int64_t{0})};
+    int number = 0;
+    if (!place.is_object() || !absl::SimpleAtoi(rank, &number)) continue;
+    const int64_t offset = integer_of(place, "offset"), sequence = integer_of(place, "sequence");
+    if (offset >= 0 && sequence >= 0) places[number] = {offset, sequence};
   }
   return places;
 }

@@ -225,7 +225,13 @@ absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
       const bool is_gone = error == std::errc::no_such_file_or_directory;
       if (error && !is_gone) return errno_status(error.value(), absl::StrCat("look at ", attempt.path().string()));
       if (!is_folder || absl::IsNotFound(text.status())) continue;
-      all.emplace_back(file, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status());
+      absl::StatusOr<AttemptRecord> record =
+          text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
+      // What is written and deleted for an attempt lies where its record says: nowhere but here.
+      if (record.ok() && run_folder(record->key) != attempt.path().string()) {
+        record = absl::DataLossError("it is of another attempt");
+      }
+      all.emplace_back(file, std::move(record));
     }
   }
   return all;

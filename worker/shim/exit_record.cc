@@ -22,6 +22,12 @@ constexpr size_t kLastWordsBytes = 2048;
 constexpr int64_t kReservedPerRank = 4096;
 constexpr int64_t kErrorTailBytes = 256 << 10;
 
+// A rank may write anything: what is no text says nothing.
+std::string text_in(const json& event, const char* member) {
+  const auto found = event.find(member);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
@@ -52,7 +58,7 @@ absl::StatusOr<ExitRecord> exit_from_json(const json& from) {
     record.time_unix_nanos = from.value("time", int64_t{0});
     return record;
   } catch (const json::exception& error) {
-    return absl::DataLossError(absl::StrCat("exit record ", dump(from), ": ", error.what()));
+    return absl::DataLossError(absl::StrCat("exit record: ", error.what()));
   }
 }
 
@@ -74,8 +80,7 @@ std::string last_error(const std::string& run_folder, int rank) {
   const size_t begin = before == std::string::npos ? 0 : before + 1;
   const json event = json::parse(bytes.substr(begin, bytes.find('\n', at) - begin), nullptr, false);
   if (!event.is_object()) return "";
-  const std::string reason = event.value("reason", "");
-  const std::string message = event.value("message", "");
+  const std::string reason = text_in(event, "reason"), message = text_in(event, "message");
   return reason.empty() ? message : absl::StrCat(reason, ": ", message);
 }
 

@@ -32,6 +32,12 @@ constexpr int kFlushMilliseconds = 200;
 constexpr int kStrayPatienceMilliseconds = 2000;
 constexpr int kStrayPauseMilliseconds = 1;
 
+// Of a request: a hundred years at most, to which the time may be added. Throws for what is no number.
+int64_t milliseconds_in(const json& request, const char* member) {
+  constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
+  return std::clamp<int64_t>(request.value(member, int64_t{0}), 0, kMost);
+}
+
 json failure(const absl::Status& status) { return {{"ok", false}, {"error", std::string(status.message())}}; }
 
 void say(const std::string& text) { std::fprintf(stderr, "titan-shim: %s\n", text.c_str()); }
@@ -133,7 +139,7 @@ json Shim::answer(const json& request) {
     if (command == "status" || command == "subscribe") return status();
     if (command == "start") return start(request.at("store_host"), request.at("store_port"));
     if (command == "stop") {
-      stop(request.value("save", false), request.value("grace_milliseconds", int64_t{0}), request.value("reason", ""));
+      stop(request.value("save", false), milliseconds_in(request, "grace_milliseconds"), request.value("reason", ""));
       return {{"ok", true}};
     }
     if (command == "checkpoint") {
@@ -143,7 +149,7 @@ json Shim::answer(const json& request) {
     if (command == "lease") {
       // The daemon passes on how long it has been without its controller: a node cut off from the controller is
       // orphaned too.
-      const int64_t silence = std::max<int64_t>(0, request.value("silence_milliseconds", int64_t{0})) * kMilli;
+      const int64_t silence = milliseconds_in(request, "silence_milliseconds") * kMilli;
       orphan_at_ = monotonic_nanos() - silence + static_cast<int64_t>(spec_.orphan_timeout_seconds * kSecond);
       const LogPump::Counts counts = logs_.counts();
       return {{"ok", true}, {"log_dropped_bytes", counts.dropped_bytes}, {"log_lost_bytes", counts.lost_bytes}};

@@ -38,9 +38,14 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     return absl::InvalidArgumentError(absl::StrCat("shim spec: ", error.what()));
   }
   if (spec.ranks.empty()) return absl::InvalidArgumentError("shim spec: ranks is empty");
-  if (spec.orphan_timeout_seconds <= 0) {
+  constexpr double kLongest = 1e9;  // Seconds, to which a time in nanoseconds may be added.
+  if (!(spec.orphan_timeout_seconds > 0 && spec.orphan_timeout_seconds <= kLongest)) {
+    return absl::InvalidArgumentError(absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds,
+                                                   ", expected more than 0 and at most ", kLongest));
+  }
+  if (!(spec.orphan_grace_seconds >= 0 && spec.orphan_grace_seconds <= kLongest)) {
     return absl::InvalidArgumentError(
-        absl::StrCat("shim spec: orphan_timeout_seconds is ", spec.orphan_timeout_seconds, ", expected more than 0"));
+        absl::StrCat("shim spec: orphan_grace_seconds is ", spec.orphan_grace_seconds, ", expected 0 to ", kLongest));
   }
   return spec;
 }
