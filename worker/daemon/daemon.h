@@ -32,6 +32,7 @@ struct Options {
   std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
   std::string node;
   std::string address;
+  std::string store_address;  // Where stores listen, if not there.
   std::string state;
   std::string devices = "auto";
   std::string rank_binary;

@@ -55,7 +55,7 @@ shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
   spec.job_uid = record.key.job_uid;
   spec.attempt = record.key.number;
   spec.leader = record.leader;
-  spec.address = options.address;
+  spec.address = options.store_address.empty() ? options.address : options.store_address;
   spec.rank_binary = options.rank_binary;
   spec.ranks = record.ranks;
   spec.log_max_bytes = options.log_max_bytes;

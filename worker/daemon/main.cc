@@ -19,6 +19,8 @@
 #include "common/text/utf8.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
+#include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 
 namespace {
 
@@ -55,7 +57,11 @@ std::string check_label(const std::string& label) {
 }
 
 std::string check_address(const std::string& address) {
-  return address.empty() ? "it is empty: give the address by which other machines reach this one" : "";
+  if (address.empty()) return "it is empty: give the address by which other machines reach this one";
+  return titan::shim::is_wildcard(address) ? "'" + address +
+                                                 "' is where one listens, and nobody can be reached there: give the "
+                                                 "address by which other machines reach this one"
+                                           : "";
 }
 
 std::string check_controllers(const std::string& addresses) {
@@ -89,6 +95,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--address", options.address, "Where ranks of other nodes reach this one")
       ->default_val("127.0.0.1")
       ->check(CLI::Validator(check_address, ""));
+  app.add_option("--store-address", options.store_address,
+                 "Where the stores of jobs over several nodes listen, if not on --address, as where that is a "
+                 "translated one; 0.0.0.0: on all of this machine's");
   app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
       ->default_val(titan::storage::default_state_folder("worker"));
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")

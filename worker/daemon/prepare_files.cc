@@ -19,6 +19,7 @@
 #include "common/storage/folder_id.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 #include "worker/shim/process.h"
 
 namespace titan::daemon {
@@ -30,6 +31,8 @@ using nlohmann::json;
 constexpr absl::string_view kTokenPrefix = ".titan-token-";
 constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
 constexpr char kSpins[] = "1000";
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
 // A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
@@ -104,6 +107,32 @@ absl::Status make_spools(const AttemptRecord& record, const std::string& run_fol
   return absl::OkStatus();
 }
 
+// Where this node's ranks listen. Who is alone needs no network, whatever address the node has.
+void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch, shim::Spec& spec) {
+  spec.alone = record.ranks.size() == launch.ranks.size();
+  if (spec.alone && !shim::is_loopback(spec.address)) spec.address = kLoopback;
+  if (spec.alone) {
+    for (rank_protocol::RankPlace& place : launch.ranks) place.host = spec.address;
+  }
+  if (std::getenv(kNcclInterface) != nullptr) return;
+  const std::string interface = shim::interface_of(spec.alone ? kLoopback : spec.address);
+  if (!interface.empty()) spec.environment[kNcclInterface] = "=" + interface;  // That very one.
+}
+
+// A name that means the loopback here (Debian's /etc/hosts says so of a machine's own) is another host's elsewhere.
+Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch& launch, const shim::Spec& spec) {
+  if (!record.leader || spec.alone || !shim::is_loopback(spec.address)) return {};
+  for (const rank_protocol::RankPlace& place : launch.ranks) {
+    if (place.host == launch.ranks[0].host || shim::is_loopback(place.host)) continue;
+    return {"ADDRESS_IS_LOOPBACK",
+            absl::StrCat("ranks on node ", place.node, " (", place.host, ") could not reach the store on node ",
+                         launch.ranks[0].node, ": its address, ", spec.address,
+                         ", means the machine itself there. Start its titan-worker with --address and an IP address "
+                         "that the others reach, or give the name one in /etc/hosts")};
+  }
+  return {};
+}
+
 absl::Status write_run_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                              const shim::Spec& spec) {
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
@@ -116,13 +145,15 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices) {
   const json json_of_launch = json::parse(launch_json, nullptr, false);
-  const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
+  absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
   if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
     if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
     return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, "", {}};
   }
   spec.world = static_cast<int>(launch->ranks.size());
+  choose_addresses(record, *launch, spec);
+  if (Refusal unreachable = check_reachable(record, *launch, spec)) return {std::move(unreachable), "", {}};
   const std::string threads = absl::StrCat(launch->threads_per_rank);
   spec.environment["OMP_NUM_THREADS"] = threads;
   spec.environment["MKL_NUM_THREADS"] = threads;
@@ -132,9 +163,7 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
   // Ranks, and a worker of an older version that may come after this one, read the form that lists every rank.
-  const bool listed = json_of_launch.contains("ranks");
-  const absl::Status written =
-      write_run_files(record, run_folder, listed ? launch_json : rank_protocol::to_json(*launch).dump(), spec);
+  const absl::Status written = write_run_files(record, run_folder, rank_protocol::to_json(*launch).dump(), spec);
   if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
   Prepared prepared;
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");

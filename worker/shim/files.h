@@ -34,13 +34,4 @@ absl::Status write_file(const std::string& path, const std::string& bytes, bool 
 absl::StatusOr<Descriptor> listen_unix(const std::string& folder, const std::string& name);
 absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::string& name);
 
-// A TCP socket listening on a free port of `address`, if that is an IP address of this host. Of all addresses otherwise
-// (a name may mean the loopback here and not elsewhere; a translated address is nobody's): of IPv6 with IPv4 inside if
-// it has a colon.
-struct Listener {
-  Descriptor socket;
-  int port = 0;
-};
-absl::StatusOr<Listener> listen_near(const std::string& address);
-
 }  // namespace titan::shim

@@ -94,7 +94,7 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   std::unique_ptr<Shim> shim(
       new Shim(run_folder, std::move(spec), std::move(lock), std::move(server), std::move(exits)));
   if (shim->spec_.leader) {
-    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_near(shim->spec_.address));
+    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_on(shim->spec_.address));
   }
   const sigset_t set = watched_signals();
   shim->signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -186,8 +186,9 @@ json Shim::start(const std::string& store_host, int store_port) {
   }
   if (state_ != State::kPrepared) return status();
   state_ = State::kRunning;
+  const std::string store = absl::StrCat(spec_.alone ? spec_.address : store_host, ":", store_port);
   for (Rank& rank : ranks_) {
-    const absl::Status started = start_one(rank, absl::StrCat(store_host, ":", store_port));
+    const absl::Status started = start_one(rank, store);
     if (started.ok()) continue;
     kill_all("LAUNCH_FAILED");
     say(started.ToString());

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/shim/exit_record.h"
 #include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 #include "worker/shim/log_pump.h"
 #include "worker/shim/out_of_memory.h"
 #include "worker/shim/rank_process.h"

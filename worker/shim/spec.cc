@@ -11,6 +11,7 @@ json to_json(const Spec& spec) {
           {"attempt", spec.attempt},
           {"leader", spec.leader},
           {"address", spec.address},
+          {"alone", spec.alone},
           {"rank_binary", spec.rank_binary},
           {"ranks", spec.ranks},
           {"world", spec.world},
@@ -26,7 +27,8 @@ absl::StatusOr<Spec> spec_from_json(const json& from) {
     spec.job_uid = from.at("job_uid").get<std::string>();
     spec.attempt = from.at("attempt").get<int>();
     spec.leader = from.at("leader").get<bool>();
-    spec.address = from.value("address", from.value("ipv6", false) ? "::" : "");  // Older daemons say ipv6.
+    spec.address = from.value("address", spec.address);
+    spec.alone = from.value("alone", spec.alone);
     spec.rank_binary = from.at("rank_binary").get<std::string>();
     spec.ranks = from.at("ranks").get<std::vector<int>>();
     spec.world = from.at("world").get<int>();

@@ -14,8 +14,9 @@ namespace titan::shim {
 struct Spec {
   std::string job_uid;
   int attempt = 1;
-  bool leader = false;  // Host the store: bind its port now and let rank 0 inherit the listening socket.
-  std::string address;  // That ranks of other nodes know this one by; the store listens there if it is an IP address.
+  bool leader = false;                // Host the store: bind its port now and let rank 0 inherit the listening socket.
+  std::string address = "127.0.0.1";  // Where the store listens.
+  bool alone = false;                 // All ranks of the attempt are here: they reach the store at `address`.
   std::string rank_binary;
   std::vector<int> ranks;  // Of this node, in local order.
   int world = 1;

@@ -88,29 +88,6 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
 }
 
 // Rank 0 inherits the listening socket whose port the shim has named; the others do not.
-// An IP address of this host is listened on and no other; what may mean something else elsewhere, on all.
-TEST(FilesTest, TheStoreListensWhereItIsReached) {
-  const auto reachable = [](const Listener& listener, const char* address) {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(listener.port));
-    ::inet_pton(AF_INET, address, &to.sin_addr);
-    return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
-  };
-  const absl::StatusOr<Listener> one = listen_near("127.0.0.2");
-  ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_GT(one->port, 0);
-  EXPECT_TRUE(reachable(*one, "127.0.0.2"));
-  EXPECT_FALSE(reachable(*one, "127.0.0.1"));
-  for (const char* anywhere : {"", "localhost", "192.0.2.1", "0.0.0.0", "::", "2001:db8::1", "[2001:db8::1]"}) {
-    const absl::StatusOr<Listener> all = listen_near(anywhere);
-    ASSERT_TRUE(all.ok()) << anywhere << ": " << all.status();
-    EXPECT_TRUE(reachable(*all, "127.0.0.1")) << anywhere;
-    EXPECT_TRUE(reachable(*all, "127.0.0.2")) << anywhere;
-  }
-}
-
 TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   RunFolder run(2, {});
   run.start_shim();
