@@ -82,6 +82,7 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   node.boot_id = hello.boot_id();
   node.boot_nanoseconds = hello.boot_nanoseconds();
   ++record.lease_epoch;
+  ++node.sessions_here;
   const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;
   beat(node, now, wall);

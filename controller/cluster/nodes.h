@@ -37,6 +37,8 @@ struct Node {
   std::string boot_id;                // Likewise: when it was written.
   int64_t boot_nanoseconds = 0;
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
+  int sessions_here = 0;                // Begun since this process started.
+  SessionId foreign_told = 0;           // The session in which it was told that it speaks for others.
   std::deque<absl::Duration> sessions;  // When each of the last minute began.
   bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
 

@@ -250,9 +250,16 @@ class Core {
   void compare_inventory(cluster::Node& node, const v1::Register& hello);
   LiveJob* job_of(const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
   static NodePart* part_of(LiveJob* job, const std::string& node);
-  void catch_up(const v1::AttemptInventory& item);
+  void catch_up(cluster::Node& node, const v1::AttemptInventory& item);
   void adopt(LiveJob& job, const v1::AttemptInventory& item);
   void end_superseded(LiveJob& job, int by, Change& change);
+
+  // foreign.cc
+  const job::AttemptRecord* recorded(const AttemptKey& key) const;
+  bool is_elsewhere(const std::string& node, const AttemptKey& key) const;
+  bool may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const;
+  bool may_list(cluster::Node& node, const v1::AttemptId& id);
+  void note_foreign(cluster::Node& node, const std::string& what);
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);

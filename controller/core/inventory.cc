@@ -29,6 +29,10 @@ int64_t last_step(const v1::AttemptInventory& item) {
   return step;
 }
 
+std::string what_of(const v1::AttemptId& id) {
+  return absl::StrCat("attempt ", id.number(), " of job uid ", id.job_uid(), " as its own, which is placed elsewhere");
+}
+
 Stray described(const v1::AttemptInventory& item) {
   Stray stray;
   stray.job = item.job();
@@ -41,7 +45,10 @@ Stray described(const v1::AttemptInventory& item) {
 }
 
 // All its parts are known, and its ranks run or have ended.
-bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
+bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec, const std::string& node) {
+  const bool has_part = std::any_of(item.placements().begin(), item.placements().end(),
+                                    [&](const v1::Placement& placement) { return placement.node() == node; });
+  if (!has_part) return false;
   if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
   int ranks = 0;
   for (const v1::Placement& placement : item.placements()) {
@@ -64,7 +71,7 @@ bool others_have(const v1::Register& hello, const AttemptKey& key, const std::ve
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   lost_there_.erase(node.record.name);  // Whatever it has, it says now.
-  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
+  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(node, *item);
   std::map<AttemptKey, Stray> before;
   if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());
   for (const auto& [key, stray] : before) scheduler_.release(stray_owner(key), node.record.name);
@@ -77,6 +84,8 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
     if (has_part && !given_up) note_devices(*job, node.record.name, item);
     if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
+    if (!may_list(node, item.id())) continue;
+    if (is_elsewhere(node.record.name, key)) note_foreign(node, what_of(item.id()));
     const auto known = before.find(key);
     Stray& stray = stray_of(node, item.id()) = described(item);
     if (known != before.end()) {
@@ -149,12 +158,18 @@ NodePart* Core::part_of(LiveJob* job, const std::string& node) {
 }
 
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
-// seen, and what runs is not stopped if it can be followed.
-void Core::catch_up(const v1::AttemptInventory& item) {
+// seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
+// first word to this one: later, newer attempts are only in somebody's imagination.
+void Core::catch_up(cluster::Node& node, const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
   if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
   LiveJob& job = live->second;
-  if (can_be_adopted(item, job.record.spec) && !testing::planted(testing::Bug::kNewerAttemptIsStopped))
+  if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
+    return note_foreign(node, absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name,
+                                           ", of which there are ", job.record.attempts));
+  }
+  if (can_be_adopted(item, job.record.spec, node.record.name) &&
+      !testing::planted(testing::Bug::kNewerAttemptIsStopped))
     return adopt(job, item);
   job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
   Change change;

@@ -100,7 +100,11 @@ struct LiveAttempt {
   }
 };
 
+// Nobody is further ahead of a store than a copy of it can be old.
+inline constexpr int kMostBehind = 10'000;  // Attempts of one job.
+
 inline void note_newer_attempt(LiveAttempt& attempt, int number) {
+  number = std::min(number, attempt.record.number + kMostBehind);
   if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
 }
 

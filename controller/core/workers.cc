@@ -41,6 +41,11 @@ constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has 
 constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
 
+bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
+  return std::all_of(beat.ranks().begin(), beat.ranks().end(),
+                     [&](const v1::RankStatus& rank) { return part.holds(rank.rank()); });
+}
+
 bool left_well(const v1::RankExitReport& exit) {
   return exit.signal() == 0 &&
          (exit.exit_code() == rank_protocol::kExitFinished || exit.exit_code() == rank_protocol::kExitStopped);
@@ -207,9 +212,10 @@ void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
       return on_report(node, message.attempt());
     case v1::WorkerMessage::kEvents:
       return on_rank_events(node, message.events());
-    case v1::WorkerMessage::kRegister:
-    case v1::WorkerMessage::kLog:  // The reader's, see api.
+    case v1::WorkerMessage::kLog:  // The reader's, see api: these came from another node than was asked.
     case v1::WorkerMessage::kTrace:
+      return note_foreign(node, "an answer to a question that another node was asked");
+    case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::KIND_NOT_SET:
       return;
   }
@@ -223,6 +229,11 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
     LiveJob* job = job_of(item.id());
     NodePart* part = part_of(job, node.record.name);
     if (part == nullptr) {
+      if (is_elsewhere(node.record.name, {item.id().job_uid(), item.id().number()})) {
+        note_foreign(node, absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
+                                        ", which is placed elsewhere"));
+      }
+      if (!may_list(node, item.id())) continue;
       Stray& stray = stray_of(node, item.id());
       stray.ranks.clear();
       for (const v1::RankStatus& rank : item.ranks()) {
@@ -230,6 +241,10 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
         stray.step = std::max(stray.step, rank.step());
       }
       take_stray(node, item.id(), Phase::STARTED);
+      continue;
+    }
+    if (!speaks_of_its_own(*part, item)) {
+      note_foreign(node, absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"));
       continue;
     }
     note_beat(*job, *part, item);
@@ -249,7 +264,13 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
-  if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
+  if (is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
+    note_foreign(node, absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
+                                    ", which is placed elsewhere"));
+  }
+  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
+  if (is_stray && !may_list(node, report.id())) return;
+  if (is_stray)
     return take_stray(node, report.id(), report.phase(), report.holds_devices(),
                       /*overdue=*/report.error_reason() == "STOP_TIMEOUT");
   LiveAttempt& attempt = *job->attempt;
@@ -306,7 +327,11 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
+    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) {
+      note_foreign(node, absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name,
+                                      ", which is not placed there"));
+      continue;
+    }
     if (attempt.exits.count(exit.rank()) > 0) continue;
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
     const job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),

@@ -35,6 +35,22 @@ class WorkerServiceTest : public ServiceCase {
     ADD_FAILURE() << "the stream ended without message " << kind;
     return {};
   }
+  static v1::WorkerMessage beat(int64_t sequence) {
+    v1::WorkerMessage message;
+    message.mutable_beat()->set_sequence(sequence);
+    return message;
+  }
+  std::vector<std::string> node_events(const std::string& node) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
+    v1::ListEventsRequest request;
+    request.set_node(node);
+    auto stream = jobs_->ListEvents(&context, request);
+    std::vector<std::string> reasons;
+    for (v1::Event event; stream->Read(&event);) reasons.push_back(event.reason());
+    EXPECT_TRUE(stream->Finish().ok());
+    return reasons;
+  }
   static v1::WorkerMessage report(const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
     v1::WorkerMessage message;
     *message.mutable_attempt()->mutable_id() = id;
@@ -85,6 +101,20 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   auto logs = jobs_->TailLogs(&log_context, request);
   const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
   EXPECT_EQ(read.offset(), 0);
+  // Another node guesses the question's number: its words reach no reader, and that it tried is told.
+  grpc::ClientContext other_context;
+  auto other = connect(other_context, "n2", "j");
+  expect(*other, v1::ControllerMessage::kWelcome);
+  v1::WorkerMessage forged;
+  forged.mutable_log()->set_request(read.request());
+  forged.mutable_log()->set_data("forged\n");
+  forged.mutable_log()->set_end(true);
+  other->Write(forged);
+  other->Write(beat(1));
+  expect(*other, v1::ControllerMessage::kBeatAck);
+  EXPECT_THAT(node_events("n2"), ::testing::Contains("NodeSpeaksForOthers"));
+  other->WritesDone();
+  other->Finish();
   v1::WorkerMessage data;
   data.mutable_log()->set_request(read.request());
   data.mutable_log()->set_data("line one\nline two\nhalf a li");
