@@ -134,6 +134,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--tls", flags.security.folder,
+                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: speak by TLS");
   app.add_option("--tls-ca", flags.security.ca, "Certificate of who signs the controller's: speak by TLS");
   app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a new one is taken without a restart");
   app.add_option("--tls-key", flags.security.key, "Its private key");
@@ -193,6 +195,7 @@ int main(int argc, char** argv) {
   } else {
     return fail(*journal, addresses.status());
   }
+  titan::rpc::use_folder(flags.security);
   for (const std::string& address : flags.options.controllers) {
     const auto credentials = titan::rpc::channel_credentials(address, flags.security);
     if (!credentials.ok()) return fail(*journal, credentials.status());
