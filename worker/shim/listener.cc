@@ -24,8 +24,9 @@ std::string without_brackets(const std::string& address) {
 }
 
 // Of an empty address, getaddrinfo() would make the loopback.
-absl::StatusOr<Addresses> resolve(const std::string& address) {
+absl::StatusOr<Addresses> resolve(const std::string& address, int flags = 0) {
   addrinfo wanted{};
+  wanted.ai_flags = flags;
   wanted.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   const std::string host = without_brackets(address);
@@ -97,7 +98,7 @@ absl::StatusOr<Listener> listen_on(const std::string& address) {
 }
 
 bool is_wildcard(const std::string& address) {
-  const absl::StatusOr<Addresses> found = resolve(address);
+  const absl::StatusOr<Addresses> found = resolve(address, AI_NUMERICHOST);
   return found.ok() && is_any((*found)->ai_addr);
 }
 

@@ -16,7 +16,7 @@ struct Listener {
 // Errors: InvalidArgument for a name that nobody knows; else what the kernel said. Both say what to do.
 absl::StatusOr<Listener> listen_on(const std::string& address);
 
-// Whether `address` means every address of a host, however it is written ("0" does, too).
+// Whether `address` means every address of a host, however it is written ("0" does, too). No name is looked up.
 bool is_wildcard(const std::string& address);
 
 // Whether what is sent to `address`, an IP address or a name as this host knows it, stays on this host.
