@@ -163,7 +163,7 @@ class Rotation(unittest.TestCase):
         self.note("token revoked; the next call is refused", begun)
         self.expect_ended(alice, opened, revoked, "was revoked")
 
-        ends = time.monotonic() + LIFETIME  # Or a little later.
+        ends = time.monotonic() + LIFETIME  # To a second, as tokens count.
         bob = self.token("bob", "--expires", f"{LIFETIME}s")
         opened = self.follow(bob)
         self.expect_ended(bob, opened, ends, "expired")
