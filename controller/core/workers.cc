@@ -264,11 +264,11 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
-  if (is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
+  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
+  if (is_stray && is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
     note_foreign(node, absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
                                     ", which is placed elsewhere"));
   }
-  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
   if (is_stray && !may_list(node, report.id())) return;
   if (is_stray)
     return take_stray(node, report.id(), report.phase(), report.holds_devices(),
