@@ -110,6 +110,8 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
     added->set_exit_code(exit.exit_code);
     added->set_signal(exit.signal);
     added->set_message(exit.message);
+    added->set_kept_log_bytes(exit.kept_log_bytes);
+    added->set_told(exit.report);
   }
   for (const auto& [phase, seconds] : record.phase_seconds) (*attempt.mutable_phase_seconds())[phase] = seconds;
   attempt.set_ranks(record.ranks);

@@ -244,7 +244,7 @@ grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServe
                                                              const v1::TailLogsRequest* request) {
   const absl::StatusOr<auth::Caller> caller = admit(*context, "JobService.TailLogs", request->name());
   if (!caller.ok()) return new EmptyStream<v1::LogChunk>(caller.status());
-  auto stream = std::make_shared<LogTail>(reconciler_, answers_.logs, *request);
+  auto stream = std::make_shared<LogTail>(reconciler_, store_, answers_.logs, *request);
   ticks_.add(stream);
   keep_while_allowed(*caller, *stream);
   stream->begin();

@@ -237,6 +237,11 @@ class Core {
   void on_report(cluster::Node& node, const v1::AttemptReport& report);
   void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
                   absl::Duration& since_failure);
+
+  // failed_logs.cc
+  static bool keep_failed_log(const LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
+  void drop_old_failed_logs(LiveJob& job, Change& change);
+
   void check_leases();
   bool still_runs_without(LiveJob& job, const std::string& silent_node);
   void lose_part(LiveJob& job, const std::string& node);

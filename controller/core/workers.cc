@@ -67,6 +67,11 @@ job::Refusal ended_early(const std::string& node, bool was_told) {
                        "write down why")};
 }
 
+void put_exit(const LiveJob& job, const job::RankExit& exit, Change& change) {
+  change.mutations.push_back(
+      store::put(exit_key(job.record.uid, job.attempt->record.number, exit.rank), job::encode(exit)));
+}
+
 std::string how(const v1::RankExitReport& exit) {
   if (left_well(exit))
     return exit.exit_code() == rank_protocol::kExitFinished ? "finished" : "saved and left on request";
@@ -307,15 +312,18 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
     if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
-    if (attempt.exits.count(exit.rank()) > 0) continue;
+    if (const auto known = attempt.exits.find(exit.rank()); known != attempt.exits.end()) {
+      if (keep_failed_log(job, exit, known->second, change)) put_exit(job, known->second, change);  // It came late.
+      continue;
+    }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
-    const job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
-                             exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason(),
-                             attempt.exit_reports};
+    job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
+                       exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason(),
+                       attempt.exit_reports};
+    keep_failed_log(job, exit, seen, change);
     attempt.exits.emplace(exit.rank(), seen);
     if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
-    change.mutations.push_back(
-        store::put(exit_key(job.record.uid, attempt.record.number, exit.rank()), job::encode(seen)));
+    put_exit(job, seen, change);
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;

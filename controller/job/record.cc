@@ -37,7 +37,9 @@ TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, us
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
                     time_limit_seconds, total_steps, project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
-TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
+TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report,
+                    kept_log_bytes)
+TITAN_JSON_FIELDS(FailedLog, offset, text)
 TITAN_JSON_FIELDS(ErrorReport, rank, kind, reason, message, holder_job, holder_attempt, same_job)
 TITAN_JSON_FIELDS(Refusal, node, reason, message, highest_attempt)
 TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, deadline_ns, request_ids)

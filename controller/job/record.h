@@ -117,6 +117,13 @@ struct RankExit {
   std::string message;
   std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
   int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
+  int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own (FailedLog); 0: that is not kept.
+};
+
+// The end of a failed rank's log (common/rank_protocol/failed_logs.h).
+struct FailedLog {
+  int64_t offset = 0;  // Of the first byte in the rank's whole log.
+  std::string text;
 };
 
 inline constexpr size_t kExitsKept = 256;
@@ -243,6 +250,8 @@ void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
 void to_json(nlohmann::json& json, const RankExit& exit);
 void from_json(const nlohmann::json& json, RankExit& exit);
+void to_json(nlohmann::json& json, const FailedLog& log);
+void from_json(const nlohmann::json& json, FailedLog& log);
 void to_json(nlohmann::json& json, const ErrorReport& error);
 void from_json(const nlohmann::json& json, ErrorReport& error);
 void to_json(nlohmann::json& json, const Refusal& refusal);

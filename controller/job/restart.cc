@@ -240,7 +240,7 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   for (const auto& [rank, exit] : exits) kept.push_back(exit);
   if (kept.size() <= kExitsKept) return kept;
   const auto order = [](const RankExit& e) {
-    return std::make_tuple(was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
+    return std::make_tuple(e.kept_log_bytes == 0, was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
   };
   std::nth_element(kept.begin(), kept.begin() + kExitsKept, kept.end(),
                    [&](const RankExit& a, const RankExit& b) { return order(a) < order(b); });

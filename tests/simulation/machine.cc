@@ -360,6 +360,12 @@ void Machine::perform(node::Effect& effect) {
                    }
                    feed(read);
                  },
+                 [&](const node::ReadLogTail& it) {
+                   node::LogTailRead read;
+                   read.op = it.op;
+                   read.text = absl::StrCat("rank ", it.rank, " of attempt ", it.key.number, "\n");
+                   feed(read);
+                 },
                  [&](const node::WatchSpools& it) {
                    for (const int rank : it.ranks) watched_.insert({it.key, rank});
                  },

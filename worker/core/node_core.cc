@@ -78,6 +78,8 @@ void on_done(Step& step, const Done& done) {
     on_prepared(step, what, done);
   } else if constexpr (std::is_same_v<Done, SpoolRead>) {
     on_spool_read(step, what, done);
+  } else if constexpr (std::is_same_v<Done, LogTailRead>) {
+    on_log_tail_read(step, what, done);
   } else if constexpr (std::is_same_v<Done, FenceRaised>) {
     if (attempt != nullptr && attempt->op == done.op) on_fence_raised(step, what.key, done);
   } else if constexpr (std::is_same_v<Done, TokenChecked>) {
@@ -217,6 +219,7 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
       input);
   prepare_waiting(step);
   for (auto& [key, attempt] : state_.attempts) {
+    read_log_tails(step, attempt);
     flush_reports(step, attempt);
     if (attempt.forget) forget_if_over(step, attempt);
   }

@@ -73,8 +73,13 @@ struct Rank {
   bool exit_unsaid = false;
   SpoolTail tail;
   Op reading = 0;
-  bool more = true;    // Events may be there that were not read.
-  std::string unread;  // Why its events cannot be read, as it was said last.
+  bool more = true;          // Events may be there that were not read.
+  std::string unread;        // Why its events cannot be read, as it was said last.
+  bool tail_wanted = false;  // The end of its log is for the controller,
+  Op reading_tail = 0;       // and being read.
+  std::string log_tail;
+  int64_t log_offset = 0;
+  bool tail_said = false;  // In this session.
   std::optional<v1::RankStatus> beacon;
   int64_t phase_since = 0;
 };
@@ -156,6 +161,7 @@ struct Pending {
     kFind,
     kCheck,
     kSpool,
+    kLogTail,
     kPlaces,
     kForget,
     kCleanUp,

@@ -89,6 +89,8 @@ void flush_reports(Step& step, Attempt& attempt);
 void forward_events(Step& step, Attempt& attempt, Rank& rank);
 void forward_all(Step& step, Attempt& attempt);
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
+void read_log_tails(Step& step, Attempt& attempt);  // Of ranks that have failed, before that is said.
+void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done);
 void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);
 void rewind(Attempt& attempt);

@@ -140,6 +140,12 @@ struct ReadSpool {
   int64_t offset = 0;
   int64_t max_bytes = 0;
 };
+// The end of the log of a rank that is gone, as the controller may keep it. -> LogTailRead
+struct ReadLogTail {
+  Op op = 0;
+  AttemptKey key;
+  int rank = 0;
+};
 // From now on SpoolChanged is wanted.
 struct WatchSpools {
   AttemptKey key;
@@ -200,9 +206,9 @@ struct Log {
 struct Exit {};
 
 using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFolder, DiscardPrepared, CheckToken,
-                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, WatchSpools, UnwatchSpools,
-                            WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster, WriteLeaderEpoch,
-                            AnswerLog, AnswerTrace, ResetSession, Log, Exit>;
+                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, ReadLogTail, WatchSpools,
+                            UnwatchSpools, WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster,
+                            WriteLeaderEpoch, AnswerLog, AnswerTrace, ResetSession, Log, Exit>;
 
 // ---- Inputs ----
 
@@ -280,6 +286,11 @@ struct SpoolRead {
   int64_t next_offset = 0;
   std::string error;  // The file is damaged; no file yet is none.
 };
+struct LogTailRead {
+  Op op = 0;
+  std::string text;    // Valid UTF-8. Empty: there is none, or it cannot be read.
+  int64_t offset = 0;  // Of its first byte.
+};
 struct SpoolChanged {
   AttemptKey key;
   int rank = 0;
@@ -309,8 +320,8 @@ struct BeaconsSeen {
 struct Tick {};
 struct Shutdown {};  // A signal.
 
-using Input =
-    std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked, ShimSpawned,
-                 ShimFound, RanksSeen, SpoolRead, SpoolChanged, ShimSaid, ShimClosed, BeaconsSeen, Tick, Shutdown>;
+using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
+                           ShimSpawned, ShimFound, RanksSeen, SpoolRead, LogTailRead, SpoolChanged, ShimSaid,
+                           ShimClosed, BeaconsSeen, Tick, Shutdown>;
 
 }  // namespace titan::node

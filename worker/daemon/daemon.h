@@ -109,6 +109,7 @@ class Daemon {
   void perform(node::KillShim& effect);
   void perform(node::TellShim& effect);
   void perform(node::ReadSpool& effect);
+  void perform(node::ReadLogTail& effect);
   void perform(node::WatchSpools& effect);
   void perform(node::UnwatchSpools& effect);
   void perform(node::WritePlaces& effect);

@@ -35,6 +35,7 @@ Around fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.f
     prepare_points{failpoint::Point("worker.prepare"), failpoint::Point("worker.prepared")},
     spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")},
     spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
+    tail_points{failpoint::Point("worker.log_tail"), failpoint::Point("worker.log_tail.read")},
     places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")},
     forget_points{failpoint::Point("worker.forget"), failpoint::Point("worker.forgotten")},
     cluster_points{failpoint::Point("worker.cluster"), failpoint::Point("worker.cluster.joined")};
@@ -251,6 +252,16 @@ void Daemon::perform(node::ReadSpool& effect) {
       done.error = text_of(batch.status());
     }
     return done;
+  });
+}
+
+void Daemon::perform(node::ReadLogTail& effect) {
+  run_in(logs_, [effect, folder = run_folder(effect.key)] {
+    return between(tail_points, [&] {
+      node::LogTailRead done = log_tail(folder, effect.rank);
+      done.op = effect.op;
+      return done;
+    });
   });
 }
 

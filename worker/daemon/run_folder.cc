@@ -8,11 +8,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
 #include "common/status/status.h"
 #include "common/text/utf8.h"
 #include "worker/core/launch_facts.h"
 #include "worker/daemon/shim_link.h"
 #include "worker/shim/files.h"
+#include "worker/shim/log_file.h"
 #include "worker/shim/process.h"
 #include "worker/shim/spec.h"
 
@@ -157,6 +159,17 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(run_folder, rank.rank);
   }
   return seen;
+}
+
+node::LogTailRead log_tail(const std::string& run_folder, int rank) {
+  node::LogTailRead tail;
+  const absl::StatusOr<shim::LogChunk> end =
+      shim::read_log(rank_protocol::log_path(run_folder, rank), /*offset=*/-1, rank_protocol::kFailedLogLines,
+                     rank_protocol::kFailedLogBytes);
+  if (!end.ok()) return tail;
+  tail.text = rank_protocol::failed_log(end->data);
+  tail.offset = end->offset + std::max<int64_t>(0, static_cast<int64_t>(end->data.size() - tail.text.size()));
+  return tail;
 }
 
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file) {

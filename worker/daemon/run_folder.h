@@ -31,6 +31,9 @@ absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 node::ShimFound find_shim(const std::string& run_folder);
 node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder);
 
+// The end of a failed rank's log (common/rank_protocol/failed_logs.h); empty when there is none.
+node::LogTailRead log_tail(const std::string& run_folder, int rank);
+
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);
 node::LaunchFacts read_facts(const std::string& run_folder);
 

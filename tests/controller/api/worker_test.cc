@@ -106,6 +106,67 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_TRUE(stream->Finish().ok());
 }
 
+// Of a node that is gone, a reader of logs gets what the controller has kept, and is told so.
+TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
+  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  v1::RankExitReport* const exit = ended.mutable_attempt()->add_exits();
+  exit->set_exit_code(-1);
+  exit->set_signal(11);
+  exit->set_log_tail("one\ntwo\nthree\n");
+  exit->set_log_offset(5000);
+  stream->Write(ended);
+  expect(*stream, v1::ControllerMessage::kForget);
+  EXPECT_EQ(get("a")->attempts(0).exits(0).kept_log_bytes(), 14);
+  EXPECT_EQ(get("a")->attempts(0).exits(0).told(), 1);
+
+  v1::TailLogsRequest request;
+  request.set_name("a");
+  request.set_attempt(1);
+  request.set_tail_lines(-1);
+  // The node is asked as long as it is there; its own log may be gone, though.
+  grpc::ClientContext early;
+  rpc::set_deadline(early, absl::Seconds(20));
+  auto logs = jobs_->TailLogs(&early, request);
+  const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
+  v1::WorkerMessage gone;
+  gone.mutable_log()->set_request(read.request());
+  gone.mutable_log()->set_end(true);
+  gone.mutable_log()->set_closed(true);
+  gone.mutable_log()->set_error("no such log");
+  stream->Write(gone);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_THAT(chunk.notice(), ::testing::HasSubstr("node n1 says: no such log: this is the end of its log that the"));
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "one\ntwo\nthree\n");
+  EXPECT_EQ(chunk.offset(), 5000);
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  request.set_tail_lines(2);
+  for (const bool follow : {false, true}) {
+    request.set_follow(follow);
+    grpc::ClientContext late;
+    rpc::set_deadline(late, absl::Seconds(20));
+    auto kept = jobs_->TailLogs(&late, request);
+    ASSERT_TRUE(kept->Read(&chunk));
+    EXPECT_THAT(chunk.notice(), ::testing::HasSubstr("node n1 cannot be reached: this is the end of its log that the"));
+    ASSERT_TRUE(kept->Read(&chunk));
+    EXPECT_EQ(chunk.data(), "two\nthree\n");
+    EXPECT_EQ(chunk.offset(), 5004);
+    if (follow) break;  // It would go on with the next attempt.
+    EXPECT_FALSE(kept->Read(&chunk));
+    EXPECT_TRUE(kept->Finish().ok());
+  }
+}
+
 // What no set of the registered nodes can hold is told at once, and refused when that is asked for.
 TEST_F(WorkerServiceTest, AJobThatCannotFitSaysSoWhenItIsCreated) {
   v1::CreateJobRequest request = job("early");

@@ -310,6 +310,11 @@ void World::perform(const Effect& effect) {
             }
             feed(read);
           },
+          [&](const ReadLogTail& it) {
+            const std::string text =
+                printed.count(it.rank) > 0 ? printed[it.rank] : absl::StrCat("rank ", it.rank, "\n");
+            feed(LogTailRead{it.op, error.empty() ? text : "", 0});
+          },
           [&](const WritePlaces& it) {
             if (error.empty()) disk.places[it.key] = it.places;
             feed(Written{it.op, error});

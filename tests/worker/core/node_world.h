@@ -139,6 +139,7 @@ class World {
   void relent();               // They die of the signals that they got.
   std::string token_refusal;   // Reason.
   std::string prepare_refusal;
+  std::map<int, std::string> printed;  // By rank: the end of its log.
   bool new_shims_hang = false;
   bool rebooted = false;
   SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }
