@@ -216,6 +216,9 @@ std::string beacon_path(const std::string& run_folder, int rank) {
 std::string flight_tail_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".flight");
 }
+std::string stacks_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".stacks");
+}
 std::string log_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".log");
 }

@@ -57,6 +57,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
 std::string spool_path(const std::string& run_folder, int rank);        // rank-R.events.jsonl
 std::string beacon_path(const std::string& run_folder, int rank);       // rank-R.beacon
 std::string flight_tail_path(const std::string& run_folder, int rank);  // rank-R.flight
+std::string stacks_path(const std::string& run_folder, int rank);       // rank-R.stacks
 std::string log_path(const std::string& run_folder, int rank);          // rank-R.log
 // rank-R.trace-REQUEST.json, with the request's number in 16 hexadecimal digits.
 std::string trace_path(const std::string& run_folder, int rank, uint64_t request);

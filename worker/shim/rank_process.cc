@@ -54,6 +54,7 @@ struct ChildSetup {
 [[noreturn]] void become_rank(const ChildSetup& setup) {
   ::setpgid(0, 0);
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+  ::prctl(PR_SET_PTRACER, setup.parent);  // Where Yama lets only ancestors trace: titan-stacks is the shim's child.
   if (::getppid() != setup.parent) ::_exit(127);  // The parent died before the death signal was set.
   const int score = ::open(kOomScore, O_WRONLY | O_CLOEXEC);
   if (score >= 0) (void)!::write(score, "0", 1);
