@@ -46,8 +46,8 @@ std::string why_not(pid_t pid, int failed) {
   if (status.ok() && absl::StrContains(*status, "TracerPid:") && !absl::StrContains(*status, "TracerPid:\t0")) {
     return "another program, such as a debugger, traces it";
   }
-  if (failed == EPERM) return "this user may not trace it: run titan-stacks as its user or as root";
-  return std::strerror(failed);
+  if (failed != EPERM) return std::strerror(failed);
+  return "this user may not trace it: run titan-stacks as its user or as root (sysctl kernel.yama.ptrace_scope)";
 }
 
 class Threads {
