@@ -25,7 +25,7 @@ constexpr size_t kMostThreads = 512;
 constexpr int64_t kLookAgainNanos = 100'000'000;
 
 // Page by page: what lies beyond the stack's end is left out.
-std::vector<std::byte> copy_stack(pid_t pid, uint64_t from) {
+std::vector<std::byte> copy_stack(pid_t tid, uint64_t from) {
   std::vector<std::byte> bytes(kPages * kPageBytes);
   std::vector<iovec> pages;
   for (uint64_t at = from; pages.size() < kPages;) {
@@ -34,7 +34,7 @@ std::vector<std::byte> copy_stack(pid_t pid, uint64_t from) {
     at = next;
   }
   iovec place{bytes.data(), bytes.size()};
-  const ssize_t got = ::process_vm_readv(pid, &place, 1, pages.data(), pages.size(), 0);
+  const ssize_t got = ::process_vm_readv(tid, &place, 1, pages.data(), pages.size(), 0);
   bytes.resize(got < 0 ? 0 : static_cast<size_t>(got));
   bytes.shrink_to_fit();
   return bytes;
@@ -76,6 +76,8 @@ class Threads {
       const pid_t tid = captures_[place].facts.tid;
       if (place >= kMostThreads) {
         captures_[place].missing = absl::StrCat("it is one of more than ", kMostThreads, " threads");
+      } else if (captures_[place].facts.state == 'Z') {
+        captures_[place].missing = "it has ended";  // As a main thread may while others go on.
       } else if (::ptrace(PTRACE_SEIZE, tid, nullptr, nullptr) != 0 ||
                  ::ptrace(PTRACE_INTERRUPT, tid, nullptr, nullptr) != 0) {
         captures_[place].missing = why_not(pid_, errno);
@@ -109,7 +111,7 @@ class Threads {
       return;
     }
     capture.registers = *std::move(registers);
-    capture.stack = copy_stack(pid_, capture.registers.stack_pointer);
+    capture.stack = copy_stack(capture.facts.tid, capture.registers.stack_pointer);
   }
 
   // Waits for a change.

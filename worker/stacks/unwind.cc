@@ -59,34 +59,34 @@ Unwinder::Unwinder(pid_t pid, ElfFiles& files) : pid_(pid), dwfl_(dwfl_begin(&kF
       .thread_detach = nullptr,
   };
   const std::vector<Mapping> mappings = mappings_of(pid);
-  if (mappings.empty()) {
+  if (mappings.empty() || dwfl_linux_proc_report(dwfl_, pid) != 0 || dwfl_report_end(dwfl_, nullptr, nullptr) != 0) {
     problem_ = "what it has mapped cannot be read";
     return;
   }
-  if (dwfl_linux_proc_report(dwfl_, pid) != 0 || dwfl_report_end(dwfl_, nullptr, nullptr) != 0) {
-    problem_ = absl::StrCat("what it has mapped cannot be read: ", dwfl_errmsg(-1));
-    return;
-  }
-  struct Names {
-    const std::vector<Mapping>& mappings;
-    ElfFiles& files;
-    Unwinder& self;
-  } names{mappings, files, *this};
-  const auto name_it = [](Dwfl_Module*, void** user, const char* name, Dwarf_Addr base, void* to) {
-    Names& at = *static_cast<Names*>(to);
-    const Mapping* const mapping = mapping_at(at.mappings, base);
-    if (mapping == nullptr) return static_cast<int>(DWARF_CB_OK);
-    ElfFile& file = mapping->inode != 0               ? at.files.of(*mapping)
-                    : absl::StartsWith(name, "[vdso") ? at.files.nameless("[vdso]")
-                                                      : at.files.nameless(printable(name));
-    at.self.modules_.push_back(std::make_unique<Module>(Module{at.self.pid_, *mapping, &file}));
-    *user = at.self.modules_.back().get();
-    return static_cast<int>(DWARF_CB_OK);
-  };
-  dwfl_getmodules(dwfl_, name_it, &names, 0);
+  name_modules(mappings, files);
   if (!dwfl_attach_state(dwfl_, nullptr, pid, &kThreads, this)) {
     problem_ = absl::StrCat("its files cannot be read: ", dwfl_errmsg(-1));
   }
+}
+
+void Unwinder::name_modules(const std::vector<Mapping>& mappings, ElfFiles& files) {
+  struct To {
+    const std::vector<Mapping>& mappings;
+    ElfFiles& files;
+    Unwinder& self;
+  } all{mappings, files, *this};
+  const auto name_one = [](Dwfl_Module*, void** user, const char* name, Dwarf_Addr base, void* arguments) {
+    const To& to = *static_cast<To*>(arguments);
+    const Mapping* const mapping = mapping_at(to.mappings, base);
+    if (mapping == nullptr) return static_cast<int>(DWARF_CB_OK);
+    const bool is_clock = absl::StartsWith(name, "[vdso");  // "[vdso: PID]"
+    ElfFile& file =
+        mapping->inode != 0 ? to.files.of(*mapping) : to.files.nameless(is_clock ? "[vdso]" : printable(name));
+    to.self.modules_.push_back(std::make_unique<Module>(Module{to.self.pid_, *mapping, &file}));
+    *user = to.self.modules_.back().get();
+    return static_cast<int>(DWARF_CB_OK);
+  };
+  dwfl_getmodules(dwfl_, name_one, &all, 0);
 }
 
 Unwinder::~Unwinder() { dwfl_end(dwfl_); }

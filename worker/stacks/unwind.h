@@ -3,6 +3,7 @@
 #include <elfutils/libdwfl.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,7 @@ struct Stack {
 // there are none. Neither debug files nor a debuginfod server are asked: it takes what is mapped.
 class Unwinder {
  public:
+  // `pid`: of the process, or of a thread of it that lives.
   Unwinder(pid_t pid, ElfFiles& files);
   ~Unwinder();
   Unwinder(const Unwinder&) = delete;
@@ -46,6 +48,7 @@ class Unwinder {
   static bool read_memory(Dwfl* dwfl, Dwarf_Addr address, Dwarf_Word* word, void* self);
   static bool set_registers(Dwfl_Thread* thread, void* self);
   static int take_frame(Dwfl_Frame* frame, void* self);
+  void name_modules(const std::vector<Mapping>& mappings, ElfFiles& files);
   Frame frame_at(uint64_t program_counter) const;
 
   const pid_t pid_;

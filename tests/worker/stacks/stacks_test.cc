@@ -192,6 +192,16 @@ TEST(StacksTest, AThreadInTheKernelIsSaidToBeThere) {
   EXPECT_TRUE(target.goes_on());
 }
 
+TEST(StacksTest, ThreadsMayOutliveTheMainOne) {
+  const Target target({{titan_test_ends, "leaver"}, kSpins, kSleeps});
+  const Tool::Result result = stacks_of(target);
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_THAT(block_with(result.text, "(leaver)"), HasSubstr("(leaver) ended\n  no stack: it has ended"));
+  EXPECT_THAT(block_with(result.text, "(spinner)"), HasSubstr("titan_test_spins+0x"));
+  EXPECT_THAT(block_with(result.text, "(sleeper)"), HasSubstr("titan_test_sleeps+0x"));
+  EXPECT_TRUE(target.goes_on());
+}
+
 // The one that looks reads what nobody trusts: its crash costs one process's stacks, and its standing still no more
 // than that process's share of the time.
 TEST(StacksTest, OneProcessDoesNotSpoilTheOthers) {

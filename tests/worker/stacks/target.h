@@ -13,6 +13,7 @@ void titan_test_waits_for_a_condition();
 void titan_test_waits_for_a_mutex();
 void titan_test_reads_a_pipe();
 void titan_test_waits_for_vfork();
+void titan_test_ends();
 }
 
 namespace titan::stacks {
