@@ -17,6 +17,7 @@ pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(cpp_httplib REQUIRED IMPORTED_TARGET cpp-httplib)
 pkg_check_modules(pcre2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(zstd REQUIRED IMPORTED_TARGET libzstd)
+pkg_check_modules(libdw REQUIRED IMPORTED_TARGET libdw)
 
 file(GLOB _titan_site ${TITAN_DEPS}/venv/lib/python3*/site-packages)
 list(GET _titan_site 0 TITAN_SITE_PACKAGES)

@@ -19,7 +19,7 @@ install(CODE "set(_completed $<TARGET_FILE:titanctl>)" COMPONENT titanctl)
 install(SCRIPT cmake/install_completions.cmake COMPONENT titanctl)
 
 install(TARGETS titan-controller RUNTIME DESTINATION bin COMPONENT titan-controller)
-install(TARGETS titan-worker titan-shim RUNTIME DESTINATION bin COMPONENT titan-worker)
+install(TARGETS titan-worker titan-shim titan-stacks RUNTIME DESTINATION bin COMPONENT titan-worker)
 foreach(daemon controller worker)
   install(FILES deploy/env/${daemon}.env DESTINATION share/titan/env COMPONENT titan-${daemon})
   install(CODE "set(_unit ${PROJECT_SOURCE_DIR}/deploy/systemd/titan-${daemon}.service)" COMPONENT titan-${daemon})

@@ -14,6 +14,11 @@ if(TITAN_SANITIZER STREQUAL "address")
   # GCC takes what is watched in the standard library's regular expressions for undefined values (GCC bug 105616).
   target_compile_options(titan_flags INTERFACE -fsanitize=address,undefined -Wno-maybe-uninitialized)
   target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
+elseif(TITAN_SANITIZER STREQUAL "fuzzer")
+  # For the program `fuzz` (tests/fuzz), by clang: with the counters of what was reached, and no report is survived.
+  target_compile_options(titan_flags INTERFACE -fsanitize=fuzzer-no-link,address,undefined,float-cast-overflow
+                         -fno-sanitize-recover=all -fsanitize-ignorelist=${PROJECT_SOURCE_DIR}/tests/fuzz/not_watched.txt)
+  target_link_options(titan_flags INTERFACE -fsanitize=address,undefined)
 elseif(TITAN_SANITIZER STREQUAL "thread")
   # Debian's libraries are not instrumented: their headers must not take the forms that they have for instrumented ones (Protobuf's maps
   # have another layout then), the standard library's must.

@@ -45,7 +45,7 @@ debian_packages=(
   libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
-  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev
+  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   prometheus
   clang-format clang-tidy
@@ -95,6 +95,7 @@ torch="torch==2.11.0"
 # libtorch_cpu itself needs only these two of the CUDA wheels.
 torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
+client_packages="grpcio==1.85.3"  # Calls of whoever keeps to nothing: tests/integration/hostile.
 oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 pandas numpy"
 cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 
@@ -107,6 +108,8 @@ make_venv() {
   pip_install --no-deps $torch $torch_libraries
 }
 # shellcheck disable=SC2086
+install_clients() { pip_install $client_packages; }
+# shellcheck disable=SC2086
 install_oracles() { pip_install $torch $oracle_packages; }
 # shellcheck disable=SC2086
 install_cuda() { pip_install $cuda_packages; }
@@ -115,6 +118,7 @@ install_cuda() { pip_install $cuda_packages; }
 install_wheels() {
   log=$deps/wheels.log
   step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
+  step "test clients" "$client_packages" install_clients
   if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
   if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi
   step "text and tokenizer" "assets $(cat deploy/make_assets.sh deploy/make_assets.py | cksum)" bash deploy/make_assets.sh "$deps/assets"

@@ -84,7 +84,7 @@ trap stop_all EXIT
 trap 'exit 130' INT TERM
 
 timed "install what is missing" deploy/bootstrap.sh --quiet
-timed "build" build_targets titanctl titan-controller titan-worker titan-shim titan-rank
+timed "build" build_targets titanctl titan-controller titan-worker titan-shim titan-stacks titan-rank
 timed "start a controller and two workers" start_cluster
 timed "train" train "$@"
 echo

@@ -45,6 +45,14 @@ json& section_object(json& root, std::string_view name) {
   return *at;
 }
 
+// What is nested more deeply would take more stack than there is.
+bool is_nested_deeper(const json& value, int levels) {
+  if (!value.is_structured()) return false;
+  if (levels == 0) return true;
+  return std::any_of(value.begin(), value.end(),
+                     [levels](const json& item) { return is_nested_deeper(item, levels - 1); });
+}
+
 Raw to_raw(const json& value) {
   Raw raw;
   switch (value.type()) {
@@ -253,10 +261,12 @@ std::string to_json_text(const JobConfig& config) {
 
 absl::StatusOr<JobConfig> from_json(const json& value) {
   if (!value.is_object()) return absl::InvalidArgumentError("configuration: expects a JSON object with sections");
+  if (is_nested_deeper(value, kMaxDepth)) return absl::InvalidArgumentError("configuration: nested too deeply");
   // The usual case, a stored or submitted job, several times faster than the search for what is wrong.
   if (JobConfig config; read_plain(value, config)) return config;
   Applier applier;
   applier.apply(flatten(to_raw(value), "configuration"), Applier::Repeats::kAreErrors);
+  make_printable(applier.problems());
   if (!applier.problems().empty()) return to_status(applier.problems());
   return applier.take().config;
 }

@@ -98,7 +98,9 @@ absl::StatusOr<Loaded> load_text(std::string_view text, Format format, const std
 std::optional<Loaded> load_text(std::string_view text, Format format, const std::string& name,
                                 const std::vector<std::string>& overrides, std::vector<Problem>& problems) {
   const Raw raw = read(text, format, name, problems);
-  return build(raw, name, overrides, problems);
+  std::optional<Loaded> loaded = build(raw, name, overrides, problems);
+  make_printable(problems);
+  return loaded;
 }
 
 absl::StatusOr<Loaded> load_file(const std::string& path, const std::vector<std::string>& overrides) {
@@ -114,6 +116,7 @@ absl::StatusOr<Loaded> load_overrides(const std::vector<std::string>& overrides)
   empty.kind = Raw::Kind::kTable;
   std::vector<Problem> problems;
   std::optional<Loaded> loaded = build(empty, "", overrides, problems);
+  make_printable(problems);
   if (!loaded) return to_status(problems);
   return *std::move(loaded);
 }

@@ -106,12 +106,26 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
-std::string printable(std::string text) {
+std::string without_controls(std::string text, bool keep_lines) {
   const bool utf8 = is_utf8(text);
   for (char& c : text) {
     const auto byte = static_cast<unsigned char>(c);
+    if (keep_lines && c == '\n') continue;
     if (byte < 0x20 || byte == 0x7f || (byte >= 0x80 && !utf8)) c = byte < 0x20 ? ' ' : '?';
   }
+  return text;
+}
+
+void make_printable(std::vector<Problem>& problems) {
+  for (Problem& problem : problems) {
+    for (std::string* text : {&problem.key, &problem.value, &problem.message, &problem.suggestion}) {
+      *text = without_controls(std::move(*text), /*keep_lines=*/true);
+    }
+  }
+}
+
+std::string printable(std::string text) {
+  text = without_controls(std::move(text), /*keep_lines=*/false);
   if (text.size() <= kLongestShown) return text;
   std::size_t end = kLongestShown;
   while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // Not inside a character.

@@ -68,4 +68,17 @@ Page::~Page() {
   thread_.join();
 }
 
+absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience) {
+  httplib::Client client(host, port);
+  const auto seconds = static_cast<time_t>(absl::ToInt64Seconds(absl::Ceil(patience, absl::Seconds(1))));
+  client.set_connection_timeout(seconds);
+  client.set_read_timeout(seconds);
+  client.set_write_timeout(seconds);
+  const httplib::Result page = client.Get("/metrics");
+  const std::string where = absl::StrCat("http://", host, ":", port, "/metrics");
+  if (!page) return absl::UnavailableError(absl::StrCat(where, ": ", httplib::to_string(page.error())));
+  if (page->status != 200) return absl::UnavailableError(absl::StrCat(where, ": HTTP status ", page->status));
+  return page->body;
+}
+
 }  // namespace titan::metrics

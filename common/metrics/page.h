@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace httplib {
 class Server;
@@ -33,5 +34,8 @@ class Page {
   const int port_;
   std::thread thread_;
 };
+
+// The text of such a page. Errors: Unavailable when it cannot be had within about `patience`.
+absl::StatusOr<std::string> read_page(const std::string& host, int port, absl::Duration patience);
 
 }  // namespace titan::metrics

@@ -129,7 +129,11 @@ std::vector<Difference> differences(const json& stored, const ModelSpec& spec) {
 }
 
 std::string label(const json& stored) {
-  return absl::StrCat(stored.value("name", "?"), " ", stored.value("flavor", "?"));
+  const auto text = [&stored](const char* member) {
+    const auto found = stored.find(member);
+    return found != stored.end() && found->is_string() ? found->get<std::string>() : "?";
+  };
+  return absl::StrCat(text("name"), " ", text("flavor"));
 }
 
 }  // namespace titan::models

@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/page_file.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/status/status.h"
 
 namespace titan::rank_protocol {
@@ -71,10 +72,8 @@ absl::Duration Beacon::time_in(Phase phase) const {
   return absl::Nanoseconds(nanos);
 }
 
-// O_NONBLOCK: a pipe under that name must not hold anybody up.
 absl::StatusOr<std::unique_ptr<BeaconReader>> BeaconReader::open(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("open beacon ", path));
+  TITAN_ASSIGN_OR_RETURN(const int fd, open_rank_file(path, O_RDWR));
   std::unique_ptr<BeaconReader> reader(new BeaconReader(fd, path));
   TITAN_RETURN_IF_ERROR(reader->look());
   return reader;

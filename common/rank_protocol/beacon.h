@@ -69,6 +69,10 @@ struct alignas(64) BeaconPage {
   // waited for other ranks. Zeroes: it measures none, or its program is older. `own_steps` is written last.
   std::atomic<int64_t> own_nanos;
   std::atomic<int64_t> own_steps;
+  // The rank writes 1 to the first when a collective has failed it and it wants to be looked at before it leaves; the
+  // shim answers with 1 in the second once it is known where the threads of all its ranks are.
+  std::atomic<uint32_t> stacks_wanted;
+  std::atomic<uint32_t> stacks_taken;
 };
 
 enum class Command : uint32_t { kNone = 0, kCheckpoint = 1, kStopAndSave = 2 };

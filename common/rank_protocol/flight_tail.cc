@@ -12,6 +12,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/page_file.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/status/status.h"
 
 namespace titan::rank_protocol {
@@ -139,8 +140,7 @@ void FlightTail::completed(int64_t number) {
 }
 
 absl::StatusOr<RankFlight> read_flight_tail(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("open ", path));
+  TITAN_ASSIGN_OR_RETURN(const int fd, open_rank_file(path, O_RDONLY));
   const absl::Cleanup close_it = [fd] { ::close(fd); };
   const auto copy = std::make_unique<FlightTailPage>();  // Not mapped: its owner may make it shorter at any moment.
   const ssize_t got = ::pread(fd, static_cast<void*>(copy.get()), sizeof(*copy), 0);

@@ -12,6 +12,9 @@ namespace {
 
 using nlohmann::json;
 
+// Far beyond any job: a file of some bytes must not ask for all memory.
+constexpr size_t kMostRanks = 1 << 20;
+
 absl::Status wrong(const std::string& member, const char* expected) {
   return absl::InvalidArgumentError(absl::StrCat("launch file: ", member, " is missing or not ", expected));
 }
@@ -70,6 +73,9 @@ absl::Status read_by_node(const json& from, std::vector<RankPlace>& ranks) {
     TITAN_RETURN_IF_ERROR(read_text(from[i], "node", where, place.node));
     TITAN_RETURN_IF_ERROR(read_text(from[i], "host", where, place.host));
     TITAN_RETURN_IF_ERROR(read_int(from[i], "ranks", where, 1, count));
+    if (static_cast<size_t>(count) > kMostRanks - ranks.size()) {
+      return absl::InvalidArgumentError(absl::StrCat("launch file: more than ", kMostRanks, " ranks"));
+    }
     for (place.local_rank = 0; place.local_rank < count; ++place.local_rank) {
       place.rank = static_cast<int>(ranks.size());
       ranks.push_back(place);

@@ -80,4 +80,7 @@ inline constexpr char kFinished[] = "finished";  // step
 inline constexpr char kStopped[] = "stopped";    // step
 }  // namespace event
 
+// Entry of a rank's environment: its shim answers BeaconPage::stacks_wanted.
+inline constexpr char kStacksVariable[] = "TITAN_SHIM_TAKES_STACKS";
+
 }  // namespace titan::rank_protocol

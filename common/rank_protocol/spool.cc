@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
 
@@ -20,6 +21,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "{\"seq\":";
 constexpr int64_t kTailStep = 64 << 10;
+constexpr int64_t kLongestSkipped = 256 << 20;
 
 // Only the writer makes these lines, so their start is fixed and no reader needs a JSON parser for the number. 0: no
 // event.
@@ -67,15 +69,18 @@ absl::StatusOr<SpoolBatch> skip_long_line(int fd, int64_t offset, int64_t size, 
   batch.next_offset = offset;
   const int64_t sequence = sequence_of(bytes, /*whole=*/false);
   if (sequence == 0) return not_an_event(path, offset);
-  for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < size; at += kTailStep) {
+  // Of a file without an end, which costs nothing to make, not all is read.
+  const int64_t last = size - offset > kLongestSkipped ? offset + kLongestSkipped : size;
+  for (int64_t at = offset + static_cast<int64_t>(bytes.size()); at < last; at += kTailStep) {
     TITAN_ASSIGN_OR_RETURN(const std::string piece, read_range(fd, at, std::min(kTailStep, size - at), path));
     const size_t end = piece.find('\n');
     if (end == std::string::npos) continue;
     const int64_t stop = at + static_cast<int64_t>(end);
     batch.next_offset = stop + 1;
     batch.lines.push_back({sequence, too_long(sequence, stop - offset), stop + 1});
-    break;
+    return batch;
   }
+  if (last < size) return not_an_event(path, offset);
   return batch;
 }
 
@@ -165,8 +170,7 @@ absl::Status SpoolWriter::append(const char* kind, nlohmann::json members) {
 }
 
 absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, int64_t max_bytes) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, absl::StrCat("open spool ", path));
+  TITAN_ASSIGN_OR_RETURN(const int fd, open_rank_file(path, O_RDONLY));
   const struct Closer {
     int fd;
     ~Closer() { ::close(fd); }
@@ -215,6 +219,9 @@ std::string beacon_path(const std::string& run_folder, int rank) {
 }
 std::string flight_tail_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".flight");
+}
+std::string stacks_path(const std::string& run_folder, int rank) {
+  return absl::StrCat(run_folder, "/rank-", rank, ".stacks");
 }
 std::string log_path(const std::string& run_folder, int rank) {
   return absl::StrCat(run_folder, "/rank-", rank, ".log");

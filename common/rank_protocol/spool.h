@@ -56,6 +56,7 @@ absl::StatusOr<SpoolBatch> read_spool(const std::string& path, int64_t offset, i
 // File names in an attempt's run folder on one node.
 std::string spool_path(const std::string& run_folder, int rank);        // rank-R.events.jsonl
 std::string beacon_path(const std::string& run_folder, int rank);       // rank-R.beacon
+std::string stacks_path(const std::string& run_folder, int rank);       // rank-R.stacks
 std::string flight_tail_path(const std::string& run_folder, int rank);  // rank-R.flight
 std::string log_path(const std::string& run_folder, int rank);          // rank-R.log
 // rank-R.trace-REQUEST.json, with the request's number in 16 hexadecimal digits.

@@ -79,6 +79,17 @@ class IsController : public tls::ExternalCertificateVerifier {
 
 }  // namespace
 
+void use_folder(Security& security) {
+  if (security.folder.empty()) return;
+  const std::string cert = security.folder + "/tls.crt", key = security.folder + "/tls.key";
+  const bool named = !security.cert.empty() || !security.key.empty();
+  const bool is_there = access(cert.c_str(), F_OK) == 0 || access(key.c_str(), F_OK) == 0;
+  if (security.ca.empty()) security.ca = security.folder + "/ca.crt";
+  if (named || !is_there) return;
+  security.cert = cert;
+  security.key = key;
+}
+
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> channel_credentials(absl::string_view address,
                                                                               const Security& security) {
   TITAN_RETURN_IF_ERROR(check_together(security));

@@ -16,9 +16,14 @@ struct Security {
   std::string ca;         // Who signs the certificates of the other end; empty: plaintext.
   std::string cert, key;  // Who we are.
   bool insecure = false;  // Plainly also beyond this machine.
+  std::string folder;     // Of `titanctl cluster issue`: use_folder().
 
   bool tls() const { return !ca.empty(); }
 };
+
+// Names the files in `folder` that nothing else names: ca.crt, and tls.crt with tls.key where they are. A user who
+// comes with a token has ca.crt alone.
+void use_folder(Security& security);
 
 // What every channel and every listener of the control plane is made with: the one place that knows whether connections
 // are encrypted. A unix socket is always plain.

@@ -3,6 +3,8 @@
 #include <atomic>
 #include <functional>
 #include <map>
+#include <string>
+#include <utility>
 
 #include "common/sync/sync.h"
 #include "titan/v1/worker.pb.h"
@@ -18,31 +20,39 @@ class AnswerRouter {
  public:
   using Handler = std::function<void(const Answer&)>;
 
-  // The number to put into the question's `request`. The handler runs at most once.
-  int64_t expect(Handler handler) {
+  // The number to put into the question's `request` to this node. The handler runs at most once.
+  int64_t expect(const std::string& node, Handler handler) {
     sync::Lock lock(mutex_);
-    handlers_[++last_] = std::move(handler);
+    questions_[++last_] = {node, std::move(handler)};
     return last_;
   }
   void drop(int64_t request) {
     sync::Lock lock(mutex_);
-    handlers_.erase(request);
+    questions_.erase(request);
   }
-  void deliver(const Answer& answer) {
+  // False: another node was asked. Numbers follow each other, so that any node could guess one.
+  bool deliver(const std::string& node, const Answer& answer) {
     Handler handler;
     {
       sync::Lock lock(mutex_);
-      const auto it = handlers_.find(answer.request());
-      if (it == handlers_.end()) return;  // Its reader is gone.
-      handler = std::move(it->second);
-      handlers_.erase(it);
+      const auto it = questions_.find(answer.request());
+      if (it == questions_.end()) return true;  // Its reader is gone.
+      if (it->second.node != node) return false;
+      handler = std::move(it->second.handler);
+      questions_.erase(it);
     }
     handler(answer);
+    return true;
   }
 
  private:
+  struct Question {
+    std::string node;
+    Handler handler;
+  };
+
   sync::Mutex mutex_;
-  std::map<int64_t, Handler> handlers_ TITAN_GUARDED_BY(mutex_);
+  std::map<int64_t, Question> questions_ TITAN_GUARDED_BY(mutex_);
   int64_t last_ TITAN_GUARDED_BY(mutex_) = 0;
 };
 

@@ -110,11 +110,15 @@ v1::Attempt to_proto(const job::AttemptRecord& record) {
     added->set_exit_code(exit.exit_code);
     added->set_signal(exit.signal);
     added->set_message(exit.message);
+    added->set_kept_log_bytes(exit.kept_log_bytes);
+    added->set_told(exit.report);
   }
   for (const auto& [phase, seconds] : record.phase_seconds) (*attempt.mutable_phase_seconds())[phase] = seconds;
   attempt.set_ranks(record.ranks);
   attempt.mutable_mesh()->insert(record.mesh.begin(), record.mesh.end());
   attempt.set_config_version(record.config_version);
+  attempt.set_diagnosed(record.diagnosed);
+  attempt.set_verdict(record.verdict);
   return attempt;
 }
 
@@ -270,6 +274,17 @@ void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job) {
     warning->set_reason(misfit.reason);
     warning->set_message(misfit.message);
   }
+}
+
+v1::JobDiagnosis to_proto(const job::DiagnosisRecord& record) {
+  v1::JobDiagnosis diagnosis;
+  diagnosis.set_attempt(record.attempt);
+  *diagnosis.mutable_time() = timestamp(record.time_ns);
+  diagnosis.set_verdict(record.verdict);
+  diagnosis.mutable_ranks()->Assign(record.ranks.begin(), record.ranks.end());
+  diagnosis.set_collective(record.collective);
+  diagnosis.set_report(record.report);
+  return diagnosis;
 }
 
 v1::Node to_proto(const reconcile::NodeView& view) {

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/config/job_config.h"
+#include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
 #include "controller/reconcile/published.h"
 #include "controller/reconcile/reconciler.h"
@@ -36,6 +37,7 @@ v1::Job to_proto(const reconcile::JobView& view);
 v1::Node to_proto(const reconcile::NodeView& view);
 void add_warnings(const std::vector<scheduler::Misfit>& misfits, v1::Job& job);
 v1::Event to_proto(const job::EventRecord& event, int64_t revision);
+v1::JobDiagnosis to_proto(const job::DiagnosisRecord& record);
 
 // Accept a full name or an id alone.
 std::string full_job_name(const std::string& name);

@@ -34,6 +34,15 @@ std::vector<scheduler::Misfit> config_warnings(const CheckedSpec& checked) {
   return warnings;
 }
 
+// The one that is asked for, or the newest; 0: there is no diagnosis of it.
+int diagnosed_attempt(const reconcile::JobView& view, int asked) {
+  int found = 0;
+  for (const auto& attempt : view.attempts) {
+    if (attempt->diagnosed && (asked == 0 || attempt->number == asked)) found = attempt->number;
+  }
+  return found;
+}
+
 // A stream that ends as it begins.
 template <typename Message>
 class EmptyStream : public grpc::ServerWriteReactor<Message> {
@@ -109,7 +118,7 @@ grpc::ServerUnaryReactor* JobService::CreateJob(grpc::CallbackServerContext* con
       add_warnings(of_text, *response);
     };
     reconciler_.create(std::move(checked.spec), checked.stored, request->request_id(), fingerprint(*request),
-                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels);
+                       rpc::finish<JobViewPtr>(reactor, fill), actor, labels, {caller.unix_user, caller.is_local});
     return absl::OkStatus();
   });
 }
@@ -240,11 +249,28 @@ grpc::ServerWriteReactor<v1::Event>* JobService::ListEvents(grpc::CallbackServer
   return stream.get();
 }
 
+grpc::ServerUnaryReactor* JobService::GetDiagnosis(grpc::CallbackServerContext* context,
+                                                   const v1::GetDiagnosisRequest* request, v1::JobDiagnosis* response) {
+  return rpc::answer(context, [=, this](grpc::ServerUnaryReactor* reactor) -> absl::Status {
+    TITAN_RETURN_IF_ERROR(admit(*context, "JobService.GetDiagnosis", request->name()).status());
+    TITAN_ASSIGN_OR_RETURN(const JobViewPtr view, find(request->name()));
+    const int attempt = diagnosed_attempt(*view, request->attempt());
+    if (attempt == 0) {
+      return rpc::error(absl::StatusCode::kNotFound, "NOT_DIAGNOSED",
+                        absl::StrCat("no attempt of job ", request->name(), " that is asked for stood still or failed ",
+                                     "in a collective: `titanctl describe` says how each one ended"));
+    }
+    TITAN_ASSIGN_OR_RETURN(const job::DiagnosisRecord record, reconciler_.diagnosis(view->record->uid, attempt));
+    *response = to_proto(record);
+    return rpc::finish_now(reactor);
+  });
+}
+
 grpc::ServerWriteReactor<v1::LogChunk>* JobService::TailLogs(grpc::CallbackServerContext* context,
                                                              const v1::TailLogsRequest* request) {
   const absl::StatusOr<auth::Caller> caller = admit(*context, "JobService.TailLogs", request->name());
   if (!caller.ok()) return new EmptyStream<v1::LogChunk>(caller.status());
-  auto stream = std::make_shared<LogTail>(reconciler_, answers_.logs, *request);
+  auto stream = std::make_shared<LogTail>(reconciler_, store_, answers_.logs, *request);
   ticks_.add(stream);
   keep_while_allowed(*caller, *stream);
   stream->begin();

@@ -42,6 +42,8 @@ class JobService : public v1::JobService::WithRawCallbackMethod_WatchJobs<v1::Jo
                                                   const v1::ListEventsRequest* request) override;
   grpc::ServerWriteReactor<v1::LogChunk>* TailLogs(grpc::CallbackServerContext* context,
                                                    const v1::TailLogsRequest* request) override;
+  grpc::ServerUnaryReactor* GetDiagnosis(grpc::CallbackServerContext* context, const v1::GetDiagnosisRequest* request,
+                                         v1::JobDiagnosis* response) override;
   grpc::ServerWriteReactor<v1::TraceChunk>* ProfileJob(grpc::CallbackServerContext* context,
                                                        const v1::ProfileJobRequest* request) override;
 

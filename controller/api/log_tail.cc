@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
+#include "controller/core/keys.h"
 
 namespace titan::api {
 namespace {
@@ -91,13 +93,41 @@ v1::LogChunk LogTail::chunk(const Source& source) const {
   return chunk;
 }
 
+void LogTail::notice(const Source& source, std::string text) {
+  v1::LogChunk notice = chunk(source);
+  notice.set_notice(std::move(text));
+  add(std::move(notice));
+}
+
+// The end of a failed rank's log as the controller has it. False when it has none; then `why` is all that can be said.
+bool LogTail::show_kept(Source& source, const std::string& why) {
+  const absl::StatusOr<std::optional<store::Record>> record =
+      store_.get(core::failed_log_key(uid_, source.attempt, source.rank));
+  if (!record.ok() || !*record) return false;
+  const absl::StatusOr<job::FailedLog> log = job::decode<job::FailedLog>((*record)->value);
+  if (!log.ok()) return false;
+  notice(source,
+         absl::StrCat(why, ": this is the end of its log that the controller kept when the rank failed, from byte ",
+                      log->offset, " on"));
+  std::string_view text = log->text;
+  if (source.offset < 0) text = rank_protocol::last_lines(text, source.tail_lines);
+  if (source.offset > log->offset) text.remove_prefix(std::min<size_t>(text.size(), source.offset - log->offset));
+  const int64_t offset = log->offset + static_cast<int64_t>(log->text.size() - text.size());
+  if (!text.empty()) {
+    v1::LogChunk piece = chunk(source);
+    piece.set_data(std::string(text));
+    piece.set_offset(offset);
+    add(std::move(piece));
+  }
+  source.closed = true;
+  return true;
+}
+
 void LogTail::on_unreachable(size_t index, const std::string& why) {
   Source& source = sources_[index];
-  if (!std::exchange(source.noticed, true)) {
-    v1::LogChunk notice = chunk(source);
-    notice.set_notice(absl::StrCat("node ", source.node, " ", why));
-    add(std::move(notice));
-  }
+  const std::string what = absl::StrCat("node ", source.node, " ", why);
+  if (!source.noticed && show_kept(source, what)) return;
+  if (!std::exchange(source.noticed, true)) notice(source, what);
   source.idle = true;
   const reconcile::JobViewPtr view = reconciler_.published().find(uid_);
   if (!request_.follow() || view == nullptr || job::is_final(view->record->state)) source.closed = true;
@@ -107,10 +137,9 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
   Source& source = sources_[index];
   source.noticed = false;
   const int64_t wanted = source.offset;
+  if (!data.error().empty() && show_kept(source, absl::StrCat("node ", source.node, " says: ", data.error()))) return;
   if (data.dropped_bytes() > 0 && wanted >= 0 && data.offset() > wanted) {
-    v1::LogChunk notice = chunk(source);
-    notice.set_notice(absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
-    add(std::move(notice));
+    notice(source, absl::StrCat(data.offset() - wanted, " older bytes were dropped"));
   }
   std::string text = data.data();
   if (!data.closed() && !text.empty()) {  // Whole lines; the rest comes with its end.
@@ -131,9 +160,7 @@ void LogTail::on_answer(size_t index, const v1::LogData& data) {
     add(std::move(piece));
   }
   if (!data.error().empty()) {
-    v1::LogChunk notice = chunk(source);
-    notice.set_notice(data.error());
-    add(std::move(notice));
+    notice(source, data.error());
     source.closed = source.closed || !request_.follow();
   }
 }

@@ -6,11 +6,12 @@
 
 namespace titan::api {
 
-// Rank logs, read from the nodes that hold them.
+// Rank logs, read from the nodes that hold them; where that is not possible, what the controller has kept of failed
+// ones.
 class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
  public:
-  LogTail(reconcile::Reconciler& reconciler, LogRouter& router, v1::TailLogsRequest request)
-      : NodeStream(reconciler, router), request_(std::move(request)) {}
+  LogTail(reconcile::Reconciler& reconciler, const store::Store& store, LogRouter& router, v1::TailLogsRequest request)
+      : NodeStream(reconciler, router), store_(store), request_(std::move(request)) {}
 
  protected:
   void refill() override;
@@ -35,7 +36,10 @@ class LogTail : public NodeStream<v1::LogChunk, v1::LogData> {
   void ask(size_t index);
   void finish_or_go_on();
   v1::LogChunk chunk(const Source& source) const;
+  void notice(const Source& source, std::string text);
+  bool show_kept(Source& source, const std::string& why);
 
+  const store::Store& store_;
   const v1::TailLogsRequest request_;
   std::string uid_;
   bool opened_ = false;

@@ -41,7 +41,7 @@ class NodeStream : public Stream<Chunk> {
   template <typename Question>
   void ask_node(size_t index, const std::string& node, const Question& question) {
     const std::weak_ptr<Stream<Chunk>> weak = this->weak_from_this();
-    asked_ = router_.expect([weak, index](const Answer& answer) {
+    asked_ = router_.expect(node, [weak, index](const Answer& answer) {
       if (const auto self = weak.lock()) static_cast<NodeStream&>(*self).take(index, answer);
     });
     asked_index_ = index;

@@ -53,11 +53,7 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
         node_.clear();
         return finish(rpc::to_grpc(opened));
       }
-    } else if (incoming_.has_log()) {
-      answers_.logs.deliver(incoming_.log());
-    } else if (incoming_.has_trace()) {
-      answers_.traces.deliver(incoming_.trace());
-    } else {
+    } else if (!deliver(incoming_)) {
       reconciler_.on_message(node_, shared_from_this(), incoming_);
     }
     incoming_.Clear();
@@ -81,6 +77,12 @@ class WorkerSession : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::Byt
   }
 
  private:
+  // What a reader asked this node for goes to the reader; false: it is the core's to hear.
+  bool deliver(const v1::WorkerMessage& message) {
+    if (message.has_log()) return answers_.logs.deliver(node_, message.log());
+    if (message.has_trace()) return answers_.traces.deliver(node_, message.trace());
+    return false;
+  }
   absl::Status check_name(const std::string& node) const {
     if (caller_.node == auth::kAllProjects || caller_.node == node) return absl::OkStatus();
     return rpc::error(absl::StatusCode::kPermissionDenied, "ANOTHER_NODE",

@@ -6,7 +6,6 @@
 
 #include <cerrno>
 #include <cstdio>
-#include <iostream>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,8 +39,9 @@ std::string to_line(const AuditEntry& entry) {
   return json.dump(-1, ' ', /*ensure_ascii=*/true, nlohmann::json::error_handler_t::replace);
 }
 
-absl::StatusOr<std::unique_ptr<Audit>> Audit::open(const std::string& path, Limits limits) {
-  std::unique_ptr<Audit> audit(new Audit(path, limits));
+absl::StatusOr<std::unique_ptr<Audit>> Audit::open(const std::string& path, Limits limits,
+                                                   std::shared_ptr<journal::Journal> journal) {
+  std::unique_ptr<Audit> audit(new Audit(path, limits, std::move(journal)));
   sync::Lock lock(audit->mutex_);
   TITAN_RETURN_IF_ERROR(audit->reopen());
   return audit;
@@ -77,9 +77,9 @@ void Audit::write(const AuditEntry& entry) {
   if (fd_ < 0 || size_ + static_cast<int64_t>(line.size()) > limits_.bytes) done = size_ > 0 ? rotate() : reopen();
   if (done.ok()) done = put(fd_, line, path_);
   if (done.ok()) size_ += static_cast<int64_t>(line.size());
-  if (!done.ok() && !std::exchange(complained_, true))
-    std::cerr << "titan-controller: " << done.message() << "; what callers do is not written down" << std::endl;
-  if (done.ok()) complained_ = false;
+  if (std::exchange(complained_, !done.ok()) || done.ok() || journal_ == nullptr) return;
+  journal_->write(journal::Level::kError, "AuditNotWritten",
+                  absl::StrCat(done.message(), "; what callers do is not written down until this is mended"));
 }
 
 }  // namespace titan::auth

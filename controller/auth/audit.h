@@ -9,6 +9,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/journal/journal.h"
 #include "common/sync/sync.h"
 
 namespace titan::auth {
@@ -32,23 +33,26 @@ class Audit {
     int files = 8;
   };
 
-  // Errors: those of the disk.
-  static absl::StatusOr<std::unique_ptr<Audit>> open(const std::string& path, Limits limits);
+  // `journal` hears when lines cannot be written; none: nobody does. Errors: those of the disk.
+  static absl::StatusOr<std::unique_ptr<Audit>> open(const std::string& path, Limits limits,
+                                                     std::shared_ptr<journal::Journal> journal = nullptr);
   ~Audit();
   Audit(const Audit&) = delete;
   Audit& operator=(const Audit&) = delete;
 
-  // Written when it returns, though not yet synced: it outlives this process. What cannot be written is said on stderr
-  // and let go: a full disk must not keep anybody from cancelling a job.
+  // Written when it returns, though not yet synced: it outlives this process. What cannot be written is said once, and
+  // let go: a full disk must not keep anybody from cancelling a job.
   void write(const AuditEntry& entry);
 
  private:
-  Audit(std::string path, Limits limits) : path_(std::move(path)), limits_(limits) {}
+  Audit(std::string path, Limits limits, std::shared_ptr<journal::Journal> journal)
+      : path_(std::move(path)), limits_(limits), journal_(std::move(journal)) {}
   absl::Status reopen() TITAN_REQUIRES(mutex_);
   absl::Status rotate() TITAN_REQUIRES(mutex_);
 
   const std::string path_;
   const Limits limits_;
+  const std::shared_ptr<journal::Journal> journal_;
   sync::Mutex mutex_;
   int fd_ TITAN_GUARDED_BY(mutex_) = -1;
   int64_t size_ TITAN_GUARDED_BY(mutex_) = 0;

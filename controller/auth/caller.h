@@ -23,6 +23,11 @@ struct Caller {
 
   std::string token;  // Id of the one that it came with; empty: none.
 
+  // The unix user who they have proven to be, whom their ranks run as where a worker is root; empty: nobody. Either the
+  // kernel of this machine said so (`is_local`), or the admin who made their token or certificate.
+  std::string unix_user;
+  bool is_local = false;
+
   bool sees(absl::string_view project) const;
   bool sees_all() const;
 };

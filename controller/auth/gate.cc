@@ -1,5 +1,7 @@
 #include "controller/auth/gate.h"
 
+#include <pwd.h>
+
 #include <iterator>
 #include <optional>
 #include <string>
@@ -30,6 +32,28 @@ std::string claimed_user(const grpc::ServerContextBase& context) {
   const auto claimed = context.client_metadata().find(kUserKey);
   if (claimed == context.client_metadata().end()) return "";
   return user_actor({claimed->second.data(), claimed->second.size()});
+}
+
+// As nodes know them: by name, since their numbers may differ.
+std::string user_name(uid_t uid) {
+  passwd entry{};
+  passwd* found = nullptr;
+  char text[16384];
+  const bool known = ::getpwuid_r(uid, &entry, text, sizeof(text), &found) == 0 && found != nullptr;
+  return known ? std::string(found->pw_name) : absl::StrCat(uid);
+}
+
+Caller on_this_machine(Caller caller, uid_t uid) {
+  caller.unix_user = user_name(uid);
+  caller.is_local = true;
+  return caller;
+}
+
+// A token or certificate is of the unix user whose name it bears.
+Caller by_name(Caller caller) {
+  absl::string_view name = caller.actor;
+  if (absl::ConsumePrefix(&name, "user:")) caller.unix_user = std::string(name);
+  return caller;
 }
 
 std::string or_else(const std::string& first, const std::string& second) { return first.empty() ? second : first; }
@@ -108,7 +132,8 @@ std::string stranger(const absl::Status& refusal) {
 absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& context) const {
   const std::string peer = context.peer();
   // Who may open the socket's file is decided by the file system.
-  if (by_unix_socket(peer)) return admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own)));
+  if (by_unix_socket(peer))
+    return on_this_machine(admin(or_else(claimed_user(context), absl::StrCat("local:", options_.own))), options_.own);
   const std::optional<HostPort> client = local_peer(peer);
   if (!client) {
     return rpc::error(absl::StatusCode::kUnauthenticated, "WHO_ARE_YOU",
@@ -129,7 +154,17 @@ absl::StatusOr<Caller> Gate::identify_local(const grpc::ServerContextBase& conte
                      "--token-file"),
         {{kUserField, absl::StrCat(*owner)}});
   }
-  return admin(or_else(claimed_user(context), absl::StrCat("local:", *owner)));
+  return on_this_machine(admin(or_else(claimed_user(context), absl::StrCat("local:", *owner))), *owner);
+}
+
+Caller Gate::anybody(const grpc::ServerContextBase& context) const {
+  const std::string peer = context.peer();
+  Caller caller = admin(or_else(claimed_user(context), peer_actor(peer)));
+  if (by_unix_socket(peer)) return on_this_machine(std::move(caller), options_.own);
+  const std::optional<HostPort> client = local_peer(peer);
+  if (!client) return caller;
+  const absl::StatusOr<uid_t> owner = options_.owner({client->host, client->port, port_});
+  return owner.ok() ? on_this_machine(std::move(caller), *owner) : caller;
 }
 
 std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextBase& context) {
@@ -142,11 +177,11 @@ std::optional<absl::StatusOr<Caller>> Gate::certified(const grpc::ServerContextB
 }
 
 absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) const {
-  if (options_.insecure) return admin(or_else(claimed_user(context), peer_actor(context.peer())));
+  if (options_.insecure) return anybody(context);
   std::optional<absl::StatusOr<Caller>> certificate = certified(context);
   if (certificate && (!certificate->ok() || !(*certificate)->node.empty())) return *std::move(certificate);
   const auto [first, end] = context.client_metadata().equal_range(kTokenKey);
-  if (first == end) return certificate ? *std::move(certificate) : identify_local(context);
+  if (first == end) return certificate ? by_name(**std::move(certificate)) : identify_local(context);
   absl::string_view given(first->second.data(), first->second.size());
   if (std::next(first) != end || !absl::ConsumePrefix(&given, kBearer)) given = "";
   TITAN_ASSIGN_OR_RETURN(Caller caller, tokens_.caller(given));
@@ -155,7 +190,7 @@ absl::StatusOr<Caller> Gate::identify(const grpc::ServerContextBase& context) co
                       absl::StrCat("the token is that of ", caller.actor, " and the certificate that of ",
                                    (*certificate)->actor, ": give one of them alone"));
   }
-  return caller;
+  return by_name(std::move(caller));
 }
 
 absl::Status Gate::stands(const Caller& caller) const {

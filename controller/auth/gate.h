@@ -46,6 +46,8 @@ class Gate {
   // Nothing: there is no certificate.
   static std::optional<absl::StatusOr<Caller>> certified(const grpc::ServerContextBase& context);
   absl::StatusOr<Caller> identify_local(const grpc::ServerContextBase& context) const;
+  // Whoever reaches an insecure port: as which unix user, only if they are on this machine.
+  Caller anybody(const grpc::ServerContextBase& context) const;
 
   const GateOptions options_;
   const Tokens& tokens_;

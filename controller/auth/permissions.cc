@@ -17,6 +17,7 @@ const std::vector<Permission>& permissions() {
       {"JobService.WatchJobs", Need::kRead},
       {"JobService.ListEvents", Need::kRead},
       {"JobService.TailLogs", Need::kRead},
+      {"JobService.GetDiagnosis", Need::kRead},
       {"NodeService.GetNode", Need::kRead},
       {"NodeService.ListNodes", Need::kRead},
       {"NodeService.CordonNode", Need::kOperateCluster, true},

@@ -1,7 +1,9 @@
 #include "controller/cli/certificate_commands.h"
 
 #include <optional>
+#include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -18,20 +20,33 @@ using rpc::Identity;
 
 pki::Validity for_days(double days) { return {absl::Now(), absl::Hours(24) * days}; }
 
-absl::StatusOr<Identity> subject_of(const IssueRequest& request) {
+absl::StatusOr<std::vector<Identity>> subjects_of(const IssueRequest& request) {
   std::vector<Identity> wanted;
   if (request.controller) wanted.push_back({Identity::Kind::kController, ""});
-  for (const auto& [kind, name] : {std::pair(Identity::Kind::kNode, &request.node),
-                                   {Identity::Kind::kUser, &request.user},
-                                   {Identity::Kind::kAdmin, &request.admin}}) {
-    if (!name->empty()) wanted.push_back({kind, *name});
-  }
-  if (wanted.size() == 1) return wanted[0];
-  return absl::InvalidArgumentError("one of --controller, --node, --user and --admin says whose it is");
+  for (const std::string& node : request.nodes) wanted.push_back({Identity::Kind::kNode, node});
+  if (!request.user.empty()) wanted.push_back({Identity::Kind::kUser, request.user});
+  if (!request.admin.empty()) wanted.push_back({Identity::Kind::kAdmin, request.admin});
+  if (!wanted.empty()) return wanted;
+  return absl::InvalidArgumentError("--controller, --node, --user or --admin says whose it is");
 }
 
-absl::Status check_hosts(const IssueRequest& request, const Identity& identity) {
-  const bool listens = identity.kind == Identity::Kind::kController;
+std::string folder_name(const Identity& identity) { return identity.name.empty() ? "controller" : identity.name; }
+
+absl::Status check_folders(const std::vector<Identity>& subjects) {
+  std::set<std::string> names;
+  for (const Identity& identity : subjects) {
+    // A name is a folder's, too.
+    if (!rpc::identity_in({rpc::to_uri(identity)}))
+      return absl::InvalidArgumentError(absl::StrCat("'", identity.name, "' is no name that a certificate can have"));
+    if (names.insert(folder_name(identity)).second) continue;
+    return absl::InvalidArgumentError(absl::StrCat("two of them would have the folder ", folder_name(identity),
+                                                   ": certify one by itself, with an --out of its own"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status check_hosts(const IssueRequest& request) {
+  const bool listens = request.controller;
   if (listens && request.hosts.empty())
     return absl::InvalidArgumentError("a controller's certificate names what it is called by: give --address HOST");
   if (!listens && !request.hosts.empty())
@@ -39,22 +54,33 @@ absl::Status check_hosts(const IssueRequest& request, const Identity& identity) 
   return absl::OkStatus();
 }
 
-absl::Status issue(const pki::Pair& authority, const Identity& identity, const IssueRequest& request) {
-  TITAN_RETURN_IF_ERROR(check_hosts(request, identity));
-  pki::Subject subject = {rpc::to_uri(identity), request.hosts, identity.kind == Identity::Kind::kController};
+absl::Status issue(const pki::Pair& authority, const Identity& identity, const IssueRequest& request,
+                   const std::string& folder) {
+  const bool listens = identity.kind == Identity::Kind::kController;
+  pki::Subject subject = {rpc::to_uri(identity), listens ? request.hosts : std::vector<std::string>{}, listens};
   // By these its own machine calls it; they are of no use elsewhere.
   if (subject.server) subject.hosts.insert(subject.hosts.end(), {"localhost", "127.0.0.1", "::1"});
-  return pki::issue_into(request.out, authority, subject, for_days(request.days),
+  return pki::issue_into(folder, authority, subject, for_days(request.days),
                          request.renew ? pki::KeyIs::kKept : pki::KeyIs::kNew);
 }
 
-int tell_issued(const Globals& globals, const std::string& uri, const std::string& folder) {
-  if (globals.format != Format::kTable) {
-    print(nlohmann::ordered_json{{"identity", uri}, {"folder", folder}}, globals.format);
-  } else {
-    print(absl::StrCat(uri, ": ", folder, "/tls.crt, tls.key and ca.crt\n"));
+struct Issued {
+  std::string uri;
+  std::string folder;
+};
+
+void tell(const Globals& globals, const std::vector<Issued>& all) {
+  nlohmann::ordered_json json = nlohmann::ordered_json::array();
+  std::string text;
+  for (const Issued& one : all) {
+    json.push_back({{"identity", one.uri}, {"folder", one.folder}});
+    absl::StrAppend(&text, one.uri, ": ", one.folder, "/tls.crt, tls.key and ca.crt\n");
   }
-  return kExitOk;
+  if (globals.format == Format::kTable) {
+    print(text);
+  } else {
+    print(all.size() == 1 ? json[0] : json, globals.format);
+  }
 }
 
 absl::Status make_authority_in(const std::string& folder, double days) {
@@ -74,12 +100,22 @@ int init_authority(const Globals& globals, const std::string& folder, const std:
 }
 
 int issue_certificate(const Globals& globals, const IssueRequest& request) {
-  const absl::StatusOr<Identity> identity = subject_of(request);
-  if (!identity.ok()) return report(identity.status());
+  const absl::StatusOr<std::vector<Identity>> subjects = subjects_of(request);
+  if (!subjects.ok()) return report(subjects.status());
+  for (const absl::Status& checked : {check_folders(*subjects), check_hosts(request)}) {
+    if (!checked.ok()) return report(checked);
+  }
   const absl::StatusOr<pki::Pair> authority = pki::read_authority(request.authority);
   if (!authority.ok()) return report(authority.status(), "`titanctl cluster init-ca DIR` makes an authority");
-  if (const absl::Status issued = issue(*authority, *identity, request); !issued.ok()) return report(issued);
-  return tell_issued(globals, rpc::to_uri(*identity), request.out);
+  std::vector<Issued> all;
+  for (const Identity& identity : *subjects) {
+    const std::string folder =
+        subjects->size() == 1 ? request.out : absl::StrCat(request.out, "/", folder_name(identity));
+    if (const absl::Status issued = issue(*authority, identity, request, folder); !issued.ok()) return report(issued);
+    all.push_back({rpc::to_uri(identity), folder});
+  }
+  tell(globals, all);
+  return kExitOk;
 }
 
 }  // namespace titan::cli

@@ -13,10 +13,11 @@ int init_authority(const Globals& globals, const std::string& folder, const std:
 struct IssueRequest {
   std::string authority;  // Its folder.
   bool controller = false;
-  std::string node, user, admin;  // Just one of the four.
+  std::vector<std::string> nodes;
+  std::string user, admin;
   std::vector<std::string> hosts;
   double days = 365;
-  std::string out;
+  std::string out;  // Of several, each has a folder in it: "controller", or its name.
   bool renew = false;
 };
 int issue_certificate(const Globals& globals, const IssueRequest& request);

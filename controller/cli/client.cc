@@ -170,6 +170,15 @@ absl::StatusOr<v1::Job> Client::get_job(const std::string& name) {
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().GetJob(&context, request, &job); });
 }
 
+absl::StatusOr<v1::JobDiagnosis> Client::get_diagnosis(const std::string& name, int attempt) {
+  v1::GetDiagnosisRequest request;
+  request.set_name(name);
+  request.set_attempt(attempt);
+  return call<v1::JobDiagnosis>([&](grpc::ClientContext& context, v1::JobDiagnosis& diagnosis) {
+    return jobs().GetDiagnosis(&context, request, &diagnosis);
+  });
+}
+
 absl::StatusOr<v1::Job> Client::update_job(const v1::UpdateJobRequest& request) {
   return call<v1::Job>(
       [&](grpc::ClientContext& context, v1::Job& job) { return jobs().UpdateJob(&context, request, &job); });

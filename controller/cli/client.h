@@ -37,6 +37,7 @@ class Client {
   absl::StatusOr<v1::Job> cancel_job(const std::string& name, bool now);
   absl::StatusOr<v1::Job> delete_job(const std::string& name);
   absl::StatusOr<v1::Job> checkpoint_job(const std::string& name);
+  absl::StatusOr<v1::JobDiagnosis> get_diagnosis(const std::string& name, int attempt);
   absl::StatusOr<v1::ListJobsResponse> list_jobs(const v1::ListJobsRequest& request);
   absl::StatusOr<v1::Node> get_node(const std::string& name);
   absl::StatusOr<v1::ListNodesResponse> list_nodes(const v1::ListNodesRequest& request);

@@ -12,6 +12,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/host/facts.h"
+#include "common/metrics/page.h"
 #include "common/redact/redact.h"
 #include "common/text/counted.h"
 #include "common/version/version.h"
@@ -33,6 +34,8 @@ constexpr int kPage = 1000;
 constexpr size_t kJobsInFull = 100;
 constexpr size_t kEventsOfAJob = 500;
 constexpr absl::Duration kRecently = absl::Hours(24);
+constexpr size_t kWorkerPages = 100;
+constexpr absl::Duration kWorkerPagePatience = absl::Seconds(2);
 
 // Variables that change what Titan's programs and their libraries do; nobody else's business is looked at.
 constexpr absl::string_view kVariables[] = {"TITAN_",       "CUDA_",     "NCCL_",
@@ -161,12 +164,30 @@ void add_jobs(Client& client, DebugBundle& bundle) {
   for (const v1::Job& job : in_full) add_job_in_full(client, job, bundle);
 }
 
-void add_nodes(Client& client, DebugBundle& bundle) {
+// As each worker's Prometheus page has them; whoever lets this machine read it lets the bundle have it.
+void add_worker_pages(const std::vector<v1::Node>& nodes, int port, DebugBundle& bundle) {
+  size_t asked = 0;
+  for (const v1::Node& node : nodes) {
+    const std::string path = absl::StrCat(node.name(), "/metrics.txt");
+    if (node.state() != v1::Node::READY) continue;
+    if (++asked > kWorkerPages) {
+      return bundle.miss("nodes/", absl::ResourceExhaustedError(
+                                       absl::StrCat("metrics of the first ", kWorkerPages, " ready workers are here")));
+    }
+    const absl::StatusOr<std::string> page = metrics::read_page(node.address(), port, kWorkerPagePatience);
+    if (page.ok()) bundle.add(path, *page);
+    if (!page.ok()) bundle.miss(path, page.status());
+  }
+}
+
+std::vector<v1::Node> add_nodes(Client& client, DebugBundle& bundle) {
   v1::ListNodesRequest request;
   request.set_page_size(kPage);
   ordered_json all = ordered_json::array();
+  std::vector<v1::Node> nodes;
   const auto take = [&](const v1::ListNodesResponse& page) {
     for (const v1::Node& node : page.nodes()) {
+      nodes.push_back(node);
       ordered_json shown = to_json(node);
       redact::values(shown["labels"]);
       redact::texts(shown);
@@ -176,6 +197,7 @@ void add_nodes(Client& client, DebugBundle& bundle) {
   const auto list = [&](const v1::ListNodesRequest& next) { return client.list_nodes(next); };
   if (const absl::Status read = each_page(request, list, take); !read.ok()) bundle.miss("the list of nodes", read);
   bundle.add("nodes.json", all);
+  return nodes;
 }
 
 void add_diagnostics(Client& client, DebugBundle& bundle) {
@@ -196,7 +218,7 @@ void add_diagnostics(Client& client, DebugBundle& bundle) {
 }
 
 // Everything that a controller is needed for.
-void add_remote(const Globals& globals, DebugBundle& bundle) {
+void add_remote(const Globals& globals, const DebugOptions& options, DebugBundle& bundle) {
   Client client(globals.controller, globals.timeout, globals.access);
   note(absl::StrCat("asking the controller at ", globals.controller));
   const auto cluster = client.get_cluster();
@@ -205,20 +227,21 @@ void add_remote(const Globals& globals, DebugBundle& bundle) {
   redact::texts(shown);
   bundle.add("cluster.json", shown);
   add_diagnostics(client, bundle);
-  add_nodes(client, bundle);
+  const std::vector<v1::Node> nodes = add_nodes(client, bundle);
+  if (options.worker_metrics_port != 0) add_worker_pages(nodes, options.worker_metrics_port, bundle);
   add_jobs(client, bundle);
 }
 
 }  // namespace
 
-int debug(const Globals& globals, const std::string& file) {
+int debug(const Globals& globals, const DebugOptions& options) {
   const std::string name = absl::FormatTime("titan-debug-%Y%m%d-%H%M%S", absl::Now(), absl::UTCTimeZone());
-  const std::string target = file.empty() ? name + ".tar.gz" : file;
+  const std::string target = options.file.empty() ? name + ".tar.gz" : options.file;
   auto bundle = DebugBundle::begin(name);
   if (!bundle.ok()) return report(bundle.status());
   note("collecting what this machine knows");
   add_local(*bundle);
-  add_remote(globals, *bundle);
+  add_remote(globals, options, *bundle);
   for (const std::string& missing : bundle->missing()) warn(absl::StrCat("not in the bundle: ", missing));
   if (const absl::Status packed = bundle->pack(target); !packed.ok()) return report(packed);
   if (globals.format != Format::kTable) {

@@ -46,6 +46,9 @@ int update(const Globals& globals, const UpdateOptions& options);
 
 int describe(const Globals& globals, const std::string& job);
 
+// What the ranks of an attempt did when it stood still; attempt 0: the newest of which that is known.
+int diagnose(const Globals& globals, const std::string& job, int attempt);
+
 struct CancelOptions {
   std::vector<std::string> jobs;
   bool all = false;  // Every job that is not over, instead of names.

@@ -3,11 +3,15 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <tuple>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
 #include "controller/cli/client.h"
 #include "controller/cli/output.h"
@@ -60,6 +64,10 @@ void append_attempt(std::string& out, const v1::Attempt& attempt) {
     absl::StrAppend(&out, "     ended ", time_text(attempt.end_time()), ": ", attempt.end_cause(),
                     attempt.end_message().empty() ? "" : ": ", attempt.end_message(), "\n");
   }
+  if (attempt.diagnosed()) {
+    absl::StrAppend(&out, "     `titanctl diagnose` with --attempt ", attempt.number(),
+                    " shows where each rank stood\n");
+  }
   for (const v1::RankExit& exit : attempt.exits()) {
     if (exit.exit_code() == 0 && exit.signal() == 0) continue;
     absl::StrAppend(
@@ -111,6 +119,17 @@ std::string slow_text(const v1::SlowRank& slow) {
                          slow.rank(), slow.node(), 1e3 * slow.own_seconds(), 1e3 * slow.peer_seconds(), slow.score());
 }
 
+const v1::RankExit* first_failed(const v1::Attempt& attempt) {
+  const v1::RankExit* first = nullptr;
+  const auto order = [](const v1::RankExit& exit) {
+    return std::make_tuple(exit.exit_code() == rank_protocol::kExitPeerLost, exit.told(), exit.rank());
+  };
+  for (const v1::RankExit& exit : attempt.exits()) {
+    if (exit.kept_log_bytes() > 0 && (first == nullptr || order(exit) < order(*first))) first = &exit;
+  }
+  return first;
+}
+
 std::string list_text(const std::vector<v1::Job>& jobs) {
   Table table({"JOB", "STATE", "STEP", "LOSS", "RANKS", "ATTEMPTS", "TIME", "LEFT", "AGE", "FINISHED", "WHY / TITLE"});
   for (const v1::Job& job : jobs) {
@@ -123,7 +142,7 @@ std::string list_text(const std::vector<v1::Job>& jobs) {
   return table.text();
 }
 
-std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles) {
+std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last) {
   const v1::Progress& progress = job.progress();
   const Pace pace = pace_of(job, absl::Now());
   std::string out;
@@ -167,6 +186,11 @@ std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& trou
   if (!troubles.empty()) absl::StrAppend(&out, "warnings\n");
   for (const v1::Event& event : troubles) {
     absl::StrAppend(&out, "  ", time_text(event.time()), "  ", event.reason(), ": ", event.message(), "\n");
+  }
+  if (last.text.empty()) return out;
+  absl::StrAppend(&out, "last lines of rank ", last.rank, ", which failed first in attempt ", last.attempt, "\n");
+  for (const absl::string_view line : absl::StrSplit(absl::StripSuffix(last.text, "\n"), '\n')) {
+    absl::StrAppend(&out, "  ", line, "\n");
   }
   return out;
 }

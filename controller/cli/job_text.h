@@ -10,9 +10,20 @@ namespace titan::cli {
 // A rank that holds up its peers, and by how much.
 std::string slow_text(const v1::SlowRank& slow);
 
+// The failed rank that says most about an attempt: of those whose log the controller keeps the one that was told first,
+// before ranks that only lost a peer. Null: there is none.
+const v1::RankExit* first_failed(const v1::Attempt& attempt);
+
+// What a rank printed last.
+struct LastLines {
+  int attempt = 0;
+  int rank = 0;
+  std::string text;
+};
+
 // Jobs for people: the table of `titanctl list` and the page of `titanctl describe`, which ends with what went wrong
-// lately.
+// lately and the last words of the rank that failed first.
 std::string list_text(const std::vector<v1::Job>& jobs);
-std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles);
+std::string describe_text(const v1::Job& job, const std::vector<v1::Event>& troubles, const LastLines& last = {});
 
 }  // namespace titan::cli

@@ -171,6 +171,15 @@ void add_reading_verbs(CLI::App& parent, Choice& choice) {
       .add_option("job", *described, "Job")
       ->required();
 
+  auto diagnosed = std::make_shared<std::pair<std::string, int>>();
+  CLI::App& diagnose_verb =
+      add_verb(parent, choice, "diagnose", "Why an attempt stood still: who went another way, and where every rank was",
+               "titanctl diagnose my-job\ntitanctl diagnose my-job --attempt 2",
+               [&choice, diagnosed] { return diagnose(choice.globals, diagnosed->first, diagnosed->second); });
+  diagnose_verb.add_option("job", diagnosed->first, "Job")->required();
+  diagnose_verb.add_option("--attempt", diagnosed->second, "Of this attempt (default: the newest that stood still)")
+      ->check(CLI::PositiveNumber);
+
   auto log_options = std::make_shared<LogsOptions>();
   CLI::App& logs_verb = add_verb(parent, choice, "logs", "What the ranks printed",
                                  "titanctl logs -f my-job --rank 0\ntitanctl logs my-job --attempt 1 --tail 50",

@@ -15,6 +15,8 @@
 #include "controller/cli/job_text.h"
 #include "controller/cli/labels.h"
 #include "controller/cli/log_printer.h"
+#include "controller/cli/output.h"
+#include "controller/cli/proto_json.h"
 #include "controller/cli/terminal.h"
 #include "controller/cli/watch.h"
 
@@ -23,6 +25,8 @@ namespace {
 
 constexpr int kJobPage = 1000;
 constexpr size_t kTroublesShown = 5;
+constexpr int kLastLinesShown = 5;
+constexpr absl::Duration kLastLinesPatience = absl::Seconds(3);
 
 // All flags in one filter.
 absl::StatusOr<std::string> filter_of(const ListOptions& options) {
@@ -74,6 +78,30 @@ std::vector<v1::Event> latest_troubles(Client& client, const std::string& job) {
     return true;
   });
   return {newest.begin(), newest.end()};
+}
+
+// Of the newest attempt, unless it went well or has not ended. Nothing when they cannot be had soon.
+LastLines last_lines_of(Client& client, const v1::Job& job) {
+  if (job.attempts().empty()) return {};
+  const v1::Attempt& attempt = *job.attempts().rbegin();
+  const v1::RankExit* const failed = first_failed(attempt);
+  if (failed == nullptr) return {};
+  LastLines last{attempt.number(), failed->rank(), ""};
+  v1::TailLogsRequest request;
+  request.set_name(job.name());
+  request.set_attempt(last.attempt);
+  request.add_ranks(last.rank);
+  request.set_tail_lines(kLastLinesShown);
+  Stopper stopper;
+  (void)follow_stream<v1::LogChunk>(
+      client, absl::Now() + kLastLinesPatience, stopper,
+      [&](grpc::ClientContext& context) { return client.jobs().TailLogs(&context, request); },
+      [&last](const v1::LogChunk& chunk) {
+        last.text += chunk.data();
+        return false;
+      },
+      /*reconnect=*/false);
+  return last;
 }
 
 absl::StatusOr<std::vector<std::string>> jobs_not_over(Client& client) {
@@ -162,11 +190,23 @@ int describe(const Globals& globals, const std::string& name) {
   const auto job = client.get_job(name);
   if (!job.ok()) return report(job.status());
   if (globals.format == Format::kTable) {
-    print(describe_text(*job, latest_troubles(client, job->name())));
+    print_foreign(describe_text(*job, latest_troubles(client, job->name()), last_lines_of(client, *job)));
     note(absl::StrCat("`titanctl events ", short_name(job->name()), "` tells what happened, `titanctl logs ",
                       short_name(job->name()), "` what it printed"));
   } else {
     print(job_json(*job), globals.format);
+  }
+  return kExitOk;
+}
+
+int diagnose(const Globals& globals, const std::string& name, int attempt) {
+  Client client(globals.controller, globals.timeout, globals.access);
+  const auto diagnosis = client.get_diagnosis(name, attempt);
+  if (!diagnosis.ok()) return report(diagnosis.status());
+  if (globals.format == Format::kTable) {
+    print(diagnosis->report());
+  } else {
+    print(to_json(*diagnosis), globals.format);
   }
   return kExitOk;
 }

@@ -148,6 +148,8 @@ absl::StatusOr<std::unique_ptr<LocalCluster>> LocalCluster::start(const Options&
                                       "--metrics-port",
                                       "-1",
                                       "--stop-ranks-on-exit",
+                                      "--pass-env",
+                                      "*",  // Its ranks are part of the command that a user has typed.
                                       "--state",
                                       options.folder + "/worker"};
   if (options.device == "cpu") command.insert(command.end(), {"--devices", absl::StrCat("cpu:", options.devices)});

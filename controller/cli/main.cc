@@ -61,6 +61,8 @@ class Program {
     app_.add_option("--controller", choice_.globals.controller,
                     "HOST:PORT of the controller; of several, with commas: the one that leads")
         ->capture_default_str();
+    app_.add_option("--tls", choice_.globals.access.security.folder,
+                    "Folder with ca.crt, and tls.crt and tls.key of who you are: speak by TLS (TITAN_TLS)");
     app_.add_option("--tls-ca", choice_.globals.access.security.ca,
                     "Certificate of who signs the controller's: speak by TLS (TITAN_TLS_CA)");
     app_.add_option("--tls-cert", choice_.globals.access.security.cert, "Certificate of who you are (TITAN_TLS_CERT)");
@@ -112,6 +114,7 @@ class Program {
   void read_security() {
     rpc::Security& security = choice_.globals.access.security;
     for (const auto& [name, value] : {std::pair("TITAN_TOKEN_FILE", &choice_.globals.access.token_file),
+                                      {"TITAN_TLS", &security.folder},
                                       {"TITAN_TLS_CA", &security.ca},
                                       {"TITAN_TLS_CERT", &security.cert},
                                       {"TITAN_TLS_KEY", &security.key}}) {
@@ -156,6 +159,7 @@ class Program {
     const auto format = parse_format(output_);
     if (!format.ok()) return usage(std::string(format.status().message()));
     choice_.globals.format = *format;
+    rpc::use_folder(choice_.globals.access.security);
     set_machine_readable(*format != Format::kTable);
     set_utc(utc_);
     if (!timeout_.empty() && !read_timeout())

@@ -212,11 +212,17 @@ void add_cluster_verbs(CLI::App& parent, Choice& choice) {
   backup.add_option("file", made->file, "File to write; appears when it is whole")->required();
   backup.add_flag("--force", made->force, "Replace the file if it is there");
 
-  auto bundle = std::make_shared<std::string>();
-  add_verb(parent, choice, "debug", "Collect what whoever looks for a fault needs, without secrets, into one file",
-           "titanctl cluster debug\ntitanctl cluster debug --out fault.tar.gz",
-           [&choice, bundle] { return debug(choice.globals, *bundle); })
-      .add_option("--out", *bundle, "File to write, .tar.gz; titan-debug-TIME.tar.gz unless it is given");
+  auto bundle = std::make_shared<DebugOptions>();
+  CLI::App& collect =
+      add_verb(parent, choice, "debug", "Collect what whoever looks for a fault needs, without secrets, into one file",
+               "titanctl cluster debug\ntitanctl cluster debug --out fault.tar.gz",
+               [&choice, bundle] { return debug(choice.globals, *bundle); });
+  collect.add_option("--out", bundle->file, "File to write, .tar.gz; titan-debug-TIME.tar.gz unless it is given");
+  collect
+      .add_option("--worker-metrics-port", bundle->worker_metrics_port,
+                  "Port of the workers' metrics pages, at the nodes' addresses; 0: leave them out")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
 
   auto taken = std::make_shared<Backup>();
   CLI::App& back =

@@ -11,7 +11,11 @@ void add_token_verbs(CLI::App& parent, Choice& choice) {
                               "titanctl auth token create --user alice --role operator --project vision --expires 30d\n"
                               "(umask 077; titanctl auth token create --user ci --role viewer --project '*' > token)",
                               [&choice, made] { return create_token(choice.globals, *made); });
-  create.add_option("--user", made->user, "Who calls with it, as records and events will name them")->required();
+  create
+      .add_option("--user", made->user,
+                  "Who calls with it, as records and events will name them; workers that are root run their jobs as "
+                  "the unix user of this name")
+      ->required();
   create
       .add_option("--role", made->role,
                   "viewer reads, operator also makes and ends jobs (of all projects: drains nodes), admin does "

@@ -51,6 +51,13 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
     return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_NODE_ID",
                       absl::StrCat("node id '", hello.node(), "' must match [a-z]([a-z0-9-]{0,61}[a-z0-9])?"));
   }
+  // The scheduler keeps a place for each device, whatever a worker says of itself.
+  constexpr int kMostDevices = 4096;
+  if (hello.resources().devices() < 0 || hello.resources().devices() > kMostDevices) {
+    return rpc::error(absl::StatusCode::kInvalidArgument, "BAD_DEVICES",
+                      absl::StrCat("node ", hello.node(), " says that it has ", hello.resources().devices(),
+                                   " devices, expected 0 to ", kMostDevices, ": start titan-worker with --devices"));
+  }
   Node& node = nodes_[hello.node()];
   job::NodeRecord& record = node.record;
   // Also while the holder's stream is broken or the controller has just started: a second daemon that keeps trying must
@@ -79,9 +86,11 @@ absl::StatusOr<Nodes::Opened> Nodes::open_session(const v1::Register& hello, Ses
   record.device_memory_bytes = hello.resources().device_memory_bytes();
   record.labels = {hello.labels().begin(), hello.labels().end()};
   node.takes_compact_launch = hello.takes_compact_launch();
+  node.diagnoses = hello.diagnoses();
   node.boot_id = hello.boot_id();
   node.boot_nanoseconds = hello.boot_nanoseconds();
   ++record.lease_epoch;
+  ++node.sessions_here;
   const SessionId replaced = std::exchange(node.session, session);
   node.state = NodeState::kReconciling;
   beat(node, now, wall);

@@ -33,10 +33,13 @@ struct Node {
   absl::Duration last_beat;           // Monotonic. The last one at which it heard the controller, too.
   bool deaf = false;                  // It speaks, and the controller's words do not arrive.
   absl::Time last_beat_time;          // For people.
-  bool takes_compact_launch = false;  // As its session's Register says.
+  bool takes_compact_launch = false;  // As its session's Register says,
+  bool diagnoses = false;             // as is this: it answers Diagnose.
   std::string boot_id;                // Likewise: when it was written.
   int64_t boot_nanoseconds = 0;
   bool suspect = false;                 // Three beats missed, or its stream broke: nothing new is placed there.
+  int sessions_here = 0;                // Begun since this process started.
+  SessionId foreign_told = 0;           // The session in which it was told that it speaks for others.
   std::deque<absl::Duration> sessions;  // When each of the last minute began.
   bool flapping = false;  // Its link was up and down many times within a minute, and has not been steady since.
 

@@ -180,7 +180,8 @@ void Core::take_progress(LiveJob& job, int64_t step, int64_t commit, Change& cha
 // The tail of everything that may end an attempt: stop what is left once something failed, go on once nothing is left.
 void Core::conclude(LiveJob& job, Change change, absl::Duration since_failure) {
   if (!job.attempt->failing && has_failed(*job.attempt)) begin_failure(job, change, since_failure);
-  if (!job.attempt->all(&NodePart::ended)) return commit(std::move(change));
+  const bool goes_on = !job.attempt->all(&NodePart::ended) || job.attempt->diagnose_by;
+  if (goes_on) return commit(std::move(change));
   finish_attempt(job, change);
   const bool over = job::is_final(job.record.state);
   commit(std::move(change));
@@ -247,9 +248,10 @@ void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_fail
   // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's. But a
   // node that is silent here may speak to a later leader: only the write shows that there is none.
   attempt.stop_waits = options_.leader_epoch != 0 && !is_known_to_fail(attempt);
+  const bool is_asked = !attempt.stop_waits && question_of(attempt) != Question::kNone && ask_ranks(job);
   if (attempt.stop_waits) {
     expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
-  } else {
+  } else if (!is_asked) {
     set_stop_deadline(job);
     stop_everywhere(job);
   }
@@ -269,6 +271,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   facts.stop_time_ns = attempt.stop_time_ns;
   facts.num_ranks = attempt.record.ranks;
   facts.hung = hung_ranks(job);
+  facts.verdict = attempt.record.verdict;
   facts.newer_attempt = attempt.newer_attempt;
   facts.leader = attempt.leader();
   facts.elsewhere = can_go_elsewhere(job);
@@ -304,6 +307,7 @@ void Core::finish_attempt(LiveJob& job, Change& change) {
   if (record.last_step > 0) job.progress.step = record.last_step;
   put_progress(change, job);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(record));
+  drop_old_failed_logs(job, change);
   drop_attempt(job);
   job.idle_since = now_.monotonic;
 

@@ -61,6 +61,9 @@ void Core::send_prepare(LiveJob& job, const std::vector<std::string>& nodes) {
     prepare->set_dump_folder(job.record.spec.dump_folder);
     prepare->set_token(token_of(job));
     prepare->set_folder_id(job.record.folder_id);
+    prepare->set_run_as(job.record.run_as);
+    prepare->set_run_as_local(job.record.run_as_local);
+    prepare->set_run_as_known(job.record.run_as_known);
     prepare->set_deadline_milliseconds(prepare_milliseconds(attempt));
     prepare->set_orphan_timeout_seconds(job.record.spec.restart.orphan_timeout_seconds);
   }

@@ -237,6 +237,11 @@ class Core {
   void on_report(cluster::Node& node, const v1::AttemptReport& report);
   void take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport& report, Change& change,
                   absl::Duration& since_failure);
+
+  // failed_logs.cc
+  static bool keep_failed_log(const LiveJob& job, const v1::RankExitReport& said, job::RankExit& exit, Change& change);
+  void drop_old_failed_logs(LiveJob& job, Change& change);
+
   void check_leases();
   bool still_runs_without(LiveJob& job, const std::string& silent_node);
   void lose_part(LiveJob& job, const std::string& node);
@@ -250,9 +255,18 @@ class Core {
   void compare_inventory(cluster::Node& node, const v1::Register& hello);
   LiveJob* job_of(const v1::AttemptId& id);  // With exactly this attempt alive, or nullptr.
   static NodePart* part_of(LiveJob* job, const std::string& node);
-  void catch_up(const v1::AttemptInventory& item);
+  bool catch_up(cluster::Node& node, const v1::AttemptInventory& item);  // Whether it has adopted the attempt.
+  void end_part_that_is_gone(LiveJob& job, const std::string& node);
+  void end_parts_that_are_gone(const std::string& uid, const std::string& by);
   void adopt(LiveJob& job, const v1::AttemptInventory& item);
   void end_superseded(LiveJob& job, int by, Change& change);
+
+  // foreign.cc
+  const job::AttemptRecord* recorded(const AttemptKey& key) const;
+  bool is_elsewhere(const std::string& node, const AttemptKey& key) const;
+  bool may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const;
+  bool may_list(cluster::Node& node, const v1::AttemptId& id);
+  void note_foreign(cluster::Node& node, const std::string& what);
 
   // strays.cc
   Stray& stray_of(cluster::Node& node, const v1::AttemptId& id);
@@ -279,6 +293,17 @@ class Core {
   void excuse_own_pause();
   absl::Duration longest_tick() const;  // More between two ticks is a pause of this process,
   bool is_paused() const;               // after which no tick has come yet.
+
+  // diagnosis.cc
+  enum class Question { kNone, kDisagreement, kStandstill };
+  static Question question_of(const LiveAttempt& attempt);  // What its end leaves to be asked.
+  bool ask_ranks(LiveJob& job);
+  void restore_question(LiveJob& job);
+  void send_diagnose(const LiveJob& job, const std::string& node);
+  void ask_again(LiveJob& job, const cluster::Node& node);
+  void on_diagnosis(cluster::Node& node, const v1::Diagnosis& answer);
+  void check_diagnoses();
+  void end_diagnosis(LiveJob& job);
 
   // slow_ranks.cc
   void compare_ranks(LiveJob& job);

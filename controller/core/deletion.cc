@@ -42,8 +42,9 @@ void Core::remove(RequestId request, const JobViewPtr& view, const std::string& 
                       store::erase(progress_key(uid)),
                       store::erase(cancel_key(uid)),
                       store::erase(update_key(uid))};
-  change.erased_prefixes = {attempts_prefix(uid),   cursors_prefix(uid),      job_exits_prefix(uid),
-                            job_errors_prefix(uid), job_refusals_prefix(uid), job_events_prefix(uid)};
+  change.erased_prefixes = {attempts_prefix(uid),        cursors_prefix(uid),      job_exits_prefix(uid),
+                            job_errors_prefix(uid),      job_refusals_prefix(uid), job_events_prefix(uid),
+                            job_failed_logs_prefix(uid), diagnoses_prefix(uid)};
   change.then.deleted.push_back(uid);
   deleting_.insert(uid);
   expect(change, Deleted{request, view, std::move(tombstone)});

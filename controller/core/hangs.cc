@@ -178,6 +178,7 @@ void Core::excuse_own_pause() {
     const absl::Duration stopped = now + stop_time(job);
     if (job.attempt->prepare_by) job.attempt->prepare_by = std::min(*job.attempt->prepare_by + pause, prepared);
     if (job.attempt->stop_by) job.attempt->stop_by = std::min(*job.attempt->stop_by + pause, stopped);
+    if (job.attempt->diagnose_by) job.attempt->diagnose_by = std::max(*job.attempt->diagnose_by, now + options_.beat);
     for (auto& [node, part] : job.attempt->parts) {
       if (part.stop_by) part.stop_by = std::min(*part.stop_by + pause, stopped);
       part.last_advance = std::min(part.last_advance + pause, now);

@@ -37,6 +37,8 @@ struct CreateJob {
   uint32_t fingerprint = 0;  // Of the request's content.
   std::string actor;         // Its owner.
   std::map<std::string, std::string> labels;
+  std::string run_as;  // See job::JobRecord.
+  bool run_as_local = false;
 };
 
 // Idempotent. Errors: NotFound, FailedPrecondition for a job that is over in another way, unless the same request_id

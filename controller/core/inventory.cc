@@ -29,6 +29,10 @@ int64_t last_step(const v1::AttemptInventory& item) {
   return step;
 }
 
+std::string what_of(const v1::AttemptId& id) {
+  return absl::StrCat("attempt ", id.number(), " of job uid ", id.job_uid(), " as its own, which is placed elsewhere");
+}
+
 Stray described(const v1::AttemptInventory& item) {
   Stray stray;
   stray.job = item.job();
@@ -41,7 +45,10 @@ Stray described(const v1::AttemptInventory& item) {
 }
 
 // All its parts are known, and its ranks run or have ended.
-bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec) {
+bool can_be_adopted(const v1::AttemptInventory& item, const job::Spec& spec, const std::string& node) {
+  const bool has_part = std::any_of(item.placements().begin(), item.placements().end(),
+                                    [&](const v1::Placement& placement) { return placement.node() == node; });
+  if (!has_part) return false;
   if (item.phase() != Phase::STARTED && item.phase() != Phase::ENDED) return false;
   int ranks = 0;
   for (const v1::Placement& placement : item.placements()) {
@@ -64,7 +71,10 @@ bool others_have(const v1::Register& hello, const AttemptKey& key, const std::ve
 
 void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
   lost_there_.erase(node.record.name);  // Whatever it has, it says now.
-  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) catch_up(*item);
+  std::vector<std::string> adopted;
+  for (const v1::AttemptInventory* item : newest_of_each_job(hello)) {
+    if (catch_up(node, *item)) adopted.push_back(item->id().job_uid());
+  }
   std::map<AttemptKey, Stray> before;
   if (auto strays = strays_.extract(node.record.name)) before = std::move(strays.mapped());
   for (const auto& [key, stray] : before) scheduler_.release(stray_owner(key), node.record.name);
@@ -77,6 +87,8 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     const bool given_up = has_part && part_of(job, node.record.name) == nullptr;
     if (has_part && !given_up) note_devices(*job, node.record.name, item);
     if (has_part && (!given_up || item.phase() == Phase::ENDED)) continue;  // Its report says how it ended.
+    if (!may_list(node, item.id())) continue;
+    if (is_elsewhere(node.record.name, key)) note_foreign(node, what_of(item.id()));
     const auto known = before.find(key);
     Stray& stray = stray_of(node, item.id()) = described(item);
     if (known != before.end()) {
@@ -92,6 +104,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
     LiveJob& job = jobs_.at(uid);
     LiveAttempt& attempt = *job.attempt;
     NodePart& part = attempt.parts.at(node.record.name);
+    if (attempt.diagnose_by) ask_again(job, node);
     if (part.ended) continue;
     const auto seen = there.find({uid, attempt.record.number});
     const bool present = seen != there.end();
@@ -103,10 +116,7 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       part.ended = true;  // It never heard of it, or has done with it: nothing was lost.
       conclude(job, {}, absl::ZeroDuration());
     } else if (!present && attempt.start_sent) {
-      lose(job, node.record.name);
-      Change change;
-      add_refusal(job, {node.record.name, "SHIM_LOST", "the node came back without the attempt"}, change);
-      conclude(job, std::move(change), absl::ZeroDuration());
+      end_part_that_is_gone(job, node.record.name);
     } else if (present && seen->second == Phase::ENDED &&
                attempt.exits_on(node.record.name) == part.placement.num_ranks) {
       part.ended = true;  // All of it was told to a predecessor.
@@ -115,7 +125,8 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       continue;
     } else if (ending ||
                (part.asked_to_leave && job.record.spec.saves && !testing::planted(testing::Bug::kDrainIsSaidOnce))) {
-      if (attempt.stop_waits) continue;  // It is told with all others.
+      if (attempt.stop_waits) continue;   // It is told with all others.
+      if (attempt.diagnose_by) continue;  // After its nodes have looked.
       set_stop_deadline(job);
       send_stop(job, node.record.name);
     } else if (!attempt.start_sent && !present && others_have(hello, job.key(), part.devices)) {
@@ -131,6 +142,11 @@ void Core::compare_inventory(cluster::Node& node, const v1::Register& hello) {
       // The request may have been lost with the session; a second checkpoint does no harm.
       if (job.record.state == job::JobState::kCheckpointing) send_checkpoint(job, node.record.name);
     }
+  }
+  for (const std::string& uid : adopted) end_parts_that_are_gone(uid, node.record.name);
+  for (const std::string& uid : jobs_of(node.record.name)) {
+    LiveJob& job = jobs_.at(uid);
+    if (job.attempt->diagnose_by && job.attempt->to_answer.empty()) end_diagnosis(job);
   }
 }
 
@@ -149,13 +165,22 @@ NodePart* Core::part_of(LiveJob* job, const std::string& node) {
 }
 
 // An attempt that this controller has never made: its store is an older copy. Numbers go on from what the nodes have
-// seen, and what runs is not stopped if it can be followed.
-void Core::catch_up(const v1::AttemptInventory& item) {
+// seen, and what runs is not stopped if it can be followed. What a node has from another controller it has before its
+// first word to this one: later, newer attempts are only in somebody's imagination.
+bool Core::catch_up(cluster::Node& node, const v1::AttemptInventory& item) {
   const auto live = jobs_.find(item.id().job_uid());
-  if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return;
+  if (live == jobs_.end() || item.id().number() <= live->second.record.attempts) return false;
   LiveJob& job = live->second;
-  if (can_be_adopted(item, job.record.spec) && !testing::planted(testing::Bug::kNewerAttemptIsStopped))
-    return adopt(job, item);
+  if (node.sessions_here > 1 || item.id().number() - job.record.attempts > kMostBehind) {
+    note_foreign(node, absl::StrCat("attempt ", item.id().number(), " of job ", job.record.name,
+                                    ", of which there are ", job.record.attempts));
+    return false;
+  }
+  if (can_be_adopted(item, job.record.spec, node.record.name) &&
+      !testing::planted(testing::Bug::kNewerAttemptIsStopped)) {
+    adopt(job, item);
+    return true;
+  }
   job.record.attempts = item.id().number();  // It is stopped as a stray, and the next attempt gets a number above it.
   Change change;
   add_event(change, job,
@@ -166,6 +191,29 @@ void Core::catch_up(const v1::AttemptInventory& item) {
              .severity = "warning"});
   put_job(change, job);
   commit(std::move(change));
+  return false;
+}
+
+void Core::end_part_that_is_gone(LiveJob& job, const std::string& node) {
+  lose(job, node);
+  Change change;
+  add_refusal(job, {node, "SHIM_LOST", "the node came back without the attempt"}, change);
+  conclude(job, std::move(change), absl::ZeroDuration());
+}
+
+// Of an attempt that was adopted from one node's word: what others had of it they had said by then, or have forgotten,
+// as a newer store than this one had told them.
+void Core::end_parts_that_are_gone(const std::string& uid, const std::string& by) {
+  for (const std::string& node : jobs_.at(uid).attempt->nodes()) {
+    const auto live = jobs_.find(uid);
+    if (live == jobs_.end() || !live->second.attempt) return;
+    const NodePart* const part = part_of(&live->second, node);
+    const cluster::Node* const known = nodes_.find(node);
+    if (node == by || part == nullptr || part->ended || known == nullptr || known->sessions_here == 0) continue;
+    const auto strays = strays_.find(node);
+    const bool is_there = strays != strays_.end() && strays->second.contains(live->second.key());
+    if (!is_there) end_part_that_is_gone(live->second, node);
+  }
 }
 
 void Core::end_superseded(LiveJob& job, int by, Change& change) {
@@ -178,6 +226,7 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
+  drop_old_failed_logs(job, change);
   drop_attempt(job);
 }
 

@@ -35,6 +35,17 @@ std::string refusals_prefix(const std::string& uid, int attempt) {
 std::string refusal_key(const std::string& uid, int attempt, size_t index) {
   return absl::StrFormat("%s%06d", refusals_prefix(uid, attempt), index);
 }
+std::string diagnoses_prefix(const std::string& uid) { return absl::StrCat("diagnosis/", uid, "/"); }
+std::string diagnosis_key(const std::string& uid, int attempt) {
+  return absl::StrFormat("%s%06d", diagnoses_prefix(uid), attempt);
+}
+std::string job_failed_logs_prefix(const std::string& uid) { return absl::StrCat("failed_log/", uid, "/"); }
+std::string failed_logs_prefix(const std::string& uid, int attempt) {
+  return absl::StrFormat("%s%06d/", job_failed_logs_prefix(uid), attempt);
+}
+std::string failed_log_key(const std::string& uid, int attempt, int rank) {
+  return absl::StrFormat("%s%06d", failed_logs_prefix(uid, attempt), rank);
+}
 std::string progress_key(const std::string& uid) { return absl::StrCat("progress/", uid); }
 std::string cursors_prefix(const std::string& uid) { return absl::StrCat("cursor/", uid, "/"); }
 std::string cursor_key(const std::string& uid, int attempt, int rank) {

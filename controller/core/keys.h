@@ -10,9 +10,9 @@
 namespace titan::core {
 
 // What keys begin with, up to the first '/'.
-inline constexpr std::array<absl::string_view, 13> kRecordKinds = {"attempt", "cancel", "cursor", "deleted", "error",
-                                                                   "event",   "exit",   "job",    "node",    "progress",
-                                                                   "refusal", "spec",   "update"};
+inline constexpr std::array<absl::string_view, 15> kRecordKinds = {
+    "attempt",    "cancel", "cursor", "deleted",  "diagnosis", "error", "event", "exit",
+    "failed_log", "job",    "node",   "progress", "refusal",   "spec",  "update"};
 
 std::string job_key(const std::string& uid);
 std::string spec_key(const std::string& uid);
@@ -31,6 +31,13 @@ std::string job_errors_prefix(const std::string& uid);
 std::string refusal_key(const std::string& uid, int attempt, size_t index);
 std::string refusals_prefix(const std::string& uid, int attempt);
 std::string job_refusals_prefix(const std::string& uid);
+// The end of a failed rank's log; of the newest attempts, also once they have ended.
+std::string failed_log_key(const std::string& uid, int attempt, int rank);
+std::string failed_logs_prefix(const std::string& uid, int attempt);
+std::string job_failed_logs_prefix(const std::string& uid);
+// Read by whoever asks for it, not by the core.
+std::string diagnosis_key(const std::string& uid, int attempt);
+std::string diagnoses_prefix(const std::string& uid);
 std::string progress_key(const std::string& uid);
 std::string cursor_key(const std::string& uid, int attempt, int rank);
 std::string cursors_prefix(const std::string& uid);

@@ -6,12 +6,14 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "controller/core/stray.h"
+#include "controller/job/diagnosis.h"
 #include "controller/job/record.h"
 #include "controller/job/restart.h"
 #include "controller/job/stragglers.h"
@@ -67,9 +69,14 @@ struct LiveAttempt {
   bool failing = false;      // What is left of it is being killed.
   bool stop_waits = false;   // Until that is durable: nobody has been told to yet.
   int64_t stop_time_ns = 0;  // When the controller told it to die.
-  bool loaded = false;       // Ranks have said from which step they go on.
-  bool recovered = false;    // Reached a step or commit that no attempt had reached.
-  int newer_attempt = 0;     // Number of a newer attempt of this job that a node or the dump folder has seen.
+  // Its nodes are asked what its ranks do: until then at most, before anything of it is killed or forgotten.
+  std::optional<absl::Duration> diagnose_by;
+  std::set<std::string> to_answer;  // Nodes.
+  job::Findings findings;
+  bool diagnosed = false;  // They were asked, or nobody could be.
+  bool loaded = false;     // Ranks have said from which step they go on.
+  bool recovered = false;  // Reached a step or commit that no attempt had reached.
+  int newer_attempt = 0;   // Number of a newer attempt of this job that a node or the dump folder has seen.
   // Step of its last line of figures, or that it goes on from; a restarted controller knows it from the next line on.
   std::optional<int64_t> logged_step;
   // When any rank was last seen doing something (none before the first beat), and the longest time between two such
@@ -100,7 +107,11 @@ struct LiveAttempt {
   }
 };
 
+// Nobody is further ahead of a store than a copy of it can be old.
+inline constexpr int kMostBehind = 10'000;  // Attempts of one job.
+
 inline void note_newer_attempt(LiveAttempt& attempt, int number) {
+  number = std::min(number, attempt.record.number + kMostBehind);
   if (number > attempt.record.number) attempt.newer_attempt = std::max(attempt.newer_attempt, number);
 }
 

@@ -266,6 +266,7 @@ void Core::restore_attempt(LiveJob& job, job::AttemptRecord record, Reports repo
   attempt.record.num_exits = static_cast<int>(attempt.exits.size());
   if (!attempt.start_sent) attempt.prepare_by = schedule_after_ + options_.prepare_timeout;
   set_attempt(job, std::move(attempt));
+  restore_question(job);
   if (job.attempt->failing || job.stops()) restore_stop_deadline(job);
 }
 

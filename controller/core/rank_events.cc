@@ -1,6 +1,5 @@
 // Lines of the ranks' spools: each is taken exactly once, in order, and acknowledged when that is durable.
 
-#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -23,29 +22,16 @@ double number(const nlohmann::json& json, const char* key) {
   return it->get<double>();
 }
 
+// 0 for what no counter of a training comes to, and what could not be added to.
 int64_t integer(const nlohmann::json& json, const char* key) {
-  const auto it = json.find(key);
-  return it == json.end() || !it->is_number() ? 0 : it->get<int64_t>();
+  constexpr double kMost = 1e15;
+  const double value = number(json, key);
+  return value > -kMost && value < kMost ? static_cast<int64_t>(value) : 0;
 }
 
 std::string text(const nlohmann::json& json, const char* key) {
   const auto it = json.find(key);
   return it == json.end() || !it->is_string() ? "" : it->get<std::string>();
-}
-
-// A node speaks for its own ranks. Of an attempt that an older copy of the store lacks, nobody knows whose they are.
-bool is_placed(const LiveJob& job, int attempt, int rank, const std::string& node) {
-  const auto holds = [&](const job::AttemptRecord& record) {
-    return std::any_of(record.placements.begin(), record.placements.end(), [&](const job::Placement& placement) {
-      return placement.node == node && rank >= placement.first_rank &&
-             rank < placement.first_rank + placement.num_ranks;
-    });
-  };
-  if (job.attempt && job.attempt->record.number == attempt) return holds(job.attempt->record);
-  for (const auto& past : job.past) {
-    if (past->number == attempt) return holds(*past);
-  }
-  return true;
 }
 
 bool flag(const nlohmann::json& json, const char* key) {
@@ -60,12 +46,15 @@ void Core::on_rank_events(cluster::Node& node, const v1::RankEvents& events) {
   const int attempt = events.id().number(), rank = events.rank();
   if (events.events().empty()) return;
   if (!knows(uid)) return;  // They stay on the node, unacknowledged, for the controller that knows the job.
+  if (!may_tell(node, {uid, attempt}, rank)) {
+    return note_foreign(node, absl::StrCat("events of rank ", rank, " of attempt ", attempt, " of job uid ", uid,
+                                           ", which is not placed there"));
+  }
   const int64_t last = events.events().rbegin()->sequence();
   const auto live = jobs_.find(uid);
   Change change;
   if (live != jobs_.end()) {
     LiveJob& job = live->second;
-    if (!is_placed(job, attempt, rank, node.record.name)) return;
     int64_t& cursor = cursors_[{uid, attempt, rank}];
     bool job_changed = false;
     for (const v1::RankEvent& line : events.events()) {

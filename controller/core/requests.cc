@@ -84,6 +84,9 @@ void Core::take(const CreateJob& input) {
   record.uid = input.uid;
   record.labels = input.labels;
   record.owner = input.actor;
+  record.run_as = input.run_as;
+  record.run_as_local = input.run_as_local;
+  record.run_as_known = true;
   if (absl::Status bad = check_new(record.spec, record.name); !bad.ok()) return refuse(input.request, bad);
   record.order = next_order_++;
   names_[record.name] = record.uid;

@@ -76,7 +76,8 @@ void Core::take_stray(cluster::Node& node, const v1::AttemptId& id, v1::AttemptR
 void Core::stop_stray(cluster::Node& node, const AttemptKey& key, Stray& stray) {
   const auto live = jobs_.find(key.first);
   stray.unknown = false;
-  const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second);
+  const bool saves = live != jobs_.end() && key.second > newest_recorded(live->second) &&
+                     key.second <= live->second.record.attempts;  // Else nobody believes that it is there.
   if (saves && !stray.saving) stray.saves_until = now_.monotonic + kSaveTime + kKillTime;
   stray.saving = saves;
   send(node.record.name, stop_message(key, stray.saving ? kSaveTime : absl::ZeroDuration(), "STALE_ATTEMPT"));
@@ -134,20 +135,10 @@ void Core::claim_stray(const std::string& node, const AttemptKey& key, Stray& st
 
 // Where the controller had placed it; empty: not known.
 std::vector<int> Core::recorded_devices(const AttemptKey& key, const std::string& node) const {
-  const auto in = [&](const job::AttemptRecord& attempt) -> std::vector<int> {
-    for (const job::Placement& placement : attempt.placements) {
-      if (placement.node == node && attempt.number == key.second) return placement.devices;
-    }
-    return {};
-  };
-  const auto live = jobs_.find(key.first);
-  const auto over = over_.find(key.first);
-  if (live == jobs_.end() && over == over_.end()) return {};
-  if (live != jobs_.end() && live->second.attempt) {
-    if (std::vector<int> devices = in(live->second.attempt->record); !devices.empty()) return devices;
-  }
-  for (const auto& attempt : live != jobs_.end() ? live->second.past : over->second->attempts) {
-    if (std::vector<int> devices = in(*attempt); !devices.empty()) return devices;
+  const job::AttemptRecord* const attempt = recorded(key);
+  if (attempt == nullptr) return {};
+  for (const job::Placement& placement : attempt->placements) {
+    if (placement.node == node) return placement.devices;
   }
   return {};
 }

@@ -16,11 +16,11 @@ using job::JobState;
 constexpr absl::Duration kExplainEvery = absl::Seconds(5);
 constexpr size_t kNodesNamed = 3;
 constexpr char kPreparing[] = "PREPARING", kStoreWaits[] = "STORE_WAITS", kStarting[] = "STARTING_RANKS",
-               kNoStepYet[] = "NO_STEP_YET", kEnding[] = "ENDING";
+               kNoStepYet[] = "NO_STEP_YET", kEnding[] = "ENDING", kDiagnosing[] = "DIAGNOSING";
 
 bool is_explanation(const std::string& reason) {
   return reason == kPreparing || reason == kStoreWaits || reason == kStarting || reason == kNoStepYet ||
-         reason == kEnding;
+         reason == kEnding || reason == kDiagnosing;
 }
 
 // "6 ranks in load, 2 ranks in rendezvous": what most do first.
@@ -78,6 +78,10 @@ Core::Wait Core::wait_of(const LiveJob& job) const {
     }
     case JobState::kStopping:
     case JobState::kRecovering:
+      if (attempt.diagnose_by) {
+        return {kDiagnosing, absl::StrCat("before its ranks are ended, their nodes say what they do: ",
+                                          named_parts(attempt, {attempt.to_answer.begin(), attempt.to_answer.end()}))};
+      }
       return {kEnding, absl::StrCat(attempt.failing ? "what is left of the failed attempt" : "the attempt",
                                     job.record.intent.save && !attempt.failing ? ", which may still save," : "",
                                     " has not ended on ", named_parts(attempt, those(any)))};

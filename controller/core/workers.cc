@@ -20,8 +20,8 @@ using Phase = v1::AttemptReport;
 
 // Clocks of nodes differ: a time that cannot be right counts as "just now".
 absl::Duration since(int64_t then_ns, int64_t now_ns) {
-  const int64_t passed = now_ns - then_ns;
-  return then_ns == 0 || passed < 0 || passed > 60'000'000'000 ? absl::ZeroDuration() : absl::Nanoseconds(passed);
+  if (then_ns <= 0 || then_ns > now_ns || now_ns - then_ns > 60'000'000'000) return absl::ZeroDuration();
+  return absl::Nanoseconds(now_ns - then_ns);
 }
 
 // A log line without its colours.
@@ -40,6 +40,11 @@ std::string plain(const std::string& text) {
 constexpr absl::Duration kUnknownStep = absl::Seconds(8);  // Before a node has shown kStepsToKnow.
 constexpr char kNodeUnreachable[] = "NODE_UNREACHABLE";    // Why a job waits.
 constexpr size_t kExitEvents = 64;                         // Of one attempt.
+
+bool speaks_of_its_own(const NodePart& part, const v1::AttemptBeat& beat) {
+  return std::all_of(beat.ranks().begin(), beat.ranks().end(),
+                     [&](const v1::RankStatus& rank) { return part.holds(rank.rank()); });
+}
 
 bool left_well(const v1::RankExitReport& exit) {
   return exit.signal() == 0 &&
@@ -65,6 +70,11 @@ job::Refusal ended_early(const std::string& node, bool was_told) {
   return {"", "LAUNCH_FAILED",
           absl::StrCat("node ", node, " was told to stop it before its ranks ran, by a controller that could not ",
                        "write down why")};
+}
+
+void put_exit(const LiveJob& job, const job::RankExit& exit, Change& change) {
+  change.mutations.push_back(
+      store::put(exit_key(job.record.uid, job.attempt->record.number, exit.rank), job::encode(exit)));
 }
 
 std::string how(const v1::RankExitReport& exit) {
@@ -207,9 +217,12 @@ void Core::hear(cluster::Node& node, const v1::WorkerMessage& message) {
       return on_report(node, message.attempt());
     case v1::WorkerMessage::kEvents:
       return on_rank_events(node, message.events());
-    case v1::WorkerMessage::kRegister:
-    case v1::WorkerMessage::kLog:  // The reader's, see api.
+    case v1::WorkerMessage::kDiagnosis:
+      return on_diagnosis(node, message.diagnosis());
+    case v1::WorkerMessage::kLog:  // The reader's, see api: these came from another node than was asked.
     case v1::WorkerMessage::kTrace:
+      return note_foreign(node, "an answer to a question that another node was asked");
+    case v1::WorkerMessage::kRegister:
     case v1::WorkerMessage::KIND_NOT_SET:
       return;
   }
@@ -223,6 +236,11 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
     LiveJob* job = job_of(item.id());
     NodePart* part = part_of(job, node.record.name);
     if (part == nullptr) {
+      if (is_elsewhere(node.record.name, {item.id().job_uid(), item.id().number()})) {
+        note_foreign(node, absl::StrCat("the beat of attempt ", item.id().number(), " of job uid ", item.id().job_uid(),
+                                        ", which is placed elsewhere"));
+      }
+      if (!may_list(node, item.id())) continue;
       Stray& stray = stray_of(node, item.id());
       stray.ranks.clear();
       for (const v1::RankStatus& rank : item.ranks()) {
@@ -230,6 +248,10 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
         stray.step = std::max(stray.step, rank.step());
       }
       take_stray(node, item.id(), Phase::STARTED);
+      continue;
+    }
+    if (!speaks_of_its_own(*part, item)) {
+      note_foreign(node, absl::StrCat("the beat of ranks of job ", job->record.name, " that are not placed there"));
       continue;
     }
     note_beat(*job, *part, item);
@@ -249,7 +271,13 @@ void Core::on_beat(cluster::Node& node, const v1::Beat& beat) {
 
 void Core::on_report(cluster::Node& node, const v1::AttemptReport& report) {
   LiveJob* job = job_of(report.id());
-  if (job == nullptr || job->attempt->parts.count(node.record.name) == 0)
+  const bool is_stray = job == nullptr || job->attempt->parts.count(node.record.name) == 0;
+  if (is_stray && is_elsewhere(node.record.name, {report.id().job_uid(), report.id().number()})) {
+    note_foreign(node, absl::StrCat("a report of attempt ", report.id().number(), " of job uid ", report.id().job_uid(),
+                                    ", which is placed elsewhere"));
+  }
+  if (is_stray && !may_list(node, report.id())) return;
+  if (is_stray)
     return take_stray(node, report.id(), report.phase(), report.holds_devices(),
                       /*overdue=*/report.error_reason() == "STOP_TIMEOUT");
   LiveAttempt& attempt = *job->attempt;
@@ -306,16 +334,23 @@ void Core::take_exits(LiveJob& job, cluster::Node& node, const v1::AttemptReport
   const NodePart& part = attempt.parts.at(node.record.name);
   bool changed = false, told = false;
   for (const v1::RankExitReport& exit : report.exits()) {
-    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) continue;
-    if (attempt.exits.count(exit.rank()) > 0) continue;
+    if (!part.holds(exit.rank()) && !testing::planted(testing::Bug::kExitsOfOthersCount)) {
+      note_foreign(node, absl::StrCat("the end of rank ", exit.rank(), " of job ", job.record.name,
+                                      ", which is not placed there"));
+      continue;
+    }
+    if (const auto known = attempt.exits.find(exit.rank()); known != attempt.exits.end()) {
+      if (keep_failed_log(job, exit, known->second, change)) put_exit(job, known->second, change);  // It came late.
+      continue;
+    }
     if (!std::exchange(changed, true)) ++attempt.exit_reports;
-    const job::RankExit seen{exit.rank(),          node.record.name,       exit.exit_code(),         exit.signal(),
-                             exit.out_of_memory(), exit.time_unix_nanos(), plain(exit.last_words()), exit.stop_reason(),
-                             attempt.exit_reports};
+    job::RankExit seen{exit.rank(),          node.record.name,         exit.exit_code(),         exit.signal(),
+                       exit.out_of_memory(), exit.time_unix_nanos(),   plain(exit.last_words()), exit.stop_reason(),
+                       attempt.exit_reports, exit.memory_limit_bytes()};
+    keep_failed_log(job, exit, seen, change);
     attempt.exits.emplace(exit.rank(), seen);
     if (attempt.record.exits.size() < job::kExitsKept) attempt.record.exits.push_back(seen);
-    change.mutations.push_back(
-        store::put(exit_key(job.record.uid, attempt.record.number, exit.rank()), job::encode(seen)));
+    put_exit(job, seen, change);
     if (!left_well(exit)) since_failure = std::max(since_failure, since(exit.time_unix_nanos(), now_ns()));
     const size_t count = attempt.exits.size();
     if (count > kExitEvents) continue;
@@ -340,6 +375,7 @@ void Core::take(const Tick&) {
   for (cluster::Node* node : nodes_.end_flapping(now_.monotonic)) note_steady(*node);
   check_leases();
   check_hangs();
+  check_diagnoses();
   check_deadlines();
   check_time_limits();
   explain_waits();

@@ -25,8 +25,10 @@ bool blames_node(const AttemptEnd& end) {
 
 std::vector<std::string> nodes_to_avoid(const AttemptEnd& end) {
   if (!end.at_odds.empty()) return end.at_odds;
-  const bool avoids =
-      blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || end.reason == "DUMP_FOLDER_UNUSABLE";
+  // Another node may have the folder, or the user.
+  const bool is_of_node =
+      end.reason == "DUMP_FOLDER_UNUSABLE" || end.reason == "NO_SUCH_USER" || end.reason == "FOLDER_NOT_ALLOWED";
+  const bool avoids = blames_node(end) || is_want_of_devices(end) || is_lost_folder(end) || is_of_node;
   if (end.node.empty() || !avoids) return {};
   return {end.node};
 }

@@ -37,7 +37,9 @@ TITAN_RECORD_FIELDS(RestartHistory, without_progress, best_step, best_commit, us
 TITAN_RECORD_FIELDS(Spec, title, dump_folder, device, ranks, ranks_per_node, threads_per_rank, priority,
                     time_limit_seconds, total_steps, project, job_id, restart, real_folder, folder_id, saves, mesh)
 TITAN_RECORD_FIELDS(Placement, node, first_rank, num_ranks, devices)
-TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report)
+TITAN_RECORD_FIELDS(RankExit, rank, node, exit_code, signal, out_of_memory, time_ns, message, stop_reason, report,
+                    memory_limit_bytes, kept_log_bytes)
+TITAN_JSON_FIELDS(FailedLog, offset, text)
 TITAN_JSON_FIELDS(ErrorReport, rank, kind, reason, message, holder_job, holder_attempt, same_job)
 TITAN_JSON_FIELDS(Refusal, node, reason, message, highest_attempt)
 TITAN_RECORD_FIELDS(Intent, stop, save, cause, actor, time_ns, deadline_ns, request_ids)
@@ -45,10 +47,11 @@ TITAN_RECORD_FIELDS(Drain, actor, time_ns, reason)
 TITAN_RECORD_FIELDS(Blame, job_uid, reason, time_ns)
 TITAN_RECORD_FIELDS(JobRecord, uid, name, order, request_id, fingerprint, state, failure_reason, failure_message,
                     intent, spec, history, attempts, events, threads_per_rank, create_time_ns, placed_time_ns,
-                    start_time_ns, end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner)
+                    start_time_ns, end_time_ns, folder_id, avoided_nodes, reserved, restart_time_ns, labels, owner,
+                    run_as, run_as_local, run_as_known)
 TITAN_RECORD_FIELDS(AttemptRecord, number, placements, start_time_ns, first_step_time_ns, end_time_ns, resumed_step,
                     last_step, end_cause, end_message, exits, num_exits, phase_seconds, store_host, store_port, ranks,
-                    mesh, config_version)
+                    mesh, config_version, diagnosed, verdict)
 TITAN_RECORD_FIELDS(Tombstone, name, actor, time_ns, request_id, fingerprint)
 TITAN_RECORD_FIELDS(EventRecord, time_ns, job, node, attempt, rank, reason, message, severity, actor)
 TITAN_RECORD_FIELDS(NodeRecord, name, instance, address, version, device, devices, cpu_cores, memory_bytes,

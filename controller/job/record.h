@@ -94,6 +94,10 @@ struct JobRecord {
   int64_t restart_time_ns = 0;             // Its backoff ends then.
   std::map<std::string, std::string> labels;
   std::string owner;  // Who created it; empty: not known.
+  // The unix user whom they have proven to be; empty: nobody, or a record of an older version. See v1.Prepare.
+  std::string run_as;
+  bool run_as_local = false;
+  bool run_as_known = false;  // False: a record of an older version.
 };
 
 struct Placement {
@@ -117,6 +121,14 @@ struct RankExit {
   std::string message;
   std::string stop_reason;  // Why its node ended it, until when it lived; empty: it ended by itself, or nobody said.
   int report = 0;  // Which of the attempt's reports of exits told it, from 1: nodes' clocks differ. 0: not known.
+  int64_t memory_limit_bytes = 0;  // Of its attempt's ranks on the node together, when that ran out; 0: no such limit.
+  int64_t kept_log_bytes = 0;  // Of the end of its log, which is a record of its own (FailedLog); 0: that is not kept.
+};
+
+// The end of a failed rank's log (common/rank_protocol/failed_logs.h).
+struct FailedLog {
+  int64_t offset = 0;  // Of the first byte in the rank's whole log.
+  std::string text;
 };
 
 inline constexpr size_t kExitsKept = 256;
@@ -159,6 +171,8 @@ struct AttemptRecord {
   int ranks = 0;                    // Its world: those of all placements.
   std::map<std::string, int> mesh;  // Axes of degree above 1, by name.
   int config_version = 1;           // Of the job's configuration; 1: as it was submitted.
+  bool diagnosed = false;           // There is a record of what its ranks did when it stood still.
+  std::string verdict;              // Of it: who first went another way; empty: not known.
 };
 
 struct Progress {
@@ -243,6 +257,8 @@ void to_json(nlohmann::json& json, const Placement& placement);
 void from_json(const nlohmann::json& json, Placement& placement);
 void to_json(nlohmann::json& json, const RankExit& exit);
 void from_json(const nlohmann::json& json, RankExit& exit);
+void to_json(nlohmann::json& json, const FailedLog& log);
+void from_json(const nlohmann::json& json, FailedLog& log);
 void to_json(nlohmann::json& json, const ErrorReport& error);
 void from_json(const nlohmann::json& json, ErrorReport& error);
 void to_json(nlohmann::json& json, const Refusal& refusal);

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/rank_protocol/launch.h"
 #include "common/text/counted.h"
@@ -72,6 +73,10 @@ Cause cause_of(const RankExit& exit) {
 }
 
 std::string how_it_left(const RankExit& exit) {
+  if (exit.out_of_memory && exit.memory_limit_bytes > 0) {
+    return absl::StrFormat("was killed for memory (its node gives the attempt's ranks %.2f GiB together)",
+                           static_cast<double>(exit.memory_limit_bytes) / (1 << 30));
+  }
   if (exit.out_of_memory) return "was killed for memory";
   if (exit.signal != 0) return absl::StrCat("was killed by signal ", exit.signal);
   if (exit.exit_code == kNotLoaded) return "could not be started";
@@ -120,7 +125,8 @@ AttemptEnd from_exit(const RankExit& exit, const EndFacts& facts) {
 Cause cause_of(const Refusal& refusal) {
   if (refusal.reason == "SHIM_LOST") return Cause::kShimLost;
   if (refusal.reason == "HANG") return Cause::kHang;
-  for (const char* reason : {kFolderNotShared, "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone}) {
+  for (const char* reason : {kFolderNotShared, "DUMP_FOLDER_UNUSABLE", kFolderInUse, kFolderReplaced, kGone,
+                             "NO_SUCH_USER", "ROOT_NOT_ALLOWED", "FOLDER_NOT_ALLOWED"}) {
     if (refusal.reason == reason) return Cause::kUserError;
   }
   return Cause::kLaunchFailed;
@@ -140,7 +146,19 @@ AttemptEnd from_refusal(const EndFacts& facts) {
   return end;
 }
 
+// The ranks' own recordings name the one that the others waited for, or that came with something else.
+AttemptEnd with_verdict(AttemptEnd end, const EndFacts& facts) {
+  if (!facts.verdict.empty()) end.message = absl::StrCat(facts.verdict, ". ", end.message);
+  return end;
+}
+
 AttemptEnd from_hang(const EndFacts& facts, const RankExit* peer) {
+  if (facts.hung.empty()) {
+    AttemptEnd end = from_exit(*peer, facts);
+    end.cause = Cause::kHang;
+    end.reason = "HANG";
+    return end;
+  }
   const auto who = [](std::string* out, const HungRank& hung) {
     absl::StrAppend(out, "rank ", hung.rank, " on ", hung.node, " in ", hung.phase.empty() ? "its start" : hung.phase);
   };
@@ -226,10 +244,11 @@ AttemptEnd classify(const EndFacts& facts) {
   if (!facts.lost_nodes.empty()) {
     return {Cause::kNodeLost, "", absl::StrCat("lost node ", absl::StrJoin(facts.lost_nodes, ", "))};
   }
-  if (!facts.refusals.empty()) return from_refusal(facts);
+  if (!facts.refusals.empty()) return with_verdict(from_refusal(facts), facts);
   const bool lost_a_peer = root == nullptr || rank_of_blame(*root) == 7;
-  if (lost_a_peer && !facts.hung.empty()) return from_hang(facts, root);
-  if (root != nullptr) return from_exit(*root, facts);
+  const bool is_explained = !facts.hung.empty() || (!facts.verdict.empty() && root != nullptr);
+  if (lost_a_peer && is_explained) return with_verdict(from_hang(facts, root), facts);
+  if (root != nullptr) return with_verdict(from_exit(*root, facts), facts);
   return {Cause::kRankFailed, "",
           absl::StrCat(facts.exits.size(), " of ", counted(facts.num_ranks, "rank"),
                        facts.exits.size() == 1 ? " was" : " were", " seen leaving")};
@@ -240,7 +259,7 @@ std::vector<RankExit> most_telling(const std::map<int, RankExit>& exits) {
   for (const auto& [rank, exit] : exits) kept.push_back(exit);
   if (kept.size() <= kExitsKept) return kept;
   const auto order = [](const RankExit& e) {
-    return std::make_tuple(was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
+    return std::make_tuple(e.kept_log_bytes == 0, was_ended_by_titan(e), rank_of_blame(e), e.report, e.time_ns);
   };
   std::nth_element(kept.begin(), kept.begin() + kExitsKept, kept.end(),
                    [&](const RankExit& a, const RankExit& b) { return order(a) < order(b); });

@@ -49,6 +49,7 @@ struct EndFacts {
   int64_t stop_time_ns = 0;  // When the controller told what was left to die; 0: it did not.
   int num_ranks = 0;
   std::vector<HungRank> hung;  // Those that are furthest behind.
+  std::string verdict;         // Of a diagnosis: who first went another way; empty: none was made, or nobody did.
   int newer_attempt = 0;       // Number of a newer attempt of the same job that was met; 0: none.
   std::string leader;          // The node of rank 0.
   bool elsewhere = false;      // There are nodes that could take ranks beside those of the attempt.

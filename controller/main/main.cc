@@ -93,7 +93,7 @@ int main(int argc, char** argv) {
   CLI::App app{
       "Queues, places, watches and heals training jobs.\n\n"
       "  titan-controller --state /var/lib/titan\n"
-      "  titan-controller --listen 0.0.0.0:7700 --tls-ca c1/ca.crt --tls-cert c1/tls.crt --tls-key c1/tls.key\n"
+      "  titan-controller --listen 0.0.0.0:7700 --tls c1\n"
       "  titan-controller --listen 127.0.0.1:7700 --store etcd://10.0.0.1:2379,10.0.0.2:2379,10.0.0.3:2379\n"};
   app.add_option("--listen", flags.listen, "HOST:PORT or unix:PATH for titanctl and workers; port 0 takes a free one")
       ->check(CLI::Validator(titan::wrong_address, ""))
@@ -126,6 +126,8 @@ int main(int argc, char** argv) {
       "File for who changed or tried to change what, as JSON lines; 'none': nothing is written down. Default: "
       "audit.jsonl in --state; with --store: none");
   app.add_option("--port-file", flags.port_file, "Write the bound ports there as JSON, once calls are taken");
+  app.add_option("--tls", flags.security.folder,
+                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: speak by TLS alone");
   app.add_option("--tls-ca", flags.security.ca,
                  "Certificate of who signs those of nodes and users: speak by TLS alone");
   app.add_option("--tls-cert", flags.security.cert,
@@ -146,5 +148,6 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 2;
   }
+  titan::rpc::use_folder(flags.security);
   return titan::run(flags);
 }

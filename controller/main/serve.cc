@@ -62,11 +62,11 @@ absl::Status write_ports(const std::string& path, int port, int metrics_port) {
 }
 
 // Nothing where none is wanted.
-absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags) {
+absl::StatusOr<std::shared_ptr<auth::Audit>> open_audit(const Flags& flags, std::shared_ptr<journal::Journal> journal) {
   std::string path = flags.audit_log;
   if (path.empty() && flags.store.empty()) path = absl::StrCat(flags.state, "/audit.jsonl");
   if (path.empty() || path == "none") return nullptr;
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<auth::Audit> audit, auth::Audit::open(path, {}));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<auth::Audit> audit, auth::Audit::open(path, {}, std::move(journal)));
   return audit;
 }
 
@@ -263,7 +263,7 @@ absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& j
   api::ServerOptions server_options{candidate.bound, flags.reflection, options.new_id, {}};
   server_options.credentials = credentials;
   server_options.gate.insecure = flags.security.insecure;
-  TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags));
+  TITAN_ASSIGN_OR_RETURN(server_options.audit, open_audit(flags, journal));
   server_options.metrics = &metrics;
   server_options.cluster = {open.store->id(), absl::Now(), open.copy, open.scratch,
                             [&] { return diagnose(flags, *journal, metrics, *open.store); }};

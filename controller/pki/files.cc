@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 
@@ -54,6 +55,14 @@ absl::StatusOr<std::string> read(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
+// What a renewal trusts: whoever was trusted, and the authority. To end the trust in an older one is a step of its own,
+// after everybody has a certificate of the new one.
+std::string trusted(const std::string& folder, const Pair& authority) {
+  const absl::StatusOr<std::string> before = read(folder + "/ca.crt");
+  if (!before.ok()) return authority.certificate;
+  return absl::StrContains(*before, authority.certificate) ? *before : absl::StrCat(*before, authority.certificate);
+}
+
 }  // namespace
 
 absl::Status write_authority(const std::string& folder, const Pair& authority) {
@@ -82,7 +91,8 @@ absl::Status issue_into(const std::string& folder, const Pair& authority, const 
   TITAN_ASSIGN_OR_RETURN(const std::string certificate, issue(authority, subject, key, validity));
   TITAN_RETURN_IF_ERROR(make_folder(folder));
   if (key_is == KeyIs::kNew) TITAN_RETURN_IF_ERROR(write_key(path, key));
-  TITAN_RETURN_IF_ERROR(replace(folder + "/ca.crt", authority.certificate));
+  const std::string ca = key_is == KeyIs::kKept ? trusted(folder, authority) : authority.certificate;
+  TITAN_RETURN_IF_ERROR(replace(folder + "/ca.crt", ca));
   return replace(folder + "/tls.crt", certificate);
 }
 

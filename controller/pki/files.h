@@ -17,8 +17,8 @@ absl::StatusOr<Pair> read_authority(const std::string& folder);
 
 // In the folder of whoever is certified: ca.crt, tls.crt and tls.key. What is there is replaced at once, so that a
 // program which reads it again finds the old one or the new one; the key (0600) is made, or kept when the certificate
-// is to be renewed. Errors: AlreadyExists when there is a key and it is not to be kept, NotFound when it is and there
-// is none.
+// is to be renewed. To renew takes no trust away: an authority that ca.crt names stays in it, beside this one. Errors:
+// AlreadyExists when there is a key and it is not to be kept, NotFound when it is and there is none.
 enum class KeyIs { kNew, kKept };
 absl::Status issue_into(const std::string& folder, const Pair& authority, const Subject& subject,
                         const Validity& validity, KeyIs key_is);

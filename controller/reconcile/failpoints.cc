@@ -23,8 +23,10 @@ Kind record_kinds[] = {{"job", Point("write.job"), Point("durable.job")},
                        {"cancel", Point("write.cancel"), Point("durable.cancel")},
                        {"attempt", Point("write.attempt"), Point("durable.attempt")},
                        {"exit", Point("write.exit"), Point("durable.exit")},
+                       {"failed_log", Point("write.failed_log"), Point("durable.failed_log")},
                        {"error", Point("write.error"), Point("durable.error")},
                        {"refusal", Point("write.refusal"), Point("durable.refusal")},
+                       {"diagnosis", Point("write.diagnosis"), Point("durable.diagnosis")},
                        {"node", Point("write.node"), Point("durable.node")},
                        {"progress", Point("write.progress"), Point("durable.progress")},
                        {"cursor", Point("write.cursor"), Point("durable.cursor")},
@@ -38,8 +40,9 @@ Point answer_point("release.answer"), send_point("release.send"), register_point
     decided_point("ask.decided");
 Point welcome_point("send.welcome"), prepare_point("send.prepare"), start_point("send.start"), stop_point("send.stop"),
     events_ack_point("send.events_ack"), checkpoint_point("send.checkpoint"), forget_point("send.forget"),
-    beat_ack_point("send.beat_ack");
-Point beat_point("hear.beat"), attempt_point("hear.attempt"), events_point("hear.events");
+    beat_ack_point("send.beat_ack"), diagnose_point("send.diagnose");
+Point beat_point("hear.beat"), attempt_point("hear.attempt"), events_point("hear.events"),
+    diagnosis_point("hear.diagnosis");
 
 void pass(Point Kind::*point, Kinds kinds) {
   for (size_t i = 0; i < std::size(record_kinds); ++i) {
@@ -83,6 +86,8 @@ void before_sending(const v1::ControllerMessage& message) {
       return checkpoint_point.pass();
     case v1::ControllerMessage::kForget:
       return forget_point.pass();
+    case v1::ControllerMessage::kDiagnose:
+      return diagnose_point.pass();
     case v1::ControllerMessage::kBeatAck:
       return beat_ack_point.pass();
     case v1::ControllerMessage::kReadLog:  // Changes nothing.
@@ -98,6 +103,8 @@ void before_hearing(const v1::WorkerMessage& message) {
       return beat_point.pass();
     case v1::WorkerMessage::kAttempt:
       return attempt_point.pass();
+    case v1::WorkerMessage::kDiagnosis:
+      return diagnosis_point.pass();
     case v1::WorkerMessage::kEvents:
       return events_point.pass();
     case v1::WorkerMessage::kRegister:  // Opens a session, and is none of its messages.

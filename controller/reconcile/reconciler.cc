@@ -62,7 +62,8 @@ void Reconciler::ask(Request request, Done<JobViewPtr> job, Done<NodeView> node)
 }
 
 void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels) {
+                        Done<JobViewPtr> done, const std::string& actor, const core::Labels& labels,
+                        const RunAs& run_as) {
   core::CreateJob request;
   request.uid = options_.new_id();
   request.spec = std::move(spec);
@@ -71,6 +72,8 @@ void Reconciler::create(job::Spec spec, const v1::JobSpec& stored, const std::st
   request.fingerprint = fingerprint;
   request.actor = actor;
   request.labels = labels;
+  request.run_as = run_as.user;
+  request.run_as_local = run_as.local;
   ask(std::move(request), std::move(done), nullptr);
 }
 
@@ -240,6 +243,12 @@ absl::StatusOr<v1::JobSpec> Reconciler::stored_spec(const std::string& uid) cons
     return absl::DataLossError(absl::StrCat("the specification of job ", uid, " cannot be read"));
   }
   return spec;
+}
+
+absl::StatusOr<job::DiagnosisRecord> Reconciler::diagnosis(const std::string& uid, int attempt) const {
+  TITAN_ASSIGN_OR_RETURN(const std::optional<store::Record> record, store_.get(core::diagnosis_key(uid, attempt)));
+  if (!record) return absl::NotFoundError(absl::StrCat("no diagnosis of attempt ", attempt, " is kept"));
+  return job::decode<job::DiagnosisRecord>(record->value);
 }
 
 // Of a job that is to be launched. Parsed once, since every attempt has it.

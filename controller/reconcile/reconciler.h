@@ -43,6 +43,12 @@ struct Options : core::Options {
   std::function<void(const absl::Status& why)> on_superseded;
 };
 
+// The unix user whom the creator of a job has proven to be: see job::JobRecord.
+struct RunAs {
+  std::string user;
+  bool local = false;
+};
+
 class Reconciler {
  public:
   // Loads what the store holds. Errors: those of Core::load.
@@ -52,7 +58,8 @@ class Reconciler {
   // Clients: see the inputs of the same name. Each `done` runs once, when the change is durable, or with an error.
   // `actor` is who asks, as whoever let the call in knows them; empty: nobody that is known.
   void create(job::Spec spec, const v1::JobSpec& stored, const std::string& request_id, uint32_t fingerprint,
-              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {});
+              Done<JobViewPtr> done, const std::string& actor = "", const core::Labels& labels = {},
+              const RunAs& run_as = {});
   void update(core::UpdateJob request, Done<JobViewPtr> done);
   void cancel(const std::string& uid, bool now, Done<JobViewPtr> done, const std::string& actor = "",
               const std::string& request_id = "");
@@ -95,6 +102,8 @@ class Reconciler {
   // What nodes() must be, made anew under the lock: for tests.
   std::vector<NodeView> decided_nodes() const;
   absl::StatusOr<v1::JobSpec> stored_spec(const std::string& uid) const;
+  // Reads the store. Errors: NotFound, DataLoss.
+  absl::StatusOr<job::DiagnosisRecord> diagnosis(const std::string& uid, int attempt) const;
   bool scheduling() const;
 
  private:

@@ -1,6 +1,10 @@
 // What recording costs: a collective of a backend that does nothing, with and without it, and the file of a full ring.
 #include <benchmark/benchmark.h>
+#include <unistd.h>
 
+#include <filesystem>
+
+#include "common/rank_protocol/flight_tail.h"
 #include "worker/comm/fake_backend.h"
 #include "worker/comm/flight_pickle.h"
 #include "worker/comm/recording_backend.h"
@@ -24,15 +28,20 @@ void plain(benchmark::State& state) {
 }
 BENCHMARK(plain);
 
+// With the newest calls in a file besides, where the second argument says so.
 void recorded(benchmark::State& state) {
   FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kEndIt);
+  const std::filesystem::path file =
+      std::filesystem::temp_directory_path() / ("titan-recorder-bench-" + std::to_string(::getpid()));
+  if (state.range(1) != 0) recorder.attach(rank_protocol::FlightTail::create(file, 0).value());
   const int group = recorder.add_group("fsdp", {0, 1, 2, 3});
   const auto backend = c10::make_intrusive<RecordingBackend>(nothing(), recorder, group, std::chrono::seconds(100));
   at::Tensor input = at::empty({1024});
   at::Tensor output = at::empty({4096});
   for (auto _ : state) gather(*backend, output, input);
+  std::filesystem::remove(file);
 }
-BENCHMARK(recorded)->Arg(2'000)->Arg(20'000)->Arg(1'000'000);
+BENCHMARK(recorded)->ArgsProduct({{2'000, 20'000, 1'000'000}, {0, 1}});
 
 void written(benchmark::State& state) {
   FlightRecorder recorder(state.range(0), FlightRecorder::Waits::kEndIt);

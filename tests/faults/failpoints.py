@@ -56,7 +56,7 @@ class FakeCluster(Cluster):
         daemon = self.add_worker(name, devices)
         self.stop(name)
         daemon.command += ["--rank-binary", str(TESTS / "fake_rank")]
-        daemon.environment["TITAN_FAKE_RANK"] = json.dumps(fake)
+        daemon.environment["TITAN_TEST_FAKE_RANK"] = json.dumps(fake)
         daemon.start()
 
     def ready(self, name):

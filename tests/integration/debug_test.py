@@ -24,6 +24,10 @@ class StandIns(Cluster):
     def _add(self, name, command):
         return super()._add(name, command if name == "controller" else [*command, "--rank-binary", FAKE_RANK])
 
+    def worker_ports(self, name):
+        file = self.folder / f"{name}-ports.json"
+        return file.exists() and json.loads(file.read_text())
+
 
 def unpack(file):
     """Texts by their paths below the bundle's folder."""
@@ -46,8 +50,8 @@ class Debug(unittest.TestCase):
         return unpack(file), done.stderr
 
     def test_what_is_in_it_and_what_is_not(self):
-        os.environ["TITAN_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
-        self.addCleanup(os.environ.pop, "TITAN_FAKE_RANK")
+        os.environ["TITAN_TEST_FAKE_RANK"] = json.dumps({"steps": 2, "exit_code": 1, "error": f"cannot log in: token={PLANTED}-1"})
+        self.addCleanup(os.environ.pop, "TITAN_TEST_FAKE_RANK")
         with StandIns(workers=1) as cluster:
             wait_until("a ready node", lambda: cluster.ask("cluster", "info")["ready_nodes"] == 1)
             recipe = self.folder / "job.toml"
@@ -57,7 +61,8 @@ class Debug(unittest.TestCase):
             waits = cluster.submit(recipe, "--job-id", "waits", "--nproc", 64, "--job.dump_folder", self.folder / "other")
             recipe.unlink()
             self.assertEqual("FAILED", cluster.wait(failed)["state"])
-            files, said = self.debug(TITAN_CONTROLLER=cluster.address, TITAN_REGISTRY_TOKEN=f"{PLANTED}-5",
+            port = wait_until("the worker's page", lambda: cluster.worker_ports("n1"))["metrics"]
+            files, said = self.debug("--worker-metrics-port", str(port), TITAN_CONTROLLER=cluster.address, TITAN_REGISTRY_TOKEN=f"{PLANTED}-5",
                                      HTTPS_PROXY=f"http://me:{PLANTED}-6@proxy:3128", SECRET_OF_OTHERS=f"{PLANTED}-7")
             self.assertEqual([], [line for path, text in files.items() for line in text.splitlines() if PLANTED in line])
             self.assertIn("asking the controller", said)
@@ -65,6 +70,7 @@ class Debug(unittest.TestCase):
             self.assertEqual(cluster.ask("cluster", "info")["id"], json.loads(files["cluster.json"])["id"])
             self.assertEqual(["nodes/n1"], [node["name"] for node in json.loads(files["nodes.json"])])
             self.assertEqual({f"projects/default/jobs/{name}" for name in (failed, waits)}, {job["name"] for job in json.loads(files["jobs.json"])})
+            self.assertIn('titan_worker_connected{node="n1"} 1', files["nodes/n1/metrics.txt"])
             job = json.loads(files["jobs/failed/job.json"])
             self.assertEqual("(left out)", job["labels"]["hf_token"])
             self.assertEqual("started with PASSWORD=(left out)", job["spec"]["config_json"]["job"]["description"])

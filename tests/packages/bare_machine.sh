@@ -80,7 +80,7 @@ TITAN_ADDRESS=127.0.0.1
 TITAN_METRICS_PORT=-1
 TITAN_WORKER_FLAGS=--devices cpu:2 --rank-binary $PWD/fake_rank
 SETTINGS
-export TITAN_FAKE_RANK='{"steps": -1, "step_ms": 20}'
+export TITAN_TEST_FAKE_RANK='{"steps": -1, "step_ms": 20}'
 start_unit titan-controller
 start_unit titan-worker
 until_true "ready node" sh -c 'titanctl node list | grep -q READY'

@@ -18,7 +18,7 @@ import processes
 BIN = Path(os.environ["TITAN_BIN"])
 SOURCE = Path(os.environ["TITAN_SOURCE"])
 BARE = shlex.split(os.environ.get("TITAN_BARE_DEBIAN", ""))
-PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-worker"], "titan-common": [],
+PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-stacks", "titan-worker"], "titan-common": [],
             "titan-doc": []}
 if (BIN / "titan-rank").exists():
     PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-rank"]
@@ -68,7 +68,8 @@ class Packages(unittest.TestCase):
                     self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
 
     def test_dependencies_are_those_that_are_linked(self):
-        for package, library in (("titanctl", "libgrpc++"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp")):
+        for package, library in (("titanctl", "libgrpc++"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp"),
+                                 ("titan-worker", "libdw1")):
             with self.subTest(package):
                 self.assertIn(library, self.field(package, "Depends"))
                 self.assertRegex(self.field(package, "Depends"), r"libc6 \(>= 2\.\d+\)")

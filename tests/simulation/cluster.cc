@@ -71,7 +71,10 @@ void SimStore::run_due() {
   }
 }
 
+bool SimStore::was_full_just_now() const { return is_full_ || timeline_.now() - room_since_ < absl::Seconds(1); }
+
 void SimStore::set_full(bool full) {
+  if (is_full_ && !full) room_since_ = timeline_.now();
   is_full_ = full;
   MemoryStore::set_full(full);
   run_due();
@@ -287,6 +290,7 @@ Cluster::Cluster(uint64_t seed, int nodes, int devices)
   };
   ranks.machine = [this](const std::string& node) -> Machine& { return *machines.at(node); };
   ranks.reachable = [this](const std::string& node) { return links[node].data && machines.at(node)->up; };
+  ranks.is_old_news = [this] { return store.was_full_just_now(); };
   ranks.violated = [this](const std::string& what) { violate(what); };
   for (int i = 1; i <= nodes; ++i) {
     const std::string name = absl::StrCat("n", i);

@@ -31,6 +31,8 @@ class SimStore : public store::MemoryStore {
   void set_aside(const store::Record& record, const std::string& reason) override;
   void set_full(bool full);
   bool is_full() const { return is_full_; }
+  // What was decided while there was no room may have become durable just now, and is obeyed from then on.
+  bool was_full_just_now() const;
   // The controller dies: some of what was on its way has become durable, unheard.
   void crash();
   void replace(const std::vector<store::Record>& records);  // All that there is, while nobody uses it.
@@ -52,6 +54,7 @@ class SimStore : public store::MemoryStore {
   int due_ = 0;  // Of those, by time.
   int life_ = 0;
   bool is_full_ = false;
+  absl::Duration room_since_ = -absl::InfiniteDuration();
   bool is_dying_ = false;    // What becomes durable now is not heard of.
   bool sets_aside_ = false;  // Nobody is shown a job that cannot be read.
   absl::Duration ready_ = absl::ZeroDuration();

@@ -360,6 +360,25 @@ void Machine::perform(node::Effect& effect) {
                    }
                    feed(read);
                  },
+                 [&](const node::AnswerDiagnosis& it) {
+                   v1::WorkerMessage message;
+                   *message.mutable_diagnosis()->mutable_id() = it.request.id();
+                   for (const node::AnswerDiagnosis::Rank& each : it.ranks) {
+                     *message.mutable_diagnosis()->mutable_rank()->mutable_status() = each.status;
+                     message.mutable_diagnosis()->set_end(&each == &it.ranks.back());
+                     on_send(it.session, message);
+                   }
+                   if (it.ranks.empty()) {
+                     message.mutable_diagnosis()->set_end(true);
+                     on_send(it.session, std::move(message));
+                   }
+                 },
+                 [&](const node::ReadLogTail& it) {
+                   node::LogTailRead read;
+                   read.op = it.op;
+                   read.text = absl::StrCat("rank ", it.rank, " of attempt ", it.key.number, "\n");
+                   feed(read);
+                 },
                  [&](const node::WatchSpools& it) {
                    for (const int rank : it.ranks) watched_.insert({it.key, rank});
                  },
@@ -491,6 +510,8 @@ void Machine::shim_does(const node::AttemptKey& key, const node::ShimCommand& co
       return training_.started(*this, key);
     case Kind::kCheckpoint:
       return training_.asked_to_save(key, /*leave=*/false);
+    case Kind::kStacks:
+      return say(key, {.kind = node::ShimSaid::Kind::kStacks});
     case Kind::kStop:
       break;
   }

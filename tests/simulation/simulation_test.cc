@@ -173,7 +173,7 @@ TEST(SimulationTest, ASeedGivesTheSameHistoryAgain) {
 
 // Every kind of record that the core writes.
 std::set<std::string> all_kinds() {
-  std::set<std::string> kinds = {"spec", "event/job", "event/node"};
+  std::set<std::string> kinds = {"spec", "event/job", "event/node", "failed_log", "diagnosis"};
   for (const std::string& prefix : core::Core::loaded_prefixes()) kinds.insert(prefix.substr(0, prefix.size() - 1));
   return kinds;
 }

@@ -277,7 +277,7 @@ void Ranks::killed(const node::AttemptKey& key, const std::string& reason) {
   if (it == runs_.end() || cancelled.count(key.job_uid) > 0 || given_up.count(key) > 0 ||
       reason == "STOPPED_BY_OPERATOR")
     return;
-  if (is_healthy(key))
+  if (is_healthy(key) && !is_old_news())
     violated(absl::StrCat("healthy attempt ", key.number, " of ", key.job_uid, " was killed: ", reason));
 }
 

@@ -39,6 +39,7 @@ class Ranks : public Training {
   std::map<std::string, JobPlan> plans;  // By dump folder.
   std::function<Machine&(const std::string& node)> machine;
   std::function<bool(const std::string& node)> reachable;  // For the other ranks.
+  std::function<bool()> is_old_news;                       // What the controller says now it may have decided long ago.
   std::function<void(const std::string& what)> violated;
   std::set<std::string> cancelled;      // Uids of jobs that somebody wanted to end.
   std::set<std::string> full;           // Dump folders in which there is no room now.

@@ -22,6 +22,7 @@ SOURCE = Path(os.environ.get("TITAN_SOURCE", Path(__file__).resolve().parents[2]
 BIN = Path(os.environ.get("TITAN_BIN", SOURCE / "build/release/bin"))
 DEPS = Path(os.environ.get("TITAN_DEPS", SOURCE / ".deps"))
 MARK = "TITAN_TEST_CLUSTER"
+PASSED = ("--pass-env", "LD_PRELOAD", "--pass-env", "FAKETIME_*")  # A machine's clock is that of its ranks, too.
 POLL = 0.005
 
 
@@ -129,7 +130,7 @@ class Cluster:
     def add_worker(self, name, devices=None):
         return self._add(name, [BIN / "titan-worker", "--controller", self.address, "--node", name, "--state", self.folder / name,
                                 "--devices", f"cpu:{devices or self.devices}", "--address", "127.0.0.1", "--metrics-port", "0",
-                                "--port-file", self.folder / f"{name}-ports.json"])
+                                "--port-file", self.folder / f"{name}-ports.json", *PASSED])
 
     def _add(self, name, command):
         daemon = Daemon(name, [str(word) for word in command], self.folder / f"{name}.log", self.environment)
@@ -205,6 +206,23 @@ class Cluster:
 
     # --- end ---
 
+    def _remove_groups(self):
+        """Control groups of ranks whose shims were killed: no daemon comes after the last one."""
+        for spec in self.folder.glob("*/jobs/*/*/spec.json"):
+            group = json.loads(spec.read_text()).get("group")
+            if group:
+                wait_until("end of a control group", lambda folder=Path(group["folder"]): self._removed(folder))
+
+    @staticmethod
+    def _removed(folder):
+        try:
+            folder.rmdir()
+        except FileNotFoundError:
+            pass
+        except OSError:
+            return False
+        return True
+
     def show_logs(self, lines=15):
         for daemon in self.daemons.values():
             text = Path(daemon.log).read_text(errors="replace").splitlines()[-lines:]
@@ -224,5 +242,6 @@ class Cluster:
         for daemon in self.daemons.values():
             daemon.process.wait()
         wait_until("end of the cluster's processes", lambda: not self.processes())
+        self._remove_groups()
         if not os.environ.get("TITAN_TEST_KEEP"):
             shutil.rmtree(self.folder, ignore_errors=True)

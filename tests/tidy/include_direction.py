@@ -46,9 +46,10 @@ MAY_INCLUDE = {
     # The daemon does what the core decides; it speaks the shim's protocol and reads its files.
     "worker/daemon": ["common", "wire", "worker/core", "worker/shim"],
     "worker/shim": ["common"],
+    "worker/stacks": ["common", "worker/shim"],
 }
 FLAVORS = "/flavors.cc"  # Of worker/model/FAMILY: belongs to common/models, which everybody links.
-NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/kernels/cpu/")
+NO_TORCH = ("common/", "controller/", "worker/core/", "worker/daemon/", "worker/shim/", "worker/stacks/", "worker/kernels/cpu/")
 NO_WIRE = tuple(f"{folder}/" for folder, allowed in MAY_INCLUDE.items() if folder.startswith("worker/") and "wire" not in allowed)
 PURE = ("controller/job/", "controller/scheduler/", "controller/planner/", "controller/core/", "worker/core/", "common/mesh/", "common/pipeline/")  # No clock, disk, socket or lock.
 PURE_ALL_THE_SAME = ("common/rpc/error.h",)  # Makes a status.

@@ -14,7 +14,8 @@ PROGRAMS = {
     "titanctl": TORCH,
     "titan-controller": TORCH,
     "titan-worker": TORCH,
-    "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml"),
+    "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
+    "titan-stacks": (*TORCH, *WIRE, "libsqlite", "libyaml"),
     "titan-rank": (*WIRE, "libcudart", "libcublas", "libnccl"),  # CUDA comes with a library that is loaded when it is wanted.
 }
 

@@ -89,7 +89,7 @@ absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Bo
       return absl::DataLossError(
           absl::StrCat("piece ", text(box), " lies outside of shape [", absl::StrJoin(shape, ","), "]"));
     }
-    covered += box.elements();
+    covered += std::min(box.elements(), INT64_MAX - covered);  // Copies of a huge piece add up to more than there is.
   }
   // Pieces sorted by their first dim can only overlap within a window; pieces of one rank row are few.
   std::vector<const Box*> sorted;

@@ -102,6 +102,10 @@ absl::StatusOr<TensorRecord> tensor_from_json(const json& from) {
 // Everything a reader relies on: pieces inside their files, as many checksums as chunks, exact cover.
 absl::Status check(const Manifest& manifest) {
   for (const TensorRecord& tensor : manifest.tensors) {
+    // Before anything is counted: beyond 64 bits the elements of a huge shape are as many as those of a small one.
+    if (TensorEntry{.dtype = tensor.dtype, .shape = tensor.shape}.bytes() < 0) {
+      return absl::DataLossError(absl::StrCat(tensor.key, ": shape ", shape_text(tensor.shape), " is none"));
+    }
     std::vector<Box> boxes;
     for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
     TITAN_RETURN_IF_ERROR(annotate(check_cover(tensor.shape, boxes), tensor.key));

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "common/rank_protocol/flight_tail.h"
 #include "worker/comm/rank_list.h"
 
 namespace titan::comm {
@@ -14,6 +15,11 @@ int64_t now_ns() {
 
 }  // namespace
 
+struct FlightRecorder::Tail {
+  std::unique_ptr<rank_protocol::FlightTail> file;
+  rank_protocol::FlightCall call;  // The one that is told: its texts keep their room from one to the next.
+};
+
 RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return;
   type = tensor.scalar_type();
@@ -24,18 +30,59 @@ RecordedTensor::RecordedTensor(const at::Tensor& tensor) {
   for (int64_t i = 0; i < folded; ++i) sizes[0] *= from[i];
 }
 
-FlightRecorder::FlightRecorder(int64_t entries, Waits waits) : capacity_(entries), waits_(waits) {
+FlightRecorder::FlightRecorder(int64_t entries, Waits waits) : entries_(entries), waits_(waits), capacity_(entries) {
   TORCH_CHECK(entries > 0, "a recorder of ", entries, " entries");
   ring_.reserve(static_cast<size_t>(entries));  // The pages are taken as they are needed.
 }
 
+FlightRecorder::~FlightRecorder() = default;
+
+void FlightRecorder::attach(std::unique_ptr<rank_protocol::FlightTail> tail) {
+  sync::Lock lock(mutex_);
+  TORCH_CHECK(next_ == 0, "a flight tail comes before the first call");
+  // What the tail shows must be followed to its end.
+  capacity_ = std::max<int64_t>(capacity_, rank_protocol::FlightTail::kCalls);
+  ring_.reserve(static_cast<size_t>(capacity_));
+  tail_ = std::make_unique<Tail>();
+  tail_->file = std::move(tail);
+  for (size_t i = 0; i < groups_.size(); ++i) tell_group(static_cast<int>(i));
+}
+
 int FlightRecorder::add_group(std::string name, std::vector<int> ranks) {
   sync::Lock lock(mutex_);
-  RecordedGroup& group = groups_.emplace_back();
+  RecordedGroup group;
   group.name = std::move(name);
   group.description = listed(ranks);
   group.ranks = std::move(ranks);
-  return static_cast<int>(groups_.size()) - 1;
+  return keep(std::move(group));
+}
+
+int FlightRecorder::keep(RecordedGroup group) {
+  groups_.push_back(std::move(group));
+  const int number = static_cast<int>(groups_.size()) - 1;
+  tell_group(number);
+  return number;
+}
+
+void FlightRecorder::tell_group(int number) {
+  if (tail_ == nullptr) return;
+  const RecordedGroup& group = groups_[number];
+  tail_->file->add_group(number, {group.name, rank_protocol::shortened(group.ranks),
+                                  rank_protocol::group_key(group.name, group.ranks), group.last_issued});
+}
+
+void FlightRecorder::tell_call(const Recording& recording, int64_t elements) {
+  if (tail_ == nullptr) return;
+  rank_protocol::FlightCall& call = tail_->call;
+  call.group = recording.group;
+  call.sequence = recording.sequence;
+  call.operation = recording.operation;
+  call.type = c10::toString(recording.input.type);
+  call.elements = elements;
+  call.mark = recording.mark;
+  call.since_mark = recording.since_mark;
+  call.created_ns = recording.created_ns;
+  tail_->file->add_call(recording.number, call);
 }
 
 int FlightRecorder::way(int group, int source, int destination) {
@@ -49,8 +96,7 @@ int FlightRecorder::way(int group, int source, int destination) {
   way.ranks = {std::min(from, to), std::max(from, to)};
   way.source = from < to ? 0 : 1;
   way.destination = 1 - way.source;
-  groups_.push_back(std::move(way));
-  return place->second;
+  return keep(std::move(way));
 }
 
 int64_t FlightRecorder::begin(int group, const char* operation, const at::Tensor& input, const at::Tensor& output,
@@ -80,6 +126,7 @@ int64_t FlightRecorder::add(int group, const char* operation, const at::Tensor& 
   recording.output = RecordedTensor(output);
   recording.timeout = timeout;
   recording.created_ns = now_ns();
+  tell_call(recording, input.defined() ? input.numel() : 0);
   return number;
 }
 
@@ -111,6 +158,7 @@ void FlightRecorder::waited(int64_t number) {
 void FlightRecorder::complete(Recording& recording, int64_t now_ns) {
   recording.progress = Progress::kCompleted;
   recording.completed_ns = now_ns;
+  if (tail_ != nullptr) tail_->file->completed(recording.number);
   int64_t& last = groups_[recording.group].last_completed;
   last = std::max(last, recording.sequence);
 }
@@ -139,6 +187,8 @@ Flight FlightRecorder::flight() const {
   }
   std::vector<Recording>& all = flight.recordings;
   std::ranges::sort(all, {}, &Recording::number);
+  const auto extra = static_cast<int64_t>(all.size()) - entries_;
+  if (extra > 0) all.erase(all.begin(), all.begin() + extra);
   const auto whole = std::ranges::find(all, 0, &Recording::since_mark);
   if (whole != all.end()) all.erase(all.begin(), whole);
   return flight;

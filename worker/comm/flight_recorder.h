@@ -6,11 +6,16 @@
 #include <chrono>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
 
 #include "common/sync/sync.h"
+
+namespace titan::rank_protocol {
+class FlightTail;
+}
 
 namespace titan::comm {
 
@@ -84,6 +89,11 @@ class FlightRecorder {
   };
 
   FlightRecorder(int64_t entries, Waits waits);
+  ~FlightRecorder();
+
+  // From now on the newest calls stand in this file too, for whoever looks at a rank that can say nothing any more.
+  // Before the first call.
+  void attach(std::unique_ptr<rank_protocol::FlightTail> tail);
 
   // The number of a new group.
   int add_group(std::string name, std::vector<int> ranks);
@@ -112,10 +122,17 @@ class FlightRecorder {
   // Null when it is written over.
   Recording* find(int64_t number) TITAN_REQUIRES(mutex_);
   void complete(Recording& recording, int64_t now_ns) TITAN_REQUIRES(mutex_);
+  int keep(RecordedGroup group) TITAN_REQUIRES(mutex_);
+  void tell_group(int number) TITAN_REQUIRES(mutex_);
+  void tell_call(const Recording& recording, int64_t elements) TITAN_REQUIRES(mutex_);
 
-  const int64_t capacity_;
+  struct Tail;
+
+  const int64_t entries_;  // That flight() gives.
   const Waits waits_;
   mutable sync::Mutex mutex_;
+  int64_t capacity_ TITAN_GUARDED_BY(mutex_);            // As many, or more, where the tail needs them.
+  std::unique_ptr<Tail> tail_ TITAN_GUARDED_BY(mutex_);  // Null: there is none.
   std::vector<RecordedGroup> groups_ TITAN_GUARDED_BY(mutex_);
   std::map<std::tuple<int, int, int>, int> ways_ TITAN_GUARDED_BY(mutex_);  // (group, source, destination) -> its own.
   std::vector<Recording> ring_ TITAN_GUARDED_BY(mutex_);                    // Number n lies at n % capacity_.

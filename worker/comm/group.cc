@@ -8,6 +8,16 @@
 #include "worker/comm/turns.h"
 
 namespace titan::comm {
+
+bool is_timeout(const std::string& text) {
+  for (const char* words : {kTookNoPart, "imed out", "iming out", "imeout"}) {
+    if (text.find(words) != std::string::npos) return true;
+  }
+  return false;
+}
+
+bool is_disagreement(const std::string& text) { return text.find(kNotTheSame) != std::string::npos; }
+
 std::string describe(const std::exception& error) {
   const auto* torch_error = dynamic_cast<const c10::Error*>(&error);
   return torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();

@@ -20,6 +20,13 @@ class PeerLost : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// What this library's own backends say of a rank that did not come in time, and of ranks that do not do the same thing.
+inline constexpr char kTookNoPart[] = " took no part within ";
+inline constexpr char kNotTheSame[] = ": all ranks must issue the same operations in the same order";
+// Whether a failure's text says so; of timeouts in the words of any backend.
+bool is_timeout(const std::string& text);
+bool is_disagreement(const std::string& text);
+
 // An exception's text for users: without LibTorch's C++ stack.
 std::string describe(const std::exception& error);
 

@@ -86,7 +86,7 @@ void LocalGroup::meet(LocalOperation& operation, size_t place, const std::string
       if (gone_[operation.ranks[i]]) trouble = {other + " is gone"};
     } else if (signature != operation.signature && !trouble) {
       trouble = {"rank " + std::to_string(operation.ranks[place]) + " calls " + signature + " but " + other +
-                     " calls " + operation.signature + ": all ranks must issue the same operations in the same order",
+                     " calls " + operation.signature + kNotTheSame,
                  /*disagreement=*/true};
     }
   }
@@ -142,7 +142,7 @@ void LocalGroup::wait(LocalOperation& operation, std::chrono::milliseconds timeo
       changed_.wait(mutex_);
     } else if (changed_.wait_until(mutex_, deadline) == std::cv_status::timeout && !operation.done &&
                !operation.running && !operation.trouble) {
-      fail_locked({missing(operation) + " took no part within " + std::to_string(timeout.count()) + " ms"});
+      fail_locked({missing(operation) + kTookNoPart + std::to_string(timeout.count()) + " ms"});
     }
   }
   if (!operation.done) fail_with(operation.trouble);

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "worker/comm/group.h"
 #include "worker/comm/shared_bell.h"
 #include "worker/comm/shared_sum.h"
 
@@ -175,7 +176,7 @@ const SlotRecord* SharedMemoryGroup::record_of(const SharedOperation& operation,
     return &record;
   }
   fail({named(rank_) + " calls " + words(call_of(operation), expected) + " but " + named(peer) + " calls " +
-            words(record.call, record.bytes[rank_]) + ": all ranks must issue the same operations in the same order",
+            words(record.call, record.bytes[rank_]) + kNotTheSame,
         /*disagreement=*/true});
   return nullptr;
 }
@@ -343,7 +344,7 @@ void SharedMemoryGroup::wait_until(const bool& done, int message_peer, milliseco
       notice_the_gone(done, message_peer);
     }
     if (Clock::now() > deadline && !advance() && !done) {
-      fail_for_the_missing(message_peer, "took no part within " + std::to_string(timeout.count()) + " ms");
+      fail_for_the_missing(message_peer, kTookNoPart + 1 + std::to_string(timeout.count()) + " ms");
     }
   }
 }

@@ -35,6 +35,9 @@ AttemptRecord record_of(const v1::Prepare& prepare) {
   record.dump_folder = prepare.dump_folder();
   record.token = prepare.token();
   record.folder_id = prepare.folder_id();
+  record.run_as = prepare.run_as();
+  record.run_as_local = prepare.run_as_local();
+  record.run_as_known = prepare.run_as_known();
   record.orphan_timeout_seconds = prepare.orphan_timeout_seconds();
   return record;
 }
@@ -198,7 +201,7 @@ void prepare(Step& step, const v1::Prepare& message) {
   Attempt attempt = make_attempt(std::move(record), {});
   attempt.launch_json = message.launch_json();
   attempt.asked_devices.assign(message.device_indices().begin(), message.device_indices().end());
-  const int64_t asked = message.deadline_milliseconds() * kMillisecond;
+  const int64_t asked = nanos_of(message.deadline_milliseconds());
   attempt.prepare_by = step.now.monotonic + (asked > 0 ? asked : kPreparePatience);
   attempt.op = step.begin({.kind = Kind::kFence, .key = key});
   const Op op = attempt.op;

@@ -21,7 +21,7 @@ void accept(Step& step, const v1::Welcome& welcome) {
   state.adopting = false;
   state.connected = true;
   state.lease_epoch = welcome.lease_epoch();
-  if (welcome.lease_milliseconds() > 0) state.lease = welcome.lease_milliseconds() * kMillisecond;
+  if (welcome.lease_milliseconds() > 0) state.lease = nanos_of(welcome.lease_milliseconds());
   state.heard_at = step.now.monotonic;
   ++state.sessions;
   step.log(journal::Level::kInfo, "Connected",
@@ -189,6 +189,8 @@ const v1::AttemptId* id_of(const Message& message) {
       return &message.read_log().id();
     case Message::kReadTrace:
       return &message.read_trace().id();
+    case Message::kDiagnose:
+      return &message.diagnose().id();
     case Message::kWelcome:
     case Message::kBeatAck:
     case Message::KIND_NOT_SET:
@@ -237,6 +239,8 @@ void obey(Step& step, const Message& message) {
       return on_read_log(step, message.read_log());
     case Message::kReadTrace:
       return on_read_trace(step, message.read_trace());
+    case Message::kDiagnose:
+      return diagnose(step, message.diagnose());
     case Message::kBeatAck:
     case Message::kWelcome:
     case Message::KIND_NOT_SET:

@@ -247,6 +247,8 @@ void on_shim_said(Step& step, const ShimSaid& said) {
     case ShimSaid::Kind::kStartFailed:
       if (!attempt->ending() && !attempt->stopping) refuse(step, *attempt, {"LAUNCH_FAILED", said.error});
       return;
+    case ShimSaid::Kind::kStacks:
+      return on_stacks(step, *attempt, said.error);
     case ShimSaid::Kind::kExit:
       return on_exit(step, *attempt, said.exit);
     case ShimSaid::Kind::kEnded:

@@ -78,6 +78,8 @@ void on_done(Step& step, const Done& done) {
     on_prepared(step, what, done);
   } else if constexpr (std::is_same_v<Done, SpoolRead>) {
     on_spool_read(step, what, done);
+  } else if constexpr (std::is_same_v<Done, LogTailRead>) {
+    on_log_tail_read(step, what, done);
   } else if constexpr (std::is_same_v<Done, FenceRaised>) {
     if (attempt != nullptr && attempt->op == done.op) on_fence_raised(step, what.key, done);
   } else if constexpr (std::is_same_v<Done, TokenChecked>) {
@@ -217,7 +219,9 @@ std::vector<Effect> NodeCore::step(const Input& input, Now now) {
       input);
   prepare_waiting(step);
   for (auto& [key, attempt] : state_.attempts) {
+    read_log_tails(step, attempt);
     flush_reports(step, attempt);
+    answer_diagnosis_if_over(step, attempt);
     if (attempt.forget) forget_if_over(step, attempt);
   }
   exit_when_all_stopped(step);
@@ -232,9 +236,9 @@ int64_t NodeCore::next_deadline() const {
   if (state_.raising != 0) at(state_.raise_by);
   if (!state_.exiting) at(state_.exit_at);
   for (const auto& [key, attempt] : state_.attempts) {
-    for (const int64_t time :
-         {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at, attempt.kill_shim_at,
-          attempt.stop_overdue_at, attempt.overdue_said_by, attempt.finish_by, attempt.write_again_at}) {
+    for (const int64_t time : {attempt.prepare_by, attempt.start_by, attempt.find_at, attempt.check_at,
+                               attempt.kill_shim_at, attempt.stop_overdue_at, attempt.overdue_said_by,
+                               attempt.finish_by, attempt.write_again_at, attempt.diagnose_by}) {
       at(time);
     }
     at(attempt.report_by != 0 ? attempt.report_by : attempt.exits_said_by);  // A report of everything says the exits.
@@ -253,6 +257,7 @@ v1::Register NodeCore::make_register(Now now) const {
   if (!state_.adopting) message.set_cluster(state_.cluster);
   message.set_leader_epoch(state_.leader_epoch);
   message.set_takes_compact_launch(true);
+  message.set_diagnoses(true);
   message.mutable_labels()->insert(config_.labels.begin(), config_.labels.end());
   *message.mutable_resources() = config_.resources;
   for (const auto& [key, attempt] : state_.attempts) {

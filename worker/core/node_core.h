@@ -12,9 +12,6 @@
 
 namespace titan::node {
 
-inline constexpr int64_t kMillisecond = 1'000'000;
-inline constexpr int64_t kSecond = 1'000'000'000;
-
 // What does not change while the daemon lives.
 struct NodeConfig {
   std::string node;
@@ -39,8 +36,10 @@ inline constexpr int64_t kShimPatience = 3 * kSecond;      // After the grace: a
 inline constexpr int64_t kStopPatience = 10 * kSecond;     // After the grace: ranks that cannot be killed.
 inline constexpr int64_t kWritePatience = 5 * kSecond;     // A record that is not written by then.
 inline constexpr int64_t kSpoolPatience = kSecond;         // For events that come before a report.
-inline constexpr int64_t kExitsPatience = 10 * kSecond;    // For exit records that cannot be read.
-inline constexpr size_t kMostLatePreparations = 16;        // Each holds a thread that hangs.
+inline constexpr int64_t kStacksPatience =
+    5 * kSecond;  // For the stacks of all ranks, unless the controller says less.
+inline constexpr int64_t kExitsPatience = 10 * kSecond;  // For exit records that cannot be read.
+inline constexpr size_t kMostLatePreparations = 16;      // Each holds a thread that hangs.
 
 enum class Stage {
   kFencing,    // Its number is being noted.
@@ -73,8 +72,13 @@ struct Rank {
   bool exit_unsaid = false;
   SpoolTail tail;
   Op reading = 0;
-  bool more = true;    // Events may be there that were not read.
-  std::string unread;  // Why its events cannot be read, as it was said last.
+  bool more = true;          // Events may be there that were not read.
+  std::string unread;        // Why its events cannot be read, as it was said last.
+  bool tail_wanted = false;  // The end of its log is for the controller,
+  Op reading_tail = 0;       // and being read.
+  std::string log_tail;
+  int64_t log_offset = 0;
+  bool tail_said = false;  // In this session.
   std::optional<v1::RankStatus> beacon;
   int64_t phase_since = 0;
 };
@@ -125,6 +129,11 @@ struct Attempt {
   bool forget = false;                       // Once it is over.
   std::vector<v1::ControllerMessage> after;  // Commands that came while it was being forgotten: obeyed after that.
 
+  // Asked what its ranks do; by whose session, and until when their stacks are waited for.
+  std::optional<v1::Diagnose> diagnose;
+  int64_t diagnose_session = 0;
+  int64_t diagnose_by = 0;
+
   int64_t report_by = 0;  // A report of everything is wanted, after the events; 0: none.
   int64_t exits_said_by = 0;
   Op writing_places = 0;
@@ -156,6 +165,7 @@ struct Pending {
     kFind,
     kCheck,
     kSpool,
+    kLogTail,
     kPlaces,
     kForget,
     kCleanUp,

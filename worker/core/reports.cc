@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
 #include "common/testing/planted.h"
 #include "worker/core/step.h"
 
@@ -20,8 +21,19 @@ void identify(const Attempt& attempt, v1::AttemptId* id) {
   id->set_number(attempt.record.key.number);
 }
 
-// Everything that can be read of its events now was sent.
-bool caught_up(const Rank& rank) { return rank.reading == 0 && (!rank.more || !rank.tail.may_read()); }
+// Everything that can be read of its events now was sent, and the end of its log is here if it is wanted.
+bool caught_up(const Rank& rank) {
+  return rank.reading == 0 && rank.reading_tail == 0 && (!rank.more || !rank.tail.may_read());
+}
+
+// With the end of its log once in a session: the answer to everything that is said is the end of the session.
+void add_exit(Rank& rank, v1::AttemptReport* report) {
+  v1::RankExitReport* const exit = report->add_exits();
+  *exit = *rank.exit;
+  if (std::exchange(rank.tail_said, !rank.log_tail.empty()) || rank.log_tail.empty()) return;
+  exit->set_log_tail(rank.log_tail);
+  exit->set_log_offset(rank.log_offset);
+}
 
 v1::WorkerMessage make_report(const Step& step, const Attempt& attempt) {
   v1::WorkerMessage message;
@@ -74,7 +86,7 @@ void report(Step& step, Attempt& attempt) {
   v1::WorkerMessage message = make_report(step, attempt);
   for (Rank& rank : attempt.ranks) {
     rank.exit_unsaid = false;
-    if (rank.exit) *message.mutable_attempt()->add_exits() = *rank.exit;
+    if (rank.exit) add_exit(rank, message.mutable_attempt());
   }
   attempt.exits_said_by = 0;
   step.send(std::move(message));
@@ -109,7 +121,7 @@ void flush_reports(Step& step, Attempt& attempt) {
     rank.exit_unsaid = false;
     if (!attempt.announced()) continue;
     v1::WorkerMessage message = make_report(step, attempt);
-    *message.mutable_attempt()->add_exits() = *rank.exit;
+    add_exit(rank, message.mutable_attempt());
     step.send(std::move(message));
   }
   if (!more) attempt.exits_said_by = 0;
@@ -163,6 +175,35 @@ void on_spool_read(Step& step, const Pending& what, const SpoolRead& done) {
   forward_events(step, *attempt, *rank);
 }
 
+void read_log_tails(Step& step, Attempt& attempt) {
+  if (attempt.stage == Stage::kForgetting) return;
+  for (Rank& rank : attempt.ranks) {
+    if (!rank.exit || rank.tail_wanted) continue;
+    const v1::RankExitReport& exit = *rank.exit;
+    if (!rank_protocol::has_failed(exit.exit_code(), exit.signal(), exit.stop_reason())) continue;
+    rank_protocol::FailedLogs wanted;
+    for (const Rank& other : attempt.ranks) {
+      if (other.tail_wanted) wanted.add(other.exit->exit_code(), other.exit->signal(), other.exit->last_words());
+    }
+    if (!wanted.take(exit.exit_code(), exit.signal(), exit.last_words())) continue;
+    rank.tail_wanted = true;
+    rank.reading_tail = step.begin({.kind = Kind::kLogTail, .key = attempt.record.key, .rank = rank.rank});
+    step.out(ReadLogTail{rank.reading_tail, attempt.record.key, rank.rank});
+  }
+}
+
+void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done) {
+  Attempt* const attempt = step.find(what.key);
+  Rank* const rank = attempt == nullptr ? nullptr : find_rank(*attempt, what.rank);
+  if (rank == nullptr || rank->reading_tail != done.op) return;
+  rank->reading_tail = 0;
+  rank->log_tail = done.text;
+  rank->log_offset = done.offset;
+  if (done.text.empty() || rank->exit_unsaid || attempt->report_by != 0) return;
+  rank->exit_unsaid = true;  // Its end was said without it.
+  attempt->exits_said_by = step.now.monotonic + kSpoolPatience;
+}
+
 void acknowledge(Step& step, Attempt& attempt, int number, int64_t sequence) {
   Rank* const rank = find_rank(attempt, number);
   if (rank == nullptr || attempt.stage == Stage::kForgetting || !rank->tail.acknowledge(sequence)) return;
@@ -179,6 +220,7 @@ void on_places_written(Step& step, Attempt& attempt, const std::string& error) {
 }
 
 void rewind(Attempt& attempt) {
+  for (Rank& rank : attempt.ranks) rank.tail_said = false;
   if (testing::planted(testing::Bug::kEventsAreSentOnce)) return;
   for (Rank& rank : attempt.ranks) {
     rank.tail.rewind();
@@ -186,17 +228,20 @@ void rewind(Attempt& attempt) {
   }
 }
 
-void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) {
-  for (const Rank& rank : attempt.ranks) {
-    v1::RankStatus* const status = ranks->Add();
-    if (rank.beacon) {
-      *status = *rank.beacon;
-      status->set_phase_milliseconds(std::max<int64_t>(0, (now.monotonic - rank.phase_since) / kMillisecond));
-    }
-    status->set_rank(rank.rank);
-    status->set_pid(rank.pid);
-    status->set_start_ticks(rank.start_ticks);
+v1::RankStatus status_of(const Rank& rank, Now now) {
+  v1::RankStatus status;
+  if (rank.beacon) {
+    status = *rank.beacon;
+    status.set_phase_milliseconds(std::max<int64_t>(0, (now.monotonic - rank.phase_since) / kMillisecond));
   }
+  status.set_rank(rank.rank);
+  status.set_pid(rank.pid);
+  status.set_start_ticks(rank.start_ticks);
+  return status;
+}
+
+void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks) {
+  for (const Rank& rank : attempt.ranks) *ranks->Add() = status_of(rank, now);
 }
 
 // `is_late`: this process was stopped or starved. What was answered meanwhile may still wait to be read.

@@ -81,6 +81,11 @@ void on_shim_said(Step& step, const ShimSaid& said);
 void on_shim_closed(Step& step, const ShimClosed& closed);
 void run_deadlines(Step& step, Attempt& attempt);
 
+// diagnosis.cc: what the ranks do, for whoever asks.
+void diagnose(Step& step, const v1::Diagnose& request);
+void on_stacks(Step& step, Attempt& attempt, const std::string& missing);
+void answer_diagnosis_if_over(Step& step, Attempt& attempt);
+
 // reports.cc
 v1::AttemptReport::Phase phase_of(const Attempt& attempt);
 void report(Step& step, Attempt& attempt);               // Now.
@@ -89,10 +94,13 @@ void flush_reports(Step& step, Attempt& attempt);
 void forward_events(Step& step, Attempt& attempt, Rank& rank);
 void forward_all(Step& step, Attempt& attempt);
 void on_spool_read(Step& step, const Pending& what, const SpoolRead& done);
+void read_log_tails(Step& step, Attempt& attempt);  // Of ranks that have failed, before that is said.
+void on_log_tail_read(Step& step, const Pending& what, const LogTailRead& done);
 void acknowledge(Step& step, Attempt& attempt, int rank, int64_t sequence);
 void on_places_written(Step& step, Attempt& attempt, const std::string& error);
 void rewind(Attempt& attempt);
 void send_beat(Step& step, bool is_late);
+v1::RankStatus status_of(const Rank& rank, Now now);
 void fill(const Attempt& attempt, Now now, google::protobuf::RepeatedPtrField<v1::RankStatus>* ranks);
 Rank* find_rank(Attempt& attempt, int rank);
 void say_stale_leader(Step& step, const v1::ControllerMessage& message);

@@ -45,12 +45,12 @@ void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, c
   attempt.stopping = true;
   tell(step, attempt,
        {.kind = ShimCommand::Kind::kStop, .save = save, .grace_milliseconds = grace_milliseconds, .reason = reason});
-  const int64_t grace = step.now.monotonic + std::max<int64_t>(0, grace_milliseconds) * kMillisecond;
+  const int64_t grace = step.now.monotonic + nanos_of(grace_milliseconds);
   attempt.kill_shim_at = sooner(attempt.kill_shim_at, grace + kShimPatience);
   if (attempt.overdue) return report(step, attempt);
-  attempt.stop_overdue_at = sooner(
-      attempt.stop_overdue_at,
-      deadline_milliseconds > 0 ? step.now.monotonic + deadline_milliseconds * kMillisecond : grace + kStopPatience);
+  attempt.stop_overdue_at =
+      sooner(attempt.stop_overdue_at,
+             deadline_milliseconds > 0 ? step.now.monotonic + nanos_of(deadline_milliseconds) : grace + kStopPatience);
 }
 
 void refuse(Step& step, Attempt& attempt, const Refusal& why) {

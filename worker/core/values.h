@@ -2,6 +2,7 @@
 
 // What goes into the node's core and what comes out of it. Times are nanoseconds.
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -16,6 +17,15 @@
 #include "worker/core/spool_tail.h"
 
 namespace titan::node {
+
+inline constexpr int64_t kMillisecond = 1'000'000;
+inline constexpr int64_t kSecond = 1'000'000'000;
+
+// Of a message: as nanoseconds, and a hundred years at most, to which the time may be added.
+inline int64_t nanos_of(int64_t milliseconds) {
+  constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
+  return std::clamp<int64_t>(milliseconds, 0, kMost) * kMillisecond;
+}
 
 struct Now {
   int64_t monotonic = 0;
@@ -118,14 +128,15 @@ struct KillShim {
   int64_t start_ticks = 0;
 };
 struct ShimCommand {
-  enum class Kind { kStart, kStop, kCheckpoint, kLease };
+  enum class Kind { kStart, kStop, kCheckpoint, kLease, kStacks };
   Kind kind = Kind::kLease;
   std::string store_host;  // kStart
   int store_port = 0;
   bool save = false;  // kStop
   int64_t grace_milliseconds = 0;
   std::string reason;
-  int64_t silence_milliseconds = 0;  // kLease: since the controller was last heard.
+  int64_t silence_milliseconds = 0;   // kLease: since the controller was last heard.
+  int64_t patience_milliseconds = 0;  // kStacks: what is not read by then is left out.
 };
 struct TellShim {
   AttemptKey key;
@@ -139,6 +150,12 @@ struct ReadSpool {
   int rank = 0;
   int64_t offset = 0;
   int64_t max_bytes = 0;
+};
+// The end of the log of a rank that is gone, as the controller may keep it. -> LogTailRead
+struct ReadLogTail {
+  Op op = 0;
+  AttemptKey key;
+  int rank = 0;
 };
 // From now on SpoolChanged is wanted.
 struct WatchSpools {
@@ -189,6 +206,17 @@ struct AnswerTrace {
   bool known = false;  // The attempt, and not forgotten.
   bool gone = false;   // The rank has ended or is not of this node.
 };
+// Reads what the ranks have left of what they did and sends one answer a rank.
+struct AnswerDiagnosis {
+  int64_t session = 0;
+  v1::Diagnose request;
+  struct Rank {
+    v1::RankStatus status;
+    bool alive = false;
+  };
+  std::vector<Rank> ranks;     // None: of no attempt that this node knows.
+  std::string stacks_missing;  // Why there are none.
+};
 // Gives the session up, so that a new one is tried.
 struct ResetSession {
   int64_t session = 0;
@@ -200,9 +228,9 @@ struct Log {
 struct Exit {};
 
 using Effect = std::variant<Send, RaiseFence, AddRecord, WriteRecord, PrepareFolder, DiscardPrepared, CheckToken,
-                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, WatchSpools, UnwatchSpools,
-                            WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster, WriteLeaderEpoch,
-                            AnswerLog, AnswerTrace, ResetSession, Log, Exit>;
+                            SpawnShim, FindShim, CheckRanks, KillShim, TellShim, ReadSpool, ReadLogTail, WatchSpools,
+                            UnwatchSpools, WritePlaces, ForgetAttempt, DeleteFolder, CleanUp, WriteCluster,
+                            WriteLeaderEpoch, AnswerLog, AnswerTrace, AnswerDiagnosis, ResetSession, Log, Exit>;
 
 // ---- Inputs ----
 
@@ -280,6 +308,11 @@ struct SpoolRead {
   int64_t next_offset = 0;
   std::string error;  // The file is damaged; no file yet is none.
 };
+struct LogTailRead {
+  Op op = 0;
+  std::string text;    // Valid UTF-8. Empty: there is none, or it cannot be read.
+  int64_t offset = 0;  // Of its first byte.
+};
 struct SpoolChanged {
   AttemptKey key;
   int rank = 0;
@@ -287,11 +320,11 @@ struct SpoolChanged {
 struct ShimSaid {
   AttemptKey key;
   Op link = 0;
-  enum class Kind { kStatus, kStarted, kStartFailed, kExit, kEnded, kLease };
+  enum class Kind { kStatus, kStarted, kStartFailed, kExit, kEnded, kLease, kStacks };
   Kind kind = Kind::kStatus;
   ShimStatus status;              // kStatus, kStarted, kEnded
   v1::RankExitReport exit;        // kExit
-  std::string error;              // kStartFailed
+  std::string error;              // kStartFailed, kStacks
   int64_t log_bytes_dropped = 0;  // kLease
 };
 struct ShimClosed {
@@ -309,8 +342,8 @@ struct BeaconsSeen {
 struct Tick {};
 struct Shutdown {};  // A signal.
 
-using Input =
-    std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked, ShimSpawned,
-                 ShimFound, RanksSeen, SpoolRead, SpoolChanged, ShimSaid, ShimClosed, BeaconsSeen, Tick, Shutdown>;
+using Input = std::variant<Found, Command, Disconnected, FenceRaised, Written, FolderPrepared, TokenChecked,
+                           ShimSpawned, ShimFound, RanksSeen, SpoolRead, LogTailRead, SpoolChanged, ShimSaid,
+                           ShimClosed, BeaconsSeen, Tick, Shutdown>;
 
 }  // namespace titan::node

@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 #include <map>
 #include <set>
 #include <utility>
@@ -44,11 +46,36 @@ node::NodeConfig make_config(const Options& options, const Resources& resources,
   return config;
 }
 
+// None: the reason is said, and is an error only where a limit was asked for.
+absl::StatusOr<std::optional<shim::GroupHome>> find_groups(const Options& options, const StateFolder& state,
+                                                           journal::Journal& journal) {
+  const absl::StatusOr<shim::GroupHome> home =
+      shim::find_group_home({.is_service = std::getenv("NOTIFY_SOCKET") != nullptr});
+  if (!home.ok() && options.memory_per_rank_bytes > 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--memory-per-rank needs control groups, and there are none: ", home.status().message()));
+  }
+  if (!home.ok()) {
+    journal.write(journal::Level::kInfo, "NoRankGroups",
+                  absl::StrCat("ranks have no control groups of their own, so that one that runs out of memory may be "
+                               "mistaken for another: ",
+                               home.status().message()));
+    return std::nullopt;
+  }
+  std::error_code error;  // Those of attempts whose shim and daemon were killed.
+  for (const auto& item : std::filesystem::directory_iterator(home->folder, error)) {
+    if (item.path().filename().string().rfind(group_prefix(state), 0) == 0)
+      (void)shim::remove_group(item.path().string());
+  }
+  return *home;
+}
+
 constexpr int64_t kLookAtFolders = 10 * node::kSecond;
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Says& says) {
+  options.rank_binary = std::filesystem::absolute(options.rank_binary).string();  // Ranks of others begin elsewhere.
   TITAN_ASSIGN_OR_RETURN(Resources resources, find_resources(options.devices));
   if (!resources.memory_unknown.empty())
     says.journal.write(
@@ -60,22 +87,29 @@ absl::StatusOr<std::unique_ptr<Daemon>> Daemon::create(Options options, const Sa
                                               " (titan-rank and titan-shim belong beside titan-worker; --rank-binary "
                                               "and --shim-binary name others)"));
   }
+  if (!options.rank_user.empty()) {
+    if (::geteuid() != 0) return absl::InvalidArgumentError("--rank-user needs a titan-worker that is root");
+    TITAN_RETURN_IF_ERROR(shim::find_user(options.rank_user).status());
+  }
   if (shim::boot_id().empty()) return absl::UnavailableError("/proc/sys/kernel/random/boot_id cannot be read");
   TITAN_ASSIGN_OR_RETURN(StateFolder folder, StateFolder::open(options.state));
   TITAN_RETURN_IF_ERROR(folder.check_records());
   TITAN_ASSIGN_OR_RETURN(const std::string cluster, folder.cluster());
   TITAN_ASSIGN_OR_RETURN(const int64_t epoch, folder.leader_epoch());
   const auto state = std::make_shared<const StateFolder>(std::move(folder));
+  TITAN_ASSIGN_OR_RETURN(std::optional<shim::GroupHome> groups, find_groups(options, *state, says.journal));
   node::NodeCore core(make_config(options, resources, *state), cluster, epoch, now());
-  return std::unique_ptr<Daemon>(new Daemon(std::move(options), says, state, std::move(resources), std::move(core)));
+  return std::unique_ptr<Daemon>(
+      new Daemon(std::move(options), says, state, std::move(resources), std::move(groups), std::move(core)));
 }
 
 Daemon::Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
-               node::NodeCore core)
+               std::optional<shim::GroupHome> groups, node::NodeCore core)
     : options_(std::move(options)),
       says_(says),
       state_(std::move(state)),
       resources_(std::move(resources)),
+      groups_(std::move(groups)),
       watcher_(loop_),
       core_(std::move(core)),
       folders_(says.metrics.folders()) {}
@@ -175,7 +209,7 @@ void Daemon::look_at_beacons() {
     for (const node::Rank& rank : attempt.ranks) {
       std::unique_ptr<rank_protocol::BeaconReader>& beacon = beacons[rank.rank];
       if (beacon == nullptr) {
-        auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder(key), rank.rank));
+        auto opened = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(rank_folder(key), rank.rank));
         if (!opened.ok()) continue;
         beacon = *std::move(opened);
       } else if (!beacon->look().ok()) {

@@ -16,6 +16,7 @@
 #include "worker/core/node_core.h"
 #include "worker/daemon/file_watcher.h"
 #include "worker/daemon/folder_watch.h"
+#include "worker/daemon/granted_folders.h"
 #include "worker/daemon/lane.h"
 #include "worker/daemon/loop.h"
 #include "worker/daemon/lost_contact.h"
@@ -24,6 +25,8 @@
 #include "worker/daemon/session.h"
 #include "worker/daemon/shim_link.h"
 #include "worker/daemon/state_folder.h"
+#include "worker/shim/rank_group.h"
+#include "worker/shim/spec.h"
 
 namespace titan::daemon {
 
@@ -32,6 +35,7 @@ struct Options {
   std::map<std::string, std::shared_ptr<grpc::ChannelCredentials>> credentials;  // Of each.
   std::string node;
   std::string address;
+  std::string store_address;  // Where stores listen, if not there.
   std::string state;
   std::string devices = "auto";
   std::string rank_binary;
@@ -39,9 +43,13 @@ struct Options {
   int64_t log_max_bytes = 256 << 20;                   // Of one rank's log.
   absl::Duration log_retention = absl::Hours(7 * 24);  // Of attempts that the controller has forgotten.
   int64_t log_retention_bytes = int64_t{10} << 30;
+  int64_t memory_per_rank_bytes = 0;  // An attempt's ranks here may take so much each, together; 0: no limit.
   bool stop_ranks_on_exit = false;
   absl::Duration stop_grace = absl::Seconds(30);
   double token_patience_seconds = 5;
+  std::vector<std::string> pass_env;          // Of the daemon's environment, for ranks: see rank_environment.h.
+  Grants grants;                              // What jobs may use of this node's folders.
+  std::string rank_user;                      // All ranks run as; empty: as whose job it is. See rank_user.h.
   std::map<std::string, std::string> labels;  // Of the node, for the controller.
   bool adopt_cluster = false;  // The first controller that answers may be of another cluster: belong to that one.
 };
@@ -76,7 +84,8 @@ class Daemon {
   using Beacons = std::map<int, std::unique_ptr<rank_protocol::BeaconReader>>;
 
   Daemon(Options options, const Says& says, std::shared_ptr<const StateFolder> state, Resources resources,
-         node::NodeCore core);
+         std::optional<shim::GroupHome> groups, node::NodeCore core);
+  shim::Spec make_spec(const AttemptRecord& record) const;
   void adopt_all();
   void feed(const node::Input& input);
   void look_at_beacons();
@@ -89,6 +98,7 @@ class Daemon {
   void tell_service();  // That the loop goes round, and how this node is; again and again.
   void watch_signals();
   std::string run_folder(const AttemptKey& key) const { return state_->run_folder(key); }
+  std::string rank_folder(const AttemptKey& key) const { return state_->rank_folder(key); }
   // Does it in a lane and feeds the core with what it gives.
   template <typename Work>
   void run_in(Lane& lane, Work work);
@@ -109,6 +119,7 @@ class Daemon {
   void perform(node::KillShim& effect);
   void perform(node::TellShim& effect);
   void perform(node::ReadSpool& effect);
+  void perform(node::ReadLogTail& effect);
   void perform(node::WatchSpools& effect);
   void perform(node::UnwatchSpools& effect);
   void perform(node::WritePlaces& effect);
@@ -119,6 +130,7 @@ class Daemon {
   void perform(node::WriteLeaderEpoch& effect);
   void perform(node::AnswerLog& effect);
   void perform(node::AnswerTrace& effect);
+  void perform(node::AnswerDiagnosis& effect);
   void perform(node::ResetSession& effect);
   void perform(node::Log& effect);
   void perform(node::Exit& effect);
@@ -127,6 +139,7 @@ class Daemon {
   const Says says_;
   const std::shared_ptr<const StateFolder> state_;
   const Resources resources_;
+  const std::optional<shim::GroupHome> groups_;  // Where ranks' groups are made; none: nowhere.
   Loop loop_;
   FileWatcher watcher_;
   node::NodeCore core_;

@@ -1,6 +1,7 @@
 // How the daemon does what the core wants done.
 
 #include <signal.h>
+#include <unistd.h>
 
 #include <thread>
 #include <utility>
@@ -11,7 +12,10 @@
 #include "common/rank_protocol/spool.h"
 #include "common/text/utf8.h"
 #include "worker/daemon/daemon.h"
+#include "worker/daemon/diagnosis.h"
 #include "worker/daemon/prepare_files.h"
+#include "worker/daemon/rank_environment.h"
+#include "worker/daemon/rank_user.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/daemon/traces.h"
 #include "worker/shim/log_file.h"
@@ -35,6 +39,7 @@ Around fence_points{failpoint::Point("worker.fence"), failpoint::Point("worker.f
     prepare_points{failpoint::Point("worker.prepare"), failpoint::Point("worker.prepared")},
     spawn_points{failpoint::Point("worker.spawn"), failpoint::Point("worker.spawned")},
     spool_points{failpoint::Point("worker.spool"), failpoint::Point("worker.spool.read")},
+    tail_points{failpoint::Point("worker.log_tail"), failpoint::Point("worker.log_tail.read")},
     places_points{failpoint::Point("worker.places"), failpoint::Point("worker.placed")},
     forget_points{failpoint::Point("worker.forget"), failpoint::Point("worker.forgotten")},
     cluster_points{failpoint::Point("worker.cluster"), failpoint::Point("worker.cluster.joined")};
@@ -48,19 +53,6 @@ auto between(Around& points, Work work) {
   auto done = work();
   points.after.pass();
   return done;
-}
-
-shim::Spec make_spec(const AttemptRecord& record, const Options& options) {
-  shim::Spec spec;
-  spec.job_uid = record.key.job_uid;
-  spec.attempt = record.key.number;
-  spec.leader = record.leader;
-  spec.address = options.address;
-  spec.rank_binary = options.rank_binary;
-  spec.ranks = record.ranks;
-  spec.log_max_bytes = options.log_max_bytes;
-  if (record.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record.orphan_timeout_seconds;
-  return spec;
 }
 
 v1::LogData read_log(const node::AnswerLog& question, const std::string& run_folder) {
@@ -103,11 +95,30 @@ json to_json(const node::ShimCommand& command) {
       return {{"command", "checkpoint"}};
     case node::ShimCommand::Kind::kLease:
       return {{"command", "lease"}, {"id", "lease"}, {"silence_milliseconds", command.silence_milliseconds}};
+    case node::ShimCommand::Kind::kStacks:
+      return {{"command", "stacks"}, {"id", "stacks"}, {"patience_milliseconds", command.patience_milliseconds}};
   }
   return json::object();
 }
 
 }  // namespace
+
+shim::Spec Daemon::make_spec(const AttemptRecord& record) const {
+  shim::Spec spec;
+  spec.job_uid = record.key.job_uid;
+  spec.attempt = record.key.number;
+  spec.leader = record.leader;
+  spec.address = options_.store_address.empty() ? options_.address : options_.store_address;
+  spec.rank_binary = options_.rank_binary;
+  spec.ranks = record.ranks;
+  spec.log_max_bytes = options_.log_max_bytes;
+  if (record.orphan_timeout_seconds > 0) spec.orphan_timeout_seconds = record.orphan_timeout_seconds;
+  if (groups_) {
+    spec.group = {absl::StrCat(groups_->folder, "/", group_prefix(*state_), record.key.job_uid, "-", record.key.number),
+                  groups_->unified, options_.memory_per_rank_bytes * static_cast<int64_t>(record.ranks.size())};
+  }
+  return spec;
+}
 
 void Daemon::log_about(const AttemptKey& key, journal::Level level, const std::string& event,
                        const std::string& message) {
@@ -162,30 +173,38 @@ void Daemon::perform(node::WriteRecord& effect) {
 
 void Daemon::perform(node::PrepareFolder& effect) {
   const std::string visible = resources_.device == "cuda" ? absl::StrJoin(effect.record.devices, ",") : "";
-  run_aside([effect, visible, spec = make_spec(effect.record, options_), folder = run_folder(effect.record.key)] {
-    const Prepared prepared = between(
-        prepare_points, [&] { return prepare_files(effect.record, folder, effect.launch_json, spec, visible); });
+  run_aside([effect, visible, state = state_, spec = make_spec(effect.record), everybody = options_.rank_user,
+             grants = options_.grants] {
+    const Prepared prepared = between(prepare_points, [&] {
+      return prepare_as(*state, effect.record, effect.launch_json, spec, visible, everybody, grants);
+    });
     return node::FolderPrepared{effect.op, prepared.refusal, prepared.folder_id, prepared.facts};
   });
 }
 
 void Daemon::perform(node::DiscardPrepared& effect) {
-  std::thread([state = state_, effect] {
+  std::thread([state = state_, effect, everybody = options_.rank_user] {
     if (effect.strip) state->strip(effect.record.key);
-    discard_token(effect.record);
+    const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());
+    if (!as.refusal) discard_token(effect.record, as.user);
   }).detach();
 }
 
 void Daemon::perform(node::CheckToken& effect) {
-  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds] {
+  run_aside([effect, folder = run_folder(effect.record.key), patience = options_.token_patience_seconds,
+             everybody = options_.rank_user] {
     token_point.pass();
-    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience)};
+    const RanksAs as = ranks_as(effect.record, everybody, ::geteuid());
+    if (as.refusal) return node::TokenChecked{effect.op, as.refusal};
+    return node::TokenChecked{effect.op, check_token(effect.record, folder, patience, as.user)};
   });
 }
 
 void Daemon::perform(node::SpawnShim& effect) {
-  shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key)] {
-    absl::StatusOr<SpawnedShim> spawned = between(spawn_points, [&] { return spawn_shim(binary, folder); });
+  shims_.run([this, post = loop_.poster(), effect, binary = options_.shim_binary, folder = run_folder(effect.key),
+              environment = rank_environment(environ, options_.pass_env)] {
+    absl::StatusOr<SpawnedShim> spawned =
+        between(spawn_points, [&] { return spawn_shim(binary, folder, environment); });
     node::ShimSpawned done{effect.op, 0, 0, ""};
     const auto socket = std::make_shared<shim::Descriptor>();
     if (spawned.ok()) {
@@ -223,7 +242,9 @@ void Daemon::perform(node::FindShim& effect) {
 }
 
 void Daemon::perform(node::CheckRanks& effect) {
-  run_in(checks_, [effect, folder = run_folder(effect.key)] { return check_ranks(effect, folder); });
+  run_in(checks_, [effect, folder = run_folder(effect.key), theirs = rank_folder(effect.key)] {
+    return check_ranks(effect, folder, theirs);
+  });
 }
 
 void Daemon::perform(node::KillShim& effect) {
@@ -238,7 +259,7 @@ void Daemon::perform(node::TellShim& effect) {
 }
 
 void Daemon::perform(node::ReadSpool& effect) {
-  run_in(spools_, [effect, path = rank_protocol::spool_path(run_folder(effect.key), effect.rank)] {
+  run_in(spools_, [effect, path = rank_protocol::spool_path(rank_folder(effect.key), effect.rank)] {
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
     absl::StatusOr<rank_protocol::SpoolBatch> batch =
         between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
@@ -254,10 +275,20 @@ void Daemon::perform(node::ReadSpool& effect) {
   });
 }
 
+void Daemon::perform(node::ReadLogTail& effect) {
+  run_in(logs_, [effect, folder = run_folder(effect.key)] {
+    return between(tail_points, [&] {
+      node::LogTailRead done = log_tail(folder, effect.rank);
+      done.op = effect.op;
+      return done;
+    });
+  });
+}
+
 void Daemon::perform(node::WatchSpools& effect) {
   bool all = true;
   for (const int rank : effect.ranks) {
-    all = watcher_.add(rank_protocol::spool_path(run_folder(effect.key), rank), [this, key = effect.key, rank] {
+    all = watcher_.add(rank_protocol::spool_path(rank_folder(effect.key), rank), [this, key = effect.key, rank] {
       feed(node::SpoolChanged{key, rank});
     }) && all;
   }
@@ -267,7 +298,7 @@ void Daemon::perform(node::WatchSpools& effect) {
 }
 
 void Daemon::perform(node::UnwatchSpools& effect) {
-  for (const int rank : effect.ranks) watcher_.remove(rank_protocol::spool_path(run_folder(effect.key), rank));
+  for (const int rank : effect.ranks) watcher_.remove(rank_protocol::spool_path(rank_folder(effect.key), rank));
 }
 
 void Daemon::perform(node::WritePlaces& effect) {
@@ -280,6 +311,7 @@ void Daemon::perform(node::ForgetAttempt& effect) {
   links_.erase(effect.record.key);
   run_in(records_, [state = state_, effect] {
     return Written{effect.op, text_of(between(forget_points, [&] {
+                     (void)shim::remove_group(group_of(state->run_folder(effect.record.key)));
                      const absl::Status saved = state->save(effect.record);
                      stripped_point.pass();
                      if (saved.ok()) state->strip(effect.record.key);
@@ -328,7 +360,7 @@ void Daemon::perform(node::AnswerLog& effect) {
 void Daemon::perform(node::AnswerTrace& effect) {
   const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
   const bool good = valid_uid(key.job_uid) && effect.request.trace() != 0;
-  logs_.run([this, post = loop_.poster(), effect, folder = good ? run_folder(key) : ""] {
+  logs_.run([this, post = loop_.poster(), effect, folder = good ? rank_folder(key) : ""] {
     v1::WorkerMessage message;
     if (folder.empty()) {
       *message.mutable_trace() = refuse_trace(effect.request);
@@ -338,6 +370,21 @@ void Daemon::perform(node::AnswerTrace& effect) {
     message.mutable_trace()->set_request(effect.request.request());
     post([this, message, session = effect.session] {
       if (session_ != nullptr) session_->send(session, message);
+    });
+  });
+}
+
+void Daemon::perform(node::AnswerDiagnosis& effect) {
+  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+  const bool good = valid_uid(key.job_uid);
+  logs_.run([this, post = loop_.poster(), effect, folder = good ? run_folder(key) : "",
+             theirs = good ? rank_folder(key) : ""] {
+    post([this, answers = answer_diagnosis(effect, folder, theirs), session = effect.session] {
+      for (const v1::Diagnosis& answer : answers) {
+        v1::WorkerMessage message;
+        *message.mutable_diagnosis() = answer;
+        if (session_ != nullptr) session_->send(session, message);
+      }
     });
   });
 }
@@ -388,6 +435,9 @@ void Daemon::on_shim_message(const AttemptKey& key, node::Op link, const json& m
       said.kind = ok ? Kind::kStarted : Kind::kStartFailed;
       if (ok) said.status = status_from_json(message);
       if (!ok) said.error = text::valid_utf8(message.value("error", "the shim gave no reason"));
+    } else if (event == "stacks" || (id == "stacks" && !message.value("ok", false))) {
+      said.kind = Kind::kStacks;
+      said.error = text::valid_utf8(message.value("error", ""));
     } else if (id == "lease") {
       said.kind = Kind::kLease;
       said.log_bytes_dropped =

@@ -16,7 +16,7 @@ FileWatcher::~FileWatcher() {
 }
 
 bool FileWatcher::add(const std::string& path, std::function<void()> task) {
-  const int watch = inotify_ ? ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY) : -1;
+  const int watch = inotify_ ? ::inotify_add_watch(inotify_.get(), path.c_str(), IN_MODIFY | IN_DONT_FOLLOW) : -1;
   if (watch < 0) return false;
   watches_[path] = watch;
   tasks_[watch] = std::move(task);

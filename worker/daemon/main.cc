@@ -19,6 +19,9 @@
 #include "common/text/utf8.h"
 #include "common/version/version.h"
 #include "worker/daemon/daemon.h"
+#include "worker/daemon/rank_environment.h"
+#include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 
 namespace {
 
@@ -35,6 +38,7 @@ struct Flags {
   double log_retention_hours = 168;
   double log_retention_mib = 10240;
   double stop_grace_seconds = 30;
+  double memory_per_rank_gib = 0;
   std::vector<std::string> labels;
   std::string log_format = titan::journal::kText;
   bool list_failpoints = false;
@@ -54,8 +58,20 @@ std::string check_label(const std::string& label) {
   return ok ? "" : "'" + label + "' is no label: KEY=VALUE, at most 255 bytes";
 }
 
+// What is granted must not be whatever somebody makes there later.
+std::string check_folder(const std::string& folder) {
+  std::error_code error;
+  const bool ok = folder.rfind('/', 0) == 0 && folder.find(':') == std::string::npos &&
+                  std::filesystem::is_directory(folder, error);
+  return ok ? "" : "'" + folder + "' is no folder that is there: give an absolute path, without ':'";
+}
+
 std::string check_address(const std::string& address) {
-  return address.empty() ? "it is empty: give the address by which other machines reach this one" : "";
+  if (address.empty()) return "it is empty: give the address by which other machines reach this one";
+  return titan::shim::is_wildcard(address) ? "'" + address +
+                                                 "' is where one listens, and nobody can be reached there: give the "
+                                                 "address by which other machines reach this one"
+                                           : "";
 }
 
 std::string check_controllers(const std::string& addresses) {
@@ -89,6 +105,9 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--address", options.address, "Where ranks of other nodes reach this one")
       ->default_val("127.0.0.1")
       ->check(CLI::Validator(check_address, ""));
+  app.add_option("--store-address", options.store_address,
+                 "Where the stores of jobs over several nodes listen, if not on --address, as where that is a "
+                 "translated one; 0.0.0.0: on all of this machine's");
   app.add_option("--state", options.state, "Folder for run folders, logs and what must survive a restart")
       ->default_val(titan::storage::default_state_folder("worker"));
   app.add_option("--devices", options.devices, "auto, cpu:N or cuda:N: how many ranks fit on this node")
@@ -116,6 +135,30 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--label", flags.labels,
                  "KEY=VALUE that the controller knows this node by (rack, zone); may be repeated")
       ->check(CLI::Validator(check_label, ""));
+  app.add_option("--rank-user", options.rank_user,
+                 "A worker that is root runs all ranks as this user, and not each job's as the user who submitted it");
+  app.add_option(
+         "--allow-folder", options.grants.folders,
+         "Dump folders of jobs must lie below this folder, or another one that was given so; without any, anywhere; "
+         "may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_folder, ""));
+  app.add_option(
+         "--plugin-folder", options.grants.plugin_folders,
+         "The same for libraries with models (experimental.custom_import). Without any they lie where dump folders "
+         "may, but with --rank-user nowhere; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(check_folder, ""));
+  app.add_option("--memory-per-rank", flags.memory_per_rank_gib,
+                 "GiB that each of an attempt's ranks here may take, all of them together; 0: no limit. Needs control "
+                 "groups: see docs/worker.md")
+      ->capture_default_str()
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--pass-env", options.pass_env,
+                 "Variable of this program's environment that ranks get, besides those that programs and the libraries "
+                 "of ranks need; NAME* stands for all that begin so; may be repeated")
+      ->allow_extra_args(false)
+      ->check(CLI::Validator(titan::daemon::check_pass_env, ""));
   app.add_flag(
       "--adopt-cluster", options.adopt_cluster,
       "Belong to the cluster of the controller that answers first, also when it is another one than before. For "
@@ -125,6 +168,8 @@ void declare(CLI::App& app, Flags& flags) {
   app.add_option("--stop-grace-seconds", flags.stop_grace_seconds, "With --stop-ranks-on-exit: time to save")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
+  app.add_option("--tls", flags.security.folder,
+                 "Folder with ca.crt, tls.crt and tls.key, as `titanctl cluster issue` makes it: speak by TLS");
   app.add_option("--tls-ca", flags.security.ca, "Certificate of who signs the controller's: speak by TLS");
   app.add_option("--tls-cert", flags.security.cert, "This node's certificate; a new one is taken without a restart");
   app.add_option("--tls-key", flags.security.key, "Its private key");
@@ -184,12 +229,15 @@ int main(int argc, char** argv) {
   } else {
     return fail(*journal, addresses.status());
   }
+  titan::rpc::use_folder(flags.security);
   for (const std::string& address : flags.options.controllers) {
     const auto credentials = titan::rpc::channel_credentials(address, flags.security);
     if (!credentials.ok()) return fail(*journal, credentials.status());
     flags.options.credentials[address] = *credentials;
   }
   flags.options.log_max_bytes = static_cast<int64_t>(flags.log_max_mib * (1 << 20));
+  flags.options.memory_per_rank_bytes = static_cast<int64_t>(flags.memory_per_rank_gib * (1 << 30));
+  flags.options.grants.one_user = !flags.options.rank_user.empty();
   flags.options.log_retention = absl::Hours(flags.log_retention_hours);
   flags.options.log_retention_bytes = static_cast<int64_t>(flags.log_retention_mib * (1 << 20));
   flags.options.stop_grace = absl::Seconds(flags.stop_grace_seconds);

@@ -11,14 +11,19 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/storage/fence.h"
 #include "common/storage/folder_id.h"
+#include "worker/daemon/as_user.h"
+#include "worker/daemon/rank_user.h"
 #include "worker/daemon/run_folder.h"
 #include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 #include "worker/shim/process.h"
 
 namespace titan::daemon {
@@ -30,6 +35,9 @@ using nlohmann::json;
 constexpr absl::string_view kTokenPrefix = ".titan-token-";
 constexpr absl::Duration kLockPatience = absl::Seconds(30);  // As for publishing.
 constexpr char kSpins[] = "1000";
+constexpr char kLoopback[] = "127.0.0.1";
+constexpr char kNcclInterface[] = "NCCL_SOCKET_IFNAME";
+constexpr char kPluginFolders[] = "TITAN_RANK_PLUGIN_FOLDERS";  // worker/model/plugin.cc
 constexpr int64_t kLookAgainNanos = 50'000'000;
 
 // A token of a job and attempt: two jobs that prepare on one folder must not overwrite each other's.
@@ -37,6 +45,18 @@ std::string token_name(const AttemptKey& key) { return absl::StrCat(kTokenPrefix
 
 std::string token_path(const AttemptRecord& record) {
   return absl::StrCat(record.dump_folder, "/", token_name(record.key));
+}
+
+// No more of it than one is long: it lies where users write.
+absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
+  const AsUser as(user);
+  TITAN_ASSIGN_OR_RETURN(const int opened, rank_protocol::open_rank_file(token_path(record), O_RDONLY));
+  const shim::Descriptor file(opened);
+  std::string text(record.token.size() + 1, '\0');
+  const ssize_t got = ::read(file.get(), text.data(), text.size());
+  if (got < 0) return errno_status(errno, absl::StrCat("read ", token_path(record)));
+  text.resize(static_cast<size_t>(got));
+  return text;
 }
 
 Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }
@@ -95,20 +115,58 @@ Refusal make_dump_folder(const AttemptRecord& record, int64_t committed_step, st
 }
 
 // Empty spools exist before the ranks, so that they can be watched from the start.
-absl::Status make_spools(const AttemptRecord& record, const std::string& run_folder) {
+absl::Status make_spools(const AttemptRecord& record, const std::string& folder) {
   for (const int rank : record.ranks) {
-    const std::string path = rank_protocol::spool_path(run_folder, rank);
-    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
+    const std::string path = rank_protocol::spool_path(folder, rank);
+    const shim::Descriptor fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (!fd) return errno_status(errno, absl::StrCat("create ", path));
   }
   return absl::OkStatus();
+}
+
+// Where this node's ranks listen. Who is alone needs no network, whatever address the node has.
+void choose_addresses(const AttemptRecord& record, rank_protocol::Launch& launch, shim::Spec& spec) {
+  spec.alone = record.ranks.size() == launch.ranks.size();
+  if (spec.alone && !shim::is_loopback(spec.address)) spec.address = kLoopback;
+  if (spec.alone) {
+    for (rank_protocol::RankPlace& place : launch.ranks) place.host = spec.address;
+  }
+  if (std::getenv(kNcclInterface) != nullptr) return;
+  const std::string interface = shim::interface_of(spec.alone ? kLoopback : spec.address);
+  if (!interface.empty()) spec.environment[kNcclInterface] = "=" + interface;  // That very one.
+}
+
+// A name that means the loopback here (Debian's /etc/hosts says so of a machine's own) is another host's elsewhere.
+Refusal check_reachable(const AttemptRecord& record, const rank_protocol::Launch& launch, const shim::Spec& spec) {
+  if (!record.leader || spec.alone || !shim::is_loopback(spec.address)) return {};
+  for (const rank_protocol::RankPlace& place : launch.ranks) {
+    if (place.host == launch.ranks[0].host || shim::is_loopback(place.host)) continue;
+    return {"ADDRESS_IS_LOOPBACK",
+            absl::StrCat("ranks on node ", place.node, " (", place.host, ") could not reach the store on node ",
+                         launch.ranks[0].node, ": its address, ", spec.address,
+                         ", means the machine itself there. Start its titan-worker with --address and an IP address "
+                         "that the others reach, or give the name one in /etc/hosts")};
+  }
+  return {};
 }
 
 absl::Status write_run_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                              const shim::Spec& spec) {
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/launch.json", launch_json));
   TITAN_RETURN_IF_ERROR(shim::write_file(run_folder + "/spec.json", to_json(spec).dump(1)));
-  return make_spools(record, run_folder);
+  if (!spec.user) return make_spools(record, run_folder);
+  const AsUser as(spec.user);
+  absl::Status status = shim::write_file(spec.rank_folder + "/launch.json", launch_json);
+  if (status.ok()) status = make_spools(record, spec.rank_folder);
+  if (!absl::IsPermissionDenied(status)) return status;
+  return absl::PermissionDeniedError(absl::StrCat("user ", spec.user->name, " cannot reach their files (",
+                                                  status.message(),
+                                                  "): put --state below folders that everybody may pass through"));
+}
+
+Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
+  if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
+  return refusal;
 }
 
 }  // namespace
@@ -116,13 +174,15 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
 Prepared prepare_files(const AttemptRecord& record, const std::string& run_folder, const std::string& launch_json,
                        shim::Spec spec, const std::string& visible_devices) {
   const json json_of_launch = json::parse(launch_json, nullptr, false);
-  const absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
+  absl::StatusOr<rank_protocol::Launch> launch = rank_protocol::launch_from_json(json_of_launch);
   if (!launch.ok()) return {refusal("BAD_LAUNCH", launch.status()), "", {}};
   for (const int rank : record.ranks) {
     if (rank >= 0 && rank < static_cast<int>(launch->ranks.size())) continue;
     return {{"BAD_LAUNCH", absl::StrCat("rank ", rank, " is not in the rank table of ", launch->ranks.size())}, "", {}};
   }
   spec.world = static_cast<int>(launch->ranks.size());
+  choose_addresses(record, *launch, spec);
+  if (Refusal unreachable = check_reachable(record, *launch, spec)) return {std::move(unreachable), "", {}};
   const std::string threads = absl::StrCat(launch->threads_per_rank);
   spec.environment["OMP_NUM_THREADS"] = threads;
   spec.environment["MKL_NUM_THREADS"] = threads;
@@ -132,30 +192,59 @@ Prepared prepare_files(const AttemptRecord& record, const std::string& run_folde
   }
   if (!visible_devices.empty()) spec.environment["CUDA_VISIBLE_DEVICES"] = visible_devices;
   // Ranks, and a worker of an older version that may come after this one, read the form that lists every rank.
-  const bool listed = json_of_launch.contains("ranks");
-  const absl::Status written =
-      write_run_files(record, run_folder, listed ? launch_json : rank_protocol::to_json(*launch).dump(), spec);
+  const absl::Status written = write_run_files(record, run_folder, rank_protocol::to_json(*launch).dump(), spec);
   if (!written.ok()) return {refusal("STATE_FOLDER_UNUSABLE", written), "", {}};
   Prepared prepared;
   prepared.facts = facts_of(*launch, run_folder + "/launch.json");
   if (record.leader && !record.dump_folder.empty()) {
-    prepared.refusal = make_dump_folder(record, launch->committed_step, prepared.folder_id);
+    const AsUser as(spec.user);
+    prepared.refusal = in_their_words(make_dump_folder(record, launch->committed_step, prepared.folder_id), spec.user);
   }
   return prepared;
 }
 
-void discard_token(const AttemptRecord& record) {
+Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const std::string& launch_json,
+                    shim::Spec spec, const std::string& visible_devices, const std::string& everybody,
+                    const Grants& grants) {
+  RanksAs as = ranks_as(record, everybody, ::geteuid());
+  if (as.refusal) return {as.refusal, "", {}};
+  if (as.user) {
+    const absl::StatusOr<std::string> folder = state.make_rank_folder(record.key, as.user->uid, as.user->gid);
+    if (!folder.ok()) return {refusal("STATE_FOLDER_UNUSABLE", folder.status()), "", {}};
+    spec.rank_folder = *folder;
+    spec.environment["HOME"] = as.user->home;
+    spec.environment["USER"] = spec.environment["LOGNAME"] = as.user->name;
+    spec.user = as.user;
+  }
+  if (const auto folders = plugin_folders(grants)) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
+  const json config = json::parse(launch_json, nullptr, false).value("config", json::object());
+  const auto allowed = [&] {
+    const AsUser user(as.user);
+    return in_their_words(check_folders(record, config, grants), as.user);
+  };
+  if (Refusal refused = allowed()) return {refused, "", {}};
+  Prepared prepared =
+      prepare_files(record, state.run_folder(record.key), launch_json, std::move(spec), visible_devices);
+  // Again, of what is there now: a part of its name may be another by now.
+  if (!prepared.refusal) prepared.refusal = allowed();
+  if (prepared.refusal.reason == kNotAllowed) discard_token(record, as.user);
+  return prepared;
+}
+
+void discard_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
   if (!record.leader || record.dump_folder.empty()) return;
+  const AsUser as(user);
   std::error_code ignored;
   fs::remove(token_path(record), ignored);
 }
 
-Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds) {
+Refusal check_token(const AttemptRecord& record, const std::string& run_folder, double patience_seconds,
+                    const std::optional<shim::RankUser>& user) {
   if (record.dump_folder.empty() || record.token.empty()) return {};
   const int64_t deadline = shim::monotonic_nanos() + static_cast<int64_t>(patience_seconds * 1e9);
   absl::StatusOr<std::string> seen;
   for (;;) {
-    seen = shim::read_file(token_path(record));
+    seen = read_token(record, user);
     if (seen.ok() && *seen == record.token) return {};
     if (shim::monotonic_nanos() >= deadline) break;
     // A network file system has no change notices: looking again is all one can do.

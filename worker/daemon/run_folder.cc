@@ -4,15 +4,18 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
+#include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/text/utf8.h"
 #include "worker/core/launch_facts.h"
 #include "worker/daemon/shim_link.h"
 #include "worker/shim/files.h"
+#include "worker/shim/log_file.h"
 #include "worker/shim/process.h"
 #include "worker/shim/spec.h"
 
@@ -41,6 +44,13 @@ absl::StatusOr<std::vector<v1::RankExitReport>> exit_reports(const std::string& 
   return reports;
 }
 
+// -1 for what is no whole number; 0 where there is nothing.
+int64_t integer_of(const json& from, const char* member) {
+  const auto found = from.find(member);
+  if (found == from.end()) return 0;
+  return found->is_number_integer() ? found->get<int64_t>() : -1;
+}
+
 }  // namespace
 
 std::string text_of(const absl::Status& status) { return text::valid_utf8(std::string(status.message())); }
@@ -53,6 +63,7 @@ v1::RankExitReport exit_report(const shim::ExitRecord& record) {
   report.set_last_words(text::valid_utf8(record.last_words));
   report.set_time_unix_nanos(record.time_unix_nanos);
   report.set_out_of_memory(record.out_of_memory);
+  report.set_memory_limit_bytes(record.memory_limit_bytes);
   report.set_stop_reason(text::valid_utf8(record.stop_reason));
   return report;
 }
@@ -128,7 +139,15 @@ node::ShimFound find_shim(const std::string& run_folder) {
   return found;
 }
 
-node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder) {
+std::string group_of(const std::string& run_folder) {
+  const absl::StatusOr<std::string> text = shim::read_file(run_folder + "/spec.json");
+  const absl::StatusOr<shim::Spec> spec =
+      text.ok() ? shim::spec_from_json(json::parse(*text, nullptr, false)) : text.status();
+  return spec.ok() ? spec->group.folder : "";
+}
+
+node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
+                            const std::string& rank_folder) {
   node::RanksSeen seen;
   seen.op = look.op;
   seen.same_boot = look.boot == shim::boot_id();
@@ -136,6 +155,8 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
     if (look.kill_left) {
       const auto killed = shim::kill_marked(absl::StrCat(shim::kRunFolderVariable, "=", run_folder));
       if (!killed.ok()) seen.unknown = text_of(killed.status());
+      // Also what has put off its environment.
+      if (const std::string group = group_of(run_folder); !group.empty()) (void)shim::kill_group(group);
     }
     for (const node::RankProcess& rank : look.ranks) {
       if (rank.pid <= 0) continue;
@@ -154,9 +175,20 @@ node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run
   for (const node::RankProcess& rank : look.ranks) {
     const bool recorded = std::any_of(seen.exits.begin(), seen.exits.end(),
                                       [&rank](const v1::RankExitReport& exit) { return exit.rank() == rank.rank; });
-    if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(run_folder, rank.rank);
+    if (!recorded && !rank.exit) seen.last_words[rank.rank] = shim::last_error(rank_folder, rank.rank);
   }
   return seen;
+}
+
+node::LogTailRead log_tail(const std::string& run_folder, int rank) {
+  node::LogTailRead tail;
+  const absl::StatusOr<shim::LogChunk> end =
+      shim::read_log(rank_protocol::log_path(run_folder, rank), /*offset=*/-1, rank_protocol::kFailedLogLines,
+                     rank_protocol::kFailedLogBytes);
+  if (!end.ok()) return tail;
+  tail.text = rank_protocol::failed_log(end->data);
+  tail.offset = end->offset + std::max<int64_t>(0, static_cast<int64_t>(end->data.size() - tail.text.size()));
+  return tail;
 }
 
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file) {
@@ -189,8 +221,10 @@ std::map<int, node::SpoolTail::Place> load_places(const std::string& run_folder)
   const json saved = text.ok() ? json::parse(*text, nullptr, false) : json();
   if (!saved.is_object()) return places;
   for (const auto& [rank, place] : saved.items()) {
-    if (!place.is_object()) continue;
-    places[std::atoi(rank.c_str())] = {place.value("offset", int64_t{0}), place.value("sequence", int64_t{0})};
+    int number = 0;
+    if (!place.is_object() || !absl::SimpleAtoi(rank, &number)) continue;
+    const int64_t offset = integer_of(place, "offset"), sequence = integer_of(place, "sequence");
+    if (offset >= 0 && sequence >= 0) places[number] = {offset, sequence};
   }
   return places;
 }

@@ -29,7 +29,14 @@ absl::StatusOr<bool> shim_lives(const std::string& run_folder);
 
 // All of node::ShimFound but the link: kSilent for a shim that lives.
 node::ShimFound find_shim(const std::string& run_folder);
-node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder);
+// The control group that its shim made for the ranks; empty: none.
+std::string group_of(const std::string& run_folder);
+// `rank_folder`: where the ranks write.
+node::RanksSeen check_ranks(const node::CheckRanks& look, const std::string& run_folder,
+                            const std::string& rank_folder);
+
+// The end of a failed rank's log (common/rank_protocol/failed_logs.h); empty when there is none.
+node::LogTailRead log_tail(const std::string& run_folder, int rank);
 
 node::LaunchFacts facts_of(const rank_protocol::Launch& launch, const std::string& launch_file);
 node::LaunchFacts read_facts(const std::string& run_folder);

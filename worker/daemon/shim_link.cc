@@ -7,40 +7,19 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <iterator>
 #include <utility>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/shim/server.h"
-
-extern char** environ;
 
 namespace titan::daemon {
 namespace {
 
 using nlohmann::json;
 constexpr int kControlFd = 3;
-
-// The daemon's environment without what its service manager meant for it alone: a rank must not report readiness or
-// read credentials in its name.
-std::vector<char*> rank_environment() {
-  constexpr absl::string_view kOfTheService[] = {
-      "NOTIFY_SOCKET=", "WATCHDOG_USEC=", "WATCHDOG_PID=",   "LISTEN_FDS=",
-      "LISTEN_PID=",    "INVOCATION_ID=", "JOURNAL_STREAM=", "CREDENTIALS_DIRECTORY="};
-  std::vector<char*> kept;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
-    const bool drop = std::any_of(std::begin(kOfTheService), std::end(kOfTheService),
-                                  [&](absl::string_view name) { return absl::StartsWith(*entry, name); });
-    if (!drop) kept.push_back(*entry);
-  }
-  kept.push_back(nullptr);
-  return kept;
-}
 
 struct SpawnSetup {
   SpawnSetup() {
@@ -59,7 +38,8 @@ struct SpawnSetup {
 
 }  // namespace
 
-absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder) {
+absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder,
+                                       std::vector<std::string> environment) {
   int ends[2];
   if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
     return errno_status(errno, "create a socket pair");
@@ -83,9 +63,11 @@ absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::str
   std::string arguments[] = {binary, "--spec", run_folder + "/spec.json", "--control-fd", absl::StrCat(kControlFd)};
   char* pointers[] = {arguments[0].data(), arguments[1].data(), arguments[2].data(),
                       arguments[3].data(), arguments[4].data(), nullptr};
+  std::vector<char*> entries;
+  for (std::string& entry : environment) entries.push_back(entry.data());
+  entries.push_back(nullptr);
   pid_t pid = 0;
-  const int failed =
-      ::posix_spawn(&pid, binary.c_str(), &setup.actions, &setup.attributes, pointers, rank_environment().data());
+  const int failed = ::posix_spawn(&pid, binary.c_str(), &setup.actions, &setup.attributes, pointers, entries.data());
   if (failed != 0) return errno_status(failed, absl::StrCat("start ", binary));
   ::fcntl(own.get(), F_SETFL, O_NONBLOCK);
   return SpawnedShim{std::move(own), pid};

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
@@ -42,11 +43,13 @@ class ShimLink {
 // These two may be called on any thread.
 
 // Starts a shim in a session of its own, so that it outlives this process; its first message is the event "ready".
+// `environment`: all that it and its ranks get.
 struct SpawnedShim {
   shim::Descriptor socket;
   pid_t pid = 0;
 };
-absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder);
+absl::StatusOr<SpawnedShim> spawn_shim(const std::string& binary, const std::string& run_folder,
+                                       std::vector<std::string> environment);
 // Connects to a running shim; a link on it subscribes by the request of this name, and its answer comes first.
 absl::StatusOr<shim::Descriptor> connect_to_shim(const std::string& run_folder);
 inline constexpr char kSubscribe[] = "subscribe";

@@ -33,6 +33,7 @@ json to_json(const v1::RankExitReport& exit) {
           {"last_words", exit.last_words()},
           {"time_unix_nanos", exit.time_unix_nanos()},
           {"out_of_memory", exit.out_of_memory()},
+          {"memory_limit_bytes", exit.memory_limit_bytes()},
           {"stop_reason", exit.stop_reason()}};
 }
 
@@ -44,6 +45,7 @@ v1::RankExitReport exit_from_json(const json& from) {
   exit.set_last_words(from.at("last_words").get<std::string>());
   exit.set_time_unix_nanos(from.at("time_unix_nanos").get<int64_t>());
   exit.set_out_of_memory(from.at("out_of_memory").get<bool>());
+  exit.set_memory_limit_bytes(from.value("memory_limit_bytes", int64_t{0}));
   exit.set_stop_reason(from.at("stop_reason").get<std::string>());
   return exit;
 }
@@ -58,6 +60,9 @@ json to_json(const AttemptRecord& record) {
           {"dump_folder", record.dump_folder},
           {"token", record.token},
           {"folder_id", record.folder_id},
+          {"run_as", record.run_as},
+          {"run_as_local", record.run_as_local},
+          {"run_as_known", record.run_as_known},
           {"orphan_timeout_seconds", record.orphan_timeout_seconds},
           {"devices", record.devices},
           {"phase", kPhaseNames[static_cast<int>(record.phase)]},
@@ -75,6 +80,9 @@ absl::StatusOr<AttemptRecord> record_from_json(const json& from) {
     record.dump_folder = from.at("dump_folder").get<std::string>();
     record.token = from.at("token").get<std::string>();
     record.folder_id = from.value("folder_id", "");  // Older records have none.
+    record.run_as = from.value("run_as", "");
+    record.run_as_local = from.value("run_as_local", false);
+    record.run_as_known = from.value("run_as_known", false);
     record.orphan_timeout_seconds = from.at("orphan_timeout_seconds").get<double>();
     record.devices = from.at("devices").get<std::vector<int>>();
     const std::string phase = from.at("phase").get<std::string>();
@@ -96,14 +104,36 @@ std::string random_id() {
   return absl::BytesToHexString(absl::string_view(reinterpret_cast<char*>(bytes), sizeof(bytes)));
 }
 
+// No links: they are not followed where users write.
 int64_t size_of(const fs::path& folder) {
   int64_t bytes = 0;
   std::error_code error;
   for (const auto& item : fs::directory_iterator(folder, error)) {
+    if (!fs::is_regular_file(item.symlink_status(error))) continue;
     const auto size = item.file_size(error);
     if (!error) bytes += static_cast<int64_t>(size);
   }
   return bytes;
+}
+
+// Also when it is there with other permissions.
+absl::Status make_folder(const std::string& path, mode_t mode) {
+  const bool made = ::mkdir(path.c_str(), mode) == 0 || errno == EEXIST;
+  if (!made || ::chmod(path.c_str(), mode) != 0) return errno_status(errno, absl::StrCat("create ", path));
+  return absl::OkStatus();
+}
+
+void strip_folder(const std::string& folder) {
+  std::error_code error;
+  for (const auto& item : fs::directory_iterator(folder, error)) {
+    const std::string name = item.path().filename().string();
+    const bool temporary = name.find(".events.jsonl") != std::string::npos ||
+                           name.find(".beacon") != std::string::npos || name.find(".flight") != std::string::npos ||
+                           name == "shim.sock" || name == "shim.lock" || name == "offsets.json" ||
+                           item.path().extension() == ".new";
+    std::error_code ignored;
+    if (temporary) fs::remove(item.path(), ignored);
+  }
 }
 
 }  // namespace
@@ -111,12 +141,14 @@ int64_t size_of(const fs::path& folder) {
 absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   std::error_code error;
   const std::string whole = fs::absolute(path, error).lexically_normal().string();
-  fs::create_directories(whole + "/jobs", error);
+  fs::create_directories(whole, error);
   if (error) return errno_status(error.value(), absl::StrCat("create state folder ", whole));
-  // Nobody else's business: configurations and logs may hold secrets.
-  if (::chmod(whole.c_str(), 0700) != 0) return errno_status(errno, absl::StrCat("chmod state folder ", whole));
-  shim::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644));
-  if (!lock) return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
+  // Nobody else's business: configurations and logs may hold secrets. Ranks of other users pass through to their own.
+  TITAN_RETURN_IF_ERROR(make_folder(whole, fs::exists(whole + "/ranks", error) ? 0711 : 0700));
+  for (const char* inside : {"/jobs", "/trash"}) TITAN_RETURN_IF_ERROR(make_folder(whole + inside, 0700));
+  shim::Descriptor lock(::open((whole + "/daemon.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+  if (!lock || ::fchmod(lock.get(), 0600) != 0)  // Whoever can open it could hold it.
+    return errno_status(errno, absl::StrCat("open ", whole, "/daemon.lock"));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
     return absl::AlreadyExistsError(
         absl::StrCat("another titan-worker uses the state folder ", whole, ": stop it, or give each its own --state"));
@@ -124,7 +156,7 @@ absl::StatusOr<StateFolder> StateFolder::open(const std::string& path) {
   const absl::StatusOr<std::string> known = shim::read_file(whole + "/instance");
   if (!known.ok() && !absl::IsNotFound(known.status())) return known.status();
   const std::string instance = known.ok() && !known->empty() ? *known : random_id();
-  if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true));
+  if (!known.ok()) TITAN_RETURN_IF_ERROR(shim::write_file(whole + "/instance", instance, /*durable=*/true, 0600));
   return StateFolder(whole, std::move(lock), instance);
 }
 
@@ -135,7 +167,7 @@ absl::StatusOr<std::string> StateFolder::cluster() const {
 }
 
 absl::Status StateFolder::join(const std::string& cluster) const {
-  return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true);
+  return shim::write_file(path_ + "/cluster", cluster, /*durable=*/true, 0600);
 }
 
 absl::StatusOr<int64_t> StateFolder::leader_epoch() const {
@@ -149,11 +181,30 @@ absl::StatusOr<int64_t> StateFolder::leader_epoch() const {
 }
 
 absl::Status StateFolder::write_leader_epoch(int64_t epoch) const {
-  return shim::write_file(path_ + "/leader_epoch", absl::StrCat(epoch), /*durable=*/true);
+  return shim::write_file(path_ + "/leader_epoch", absl::StrCat(epoch), /*durable=*/true, 0600);
 }
 
 std::string StateFolder::run_folder(const AttemptKey& key) const {
   return absl::StrCat(path_, "/jobs/", key.job_uid, "/attempt-", key.number);
+}
+
+std::string StateFolder::own_rank_folder(const AttemptKey& key) const {
+  return absl::StrCat(path_, "/ranks/", key.job_uid, "-", key.number);
+}
+
+std::string StateFolder::rank_folder(const AttemptKey& key) const {
+  std::string own = own_rank_folder(key);
+  return ::access(own.c_str(), F_OK) == 0 ? own : run_folder(key);
+}
+
+absl::StatusOr<std::string> StateFolder::make_rank_folder(const AttemptKey& key, uid_t uid, gid_t gid) const {
+  const sync::Lock lock(*mutex_);
+  std::string own = own_rank_folder(key);
+  TITAN_RETURN_IF_ERROR(make_folder(path_ + "/ranks", 0711));
+  TITAN_RETURN_IF_ERROR(make_folder(path_, 0711));
+  TITAN_RETURN_IF_ERROR(make_folder(own, 0700));
+  if (::lchown(own.c_str(), uid, gid) != 0) return errno_status(errno, absl::StrCat("give ", own, " to its user"));
+  return own;
 }
 
 absl::StatusOr<int> StateFolder::highest_attempt(const std::string& job_uid) const {
@@ -182,16 +233,21 @@ absl::StatusOr<int> StateFolder::raise_fence(const AttemptKey& key) const {
 absl::Status StateFolder::set_aside(const std::string& folder) const {
   std::error_code error;
   if (!fs::exists(folder, error)) return absl::OkStatus();
-  fs::create_directories(path_ + "/trash", error);
   fs::rename(folder, absl::StrCat(path_, "/trash/", random_id()), error);
   if (error) return errno_status(error.value(), absl::StrCat("move away ", folder));
   return absl::OkStatus();
 }
 
+absl::Status StateFolder::set_all_aside(const AttemptKey& key) const {
+  absl::Status status = set_aside(run_folder(key));
+  status.Update(set_aside(own_rank_folder(key)));
+  return status;
+}
+
 absl::Status StateFolder::add(const AttemptRecord& record) const {
   const std::string folder = run_folder(record.key);
   const sync::Lock lock(*mutex_);
-  TITAN_RETURN_IF_ERROR(set_aside(folder));
+  TITAN_RETURN_IF_ERROR(set_all_aside(record.key));
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) return errno_status(error.value(), absl::StrCat("create ", folder));
@@ -200,7 +256,7 @@ absl::Status StateFolder::add(const AttemptRecord& record) const {
 
 void StateFolder::remove(const AttemptKey& key) const {
   const sync::Lock lock(*mutex_);
-  (void)set_aside(run_folder(key));
+  (void)set_all_aside(key);
 }
 
 absl::Status StateFolder::save(const AttemptRecord& record) const {
@@ -225,7 +281,13 @@ absl::StatusOr<StateFolder::Records> StateFolder::read_all() const {
       const bool is_gone = error == std::errc::no_such_file_or_directory;
       if (error && !is_gone) return errno_status(error.value(), absl::StrCat("look at ", attempt.path().string()));
       if (!is_folder || absl::IsNotFound(text.status())) continue;
-      all.emplace_back(file, text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status());
+      absl::StatusOr<AttemptRecord> record =
+          text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
+      // What is written and deleted for an attempt lies where its record says: nowhere but here.
+      if (record.ok() && run_folder(record->key) != attempt.path().string()) {
+        record = absl::DataLossError("it is of another attempt");
+      }
+      all.emplace_back(file, std::move(record));
     }
   }
   return all;
@@ -259,7 +321,7 @@ bool StateFolder::discard(const AttemptRecord& record) const {
   const absl::StatusOr<std::string> text = shim::read_file(folder + "/attempt.json");
   const absl::StatusOr<AttemptRecord> now =
       text.ok() ? record_from_json(json::parse(*text, nullptr, false)) : text.status();
-  return now.ok() && now->phase == Phase::kForgotten && set_aside(folder).ok();
+  return now.ok() && now->phase == Phase::kForgotten && set_all_aside(record.key).ok();
 }
 
 // The fence goes with the last attempt: by now the job is long over.
@@ -289,7 +351,8 @@ void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
   for (const AttemptRecord& record : load_all()) {
     if (record.phase != Phase::kForgotten) continue;
     const fs::path folder = run_folder(record.key);
-    items.push_back({record, fs::last_write_time(folder / "attempt.json", error), size_of(folder)});
+    items.push_back({record, fs::last_write_time(folder / "attempt.json", error),
+                     size_of(folder) + size_of(own_rank_folder(record.key))});
   }
   std::sort(items.begin(), items.end(), [](const Item& a, const Item& b) { return a.time < b.time; });
   int64_t total = 0;
@@ -305,15 +368,12 @@ void StateFolder::remove_old(absl::Duration age, int64_t bytes) const {
 }
 
 void StateFolder::strip(const AttemptKey& key) const {
-  std::error_code error;
-  for (const auto& item : fs::directory_iterator(run_folder(key), error)) {
-    const std::string name = item.path().filename().string();
-    const bool temporary = name.find(".events.jsonl") != std::string::npos ||
-                           name.find(".beacon") != std::string::npos || name == "shim.sock" || name == "shim.lock" ||
-                           name == "offsets.json" || item.path().extension() == ".new";
-    std::error_code ignored;
-    if (temporary) fs::remove(item.path(), ignored);
-  }
+  strip_folder(run_folder(key));
+  strip_folder(own_rank_folder(key));
+}
+
+std::string group_prefix(const StateFolder& state) {
+  return absl::StrCat("titan-", state.instance().substr(0, 12), "-");
 }
 
 }  // namespace titan::daemon

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -26,6 +28,7 @@ using node::valid_uid;
 //   trash/                   run folders that are being deleted
 //   jobs/{uid}/fence         highest attempt that was ever prepared here
 //   jobs/{uid}/attempt-{n}/  run folder: attempt.json, offsets.json, launch.json, and what shim and ranks write
+//   ranks/{uid}-{n}/         what ranks of another user write, theirs; nobody but the owner of all this reads the rest
 class StateFolder {
  public:
   // Creates what is missing. Errors: AlreadyExists when another daemon holds the folder.
@@ -39,6 +42,9 @@ class StateFolder {
   absl::StatusOr<int64_t> leader_epoch() const;
   absl::Status write_leader_epoch(int64_t epoch) const;  // Durable.
   std::string run_folder(const AttemptKey& key) const;
+  // Where the attempt's ranks write: a folder of their own, where one was made, else the run folder.
+  std::string rank_folder(const AttemptKey& key) const;
+  absl::StatusOr<std::string> make_rank_folder(const AttemptKey& key, uid_t uid, gid_t gid) const;
 
   // 0 when the job was never here. Errors: those of reading; a fence that cannot be read lets nobody pass.
   absl::StatusOr<int> highest_attempt(const std::string& job_uid) const;
@@ -66,6 +72,8 @@ class StateFolder {
   using Records = std::vector<std::pair<std::string, absl::StatusOr<AttemptRecord>>>;
   absl::StatusOr<Records> read_all() const;
   absl::Status set_aside(const std::string& folder) const;
+  absl::Status set_all_aside(const AttemptKey& key) const;
+  std::string own_rank_folder(const AttemptKey& key) const;
   bool discard(const AttemptRecord& record) const;
   void remove_fence(const std::string& job_uid) const;
   void empty_trash() const;
@@ -76,5 +84,8 @@ class StateFolder {
   // Between the threads that make and delete run folders.
   std::unique_ptr<sync::Mutex> mutex_ = std::make_unique<sync::Mutex>();
 };
+
+// Of the names of its ranks' control groups: daemons of several state folders may share a group above them.
+std::string group_prefix(const StateFolder& state);
 
 }  // namespace titan::daemon

@@ -10,6 +10,7 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "worker/shim/files.h"
@@ -30,9 +31,11 @@ void fail(v1::TraceData* answer, const char* reason, const std::string& message)
 
 // A piece of the file; nothing changes when there is none. Errors: those of reading.
 absl::Status read_piece(const std::string& path, const v1::ReadTrace& request, v1::TraceData* answer) {
-  const shim::Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
-  if (!file && errno == ENOENT) return absl::OkStatus();
-  const int64_t size = file ? ::lseek(file.get(), 0, SEEK_END) : -1;
+  const absl::StatusOr<int> opened = rank_protocol::open_rank_file(path, O_RDONLY);
+  if (absl::IsNotFound(opened.status())) return absl::OkStatus();
+  if (!opened.ok()) return opened.status();
+  const shim::Descriptor file(*opened);
+  const int64_t size = ::lseek(file.get(), 0, SEEK_END);
   if (size < 0) return errno_status(errno, absl::StrCat("read ", path));
   const int64_t wanted = request.max_bytes() > 0 ? std::min(request.max_bytes(), kMaxPiece) : kMaxPiece;
   const int64_t offset = std::clamp<int64_t>(request.offset(), 0, size);
@@ -93,7 +96,8 @@ void ask_rank(const v1::ReadTrace& request, const std::string& run_folder, rank_
     answer->set_last_step(taken ? words.recorded_last.load() : words.first_step.load() + words.steps.load() - 1);
     if (!taken || !is_done(state)) return;
     std::error_code error;
-    if (fs::exists(rank_protocol::trace_path(run_folder, request.rank(), request.trace()), error)) return;
+    if (fs::exists(fs::symlink_status(rank_protocol::trace_path(run_folder, request.rank(), request.trace()), error)))
+      return;
     return fail(answer, "TRACE_NOT_WRITTEN",
                 absl::StrCat(who, " recorded steps ", answer->first_step(), " to ", answer->last_step(),
                              ", but its trace is not there: is the disk of its node full? Its log says more"));

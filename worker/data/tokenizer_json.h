@@ -30,7 +30,7 @@ inline bool flag(const nlohmann::json& object, const char* key, bool otherwise =
 }
 
 inline constexpr int64_t kLargestId =
-    (1 << 24) - 1;  // Far beyond any vocabulary; tables are as long as the largest id.
+    (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest id.
 
 inline absl::StatusOr<int32_t> checked_id(const std::string& token, const nlohmann::json& id) {
   const int64_t number = id.is_number_integer() ? id.get<int64_t>() : -1;

@@ -1,6 +1,8 @@
 #include "worker/model/plugin.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,14 +10,18 @@
 #include <cstring>
 #include <filesystem>
 #include <mutex>
+#include <optional>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/models/consistency.h"
 #include "common/models/registry.h"
 #include "common/status/status.h"
+#include "common/storage/real_path.h"
 #include "worker/model/registry.h"
 
 namespace titan::model {
@@ -50,9 +56,34 @@ std::string differences(const PluginAbi& theirs, const PluginAbi& mine) {
   return absl::StrJoin(all, ", ");
 }
 
-absl::StatusOr<const Plugin*> open(const std::string& path) {
+// Where libraries may lie, as titan-worker says (--plugin-folder); nothing: anywhere.
+std::optional<std::vector<std::string>> granted_folders() {
+  const char* const folders = std::getenv("TITAN_RANK_PLUGIN_FOLDERS");
+  if (folders == nullptr) return std::nullopt;
+  return absl::StrSplit(folders, ':', absl::SkipEmpty());
+}
+
+// The name by which the library is loaded. Where it must lie in some folder, that is the file which was looked at,
+// whatever has its path's name by then. Its descriptor is never closed, as the library is not.
+absl::StatusOr<std::string> granted(const std::string& path) {
+  const std::optional<std::vector<std::string>> folders = granted_folders();
+  if (!folders) return path;
+  const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  struct stat info {};
+  if (file < 0 || fstat(file, &info) != 0 || !S_ISREG(info.st_mode))
+    return refuse(path, "cannot be opened as a file on this node");
+  TITAN_ASSIGN_OR_RETURN(const std::string real, storage::real_path_of(file));
+  if (storage::lies_below(real, *folders)) return absl::StrCat("/proc/self/fd/", file);
+  ::close(file);
+  return refuse(path,
+                absl::StrCat("lies in no folder that this node grants to libraries (titan-worker --plugin-folder): ",
+                             folders->empty() ? "there is none" : absl::StrJoin(*folders, ", ")));
+}
+
+absl::StatusOr<const Plugin*> open_plugin(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const std::string name, granted(path));
   // Never closed: models hold code of it. A symbol that is missing fails here, not in the middle of a step.
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (library == nullptr) return refuse(path, absl::StrCat("cannot be loaded: ", dlerror()));
   const auto entry = reinterpret_cast<const Plugin* (*)()>(dlsym(library, "titan_model_plugin"));
   const Plugin* plugin = entry == nullptr ? nullptr : entry();
@@ -83,7 +114,7 @@ absl::Status check_family(const std::string& path, const PluginFamily& family) {
 }
 
 absl::StatusOr<std::vector<PluginFamily>> read_families(const std::string& path) {
-  TITAN_ASSIGN_OR_RETURN(const Plugin* plugin, open(path));
+  TITAN_ASSIGN_OR_RETURN(const Plugin* plugin, open_plugin(path));
   std::vector<PluginFamily> families;
   try {
     families = plugin->families();

@@ -14,6 +14,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/config/report.h"
+#include "common/rank_protocol/flight_tail.h"
+#include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
@@ -210,6 +212,16 @@ absl::Status has_folder(const RankContext& context) {
                                                     holder.job_uid.empty() ? " is gone" : " is another attempt's"));
 }
 
+// The newest calls in the run folder, also of a rank that hangs or is killed. A disk that has no room for them costs
+// these, not the rank.
+void attach_tail(RankContext& context) {
+  absl::StatusOr<std::unique_ptr<rank_protocol::FlightTail>> tail = rank_protocol::FlightTail::create(
+      rank_protocol::flight_tail_path(context.run_folder, context.rank), context.rank);
+  if (tail.ok()) return context.recorder->attach(*std::move(tail));
+  context.reporter->warning(
+      absl::StrCat("if this rank hangs, what it did last will not be known: ", tail.status().message()));
+}
+
 // What this rank leaves of its collectives when the attempt fails. Null: it keeps no records.
 std::shared_ptr<FlightFile> start_recorder(RankContext& context) {
   const config::Comm& config = context.config.comm;
@@ -217,6 +229,7 @@ std::shared_ptr<FlightFile> start_recorder(RankContext& context) {
   using Waits = comm::FlightRecorder::Waits;
   context.recorder = std::make_shared<comm::FlightRecorder>(
       config.trace_buf_size, context.device->torch_device().is_cuda() ? Waits::kQueueUp : Waits::kEndIt);
+  attach_tail(context);
   const std::string prefix = absl::StrCat(storage::join_path(context.config.job.dump_folder, config.save_traces_folder),
                                           "/", config.save_traces_file_prefix);
   return std::make_shared<FlightFile>(
@@ -233,6 +246,8 @@ Failure name_recordings(const std::shared_ptr<FlightFile>& file, Failure failure
   return file->name_in(std::move(failure));
 }
 
+constexpr absl::Duration kLookPatience = absl::Seconds(6);  // For this rank's threads to be looked at.
+
 std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& connections,
                                            const std::shared_ptr<FlightFile>& recordings) {
   FailureWatch::Setup setup;
@@ -248,6 +263,7 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
     return true;
   };
   if (recordings) setup.record = [recordings] { recordings->write(); };
+  setup.show_stacks = [&context] { context.reporter->await_look(kLookPatience); };
   setup.leave = [&context, recordings](const Failure& failure) {
     report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());
     if (context.hold) context.hold->release();

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 
@@ -22,6 +23,12 @@ constexpr size_t kLastWordsBytes = 2048;
 constexpr int64_t kReservedPerRank = 4096;
 constexpr int64_t kErrorTailBytes = 256 << 10;
 
+// A rank may have written anything under that name.
+std::string text_in(const json& event, const char* name) {
+  const auto found = event.find(name);
+  return found != event.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 std::string dump(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
 
 }  // namespace
@@ -33,6 +40,7 @@ json to_json(const ExitRecord& record) {
           {"exit_code", record.exit_code},
           {"signal", record.signal},
           {"out_of_memory", record.out_of_memory},
+          {"memory_limit_bytes", record.memory_limit_bytes},
           {"last_words", record.last_words.substr(0, kLastWordsBytes)},
           {"stop_reason", record.stop_reason},
           {"time", record.time_unix_nanos}};
@@ -47,19 +55,19 @@ absl::StatusOr<ExitRecord> exit_from_json(const json& from) {
     record.exit_code = from.at("exit_code").get<int>();
     record.signal = from.at("signal").get<int>();
     record.out_of_memory = from.value("out_of_memory", false);
+    record.memory_limit_bytes = from.value("memory_limit_bytes", int64_t{0});
     record.last_words = from.value("last_words", "");
     record.stop_reason = from.value("stop_reason", "");
     record.time_unix_nanos = from.value("time", int64_t{0});
     return record;
   } catch (const json::exception& error) {
-    return absl::DataLossError(absl::StrCat("exit record ", dump(from), ": ", error.what()));
+    return absl::DataLossError(absl::StrCat("exit record: ", error.what()));
   }
 }
 
-std::string last_error(const std::string& run_folder, int rank) {
+std::string last_error(const std::string& folder, int rank) {
   // The spool of a long job is large and its end is what matters: an offset inside a line costs that line only.
-  const std::string path = rank_protocol::spool_path(run_folder, rank);
-  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  const Descriptor fd(rank_protocol::open_rank_file(rank_protocol::spool_path(folder, rank), O_RDONLY).value_or(-1));
   struct stat info {};
   if (!fd || ::fstat(fd.get(), &info) != 0) return "";
   const int64_t from = std::max<int64_t>(0, info.st_size - kErrorTailBytes);
@@ -74,8 +82,8 @@ std::string last_error(const std::string& run_folder, int rank) {
   const size_t begin = before == std::string::npos ? 0 : before + 1;
   const json event = json::parse(bytes.substr(begin, bytes.find('\n', at) - begin), nullptr, false);
   if (!event.is_object()) return "";
-  const std::string reason = event.value("reason", "");
-  const std::string message = event.value("message", "");
+  const std::string reason = text_in(event, "reason");
+  const std::string message = text_in(event, "message");
   return reason.empty() ? message : absl::StrCat(reason, ": ", message);
 }
 

@@ -20,16 +20,17 @@ struct ExitRecord {
   int exit_code = -1;  // -1 when a signal ended it.
   int signal = 0;
   bool out_of_memory = false;
-  std::string last_words;   // Message of the last error event, or else the last log line.
-  std::string stop_reason;  // Why the shim ended it; empty when it ended by itself.
+  int64_t memory_limit_bytes = 0;  // Of the ranks of its attempt here together, when that ran out; 0: none of theirs.
+  std::string last_words;          // Message of the last error event, or else the last log line.
+  std::string stop_reason;         // Why the shim ended it; empty when it ended by itself.
   int64_t time_unix_nanos = 0;
 };
 
 nlohmann::json to_json(const ExitRecord& record);
 absl::StatusOr<ExitRecord> exit_from_json(const nlohmann::json& from);
 
-// The last error event in the rank's spool, or an empty string.
-std::string last_error(const std::string& run_folder, int rank);
+// The last error event in the rank's spool, or an empty string. `folder`: where the rank writes.
+std::string last_error(const std::string& folder, int rank);
 
 // Appends to exits.jsonl. Blocks for all ranks are reserved when it is opened, so that a disk that fills up later does
 // not lose how the ranks ended.

@@ -1,8 +1,6 @@
 #include "worker/shim/files.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -12,7 +10,6 @@
 #include <cstring>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 
@@ -75,10 +72,10 @@ absl::StatusOr<std::string> read_file(const std::string& path) {
   }
 }
 
-absl::Status write_file(const std::string& path, const std::string& bytes, bool durable) {
+absl::Status write_file(const std::string& path, const std::string& bytes, bool durable, mode_t mode) {
   const std::string fresh = absl::StrCat(path, ".new");
   // No link is followed: users write to some of the folders.
-  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644));
+  Descriptor fd(::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode));
   if (!fd) return errno_status(errno, absl::StrCat("create ", fresh));
   absl::Status status = write_all(fd.get(), bytes, fresh);
   if (status.ok() && durable && ::fsync(fd.get()) != 0) status = errno_status(errno, absl::StrCat("sync ", fresh));
@@ -116,43 +113,6 @@ absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::st
     return errno_status(errno, absl::StrCat("connect to ", folder, "/", name));
   }
   return socket;
-}
-
-namespace {
-
-absl::StatusOr<Listener> listen_at(sockaddr_storage address) {
-  const bool ipv6 = address.ss_family == AF_INET6;
-  Listener result;
-  result.socket = Descriptor(::socket(address.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
-  if (!result.socket) return errno_status(errno, "create a TCP socket");
-  socklen_t size = ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in);
-  const int off = 0;
-  if (ipv6) ::setsockopt(result.socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof(off));
-  auto* generic = reinterpret_cast<sockaddr*>(&address);
-  if (::bind(result.socket.get(), generic, size) != 0 || ::listen(result.socket.get(), SOMAXCONN) != 0 ||
-      ::getsockname(result.socket.get(), generic, &size) != 0) {
-    return errno_status(errno, "listen on a free TCP port");
-  }
-  result.port = ntohs(ipv6 ? reinterpret_cast<sockaddr_in6*>(&address)->sin6_port
-                           : reinterpret_cast<sockaddr_in*>(&address)->sin_port);
-  return result;
-}
-
-}  // namespace
-
-absl::StatusOr<Listener> listen_near(const std::string& address) {
-  const bool ipv6 = address.find(':') != std::string::npos;
-  sockaddr_storage at{};  // The wildcard address and port 0 are zero bytes.
-  at.ss_family = ipv6 ? AF_INET6 : AF_INET;
-  void* const host = ipv6 ? static_cast<void*>(&reinterpret_cast<sockaddr_in6*>(&at)->sin6_addr)
-                          : static_cast<void*>(&reinterpret_cast<sockaddr_in*>(&at)->sin_addr);
-  const std::string bare = absl::StartsWith(address, "[") ? address.substr(1, address.size() - 2) : address;
-  if (::inet_pton(at.ss_family, bare.c_str(), host) == 1) {
-    absl::StatusOr<Listener> listener = listen_at(at);
-    if (listener.ok()) return listener;
-  }
-  std::memset(host, 0, ipv6 ? sizeof(in6_addr) : sizeof(in_addr));
-  return listen_at(at);
 }
 
 }  // namespace titan::shim

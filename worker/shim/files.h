@@ -1,5 +1,7 @@
 #pragma once
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -27,20 +29,11 @@ absl::StatusOr<std::string> read_file(const std::string& path);
 
 // Replaces a file in one step: a reader, or a new process after a kill, finds the old bytes or the new ones. `durable`
 // also holds over a power failure.
-absl::Status write_file(const std::string& path, const std::string& bytes, bool durable = false);
+absl::Status write_file(const std::string& path, const std::string& bytes, bool durable = false, mode_t mode = 0644);
 
 // A Unix socket in `folder`, bound or connected through /proc/self/fd, so that long folder names do not meet the limit
 // of 107 bytes on socket addresses. Both are non-blocking and close on exec.
 absl::StatusOr<Descriptor> listen_unix(const std::string& folder, const std::string& name);
 absl::StatusOr<Descriptor> connect_unix(const std::string& folder, const std::string& name);
-
-// A TCP socket listening on a free port of `address`, if that is an IP address of this host. Of all addresses otherwise
-// (a name may mean the loopback here and not elsewhere; a translated address is nobody's): of IPv6 with IPv4 inside if
-// it has a colon.
-struct Listener {
-  Descriptor socket;
-  int port = 0;
-};
-absl::StatusOr<Listener> listen_near(const std::string& address);
 
 }  // namespace titan::shim

@@ -48,7 +48,9 @@ std::vector<std::string> candidates() {
 
 }  // namespace
 
-OutOfMemoryCounter::OutOfMemoryCounter() {
+OutOfMemoryCounter::OutOfMemoryCounter(const RankGroup& group) : group_(group) {
+  if (group_ && !memory_kills(group_).ok()) group_ = {};
+  if (group_) return;
   for (const std::string& path : candidates()) {
     if (oom_kills(path) < 0) continue;
     path_ = path;
@@ -56,6 +58,9 @@ OutOfMemoryCounter::OutOfMemoryCounter() {
   }
 }
 
-int64_t OutOfMemoryCounter::read() const { return path_.empty() ? 0 : std::max<int64_t>(0, oom_kills(path_)); }
+int64_t OutOfMemoryCounter::read() const {
+  if (group_) return memory_kills(group_).value_or(0);
+  return path_.empty() ? 0 : std::max<int64_t>(0, oom_kills(path_));
+}
 
 }  // namespace titan::shim

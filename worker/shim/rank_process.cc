@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -45,18 +46,38 @@ struct ChildSetup {
   int output_fd;
   int error_fd;
   int listen_fd;
+  int group_fd;
   const char* binary;
   char** arguments;
   char** environment;
+  const char* folder;    // Null: stay.
+  const RankUser* user;  // Null: stay.
 };
+
+// Bare system calls: the library's would speak to threads that this process does not have.
+bool become_user(const RankUser& user) {
+  return ::syscall(SYS_setgroups, user.groups.size(), user.groups.data()) == 0 &&
+         ::syscall(SYS_setresgid, user.gid, user.gid, user.gid) == 0 &&
+         ::syscall(SYS_setresuid, user.uid, user.uid, user.uid) == 0 && ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0;
+}
+
+[[noreturn]] void give_up(const ChildSetup& setup) {
+  const int failed = errno;
+  (void)!::write(setup.error_fd, &failed, sizeof(failed));
+  ::_exit(127);
+}
 
 // Between fork and exec: async-signal-safe calls only, since this process has other threads.
 [[noreturn]] void become_rank(const ChildSetup& setup) {
   ::setpgid(0, 0);
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != setup.parent) ::_exit(127);  // The parent died before the death signal was set.
   const int score = ::open(kOomScore, O_WRONLY | O_CLOEXEC);
   if (score >= 0) (void)!::write(score, "0", 1);
+  if (setup.group_fd >= 0) (void)!::write(setup.group_fd, "0", 1);  // The parent looks whether it helped.
+  if (setup.user != nullptr && !become_user(*setup.user)) give_up(setup);
+  if (setup.folder != nullptr && ::chdir(setup.folder) != 0) give_up(setup);
+  ::prctl(PR_SET_PDEATHSIG, SIGKILL);     // Now: it does not outlive a change of users.
+  ::prctl(PR_SET_PTRACER, setup.parent);  // Where Yama lets only ancestors trace: titan-stacks is the shim's child.
+  if (::getppid() != setup.parent) ::_exit(127);  // The parent died before the death signal was set.
   ::dup2(setup.null_fd, 0);
   ::dup2(setup.output_fd, 1);
   ::dup2(setup.output_fd, 2);
@@ -68,9 +89,7 @@ struct ChildSetup {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   ::execve(setup.binary, setup.arguments, setup.environment);
-  const int failed = errno;
-  (void)!::write(setup.error_fd, &failed, sizeof(failed));
-  ::_exit(127);
+  give_up(setup);
 }
 
 absl::StatusOr<std::pair<Descriptor, Descriptor>> make_pipe() {
@@ -92,9 +111,17 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   const Descriptor null(::open("/dev/null", O_RDONLY | O_CLOEXEC));
   ::fcntl(output.first.get(), F_SETFL, O_NONBLOCK);
   ::fcntl(output.second.get(), F_SETPIPE_SZ, kPipeBytes);  // Fails above the user's limit; then the default stays.
-  const ChildSetup setup{::getpid(),         null.get(),        output.second.get(),
-                         error.second.get(), command.listen_fd, command.binary.c_str(),
-                         arguments.data(),   environment.data()};
+  const ChildSetup setup{.parent = ::getpid(),
+                         .null_fd = null.get(),
+                         .output_fd = output.second.get(),
+                         .error_fd = error.second.get(),
+                         .listen_fd = command.listen_fd,
+                         .group_fd = command.group_fd,
+                         .binary = command.binary.c_str(),
+                         .arguments = arguments.data(),
+                         .environment = environment.data(),
+                         .folder = command.folder.empty() ? nullptr : command.folder.c_str(),
+                         .user = command.user ? &*command.user : nullptr};
   const pid_t pid = ::fork();
   if (pid < 0) return errno_status(errno, absl::StrCat("fork for ", command.binary));
   if (pid == 0) become_rank(setup);
@@ -105,7 +132,10 @@ absl::StatusOr<RankProcess> start_rank(const RankCommand& command) {
   do {
     n = ::read(error.first.get(), &failed, sizeof(failed));  // Ends at exec, which closes the other end.
   } while (n < 0 && errno == EINTR);
-  if (n == sizeof(failed)) return errno_status(failed, absl::StrCat("start ", command.binary));
+  if (n == sizeof(failed)) {
+    return errno_status(failed,
+                        absl::StrCat("start ", command.binary, command.user ? " as " + command.user->name : ""));
+  }
   return RankProcess{pid, start_ticks(pid), std::move(output.first)};
 }
 

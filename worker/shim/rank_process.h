@@ -4,11 +4,13 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/shim/files.h"
+#include "worker/shim/rank_user.h"
 
 namespace titan::shim {
 
@@ -17,6 +19,9 @@ struct RankCommand {
   std::vector<std::string> arguments;              // Without the program's name.
   std::map<std::string, std::string> environment;  // Added to this process's own.
   int listen_fd = -1;                              // Inherited under the same number.
+  int group_fd = -1;                               // See group_entrance(); -1: it stays in this process's group.
+  std::string folder;                              // It works there; empty: where this process does.
+  std::optional<RankUser> user;                    // It runs as; none: as this process.
 };
 
 struct RankProcess {
@@ -26,7 +31,8 @@ struct RankProcess {
 };
 
 // Starts a rank: leader of its own process group, killed by the kernel when this thread's process dies, no descriptor
-// inherited but those named. Returns when exec has happened. Call it on the main thread: the death signal is tied to
+// inherited but those named. As another user it has nothing of this one's, and gets nothing back by a
+// program that is setuid. Returns when exec has happened. Call it on the main thread: the death signal is tied to
 // the calling thread. Errors: those of fork and exec, naming the binary.
 absl::StatusOr<RankProcess> start_rank(const RankCommand& command);
 

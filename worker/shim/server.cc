@@ -79,8 +79,10 @@ void Server::read_from(Client& client, const Handler& handler) {
       continue;
     }
     json answer = handler(request);
-    if (request.contains("id")) answer["id"] = request["id"];
-    if (request.value("command", "") == "subscribe") client.subscribed = true;
+    // A word or a number: what holds others may be nested so deeply that writing it takes more stack than there is.
+    if (const auto id = request.find("id"); id != request.end() && id->is_primitive()) answer["id"] = *id;
+    const auto command = request.find("command");
+    if (command != request.end() && *command == "subscribe") client.subscribed = true;
     send(client, answer);
   }
   client.in.erase(0, begin);

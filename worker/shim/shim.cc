@@ -12,12 +12,14 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
 #include "worker/shim/process.h"
+#include "worker/shim/stacks.h"
 
 namespace titan::shim {
 namespace {
@@ -31,6 +33,15 @@ constexpr int kBeaconRetryMilliseconds = 20;
 constexpr int kFlushMilliseconds = 200;
 constexpr int kStrayPatienceMilliseconds = 2000;
 constexpr int kStrayPauseMilliseconds = 1;
+constexpr int64_t kWishesEvery = 100 * kMilli;
+constexpr int64_t kStacksPatienceMilliseconds = 4000;
+constexpr int64_t kStacksFresh = 10 * kSecond;
+
+// Of a request: a hundred years at most, to which the time may be added. Throws for what is no number.
+int64_t milliseconds_in(const json& request, const char* member) {
+  constexpr int64_t kMost = int64_t{100} * 365 * 24 * 3600 * 1000;
+  return std::clamp<int64_t>(request.value(member, int64_t{0}), 0, kMost);
+}
 
 json failure(const absl::Status& status) { return {{"ok", false}, {"error", std::string(status.message())}}; }
 
@@ -74,7 +85,8 @@ Shim::Shim(std::string run_folder, Spec spec, Descriptor lock, Server server, Ex
       spec_(std::move(spec)),
       lock_(std::move(lock)),
       server_(std::move(server)),
-      exits_(std::move(exits)) {
+      exits_(std::move(exits)),
+      oom_(spec_.group) {
   for (const int rank : spec_.ranks) ranks_.push_back({rank});
   oom_seen_ = oom_.read();
   orphan_at_ = monotonic_nanos() + static_cast<int64_t>(spec_.orphan_timeout_seconds * kSecond);
@@ -89,12 +101,17 @@ absl::StatusOr<std::unique_ptr<Shim>> Shim::create(const std::string& run_folder
   TITAN_ASSIGN_OR_RETURN(const std::string text, read_file(run_folder + "/spec.json"));
   const json parsed = json::parse(text, nullptr, false);
   TITAN_ASSIGN_OR_RETURN(Spec spec, spec_from_json(parsed));
+  if (spec.group) {
+    const absl::Status made = make_group(spec.group);
+    if (!made.ok()) say(absl::StrCat("the ranks have no control group of their own: ", made.message()));
+    if (!made.ok()) spec.group = {};
+  }
   TITAN_ASSIGN_OR_RETURN(Server server, Server::open(run_folder));
   TITAN_ASSIGN_OR_RETURN(ExitLog exits, ExitLog::open(run_folder, static_cast<int>(spec.ranks.size())));
   std::unique_ptr<Shim> shim(
       new Shim(run_folder, std::move(spec), std::move(lock), std::move(server), std::move(exits)));
   if (shim->spec_.leader) {
-    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_near(shim->spec_.address));
+    TITAN_ASSIGN_OR_RETURN(shim->store_, listen_on(shim->spec_.address));
   }
   const sigset_t set = watched_signals();
   shim->signals_ = Descriptor(::signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK));
@@ -133,17 +150,18 @@ json Shim::answer(const json& request) {
     if (command == "status" || command == "subscribe") return status();
     if (command == "start") return start(request.at("store_host"), request.at("store_port"));
     if (command == "stop") {
-      stop(request.value("save", false), request.value("grace_milliseconds", int64_t{0}), request.value("reason", ""));
+      stop(request.value("save", false), milliseconds_in(request, "grace_milliseconds"), request.value("reason", ""));
       return {{"ok", true}};
     }
     if (command == "checkpoint") {
       order(Command::kCheckpoint);
       return {{"ok", true}};
     }
+    if (command == "stacks") return take_stacks(request.value("patience_milliseconds", kStacksPatienceMilliseconds));
     if (command == "lease") {
       // The daemon passes on how long it has been without its controller: a node cut off from the controller is
       // orphaned too.
-      const int64_t silence = std::max<int64_t>(0, request.value("silence_milliseconds", int64_t{0})) * kMilli;
+      const int64_t silence = milliseconds_in(request, "silence_milliseconds") * kMilli;
       orphan_at_ = monotonic_nanos() - silence + static_cast<int64_t>(spec_.orphan_timeout_seconds * kSecond);
       const LogPump::Counts counts = logs_.counts();
       return {{"ok", true}, {"log_dropped_bytes", counts.dropped_bytes}, {"log_lost_bytes", counts.lost_bytes}};
@@ -186,8 +204,9 @@ json Shim::start(const std::string& store_host, int store_port) {
   }
   if (state_ != State::kPrepared) return status();
   state_ = State::kRunning;
+  const std::string store = absl::StrCat(spec_.alone ? spec_.address : store_host, ":", store_port);
   for (Rank& rank : ranks_) {
-    const absl::Status started = start_one(rank, absl::StrCat(store_host, ":", store_port));
+    const absl::Status started = start_one(rank, store);
     if (started.ok()) continue;
     kill_all("LAUNCH_FAILED");
     say(started.ToString());
@@ -203,13 +222,18 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
                          LogWriter::open(rank_protocol::log_path(run_folder_, rank.rank), spec_.log_max_bytes));
   RankCommand command;
   command.binary = spec_.rank_binary;
-  command.arguments = {"--config",  run_folder_ + "/launch.json",
+  command.arguments = {"--config",  rank_folder() + "/launch.json",
                        "--rank",    absl::StrCat(rank.rank),
                        "--world",   absl::StrCat(spec_.world),
                        "--store",   store,
-                       "--run-dir", run_folder_};
+                       "--run-dir", rank_folder()};
+  command.user = spec_.user;
+  command.folder = spec_.rank_folder;
+  const Descriptor group = group_entrance(spec_.group);
+  command.group_fd = group.get();
   command.environment = spec_.environment;
   command.environment[kRunFolderVariable] = run_folder_;
+  command.environment[rank_protocol::kStacksVariable] = "1";
   if (rank.rank == 0 && store_.socket) {
     command.listen_fd = store_.socket.get();
     command.arguments.push_back("--listen-fd");
@@ -217,8 +241,19 @@ absl::Status Shim::start_one(Rank& rank, const std::string& store) {
   }
   TITAN_ASSIGN_OR_RETURN(rank.process, start_rank(command));
   rank.running = true;
+  look_into_group(rank.process.pid);
   logs_.add(rank.rank, std::move(rank.process.output), std::move(log));
   return absl::OkStatus();
+}
+
+// What could not enter is not counted there.
+void Shim::look_into_group(pid_t pid) {
+  if (!spec_.group) return;
+  const std::vector<pid_t> in_it = group_processes(spec_.group.folder);
+  if (std::find(in_it.begin(), in_it.end(), pid) != in_it.end() || !alive(pid, start_ticks(pid))) return;
+  say(absl::StrCat("process ", pid, " could not enter the control group ", spec_.group.folder));
+  oom_ = OutOfMemoryCounter({});
+  oom_seen_ = oom_.read();
 }
 
 void Shim::stop(bool save, int64_t grace_milliseconds, const std::string& reason) {
@@ -247,16 +282,63 @@ void Shim::order(Command command) {
   write_commands();
 }
 
+json Shim::take_stacks(int64_t patience_milliseconds) {
+  if (stacks_pid_ != 0) return {{"ok", true}};
+  if (stacks_at_ != 0 && monotonic_nanos() - stacks_at_ < kStacksFresh) {
+    server_.broadcast({{"event", "stacks"}});
+    return {{"ok", true}};
+  }
+  std::vector<StacksOf> running;
+  for (const Rank& rank : ranks_) {
+    if (rank.running) running.push_back({rank.process.pid, rank.rank});
+  }
+  if (running.empty()) return failure(absl::FailedPreconditionError("no rank runs"));
+  const absl::StatusOr<pid_t> started = start_stacks(stacks_program(), run_folder_, running, patience_milliseconds);
+  if (!started.ok()) return failure(started.status());
+  stacks_pid_ = *started;
+  return {{"ok", true}};
+}
+
+// Ranks that a collective has failed wait to be looked at.
+void Shim::look_for_wishes() {
+  wishes_at_ = monotonic_nanos() + kWishesEvery;
+  if (stacks_pid_ != 0) return;
+  for (Rank& rank : ranks_) {
+    if (!rank.running || !open_beacon(rank) || !rank.beacon->look().ok()) continue;
+    const rank_protocol::BeaconPage& page = rank.beacon->page();
+    if (page.stacks_wanted.load() == 0 || page.stacks_taken.load() != 0) continue;
+    const json begun = take_stacks(kStacksPatienceMilliseconds);
+    if (!begun.value("ok", false)) say(absl::StrCat("stacks: ", begun.value("error", "")));
+    if (stacks_pid_ == 0) end_stacks(0);  // Nobody is to wait for what cannot be told, or was told a moment ago.
+    return;
+  }
+}
+
+void Shim::end_stacks(int wait_status) {
+  const bool is_all = WIFEXITED(wait_status) && WEXITSTATUS(wait_status) == 0;
+  if (std::exchange(stacks_pid_, 0) != 0) stacks_at_ = monotonic_nanos();
+  for (Rank& rank : ranks_) {
+    if (!rank.running || !open_beacon(rank)) continue;
+    (void)rank.beacon->write(rank.beacon->page().stacks_taken, uint32_t{1});
+  }
+  json message = {{"event", "stacks"}};
+  if (!is_all) message["error"] = "titan-stacks could not look at all ranks";
+  server_.broadcast(message);
+}
+
+// Whether the rank has one by now.
+bool Shim::open_beacon(Rank& rank) const {
+  if (rank.beacon != nullptr) return true;
+  auto beacon = rank_protocol::BeaconReader::open(rank_protocol::beacon_path(rank_folder(), rank.rank));
+  if (beacon.ok()) rank.beacon = *std::move(beacon);
+  return rank.beacon != nullptr;
+}
+
 // A rank that has no beacon yet, or none that can be written, gets its command as soon as it has one.
 void Shim::write_commands() {
   for (Rank& rank : ranks_) {
     if (rank.wanted == Command::kNone || !rank.running) continue;
-    if (rank.beacon == nullptr) {
-      absl::StatusOr<std::unique_ptr<rank_protocol::BeaconReader>> beacon =
-          rank_protocol::BeaconReader::open(rank_protocol::beacon_path(run_folder_, rank.rank));
-      if (!beacon.ok()) continue;
-      rank.beacon = *std::move(beacon);
-    }
+    if (!open_beacon(rank)) continue;
     if (write_command(*rank.beacon, rank.wanted).ok()) rank.wanted = Command::kNone;
   }
 }
@@ -271,8 +353,9 @@ void Shim::reap() {
     // Its children in the same group end with it; while it is a zombie, the group's number cannot be another's.
     if (rank != ranks_.end()) ::kill(-ended.si_pid, SIGKILL);
     int wait_status = 0;
-    if (::waitpid(ended.si_pid, &wait_status, 0) == ended.si_pid && rank != ranks_.end())
-      record_exit(*rank, wait_status);
+    if (::waitpid(ended.si_pid, &wait_status, 0) != ended.si_pid) continue;
+    if (rank != ranks_.end()) record_exit(*rank, wait_status);
+    if (ended.si_pid == stacks_pid_) end_stacks(wait_status);
   }
 }
 
@@ -293,9 +376,10 @@ void Shim::record_exit(Rank& rank, int wait_status) {
   record->out_of_memory = record->exit_code == rank_protocol::kExitOutOfMemory ||
                           (record->signal == SIGKILL && oom_now > oom_seen_ && !killed_by_us);
   if (record->signal == SIGKILL && oom_now > oom_seen_) ++oom_seen_;  // Each kill is counted for one rank.
+  if (record->out_of_memory) record->memory_limit_bytes = spec_.group.limit_bytes;
   record->stop_reason = stop_reason_;
   const std::string last_line = logs_.finish(rank.rank);
-  record->last_words = last_error(run_folder_, rank.rank);
+  record->last_words = last_error(rank_folder(), rank.rank);
   if (record->last_words.empty()) record->last_words = last_line;
   // Told before it is synced: a subscriber acts within milliseconds, and the file outlives a kill of this process
   // anyway.
@@ -327,15 +411,16 @@ void Shim::kill_strays() {
   const int64_t give_up = monotonic_nanos() + kStrayPatienceMilliseconds * kMilli;
   for (;;) {
     const absl::StatusOr<std::string> children = read_file(absl::StrCat("/proc/self/task/", ::getpid(), "/children"));
-    if (!children.ok() || children->empty()) return;
-    for (size_t at = 0; at < children->size(); at = children->find(' ', at) + 1) {
+    const bool in_group = spec_.group && kill_group(spec_.group.folder) > 0;
+    if ((!children.ok() || children->empty()) && !in_group) return;
+    for (size_t at = 0; children.ok() && at < children->size(); at = children->find(' ', at) + 1) {
       ::kill(std::atoi(children->c_str() + at), SIGKILL);
       if (children->find(' ', at) == std::string::npos) break;
     }
     while (::waitpid(-1, nullptr, WNOHANG) > 0) {
     }
     if (monotonic_nanos() >= give_up)
-      return say(absl::StrCat("processes that no signal ends are left behind: ", *children));
+      return say(absl::StrCat("processes that no signal ends are left behind: ", children.value_or("")));
     ::poll(nullptr, 0, kStrayPauseMilliseconds);
   }
 }
@@ -352,6 +437,7 @@ bool Shim::commands_waiting() const {
 void Shim::check_deadlines() {
   const int64_t now = monotonic_nanos();
   if (commands_waiting()) write_commands();
+  if (state_ == State::kRunning && now >= wishes_at_) look_for_wishes();
   if (kill_at_ != 0 && now >= kill_at_) kill_all(stop_reason_);
   if (retry_at_ != 0 && now >= retry_at_) retry_records();
   if (now >= orphan_at_ && stop_reason_.empty()) {
@@ -365,6 +451,7 @@ int Shim::wait_milliseconds() const {
   if (kill_at_ != 0 && any_running()) next = std::min(next, kill_at_);
   if (retry_at_ != 0) next = std::min(next, retry_at_);
   if (commands_waiting()) next = std::min(next, monotonic_nanos() + kBeaconRetryMilliseconds * kMilli);
+  if (state_ == State::kRunning && any_running()) next = std::min(next, wishes_at_);
   if (next == INT64_MAX) return -1;
   return static_cast<int>(std::clamp<int64_t>((next - monotonic_nanos()) / kMilli + 1, 0, 60'000));
 }
@@ -374,6 +461,7 @@ void Shim::end_if_over() {
   const bool unrecorded = std::any_of(ranks_.begin(), ranks_.end(), [](const Rank& rank) { return rank.unrecorded; });
   if (!over || unrecorded) return;
   kill_strays();
+  if (spec_.group) (void)remove_group(spec_.group.folder);  // Else the daemon does, once the attempt is forgotten.
   state_ = State::kEnded;
   save_state();
   json message = status();

@@ -10,6 +10,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/shim/exit_record.h"
 #include "worker/shim/files.h"
+#include "worker/shim/listener.h"
 #include "worker/shim/log_pump.h"
 #include "worker/shim/out_of_memory.h"
 #include "worker/shim/rank_process.h"
@@ -60,19 +61,30 @@ class Shim {
   void kill_all(const std::string& reason);
   void order(rank_protocol::Command command);
   void write_commands();
+  bool open_beacon(Rank& rank) const;
+
+  // Where the threads of all ranks are: told as the event "stacks" once it is known, or at once when it was a moment
+  // ago.
+  nlohmann::json take_stacks(int64_t patience_milliseconds);
+  void look_for_wishes();
+  void end_stacks(int wait_status);
 
   void reap();
   void record_exit(Rank& rank, int wait_status);
   void retry_records();
   void kill_strays();
+  void look_into_group(pid_t pid);
   bool any_running() const;
   bool commands_waiting() const;
   void check_deadlines();
   int wait_milliseconds() const;
   void end_if_over();
 
+  // Where ranks write: nothing in it is to be trusted.
+  const std::string& rank_folder() const { return spec_.rank_folder.empty() ? run_folder_ : spec_.rank_folder; }
+
   const std::string run_folder_;
-  const Spec spec_;
+  Spec spec_;
   Descriptor lock_;
   Server server_;
   ExitLog exits_;
@@ -87,6 +99,9 @@ class Shim {
   int64_t kill_at_ = 0;    // Monotonic nanoseconds; 0: not planned.
   int64_t orphan_at_ = 0;  // Nobody renewed the lease until then.
   int64_t retry_at_ = 0;   // Unrecorded exits are tried again then.
+  pid_t stacks_pid_ = 0;   // Of titan-stacks; 0: it does not run.
+  int64_t stacks_at_ = 0;  // When it was last told where the ranks are; 0: never.
+  int64_t wishes_at_ = 0;  // When the beacons are looked at again.
 };
 
 }  // namespace titan::shim

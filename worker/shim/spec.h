@@ -1,11 +1,14 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
+#include "worker/shim/rank_group.h"
+#include "worker/shim/rank_user.h"
 
 namespace titan::shim {
 
@@ -14,12 +17,16 @@ namespace titan::shim {
 struct Spec {
   std::string job_uid;
   int attempt = 1;
-  bool leader = false;  // Host the store: bind its port now and let rank 0 inherit the listening socket.
-  std::string address;  // That ranks of other nodes know this one by; the store listens there if it is an IP address.
+  bool leader = false;                // Host the store: bind its port now and let rank 0 inherit the listening socket.
+  std::string address = "127.0.0.1";  // Where the store listens.
+  bool alone = false;                 // All ranks of the attempt are here: they reach the store at `address`.
   std::string rank_binary;
   std::vector<int> ranks;  // Of this node, in local order.
   int world = 1;
-  std::map<std::string, std::string> environment;  // Added to the daemon's own for the ranks.
+  std::map<std::string, std::string> environment;  // Added to this process's own for the ranks.
+  std::optional<RankUser> user;                    // Whom the ranks run as; none: as this process.
+  RankGroup group;                                 // They live in; none: where this process does.
+  std::string rank_folder;                         // Theirs to write, with launch.json; empty: the run folder.
   double orphan_timeout_seconds = 600;             // Stop and save when no daemon has renewed the lease for so long.
   double orphan_grace_seconds = 60;                // Then SIGKILL after this.
   int64_t log_max_bytes = 256 << 20;               // Kept of each rank's log.

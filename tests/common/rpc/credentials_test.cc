@@ -1,5 +1,9 @@
 #include "common/rpc/credentials.h"
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -25,6 +29,31 @@ TEST(CredentialsTest, PlaintextStaysOnThisMachine) {
     EXPECT_TRUE(channel_credentials(other, open).ok()) << other;
     EXPECT_TRUE(server_credentials(other, open).ok()) << other;
   }
+}
+
+// Who has a token has a folder with the authority alone; a flag that names one file wins over the folder.
+TEST(CredentialsTest, AFolderNamesWhatNoFlagNames) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-tls-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  Security user;
+  user.folder = folder;
+  use_folder(user);
+  EXPECT_EQ(user.ca, folder + "/ca.crt");
+  EXPECT_EQ(user.cert + user.key, "");
+  for (const char* file : {"/tls.crt", "/tls.key"}) std::ofstream(folder + file) << "x";
+  Security node, other;
+  node.folder = other.folder = folder;
+  other.ca = "/other.crt";
+  use_folder(node);
+  use_folder(other);
+  EXPECT_EQ(node.cert, folder + "/tls.crt");
+  EXPECT_EQ(node.key, folder + "/tls.key");
+  EXPECT_EQ(other.ca, "/other.crt");
+  EXPECT_EQ(other.key, folder + "/tls.key");
+  Security none;
+  use_folder(none);
+  EXPECT_FALSE(none.tls());
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -35,6 +35,9 @@ TEST_F(AccessTest, TheOwnUserAndRootAreAdmins) {
   owner_ = 0;
   ASSERT_TRUE(create(job("b"), &made).ok());
   EXPECT_EQ(made.owner(), "local:0");
+  const auto record = reconciler_->published().find_by_name(made.name())->record;
+  EXPECT_EQ(record->run_as, "root") << "who its ranks run as";
+  EXPECT_TRUE(record->run_as_local);
 }
 
 // Jobs run as the worker's user: another one who could submit would be that user.
@@ -68,6 +71,7 @@ TEST_F(AccessTest, InsecureAsksNobody) {
   v1::Job made;
   ASSERT_TRUE(create(job("a"), &made).ok());
   EXPECT_EQ(made.owner(), "peer:127.0.0.1");
+  EXPECT_NE(reconciler_->published().find_by_name(made.name())->record->run_as, "root");
 }
 
 // Who may open the socket is an admin, and that is its owner alone.

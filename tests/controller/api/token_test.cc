@@ -80,6 +80,9 @@ TEST_F(TokenTest, ItsUserIsTheOwnerOfWhatTheyMake) {
   const auto made = submit("alicetoken", "a", "vision");
   ASSERT_TRUE(made.ok()) << made.status();
   EXPECT_EQ(made->owner(), "user:alice");
+  const auto record = reconciler_->published().find_by_name(made->name())->record;
+  EXPECT_EQ(record->run_as, "alice") << "and its ranks' user, by name";
+  EXPECT_FALSE(record->run_as_local);
   auto claims = with("alicetoken");
   claims->AddMetadata("titan-user", "bob");
   v1::CancelJobRequest request;

@@ -35,6 +35,20 @@ class WorkerServiceTest : public ServiceCase {
     ADD_FAILURE() << "the stream ended without message " << kind;
     return {};
   }
+  // Waits for an event of the node.
+  bool comes_event(const std::string& node, const std::string& reason) {
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(20));
+    v1::ListEventsRequest request;
+    request.set_node(node);
+    request.set_follow(true);
+    auto stream = jobs_->ListEvents(&context, request);
+    bool came = false;
+    for (v1::Event event; !came && stream->Read(&event);) came = event.reason() == reason;
+    context.TryCancel();
+    stream->Finish();
+    return came;
+  }
   static v1::WorkerMessage report(const v1::AttemptId& id, v1::AttemptReport::Phase phase) {
     v1::WorkerMessage message;
     *message.mutable_attempt()->mutable_id() = id;
@@ -85,6 +99,18 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   auto logs = jobs_->TailLogs(&log_context, request);
   const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
   EXPECT_EQ(read.offset(), 0);
+  // Another node guesses the question's number: its words reach no reader, and that it tried is told.
+  grpc::ClientContext other_context;
+  auto other = connect(other_context, "n2", "j");
+  expect(*other, v1::ControllerMessage::kWelcome);
+  v1::WorkerMessage forged;
+  forged.mutable_log()->set_request(read.request());
+  forged.mutable_log()->set_data("forged\n");
+  forged.mutable_log()->set_end(true);
+  other->Write(forged);
+  EXPECT_TRUE(comes_event("n2", "NodeSpeaksForOthers"));
+  other->WritesDone();
+  other->Finish();
   v1::WorkerMessage data;
   data.mutable_log()->set_request(read.request());
   data.mutable_log()->set_data("line one\nline two\nhalf a li");
@@ -104,6 +130,67 @@ TEST_F(WorkerServiceTest, RunsAJobThroughTheStream) {
   EXPECT_EQ(get("a")->state(), v1::Job::SUCCEEDED);
   stream->WritesDone();
   EXPECT_TRUE(stream->Finish().ok());
+}
+
+// Of a node that is gone, a reader of logs gets what the controller has kept, and is told so.
+TEST_F(WorkerServiceTest, TheEndOfAFailedRanksLogIsThereWithoutItsNode) {
+  grpc::ClientContext context;
+  auto stream = connect(context, "n1");
+  v1::Job created;
+  ASSERT_TRUE(create(job("a"), &created).ok());
+  const v1::Prepare prepare = expect(*stream, v1::ControllerMessage::kPrepare).prepare();
+  v1::WorkerMessage ended = report(prepare.id(), v1::AttemptReport::ENDED);
+  v1::RankExitReport* const exit = ended.mutable_attempt()->add_exits();
+  exit->set_exit_code(-1);
+  exit->set_signal(11);
+  exit->set_log_tail("one\ntwo\nthree\n");
+  exit->set_log_offset(5000);
+  stream->Write(ended);
+  expect(*stream, v1::ControllerMessage::kForget);
+  EXPECT_EQ(get("a")->attempts(0).exits(0).kept_log_bytes(), 14);
+  EXPECT_EQ(get("a")->attempts(0).exits(0).told(), 1);
+
+  v1::TailLogsRequest request;
+  request.set_name("a");
+  request.set_attempt(1);
+  request.set_tail_lines(-1);
+  // The node is asked as long as it is there; its own log may be gone, though.
+  grpc::ClientContext early;
+  rpc::set_deadline(early, absl::Seconds(20));
+  auto logs = jobs_->TailLogs(&early, request);
+  const v1::ReadLog read = expect(*stream, v1::ControllerMessage::kReadLog).read_log();
+  v1::WorkerMessage gone;
+  gone.mutable_log()->set_request(read.request());
+  gone.mutable_log()->set_end(true);
+  gone.mutable_log()->set_closed(true);
+  gone.mutable_log()->set_error("no such log");
+  stream->Write(gone);
+  v1::LogChunk chunk;
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_THAT(chunk.notice(), ::testing::HasSubstr("node n1 says: no such log: this is the end of its log that the"));
+  ASSERT_TRUE(logs->Read(&chunk));
+  EXPECT_EQ(chunk.data(), "one\ntwo\nthree\n");
+  EXPECT_EQ(chunk.offset(), 5000);
+  EXPECT_FALSE(logs->Read(&chunk));
+  EXPECT_TRUE(logs->Finish().ok());
+
+  stream->WritesDone();
+  EXPECT_TRUE(stream->Finish().ok());
+  request.set_tail_lines(2);
+  for (const bool follow : {false, true}) {
+    request.set_follow(follow);
+    grpc::ClientContext late;
+    rpc::set_deadline(late, absl::Seconds(20));
+    auto kept = jobs_->TailLogs(&late, request);
+    ASSERT_TRUE(kept->Read(&chunk));
+    EXPECT_THAT(chunk.notice(), ::testing::HasSubstr("node n1 cannot be reached: this is the end of its log that the"));
+    ASSERT_TRUE(kept->Read(&chunk));
+    EXPECT_EQ(chunk.data(), "two\nthree\n");
+    EXPECT_EQ(chunk.offset(), 5004);
+    if (follow) break;  // It would go on with the next attempt.
+    EXPECT_FALSE(kept->Read(&chunk));
+    EXPECT_TRUE(kept->Finish().ok());
+  }
 }
 
 // What no set of the registered nodes can hold is told at once, and refused when that is asked for.

@@ -88,6 +88,28 @@ TEST_F(AuditTest, IsRotatedBySize) {
   EXPECT_FALSE(std::filesystem::exists(path_ + ".3"));
 }
 
+class Heard : public journal::Journal {
+ public:
+  void write(const journal::Line& line) override { lines.push_back(journal::format(line)); }
+  std::vector<std::string> lines;
+};
+
+// The call goes on, and the journal hears once of each time that nothing can be written.
+TEST_F(AuditTest, WhatCannotBeWrittenIsSaidInTheJournalOnce) {
+  const auto heard = std::make_shared<Heard>();
+  const auto audit = *Audit::open(path_, {1, 2}, heard);  // Each line wants a file of its own.
+  for (const size_t times : {1U, 2U}) {
+    std::filesystem::remove_all(folder_);
+    for (int i = 0; i < 3; ++i) audit->write(entry("a"));
+    ASSERT_EQ(heard->lines.size(), times);
+    EXPECT_EQ(heard->lines.back().rfind("event=AuditNotWritten message=", 0), 0U) << heard->lines.back();
+    std::filesystem::create_directory(folder_);
+    audit->write(entry("b"));
+    EXPECT_EQ(heard->lines.size(), times);
+    EXPECT_EQ(lines(path_).size(), 1U) << "it goes on by itself";
+  }
+}
+
 TEST_F(AuditTest, ALinkIsNotFollowed) {
   std::filesystem::create_symlink(folder_ + "/elsewhere", path_);
   EXPECT_FALSE(Audit::open(path_, {}).ok());

@@ -91,6 +91,9 @@ TEST(ClassifyTest, MemoryIsNamed) {
   RankExit exit = killed(1, 9, 5);
   exit.out_of_memory = true;
   EXPECT_EQ(classify({.exits = {left(0, 12), exit}, .num_ranks = 2}).cause, Cause::kOutOfMemory);
+  exit.memory_limit_bytes = int64_t{3} << 29;
+  const std::string message = classify({.exits = {exit}, .num_ranks = 2}).message;
+  EXPECT_NE(message.find("ranks 1.50 GiB together"), std::string::npos) << message;
 }
 
 // A rank without its libraries (the loader's exit code) is no bug of the rank: the message names what is missing, and

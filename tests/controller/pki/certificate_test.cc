@@ -137,5 +137,16 @@ TEST_F(CertificateTest, KeysAreTheirOwnersAndAreNeverReplacedUnasked) {
   EXPECT_NE(text(out + "/tls.crt"), certificate);
 }
 
+// A certificate of a new authority is taken while others still have one of the old: no step of a rotation cuts anybody
+// off.
+TEST_F(CertificateTest, ARenewalTakesNoTrustAway) {
+  const Subject node = {"titan:node:n1", {}, false};
+  const std::string out = folder_ + "/n1";
+  ASSERT_TRUE(issue_into(out, authority_, node, kDay, KeyIs::kNew).ok());
+  const Pair next = make_authority("next", kDay).value();
+  for (int i = 0; i < 2; ++i) ASSERT_TRUE(issue_into(out, next, node, kDay, KeyIs::kKept).ok());
+  EXPECT_EQ(text(out + "/ca.crt"), authority_.certificate + next.certificate);
+}
+
 }  // namespace
 }  // namespace titan::pki

@@ -504,7 +504,7 @@ TEST_F(DeadlinesTest, WhatANodePreparesHoldsItsDevices) {
   ASSERT_TRUE(submit(spec("a", 2, 2)).ok());
   FakeNode& node = nodes.at("n1");
   const FakeNode::Key old = key("a");
-  disconnect(node);
+  crash();
   FakeNode::Attempt preparing;
   preparing.phase = v1::AttemptReport::PREPARING;
   preparing.ranks = {0, 1};

@@ -27,12 +27,14 @@ TEST(FailpointsTest, EachKindOfRecordHasTwo) {
 
 TEST(FailpointsTest, TheKindsAreThoseOfAllKeys) {
   using namespace core;  // NOLINT(google-build-using-namespace): every function of keys.h.
-  const std::set<std::string> kinds = {
-      kind_of(job_key("u")),           kind_of(spec_key("u")),          kind_of(deleted_key("u")),
-      kind_of(cancel_key("u")),        kind_of(update_key("u")),        kind_of(attempt_key("u", 1)),
-      kind_of(exit_key("u", 1, 0)),    kind_of(error_key("u", 1, 0)),   kind_of(refusal_key("u", 1, 0)),
-      kind_of(progress_key("u")),      kind_of(cursor_key("u", 1, 0)),  kind_of(node_key("n")),
-      kind_of(job_events_prefix("u")), kind_of(node_events_prefix("n"))};
+  const std::set<std::string> kinds = {kind_of(job_key("u")),           kind_of(spec_key("u")),
+                                       kind_of(deleted_key("u")),       kind_of(cancel_key("u")),
+                                       kind_of(update_key("u")),        kind_of(attempt_key("u", 1)),
+                                       kind_of(exit_key("u", 1, 0)),    kind_of(error_key("u", 1, 0)),
+                                       kind_of(refusal_key("u", 1, 0)), kind_of(failed_log_key("u", 1, 0)),
+                                       kind_of(diagnosis_key("u", 1)),  kind_of(progress_key("u")),
+                                       kind_of(cursor_key("u", 1, 0)),  kind_of(node_key("n")),
+                                       kind_of(job_events_prefix("u")), kind_of(node_events_prefix("n"))};
   EXPECT_THAT(kinds, UnorderedElementsAreArray(kRecordKinds.begin(), kRecordKinds.end()));
   for (const std::string& prefix : Core::loaded_prefixes()) EXPECT_TRUE(kinds.contains(kind_of(prefix))) << prefix;
 }

@@ -81,6 +81,21 @@ TEST_F(FoldersTest, AnotherNameIsRefusedAtSubmit) {
   EXPECT_TRUE(submit(by_id).ok());
 }
 
+// Whose job it is was proven when it was made, and holds for its attempts of later days.
+TEST_F(FoldersTest, AnAttemptIsToldWhoseItIs) {
+  add_node("n1");
+  run_as = {"alice", true};
+  ASSERT_TRUE(submit(spec_at("a", "/dump/a")).ok());
+  EXPECT_EQ(last_prepare().run_as(), "alice");
+  EXPECT_TRUE(last_prepare().run_as_local());
+  loaded("a", 0);
+  crash();
+  for (auto& [name, node] : nodes) connect(node);
+  kill("a");
+  EXPECT_EQ(last_prepare().id().number(), 2);
+  EXPECT_EQ(last_prepare().run_as(), "alice");
+}
+
 // What the controller knows travels with the next attempt.
 TEST_F(FoldersTest, AnAttemptIsToldWhatWasCommittedAndWhere) {
   folder_ids = {{"/dump/a", "f1"}};

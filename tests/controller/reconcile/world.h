@@ -66,6 +66,8 @@ class FakeNode {
   bool tells_devices = true;         // One of an older version says only how many are in use,
   bool takes_compact_launch = true;  // and wants every rank listed.
   std::string instance = "i";
+  bool diagnoses = false;              // Of this version: it answers what its ranks do,
+  bool tells_findings = true;          // at once, or when the test says so.
   std::string cluster;                 // As its worker has it on disk.
   std::map<std::string, int> highest;  // Attempt seen, by job.
   std::shared_ptr<FakeSession> session;
@@ -151,11 +153,13 @@ class World {
     spec.saves = saves;
     return spec;
   }
+  RunAs run_as;  // Who submits.
   absl::StatusOr<JobViewPtr> submit(const job::Spec& spec, const std::string& request = "", uint32_t print = 1) {
     v1::JobSpec stored;
     stored.set_config_json(config_json);
     absl::StatusOr<JobViewPtr> result = absl::InternalError("never answered");
-    reconciler->create(spec, stored, request, print, [&](const absl::StatusOr<JobViewPtr>& r) { result = r; });
+    const auto done = [&](const absl::StatusOr<JobViewPtr>& r) { result = r; };
+    reconciler->create(spec, stored, request, print, done, /*actor=*/"", /*labels=*/{}, run_as);
     settle();
     return result;
   }
@@ -200,6 +204,7 @@ class World {
     hello.set_instance(node.instance);
     hello.set_address(node.name + ".local");
     hello.set_takes_compact_launch(node.takes_compact_launch);
+    hello.set_diagnoses(node.diagnoses);
     hello.mutable_resources()->set_device(node.device);
     hello.mutable_labels()->insert(node.labels.begin(), node.labels.end());
     hello.mutable_resources()->set_devices(node.devices);
@@ -319,6 +324,44 @@ class World {
     settle();
   }
 
+  // What its ranks of the attempt have left of their collectives: all of one group, in which those that are behind have
+  // issued one call less than the others.
+  void tell_findings(FakeNode& node, const v1::AttemptId& id) {
+    const auto found = node.attempts.find({id.job_uid(), id.number()});
+    v1::WorkerMessage message;
+    *message.mutable_diagnosis()->mutable_id() = id;
+    if (found == node.attempts.end()) {
+      message.mutable_diagnosis()->set_end(true);
+      return say(node, message);
+    }
+    const FakeNode::Attempt& attempt = found->second;
+    for (const int rank : attempt.ranks) {
+      v1::RankDiagnosis& of = *message.mutable_diagnosis()->mutable_rank();
+      of.Clear();
+      of.mutable_status()->set_rank(rank);
+      of.mutable_status()->set_phase(attempt.rank_phase);
+      of.set_alive(attempt.gone.count(rank) == 0);
+      of.set_stacks(absl::StrCat("process ", 100 + rank, "\n#0 where_rank_", attempt.behind.count(rank), "_is\n"));
+      v1::FlightGroup& group = *of.add_groups();
+      group.set_name("fsdp");
+      group.set_members("0-1");
+      group.set_key(77);
+      group.set_issued(attempt.behind.count(rank) > 0 ? 4 : 5);
+      for (int call = 1; call <= group.issued(); ++call) {
+        v1::FlightCall& added = *of.add_calls();
+        added.set_sequence(call);
+        added.set_operation("all_gather");
+        added.set_type("float");
+        added.set_elements(64);
+        added.set_since_mark(call - 1);
+        added.set_created_nanoseconds(call);
+        added.set_completed(call < 5);
+      }
+      message.mutable_diagnosis()->set_end(rank == attempt.ranks.back());
+      say(node, message);
+    }
+  }
+
   // A rank leaves; its node says so, and that it has ended when it was the last one there.
   void exit_rank(FakeNode& node, const FakeNode::Key& key, int rank, int code, int signal,
                  const std::string& stop_reason = "") {
@@ -406,6 +449,7 @@ class World {
       if (message.has_prepare()) prepare(node, message.prepare());
       if (message.has_start()) start(node, message.start());
       if (message.has_stop()) stop(node, message.stop());
+      if (message.has_diagnose() && node.tells_findings) tell_findings(node, message.diagnose().id());
       if (message.has_forget()) node.attempts.erase({message.forget().id().job_uid(), message.forget().id().number()});
     }
     return true;

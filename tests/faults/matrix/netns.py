@@ -115,7 +115,7 @@ class NetworkCluster(Cluster):
     def add_worker(self, name, devices=None):
         return self._add(name, [BIN / "titan-worker", "--insecure", "--controller", self.address, "--node", name, "--state", self.folder / name,
                                 "--devices", f"cpu:{devices or self.devices}", "--address", self.network.address(name),
-                                "--metrics-port", "-1"])
+                                "--metrics-port", "-1", *(("--rank-user", "root") if os.geteuid() == 0 else ())])
 
     def _add(self, name, command):
         return super()._add(name, [*self.network.prefix_of(name), *command])

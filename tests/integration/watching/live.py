@@ -3,6 +3,7 @@
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -36,13 +37,23 @@ def need(program):
 class Prometheus:
     """Scrapes `pages`, addresses by the name of their scrape job, and evaluates the alerts."""
 
-    def __init__(self, pages, interval="250ms"):
+    def __init__(self, pages, interval="250ms", rules=RULES):
         self.folder = Path(tempfile.mkdtemp(prefix="titan-prometheus-"))
         self.config = self.folder / "prometheus.yml"
-        self.config.write_text(json.dumps({  # YAML has JSON in it.
-            "global": {"scrape_interval": interval, "scrape_timeout": interval, "evaluation_interval": interval}, "rule_files": [str(RULES)],
-            "scrape_configs": [{"job_name": name, "static_configs": [{"targets": targets}]} for name, targets in pages.items()]}))
+        self.interval, self.rules_file = interval, rules
+        self._configure(pages)
         self._start()
+
+    def _configure(self, pages):
+        self.config.write_text(json.dumps({  # YAML has JSON in it.
+            "global": {"scrape_interval": self.interval, "scrape_timeout": self.interval, "evaluation_interval": self.interval},
+            "rule_files": [str(self.rules_file)],
+            "scrape_configs": [{"job_name": name, "static_configs": [{"targets": targets}]} for name, targets in pages.items()]}))
+
+    def scrape(self, pages):
+        """Other pages from now on."""
+        self._configure(pages)
+        self.process.send_signal(signal.SIGHUP)
 
     # It takes no port 0, and another program may have taken the free one by then.
     def _start(self):
@@ -92,7 +103,7 @@ class Prometheus:
 class WatchedCluster(Cluster):
     """With `fake`, ranks are stand-ins that do this (tests/worker/shim/fake_rank.cc); without it they are real."""
 
-    def __init__(self, fake=None, watch=True, **options):
+    def __init__(self, fake=None, watch=True, rules=RULES, interval="250ms", **options):
         super().__init__(workers=0, **options)
         self.prometheus = None
         try:
@@ -101,7 +112,7 @@ class WatchedCluster(Cluster):
             for name in NODES:
                 wait_until(f"the page of {name}", (self.folder / f"{name}-ports.json").exists)
             if watch:
-                self.prometheus = Prometheus(self.pages())
+                self.prometheus = Prometheus(self.pages(), interval, rules)
         except BaseException:
             self.close()
             raise
@@ -112,7 +123,7 @@ class WatchedCluster(Cluster):
                    f"cpu:{self.devices}", "--address", "127.0.0.1", "--metrics-port", "0", "--metrics-address", "127.0.0.1", "--port-file",
                    self.folder / f"{name}-ports.json", *words]
         before = self.environment
-        self.environment = {**before, "TITAN_FAKE_RANK": json.dumps(fake)} if fake is not None else before
+        self.environment = {**before, "TITAN_TEST_FAKE_RANK": json.dumps(fake)} if fake is not None else before
         self._add(name, command)
         self.environment = before
 

@@ -3,10 +3,14 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <latch>
+#include <random>
 #include <thread>
 
+#include "common/rank_protocol/flight_tail.h"
 #include "tests/worker/comm/thread_ranks.h"
 #include "worker/comm/recording_backend.h"
 
@@ -170,6 +174,90 @@ TEST(FlightRecorderTest, ThreadsLoseNothing) {
     EXPECT_EQ(recording.progress, Progress::kCompleted);
     EXPECT_EQ(recording.sequence, ++last[recording.group]);
   }
+}
+
+rank_protocol::FlightCall as_told(const Recording& recording) {
+  int64_t elements = 1;
+  for (int i = 0; i < recording.input.dims; ++i) elements *= recording.input.sizes[i];
+  return {
+      recording.group, recording.sequence,   recording.operation,  c10::toString(recording.input.type),       elements,
+      recording.mark,  recording.since_mark, recording.created_ns, recording.progress == Progress::kCompleted};
+}
+
+// Some of everything that a rank does, to what is written over and to what is not.
+void record_at_random(FlightRecorder& recorder, int calls, std::mt19937& random) {
+  const std::vector<at::Tensor> tensors = {at::zeros({2, 3}), at::zeros({2, 3, 1, 2, 2}, at::kBFloat16),
+                                           at::zeros({}, at::kLong)};
+  std::vector<int64_t> open;
+  recorder.add_group("fsdp", {0, 2, 4});
+  for (int i = 0; i < calls; ++i) {
+    const at::Tensor& tensor = tensors[random() % tensors.size()];
+    if (i == calls / 2) recorder.add_group("tp", {4, 5});  // The groups of messages come when their first does.
+    const int64_t number = random() % 3 == 0 ? recorder.begin_message(0, "send", 2, static_cast<int>(random() % 2),
+                                                                      tensor, milliseconds(1))
+                                             : recorder.begin(0, "_all_gather_base", tensor, tensor, milliseconds(1));
+    if (random() % 8 != 0) recorder.started(number);
+    open.push_back(number);
+    while (!open.empty() && random() % 2 == 0) {
+      const size_t which = random() % open.size();
+      recorder.waited(open[which]);
+      open.erase(open.begin() + static_cast<int64_t>(which));
+    }
+    if (random() % 20 == 0) recorder.synchronized();
+  }
+}
+
+// Whoever looks at a rank that hangs is told what the rank itself would tell.
+TEST(FlightRecorderTest, ItsTailSaysTheSame) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/rank-4.flight";
+  std::mt19937 random(1);
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    for (const int64_t entries : {3, 400, 5000}) {
+      for (const int calls : {0, 1, 100, 700, 3000}) {
+        FlightRecorder recorder(entries, waits);
+        recorder.add_group("world", {0, 1, 2, 3, 4});
+        recorder.attach(rank_protocol::FlightTail::create(path, 4).value());
+        record_at_random(recorder, calls, random);
+        const Flight flight = recorder.flight();
+        const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(path).value();
+        EXPECT_LE(flight.recordings.size(), static_cast<size_t>(entries));
+        ASSERT_EQ(told.calls.size(), static_cast<size_t>(std::min(calls, rank_protocol::FlightTail::kCalls)));
+        ASSERT_EQ(told.groups.size(), flight.groups.size());
+        for (size_t i = 0; i < told.groups.size(); ++i) {
+          const RecordedGroup& group = flight.groups[i];
+          EXPECT_EQ(told.groups[i],
+                    (rank_protocol::FlightGroup{group.name, rank_protocol::shortened(group.ranks),
+                                                rank_protocol::group_key(group.name, group.ranks), group.last_issued}));
+        }
+        for (size_t back = 1; back <= std::min(told.calls.size(), flight.recordings.size()); ++back) {
+          EXPECT_EQ(told.calls[told.calls.size() - back], as_told(flight.recordings[flight.recordings.size() - back]));
+        }
+      }
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+// A call that ends after the ring has gone round is over in the tail all the same.
+TEST(FlightRecorderTest, AShortRingLeavesNothingOpenInTheTail) {
+  std::string folder = (std::filesystem::temp_directory_path() / "titan-recorder-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const Waits waits : {Waits::kEndIt, Waits::kQueueUp}) {
+    FlightRecorder recorder(2, waits);
+    recorder.attach(rank_protocol::FlightTail::create(folder + "/tail", 0).value());
+    const int group = recorder.add_group("fsdp", {0, 1});
+    std::vector<int64_t> open(9);
+    for (int64_t& number : open) number = begin(recorder, group);
+    for (const int64_t number : open) recorder.waited(number);
+    recorder.synchronized();
+    const rank_protocol::RankFlight told = rank_protocol::read_flight_tail(folder + "/tail").value();
+    EXPECT_EQ(told.calls.size(), open.size());
+    for (const rank_protocol::FlightCall& call : told.calls) EXPECT_TRUE(call.completed);
+    EXPECT_EQ(recorder.flight().recordings.size(), 2U);
+  }
+  std::filesystem::remove_all(folder);
 }
 
 // A mesh's groups note what passes; where a rank does not come, the others have begun and not ended.

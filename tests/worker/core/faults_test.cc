@@ -405,7 +405,8 @@ TEST(FaultsTest, CompletionsComeTwiceOrNeverBelongedToAnybody) {
   for (const Op op : {Op{0}, Op{1}, Op{2}, Op{3}, Op{4}, Op{5}, Op{6}, Op{7}, Op{8}, Op{999}}) {
     const std::vector<Input> inputs = {
         FenceRaised{op, 9, ""}, Written{op, "late"}, FolderPrepared{.op = op}, TokenChecked{op, {"LATE", ""}},
-        ShimSpawned{op, 1, 1},  ShimFound{.op = op}, RanksSeen{.op = op},      SpoolRead{.op = op}};
+        ShimSpawned{op, 1, 1},  ShimFound{.op = op}, RanksSeen{.op = op},      SpoolRead{.op = op},
+        LogTailRead{.op = op}};
     for (const Input& input : inputs) EXPECT_TRUE(copy.step(input, world.now()).empty()) << op;
   }
   EXPECT_TRUE(copy.step(ShimClosed{{"u1", 1}, 999}, world.now()).empty());

@@ -158,7 +158,8 @@ bool World::now_done(const Effect& effect) const {
         return std::is_same_v<Given, Send> || std::is_same_v<Given, KillShim> || std::is_same_v<Given, TellShim> ||
                std::is_same_v<Given, WatchSpools> || std::is_same_v<Given, UnwatchSpools> ||
                std::is_same_v<Given, AnswerLog> || std::is_same_v<Given, AnswerTrace> ||
-               std::is_same_v<Given, ResetSession> || std::is_same_v<Given, Log> || std::is_same_v<Given, Exit>;
+               std::is_same_v<Given, AnswerDiagnosis> || std::is_same_v<Given, ResetSession> ||
+               std::is_same_v<Given, Log> || std::is_same_v<Given, Exit>;
       },
       effect);
 }
@@ -180,6 +181,7 @@ void World::apply(Effect effect) {
                  },
                  [this](AnswerLog& it) { logs.push_back(it); },
                  [this](AnswerTrace& it) { traces.push_back(it); },
+                 [this](AnswerDiagnosis& it) { diagnoses.push_back(it); },
                  [this](ResetSession& it) {
                    resets.push_back(it.why);
                    if (open_ && it.session == session_) {
@@ -309,6 +311,11 @@ void World::perform(const Effect& effect) {
               }
             }
             feed(read);
+          },
+          [&](const ReadLogTail& it) {
+            const std::string text =
+                printed.count(it.rank) > 0 ? printed[it.rank] : absl::StrCat("rank ", it.rank, "\n");
+            feed(LogTailRead{it.op, error.empty() ? text : "", 0});
           },
           [&](const WritePlaces& it) {
             if (error.empty()) disk.places[it.key] = it.places;
@@ -522,6 +529,7 @@ void World::shim_does(const AttemptKey& key, const ShimCommand& command) {
     write_status(shim);
     return say(key, {.kind = ShimSaid::Kind::kStarted, .status = status_of(shim)});
   }
+  if (command.kind == ShimCommand::Kind::kStacks) return say(key, {.kind = ShimSaid::Kind::kStacks});
   if (command.kind != ShimCommand::Kind::kStop) return;
   if (shim.stop_reason.empty()) shim.stop_reason = command.reason.empty() ? "STOPPED" : command.reason;
   if (command.grace_milliseconds <= 0) {

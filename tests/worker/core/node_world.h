@@ -117,6 +117,7 @@ class World {
   int64_t epoch = 0;  // Of the commands.
   std::vector<AnswerLog> logs;
   std::vector<AnswerTrace> traces;
+  std::vector<AnswerDiagnosis> diagnoses;
   std::vector<std::string> resets;
   std::vector<std::string> log;
 
@@ -139,6 +140,7 @@ class World {
   void relent();               // They die of the signals that they got.
   std::string token_refusal;   // Reason.
   std::string prepare_refusal;
+  std::map<int, std::string> printed;  // By rank: the end of its log.
   bool new_shims_hang = false;
   bool rebooted = false;
   SimShim& shim(int attempt) { return shims.at({"u1", attempt}); }

@@ -133,7 +133,7 @@ class Life {
       case 5:
         return trouble<SpawnShim>();
       case 6:
-        return trouble<ReadSpool>();
+        return one_in(2) ? trouble<ReadSpool>() : trouble<ReadLogTail>();
       case 7:
         return trouble<WritePlaces>();
       case 8:

@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/common/rank_protocol/temp_folder.h"
+#include "tests/worker/daemon/daemon_case.h"
 #include "tests/worker/daemon/fake_controller.h"
 #include "tests/worker/shim/run_folder.h"
 #include "worker/shim/process.h"
@@ -25,170 +26,6 @@ using rank_protocol::TempFolder;
 using shim::alive;
 using shim::eventually;
 using ::testing::HasSubstr;
-using Report = v1::AttemptReport;
-
-// A daemon of its own, with its state in a folder that goes away.
-class Worker {
- public:
-  Worker(FakeController& controller, std::string node, std::vector<std::string> flags = {})
-      : Worker(controller.address(), std::move(node), std::move(flags)) {}
-  Worker(std::string controllers, std::string node, std::vector<std::string> flags = {})
-      : controllers_(std::move(controllers)), node_(std::move(node)), flags_(std::move(flags)) {
-    start();
-  }
-  ~Worker() {
-    kill(SIGKILL);
-    end_ranks();
-  }
-  void start(const std::vector<std::string>& more = {}) {
-    std::vector<std::string> arguments = {shim::worker_binary(),
-                                          "--controller",
-                                          controllers_,
-                                          "--node",
-                                          node_,
-                                          "--state",
-                                          state(),
-                                          "--devices",
-                                          "cpu:4",
-                                          "--rank-binary",
-                                          shim::fake_rank_binary()};
-    arguments.insert(arguments.end(), flags_.begin(), flags_.end());
-    arguments.insert(arguments.end(), more.begin(), more.end());
-    std::vector<char*> pointers;
-    for (std::string& argument : arguments) pointers.push_back(argument.data());
-    pointers.push_back(nullptr);
-    pid_ = ::fork();
-    if (pid_ != 0) return;
-    const int log = ::open((folder_.file("worker.log")).c_str(), O_WRONLY | O_CREAT | O_APPEND, 0644);
-    ::dup2(log, 2);
-    ::execv(pointers[0], pointers.data());
-    ::_exit(127);
-  }
-  int kill(int signal) {
-    int status = 0;
-    if (pid_ <= 0) return 0;
-    ::kill(pid_, signal);
-    ::waitpid(pid_, &status, 0);
-    pid_ = 0;
-    return status;
-  }
-  // Whatever still runs below the state folder.
-  void end_ranks() {
-    std::error_code error;
-    for (const auto& item : std::filesystem::recursive_directory_iterator(state(), error)) {
-      if (item.path().filename() != "shim.json") continue;
-      const json shim = json::parse(shim::read_file(item.path().string()).value_or("{}"), nullptr, false);
-      const pid_t pid = shim.value("pid", 0);
-      if (alive(pid, shim.value("start_ticks", int64_t{0}))) ::kill(pid, SIGKILL);
-    }
-  }
-  pid_t pid() const { return pid_; }
-  std::string state() const { return folder_.file("state"); }
-  std::string run_folder(int attempt) const { return absl::StrCat(state(), "/jobs/u1/attempt-", attempt); }
-  std::string log() const { return *shim::read_file(folder_.file("worker.log")); }
-
- private:
-  const std::string controllers_;
-  const std::string node_;
-  const std::vector<std::string> flags_;
-  TempFolder folder_;
-  pid_t pid_ = 0;
-};
-
-class DaemonTest : public ::testing::Test {
- protected:
-  v1::ControllerMessage prepare(int attempt, int ranks, const json& fake, bool leader = true) {
-    v1::ControllerMessage message;
-    v1::Prepare& prepare = *message.mutable_prepare();
-    prepare.mutable_id()->set_job_uid("u1");
-    prepare.mutable_id()->set_number(attempt);
-    prepare.set_leader(leader);
-    prepare.set_launch_json(shim::fake_launch(ranks, fake, attempt).dump());
-    for (int rank = 0; rank < ranks; ++rank) prepare.add_ranks(rank);
-    prepare.set_dump_folder(dump_.file("out"));
-    prepare.set_token(absl::StrCat("token-", attempt));
-    prepare.set_orphan_timeout_seconds(600);
-    return message;
-  }
-  v1::ControllerMessage start(int attempt, int port) {
-    v1::ControllerMessage message;
-    message.mutable_start()->mutable_id()->set_job_uid("u1");
-    message.mutable_start()->mutable_id()->set_number(attempt);
-    message.mutable_start()->set_store_host("127.0.0.1");
-    message.mutable_start()->set_store_port(port);
-    return message;
-  }
-  v1::ControllerMessage stop(int attempt, bool save, int64_t grace) {
-    v1::ControllerMessage message;
-    message.mutable_stop()->mutable_id()->set_job_uid("u1");
-    message.mutable_stop()->mutable_id()->set_number(attempt);
-    message.mutable_stop()->set_save(save);
-    message.mutable_stop()->set_grace_milliseconds(grace);
-    message.mutable_stop()->set_reason("test");
-    return message;
-  }
-  bool connected(const std::string& node = "n1") {
-    return controller_.wait([&] { return controller_.of(node).connected; });
-  }
-  bool reported(int attempt, Report::Phase phase, const std::string& node = "n1") {
-    return controller_.wait([&] {
-      const Report* const report = controller_.last_report(node, attempt);
-      return report != nullptr && report->phase() == phase;
-    });
-  }
-  Report last(int attempt, const std::string& node = "n1") {
-    Report report;
-    controller_.wait([&] {
-      const Report* const found = controller_.last_report(node, attempt);
-      if (found != nullptr) report = *found;
-      return true;
-    });
-    return report;
-  }
-  // Prepares and starts; false when either does not happen.
-  bool launch(int attempt, int ranks, const json& fake) {
-    if (!connected()) return false;
-    controller_.send("n1", prepare(attempt, ranks, fake));
-    if (!reported(attempt, Report::PREPARED)) return false;
-    controller_.send("n1", start(attempt, last(attempt).store_port()));
-    return reported(attempt, Report::STARTED);
-  }
-  // All ranks of the last beat, by rank, once they have pids.
-  std::map<int, v1::RankStatus> beat_ranks() {
-    std::map<int, v1::RankStatus> ranks;
-    controller_.wait([&] {
-      ranks.clear();
-      for (const v1::AttemptBeat& attempt : controller_.of("n1").last_beat.attempts()) {
-        for (const v1::RankStatus& rank : attempt.ranks()) {
-          if (rank.pid() > 0 && rank.step() > 0) ranks[rank.rank()] = rank;
-        }
-      }
-      return !ranks.empty();
-    });
-    return ranks;
-  }
-  bool events_reach(int rank, size_t count) {
-    return controller_.wait([&] { return controller_.of("n1").events[rank].size() >= count; });
-  }
-  // No event lost, doubled or reordered: the numbers are 1..n and the steps grow by one.
-  void expect_complete(int rank) {
-    const FakeController::Heard heard = controller_.heard("n1");
-    EXPECT_EQ(heard.gaps, 0);
-    int64_t step = 0;
-    int64_t sequence = 0;
-    for (const v1::RankEvent& event : heard.events.at(rank)) {
-      ASSERT_EQ(event.sequence(), ++sequence);
-      const json parsed = json::parse(event.json());
-      ASSERT_EQ(parsed["seq"], sequence);
-      if (parsed["kind"] == "step") {
-        ASSERT_EQ(parsed["step"], ++step);
-      }
-    }
-  }
-
-  FakeController controller_;
-  TempFolder dump_;
-};
 
 TEST_F(DaemonTest, RegistersAndBeats) {
   Worker worker(controller_, "n1");
@@ -474,8 +311,11 @@ TEST_F(DaemonTest, AShimWhoseStateCannotBeReadIsNotEnded) {
   ASSERT_TRUE(controller_.wait([&] { return controller_.of("n1").registers.size() > known; }));
   EXPECT_NE(controller_.heard("n1").registers.back().inventory(0).phase(), Report::ENDED);
   EXPECT_NE(last(1).phase(), Report::ENDED);
+  // Never without a trace: that would be a shim that is gone.
+  for (const char* name : {"shim.lock", "shim.sock"})
+    std::filesystem::rename(folder / (std::string(name) + ".hidden"), folder / name);
   std::filesystem::remove(folder / "shim.json");
-  for (const std::string& name : hidden) std::filesystem::rename(folder / (name + ".hidden"), folder / name);
+  std::filesystem::rename(folder / "shim.json.hidden", folder / "shim.json");
   const size_t seen = controller_.heard("n1").events[0].size();
   EXPECT_TRUE(events_reach(0, seen + 10));
   EXPECT_TRUE(alive(static_cast<pid_t>(before.pid()), before.start_ticks()));
@@ -537,19 +377,22 @@ TEST_F(DaemonTest, UnacknowledgedEventsComeAgain) {
   EXPECT_EQ(controller_.heard("n1").repeated_events, 0) << "what is acknowledged is not sent again";
 }
 
-// What systemd gave the daemon is not its ranks' to use, and what it keeps is nobody else's to read.
+// What systemd gave the daemon, and by what it is known to its controller, is not its ranks' to use, nor is whatever
+// else was there; and what it keeps is nobody else's to read.
 TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
-  ::setenv("NOTIFY_SOCKET", "/run/systemd/notify", 1);
-  ::setenv("CREDENTIALS_DIRECTORY", "/run/credentials", 1);
-  ::setenv("TITAN_TEST_PASSED_ON", "yes", 1);
-  Worker worker(controller_, "n1");
-  for (const char* name : {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TEST_PASSED_ON"}) ::unsetenv(name);
+  const char* const kept[] = {"NOTIFY_SOCKET", "CREDENTIALS_DIRECTORY", "TITAN_TLS_KEY", "A_SECRET"};
+  const char* const passed[] = {"TITAN_RANK_PLANTED", "SITE_SCRATCH"};
+  for (const char* name : kept) ::setenv(name, "planted", 1);
+  for (const char* name : passed) ::setenv(name, "planted", 1);
+  Worker worker(controller_, "n1", {"--pass-env", "SITE_*"});
+  for (const char* name : kept) ::unsetenv(name);
+  for (const char* name : passed) ::unsetenv(name);
   ASSERT_TRUE(launch(1, 1, {}));
   const std::string path = absl::StrCat("/proc/", beat_ranks()[0].pid(), "/environ");
   const std::string environment = *shim::read_file(path);
-  EXPECT_THAT(environment, HasSubstr("TITAN_TEST_PASSED_ON=yes"));
-  EXPECT_THAT(environment, ::testing::Not(HasSubstr("NOTIFY_SOCKET")));
-  EXPECT_THAT(environment, ::testing::Not(HasSubstr("CREDENTIALS_DIRECTORY")));
+  for (const char* name : kept) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
+  for (const char* name : passed) EXPECT_THAT(environment, HasSubstr(absl::StrCat(name, "=planted")));
+  EXPECT_THAT(environment, HasSubstr("GOMP_SPINCOUNT="));
   EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
 }
 

@@ -89,6 +89,7 @@ void FakeController::take(const std::string& node, const v1::WorkerMessage& mess
   if (message.has_attempt()) heard.reports.push_back(message.attempt());
   if (message.has_log()) heard.logs.push_back(message.log());
   if (message.has_trace()) heard.traces.push_back(message.trace());
+  if (message.has_diagnosis()) heard.diagnoses.push_back(message.diagnosis());
   if (message.has_events()) take_events(node, message.events(), stream);
   if (!message.has_beat()) return;
   heard.last_beat = message.beat();

@@ -37,6 +37,7 @@ class FakeController : public v1::WorkerService::Service {
     std::vector<v1::AttemptReport> reports;
     std::vector<v1::LogData> logs;
     std::vector<v1::TraceData> traces;
+    std::vector<v1::Diagnosis> diagnoses;
     v1::Beat last_beat;
     int beats = 0;
     std::map<int, std::vector<v1::RankEvent>> events;  // By rank; each sequence once.

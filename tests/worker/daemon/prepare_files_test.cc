@@ -67,6 +67,46 @@ TEST(PrepareFilesTest, ACompactLaunchIsWrittenWithEveryRank) {
   EXPECT_EQ(placements[1].num_ranks(), 1);
 }
 
+// A job that one node has alone listens where no other machine is, whatever address the node has.
+TEST(PrepareFilesTest, WhoIsAloneStaysOnLoopback) {
+  const rank_protocol::TempFolder folder;
+  rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
+  launch.ranks[0].host = "192.0.2.7";
+  shim::Spec spec;
+  spec.address = "192.0.2.7";
+  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "");
+  const auto alone = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
+  EXPECT_EQ(alone["address"], "127.0.0.1");
+  EXPECT_EQ(alone["alone"], true);
+  EXPECT_EQ(alone["environment"]["NCCL_SOCKET_IFNAME"], "=lo");
+  EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "127.0.0.1");
+
+  launch.ranks.push_back({1, 0, "n2", "192.0.2.8"});
+  (void)prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "");
+  const auto together = nlohmann::json::parse(*shim::read_file(folder.file("spec.json")));
+  EXPECT_EQ(together["address"], "192.0.2.7");
+  EXPECT_EQ(together["alone"], false);
+  EXPECT_FALSE(together["environment"].contains("NCCL_SOCKET_IFNAME")) << "no interface has it";
+  EXPECT_EQ(rank_protocol::read_launch(folder.file("launch.json"))->ranks[0].host, "192.0.2.7");
+}
+
+// A name that means the machine itself on the leader leads the others to themselves: said before they wait for it.
+TEST(PrepareFilesTest, AStoreOnLoopbackIsForNeighboursAlone) {
+  const rank_protocol::TempFolder folder;
+  rank_protocol::Launch launch = *rank_protocol::launch_from_json(shim::fake_launch(1, {}, 1));
+  const auto refused = [&](const char* leader, const char* other) {
+    launch.ranks.resize(1);
+    launch.ranks[0].host = leader;
+    launch.ranks.push_back({1, 0, "n2", other});
+    shim::Spec spec;
+    spec.address = leader;
+    return prepare_files(leading_record("", 1), folder.file(""), to_json(launch).dump(), spec, "").refusal.reason;
+  };
+  EXPECT_EQ(refused("localhost", "192.0.2.8"), "ADDRESS_IS_LOOPBACK");
+  EXPECT_EQ(refused("127.0.0.1", "localhost"), "");
+  EXPECT_EQ(refused("192.0.2.7", "192.0.2.8"), "");
+}
+
 // Where users write, a link that one of them made is not followed.
 TEST(PrepareFilesTest, NoLinkIsFollowed) {
   const rank_protocol::TempFolder folder;

@@ -111,7 +111,7 @@ constexpr Malformed kMalformed[] = {
     {R"({"model": {"vocab": null}})", "model.vocab is not an object"},
     {R"({"model": {"vocab": {"a": -1}}})", "token \"a\" has no id between"},
     {R"({"model": {"vocab": {"a": "x"}}})", "token \"a\" has no id between"},
-    {R"({"model": {"vocab": {"a": 99999999}}})", "between 0 and 16777215"},
+    {R"({"model": {"vocab": {"a": 99999999}}})", "between 0 and 4194303"},
     {R"({"model": {"vocab": {"a": 98}}})", "share id 98"},
     {R"({"model": {"merges": null}})", "model.merges is not an array"},
     {R"({"model": {"merges": ["ab"]}})", "model.merges[0]: \"ab\" is not a pair"},

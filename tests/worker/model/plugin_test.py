@@ -118,6 +118,20 @@ class PluginTest(unittest.TestCase):
             self.assertIn(f"loading it ends the process with exit status {status}: ", self.refusal(leaves))
         self.assertIn("shared library", self.refusal("my_models.module"))
 
+    def test_libraries_lie_where_the_node_grants_it(self):
+        """What is loaded is the file that was looked at: a link in a granted folder does not make another one granted."""
+        granted = self.folder / "granted"
+        granted.mkdir()
+        (granted / "link.so").symlink_to(self.library)
+        shutil.copy(self.library, granted / "copy.so")
+        absent = self.folder / "none"
+        with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=f"{absent}:{granted}"):
+            for library in (self.library, granted / "link.so", granted / "../my_model.so"):
+                self.assertIn("lies in no folder that this node grants", self.refusal(str(library)))
+            self.train("granted_run", 1, ["--experimental.custom_import", str(granted / "copy.so"), "--checkpoint.no_enable"])
+        with unittest.mock.patch.dict(os.environ, TITAN_RANK_PLUGIN_FOLDERS=""):
+            self.assertIn("there is none", self.refusal(str(granted / "copy.so")))
+
     def test_libraries_of_other_builds(self):
         """What differs is named: the form of the library, or any of the four things that it was compiled with."""
         old = """struct { const char* compiler; unsigned long layout; void* families; } plugin = {"titan 0.0.1", 7, 0};

@@ -42,6 +42,21 @@ TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw std::runtime_error("a bug"); }).exit_code(), kExitInternal);
 }
 
+// A rank that is gone is another matter than one that stands still or does something else, and these are worth a look.
+TEST(FailureTest, AStandstillAndADisagreementHaveReasonsOfTheirOwn) {
+  EXPECT_EQ(failure_of([] { throw comm::PeerLost("tp all_reduce: connection closed by peer"); }).reason(), "PEER_LOST");
+  for (const char* words : {"rank 1 of the group took no part within 3000 ms", "Timed out waiting 3000ms for recv",
+                            "WorkNCCL(SeqNum=3) ran for 3001 milliseconds before timing out."}) {
+    const Failure failure = failure_of([words] { throw comm::PeerLost(words); });
+    EXPECT_EQ(failure.reason(), kCollectiveTimeout) << words;
+    EXPECT_EQ(failure.exit_code(), kExitPeerLost);
+  }
+  const Failure other =
+      failure_of([] { TORCH_CHECK_VALUE(false, "rank 0 calls a but rank 1 calls b", comm::kNotTheSame); });
+  EXPECT_EQ(other.reason(), kCollectiveMismatch);
+  EXPECT_EQ(other.exit_code(), kExitInternal);
+}
+
 // Of the test's ranks: what breaks has cut something, as an abort of NCCL's groups does.
 bool cut_something() { return true; }
 
@@ -53,6 +68,7 @@ class Attempt {
     std::function<bool()> breaks = cut_something;
     int absent = 0;  // The last ranks of the world that never come.
     std::function<void()> records = {};
+    std::function<void()> shows = {};
   };
 
   explicit Attempt(int world) : Attempt(world, Setting()) {}
@@ -82,6 +98,7 @@ class Attempt {
                                     if (records) records();
                                     recorded->set_value(seen.wait_for(milliseconds(0)) != std::future_status::ready);
                                   },
+                              .show_stacks = setting.shows,
                               .break_connections =
                                   [broken = own.broken, breaks = setting.breaks] {
                                     broken->set_value();
@@ -209,6 +226,18 @@ TEST(FailureWatchTest, AllRecordBeforeTheyBreak) {
   Attempt attempt(3);
   attempt.watch(1).failed(kNoMemory);
   for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+}
+
+// All ranks are looked at before one leaves, when one stood still; a rank that is gone is not worth the time.
+TEST(FailureWatchTest, StacksAreShownWhereRanksStandStill) {
+  const Failure stuck(kExitPeerLost, kCollectiveTimeout, "tp all_reduce: took no part within 3 s");
+  for (const bool is_stuck : {true, false}) {
+    const auto shown = std::make_shared<std::atomic<int>>(0);
+    Attempt attempt(3, {.shows = [shown] { ++*shown; }});
+    attempt.watch(1).failed(is_stuck ? stuck : kLost);
+    for (int rank = 0; rank < 3; ++rank) EXPECT_TRUE(attempt.recorded_first(rank)) << rank;
+    EXPECT_EQ(*shown, is_stuck ? 3 : 0);
+  }
 }
 
 // A disk that never answers holds nobody.

@@ -1,5 +1,6 @@
 """Ranks of a job that stands still or loses one leave recordings of their last collectives, and PyTorch's own analyser
-(torch.distributed.flight_recorder) reads them: it names the rank that did not come and what the others waited in."""
+(torch.distributed.flight_recorder) reads them: it names the rank that did not come and what the others waited in. So do the flight
+tails, which every rank leaves, in the run folder."""
 
 import os
 import pickle
@@ -13,10 +14,12 @@ import unittest
 sys.path.insert(0, os.path.dirname(__file__))
 from titan_rank_test import Ranks  # noqa: E402
 
+TESTS = os.path.join(os.path.dirname(os.environ["TITAN_BIN"]), "tests")
+
 PEER_LOST = 12
 WORLD = 4
 JOB = [
-    "--experimental.custom_import", os.path.join(os.path.dirname(os.environ["TITAN_BIN"]), "tests", "libfailing_model.so"),
+    "--experimental.custom_import", os.path.join(TESTS, "libfailing_model.so"),
     "--model.name", "failing", "--model.flavor", "small", "--training.global_batch_size", "8", "--training.local_batch_size", "2",
     "--training.steps", "100000", "--checkpoint.no_enable", "--comm.train_timeout_seconds", "2",
 ]  # fmt: skip
@@ -63,6 +66,11 @@ class FlightRecorder(unittest.TestCase):
         missing = {(group, name): {int(rank) for rank in ranks.split(", ")} for group, name, ranks in re.findall(report, said)}
         return said, missing, [collective.collective_name for collective in tables.collectives if collective.pass_check]
 
+    def divergence(self):
+        """What the ranks' tails say together."""
+        tails = [os.path.join(self.folder, "run", "rank-%d.flight" % rank) for rank in range(WORLD)]
+        return subprocess.run([os.path.join(TESTS, "flight_tails"), *tails], check=True, capture_output=True, text=True).stdout
+
     def hang(self, name, words, victim, call):
         """One rank computes for ever: the others give up, and it is told to leave."""
         ranks = self.start(name, words, "%d hang %d" % (victim, call))
@@ -86,6 +94,7 @@ class FlightRecorder(unittest.TestCase):
                     self.assertIs(kind, type(entry[field]), field)
                 self.assertIn(entry["state"], ("scheduled", "started", "completed"))
                 self.assertEqual(entry["state"] == "completed", entry["time_discovered_completed_ns"] is not None)
+        self.assertRegex(self.divergence(), r"^rank 2 never came to _reduce_scatter_base \d+ of fsdp \(ranks 0-3; \d+ Float\)$")
         said, missing, matched = self.analysis()
         self.assertEqual({2}, missing["fsdp", "nccl:_reduce_scatter_base"], said)  # The first of the backward pass.
         self.assertEqual({2}, set.union(*missing.values()), said)
@@ -93,6 +102,8 @@ class FlightRecorder(unittest.TestCase):
 
     def test_stages_and_their_messages_match_until_one_rank_hangs(self):
         self.hang("stages", STAGES, victim=3, call=20)
+        # Rank 1 may have begun to wait for the next message of rank 3 before rank 2 did for its all-reduce.
+        self.assertRegex(self.divergence(), r"^rank 3 never came to (all_reduce \d+ of tp \(ranks 2-3|recv \d+ of pp 3->1 \(ranks 1,3); \d+ Float\)$")
         said, missing, matched = self.analysis()
         for names in ({"nccl:send 0->1", "nccl:recv 1<-0"}, {"nccl:send 1->0", "nccl:recv 0<-1"}, {"nccl:all_reduce"}):
             self.assertTrue(names & set(matched), set(matched))
@@ -105,6 +116,7 @@ class FlightRecorder(unittest.TestCase):
         for recording in self.recordings().values():
             self.assertLessEqual(len(recording["entries"]), 400)
             self.assertGreater(recording["entries"][0]["op_id"], 0)
+        self.assertRegex(self.divergence(), "^rank 2 never came to ")
         said, missing, matched = self.analysis()
         self.assertGreater(len(matched), 50)
         self.assertEqual({2}, missing["tp", "nccl:all_reduce"], said)
@@ -135,6 +147,7 @@ class FlightRecorder(unittest.TestCase):
         ranks = self.start("other", [*STAGES, "--comm.no_shared_memory"], "3 other 20")
         self.assertEqual([PEER_LOST] * WORLD, ranks.wait(), "\n".join(ranks.outputs))
         said, _, _ = self.analysis()
+        self.assertRegex(self.divergence(), r"^rank 3 came to all_reduce \d+ of tp \(ranks 2-3; \d+ Float\) with all_to_all of \d+ Float$")
         kinds = "COLLECTIVE_TYPE_MISMATCH, Expected collective type: '(all_to_all|all_reduce)' does not match"
         self.assertRegex(said, "group info: tp:ranks 2, 3\n(.*\n)*.*" + kinds)
 
@@ -147,6 +160,8 @@ class FlightRecorder(unittest.TestCase):
         self.assertRegex("\n".join(ranks.outputs), kinds)
 
     def test_a_folder_that_cannot_be_made_is_a_warning(self):
+        # Names that are taken by folders.
+        os.makedirs(os.path.join(self.scratch.name, "unwritable", "run", "rank-2.flight.new"))
         ranks = self.start("unwritable", SHARDED)
         ranks.wait_for_step(2)
         with open(os.path.join(self.folder, "comm_traces"), "wb"):
@@ -157,6 +172,8 @@ class FlightRecorder(unittest.TestCase):
             self.assertNotIn("recording", ranks.events(rank, "error")[-1])
             warnings = [event["message"] for event in ranks.events(rank, "warning")]
             self.assertTrue(any(re.match("this rank's last collectives are not recorded: .*comm_traces", w) for w in warnings), warnings)
+            unknown = [w for w in warnings if re.match("if this rank hangs, what it did last will not be known: .*rank-2.flight", w)]
+            self.assertEqual(1 if rank == 2 else 0, len(unknown), warnings)
 
     def test_without_entries_there_are_no_files(self):
         ranks = self.start("off", [*SHARDED, "--comm.trace_buf_size", "0"])

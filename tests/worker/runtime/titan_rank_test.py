@@ -508,6 +508,42 @@ class TitanRankTest(unittest.TestCase):
         self.assertEqual(code, 15, output)
         self.assertEqual(events[-1]["class"], "fenced")
 
+    def test_a_late_rank_of_another_job_or_attempt_joins_nothing(self):
+        # A port is free again as soon as its store is gone, and the next store may get it while ranks of before still look for theirs.
+        server = listening_socket()
+        self.addCleanup(server.close)
+
+        def start(uid, attempt, rank, **options):
+            run = self.folder("%s-%d-%d" % (uid, attempt, rank))
+            os.makedirs(run)
+            launch = {
+                "version": 1, "job": "default/tiny", "job_uid": uid, "attempt": attempt, "threads_per_rank": 1,
+                "ranks": [{"rank": r, "local_rank": r, "node": "n1", "host": "127.0.0.1"} for r in (0, 1)],
+                "config": {"job": {"dump_folder": self.folder(uid)}, "lr_scheduler": {"warmup_steps": 1},
+                           "training": {"steps": 2, "seq_len": 64, "local_batch_size": 1, "mixed_precision_param": "float32"},
+                           "comm": {"init_timeout_seconds": 60 if (uid, attempt) == ("u-1", 2) else 3}},
+            }
+            with open(os.path.join(run, "launch.json"), "w") as file:
+                json.dump(launch, file)
+            words = [RANK, "--config", os.path.join(run, "launch.json"), "--rank", str(rank), "--world", "2",
+                     "--store", "127.0.0.1:%d" % server.getsockname()[1]]
+            process = subprocess.Popen([*words, *options.pop("words", ())], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, **options)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+            return process
+
+        fd = server.fileno()
+        first = start("u-1", 2, 0, words=["--listen-fd", str(fd)], pass_fds=(fd,))
+        strangers = [start("u-2", 1, 1), start("u-1", 1, 1)]
+        for late in strangers:
+            output = late.communicate(timeout=120)[0]
+            self.assertEqual(12, late.returncode, output)
+        self.assertIsNone(first.poll(), "it waits for its own rank")
+        second = start("u-1", 2, 1)
+        for process in (first, second):
+            output = process.communicate(timeout=120)[0]
+            self.assertEqual(0, process.returncode, output)
+
     def test_errors_have_their_own_exit_codes_and_name_the_cause(self):
         def run(words):
             done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=90)

@@ -3,8 +3,12 @@
 //   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
 //   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
 //   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
-//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step)
-// "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_FAKE_RANK holds.
+//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step), measured (its own
+//   part of a step is what it took), save_bytes (written to a file "save" in the dump folder by each save that is asked
+//   for), save_ms (training stands so long for one), hog_mib (memory that it takes after its tenth step),
+//   run (a shell command, before its steps), eat_mib (memory that it takes before them), wants_look (step at which it
+//   waits until its shim has looked at it)
+// "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
 #include <signal.h>
@@ -15,10 +19,12 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string>
 #include <thread>
+#include <utility>
 
 #include "common/rank_protocol/beacon.h"
 #include "common/rank_protocol/launch.h"
@@ -67,6 +73,14 @@ int start_child(const std::string& kind) {
   for (;;) ::pause();
 }
 
+// Takes so much memory, and keeps it.
+void eat(size_t mebibytes) {
+  for (size_t i = 0; i < mebibytes; ++i) {
+    auto* const piece = static_cast<char*>(std::malloc(1 << 20));
+    std::memset(piece, 1 + static_cast<int>(i % 100), 1 << 20);
+  }
+}
+
 void print_lines(const json& fake) {
   const std::string filler(fake.value("print_bytes", 80), 'x');
   for (int i = 0; i < fake.value("print", 0); ++i) std::printf("line %d %s\n", i, filler.c_str());
@@ -96,6 +110,25 @@ void serve_trace(const Flags& flags, const json& fake, protocol::TraceWords& wor
   tell(bytes > 0 ? TraceState::kWritten : TraceState::kFailed);
 }
 
+// A save that somebody asked for; what it took of the training's time goes into the next step's figures.
+double save(protocol::SpoolWriter& spool, const json& fake, const std::string& dump_folder, int64_t step) {
+  const std::chrono::milliseconds stands(fake.value("save_ms", 0));
+  std::this_thread::sleep_for(stands);
+  const auto bytes = fake.value("save_bytes", size_t{0});
+  bool good = true;
+  if (bytes > 0) {
+    std::ofstream file(dump_folder + "/save", std::ios::trunc);
+    file << std::string(bytes, 's') << std::flush;
+    good = file.good();
+  }
+  if (good) {
+    (void)spool.append(protocol::event::kCommitted, {{"step", step}, {"full", true}, {"seconds", 0.0}});
+  } else {
+    (void)spool.append(protocol::event::kCheckpointFailed, {{"step", step}, {"reason", "cannot write the file"}});
+  }
+  return std::chrono::duration<double>(stands).count();
+}
+
 int end(protocol::SpoolWriter& spool, const json& fake, int64_t step) {
   if (fake.contains("error")) {
     (void)spool.append(protocol::event::kError, {{"class", "user"}, {"reason", "FAKE"}, {"message", fake["error"]}});
@@ -112,7 +145,7 @@ int main(int argc, char** argv) {
   const Flags flags = parse(argc, argv);
   const auto launch = protocol::read_launch(flags.config);
   if (!launch.ok()) return std::fprintf(stderr, "%s\n", launch.status().ToString().c_str()), protocol::kExitBadConfig;
-  const char* const otherwise = std::getenv("TITAN_FAKE_RANK");
+  const char* const otherwise = std::getenv("TITAN_TEST_FAKE_RANK");
   json fake = launch->config.value("fake", json::parse(otherwise == nullptr ? "{}" : otherwise));
   if (fake.contains("ranks")) fake.update(fake["ranks"].value(std::to_string(flags.rank), json::object()));
   auto spool = protocol::SpoolWriter::open(protocol::spool_path(flags.run_dir, flags.rank));
@@ -131,19 +164,33 @@ int main(int argc, char** argv) {
   (void)spool->append(protocol::event::kStarted, started);
   std::printf("rank %d of %d is up\n", flags.rank, flags.world);
   print_lines(fake);
+  if (fake.contains("eat_mib")) eat(fake["eat_mib"]);
+  if (fake.contains("run")) std::printf("ran: %d\n", std::system(fake["run"].get<std::string>().c_str()));
+  std::fflush(stdout);
   if (fake.contains("loads")) {
     (void)spool->append(protocol::event::kLoaded, {{"step", fake["loads"]}, {"source", "checkpoint"}});
   }
   const json more = fake.value("metrics", json::object());
   const int64_t steps = fake.value("steps", int64_t{-1});
+  const std::string dump_folder = launch->config.value(json::json_pointer("/job/dump_folder"), std::string());
+  double saved = 0;
+  std::string hog;
   if (beacon != nullptr) beacon->enter(protocol::Phase::kForward);
   if (fake.contains("trace_bytes")) beacon->page().trace.takes_requests = 1;
   for (int64_t step = 1; steps < 0 || step <= steps; ++step) {
+    const auto begun = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::milliseconds(fake.value("step_ms", 5)));
+    const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begun;
+    if (step == 10) hog.assign(fake.value("hog_mib", size_t{0}) << 20, 'h');
     for (int i = 0; i < fake.value("burst", 1); ++i) {
       json metrics = {{"loss", 1.0 / static_cast<double>(step)}};
       metrics.update(more);
+      if (const double stood = std::exchange(saved, 0.0); stood > 0) metrics["time_metrics/checkpoint(s)"] = stood;
       (void)spool->append(protocol::event::kStep, {{"step", step}, {"metrics", std::move(metrics)}});
+    }
+    if (beacon != nullptr && step == fake.value("wants_look", int64_t{-1})) {
+      beacon->page().stacks_wanted = 1;
+      while (beacon->page().stacks_taken == 0) std::this_thread::sleep_for(std::chrono::milliseconds(5));
     }
     if (step == fake.value("shrinks_beacon", int64_t{-1})) {
       beacon.reset();
@@ -152,7 +199,7 @@ int main(int argc, char** argv) {
     if (beacon == nullptr) continue;
     beacon->page().step = step;
     beacon->page().counter += 1;
-    beacon->page().own_nanos += 1'000'000;
+    beacon->page().own_nanos += fake.contains("measured") ? took.count() : 1'000'000;
     beacon->page().own_steps += 1;
     if (fake.contains("trace_bytes")) serve_trace(flags, fake, beacon->page().trace, step);
     const uint32_t asked = beacon->page().command.load();
@@ -160,7 +207,7 @@ int main(int argc, char** argv) {
     beacon->page().command_seen = asked;
     const auto command = static_cast<protocol::Command>(asked);
     if (command == protocol::Command::kCheckpoint) {
-      (void)spool->append(protocol::event::kCommitted, {{"step", step}, {"full", true}, {"seconds", 0.0}});
+      saved = save(*spool, fake, dump_folder, step);
     }
     if (command == protocol::Command::kStopAndSave && !fake.contains("ignore_stop")) {
       (void)spool->append(protocol::event::kStopped, {{"step", step}});

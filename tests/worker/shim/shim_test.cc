@@ -88,29 +88,6 @@ TEST(ShimTest, RunsRanksToTheirEndAndRecordsThem) {
 }
 
 // Rank 0 inherits the listening socket whose port the shim has named; the others do not.
-// An IP address of this host is listened on and no other; what may mean something else elsewhere, on all.
-TEST(FilesTest, TheStoreListensWhereItIsReached) {
-  const auto reachable = [](const Listener& listener, const char* address) {
-    const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
-    sockaddr_in to{};
-    to.sin_family = AF_INET;
-    to.sin_port = htons(static_cast<uint16_t>(listener.port));
-    ::inet_pton(AF_INET, address, &to.sin_addr);
-    return ::connect(socket.get(), reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
-  };
-  const absl::StatusOr<Listener> one = listen_near("127.0.0.2");
-  ASSERT_TRUE(one.ok()) << one.status();
-  EXPECT_GT(one->port, 0);
-  EXPECT_TRUE(reachable(*one, "127.0.0.2"));
-  EXPECT_FALSE(reachable(*one, "127.0.0.1"));
-  for (const char* anywhere : {"", "localhost", "192.0.2.1", "0.0.0.0", "::", "2001:db8::1", "[2001:db8::1]"}) {
-    const absl::StatusOr<Listener> all = listen_near(anywhere);
-    ASSERT_TRUE(all.ok()) << anywhere << ": " << all.status();
-    EXPECT_TRUE(reachable(*all, "127.0.0.1")) << anywhere;
-    EXPECT_TRUE(reachable(*all, "127.0.0.2")) << anywhere;
-  }
-}
-
 TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   RunFolder run(2, {});
   run.start_shim();
@@ -133,6 +110,52 @@ TEST(ShimTest, HandsTheStoreToRankZeroOnly) {
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_NE(::connect(socket.get(), reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+}
+
+bool has_stacks(const RunFolder& run, int rank) {
+  std::ifstream file(rank_protocol::stacks_path(run.path(), rank));
+  const std::string text(std::istreambuf_iterator<char>(file), {});
+  return text.find("fake_rank") != std::string::npos;
+}
+
+json next_stacks(Client& client) {
+  for (;;) {
+    const json event = client.next_event();
+    if (event.is_null() || event.value("event", "") == "stacks") return event;
+  }
+}
+
+// What a hung rank does can only be told while it lives: also of one that is stopped, and that no signal reaches.
+TEST(ShimTest, TellsWhereAllRanksAreAndTheyGoOn) {
+  RunFolder run(2, {});
+  run.start_shim();
+  Client client(run.path());
+  EXPECT_FALSE(client.ask({{"command", "stacks"}}).value("ok", true)) << "no rank runs yet";
+  const json answer = start(client);
+  run.wait_for_event(1, "step");
+  const auto stopped = answer["ranks"][1]["pid"].get<pid_t>();
+  ::kill(stopped, SIGSTOP);
+  EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
+  const json told = next_stacks(client);
+  EXPECT_FALSE(told.contains("error")) << told;
+  EXPECT_TRUE(has_stacks(run, 0));
+  EXPECT_TRUE(has_stacks(run, 1));
+  EXPECT_EQ(process_state(stopped, answer["ranks"][1]["start_ticks"].get<int64_t>()).value_or('?'), 'T');
+  EXPECT_TRUE(client.ask({{"command", "stacks"}}).value("ok", false));
+  EXPECT_EQ(next_stacks(client)["event"], "stacks") << "a moment later it is told at once";
+}
+
+// A rank that a collective has failed asks in its beacon, waits for the answer there, and leaves.
+TEST(ShimTest, ARankIsLookedAtBeforeItLeaves) {
+  RunFolder run(2, {{"ranks", {{"1", {{"wants_look", 3}, {"steps", 3}, {"exit_code", 12}}}}}});
+  run.start_shim();
+  Client client(run.path());
+  start(client);
+  const json exit = next_exit(client);
+  EXPECT_EQ(exit["rank"], 1);
+  EXPECT_EQ(exit["exit_code"], 12);
+  EXPECT_TRUE(has_stacks(run, 0)) << "of all ranks of the node";
+  EXPECT_TRUE(has_stacks(run, 1));
 }
 
 TEST(ShimTest, TellsOfAKilledRankAtOnceAndLeavesTheOthers) {

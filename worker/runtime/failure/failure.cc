@@ -50,15 +50,22 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
   throw Failure(exit_code, reason, message);
 }
 
+namespace {
+
+// A rank that is gone is another matter than one that stands still or has taken another way.
+const char* lost_reason(const std::string& words) { return comm::is_timeout(words) ? kCollectiveTimeout : "PEER_LOST"; }
+
+}  // namespace
+
 Failure current_failure() {
   try {
     throw;
   } catch (const Failure& failure) {
     return failure;
   } catch (const comm::PeerLost& lost) {
-    return {kExitPeerLost, "PEER_LOST", lost.what()};
+    return {kExitPeerLost, lost_reason(lost.what()), lost.what()};
   } catch (const c10::DistError& error) {
-    return {kExitPeerLost, "PEER_LOST", comm::describe(error)};
+    return {kExitPeerLost, lost_reason(comm::describe(error)), comm::describe(error)};
   } catch (const c10::OutOfMemoryError& error) {
     return {kExitOutOfMemory, "OUT_OF_MEMORY", comm::describe(error)};
   } catch (const std::bad_alloc&) {
@@ -67,7 +74,8 @@ Failure current_failure() {
     const std::string message = comm::describe(error);
     // LibTorch's CPU allocator reports a failed allocation as a plain error.
     if (absl::StrContains(message, "can't allocate memory")) return {kExitOutOfMemory, "OUT_OF_MEMORY", message};
-    return Failure(kExitInternal, "INTERNAL", message).with_details(error.what());
+    const char* reason = comm::is_disagreement(message) ? kCollectiveMismatch : "INTERNAL";
+    return Failure(kExitInternal, reason, message).with_details(error.what());
   } catch (...) {
     return {kExitInternal, "INTERNAL", "an exception of unknown type"};
   }

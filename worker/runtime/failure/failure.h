@@ -9,6 +9,11 @@
 
 namespace titan::runtime {
 
+// Reasons of failures after which the other ranks are worth a look, before anybody leaves: one of them stood still, or
+// did something else than the others.
+inline constexpr char kCollectiveTimeout[] = "COLLECTIVE_TIMEOUT";
+inline constexpr char kCollectiveMismatch[] = "COLLECTIVE_MISMATCH";
+
 // Why a rank ends early: what its exit code and its error event say.
 class Failure : public std::runtime_error {
  public:

@@ -24,6 +24,9 @@ constexpr std::chrono::seconds kBreakPatience{2};          // For the own connec
 constexpr std::chrono::milliseconds kReaderPatience{800};  // For the others to read the reason before the store goes.
 constexpr std::chrono::seconds kRecordPatience{2};         // For the own recordings to be written,
 constexpr std::chrono::milliseconds kOthersPatience{500};  // and those of the others: a restart waits for it.
+// Where ranks stand still a look at their threads is worth more than a second.
+constexpr std::chrono::seconds kStacksPatience{7};
+constexpr std::chrono::seconds kOthersStacksPatience{3};
 
 // False when the process can have no more threads.
 bool run_detached(std::function<void()> call) {
@@ -63,6 +66,14 @@ void await_count(c10d::Store& store, const char* key, int count, std::chrono::mi
   }
 }
 
+// Whether the words of the first rank to fail, as it wrote them, say that ranks stand still or disagree.
+bool is_worth_a_look(const std::string& first) {
+  for (const char* reason : {kCollectiveTimeout, kCollectiveMismatch}) {
+    if (absl::StrContains(first, absl::StrCat(": ", reason, ": "))) return true;
+  }
+  return false;
+}
+
 // Whether a failure after this rank's connections were broken may come of that: numbers and kernels were cut short.
 // What the first rank ran into as well (a mistake in the configuration, say) is this rank's own.
 bool may_follow(const Failure& own, const std::string& first) {
@@ -88,9 +99,12 @@ struct FailureWatch::State : std::enable_shared_from_this<State> {
   bool recording TITAN_GUARDED_BY(mutex) = false;     // record() has been called,
   bool recorded TITAN_GUARDED_BY(mutex) = false;      // and has returned;
   bool all_recorded TITAN_GUARDED_BY(mutex) = false;  // so it has on all other ranks that can.
+  bool shows TITAN_GUARDED_BY(mutex) = false;         // The stacks, too.
 
   void watch();
-  void start_recording();
+  void start_recording(bool shows_stacks);
+  std::chrono::milliseconds record_patience() const TITAN_REQUIRES(mutex);
+  std::chrono::milliseconds others_patience() const TITAN_REQUIRES(mutex);
   void await_recordings();
   void start_breaking();
   void tell(const std::string& reason);
@@ -117,15 +131,18 @@ void FailureWatch::State::wait_for(const bool& flag, std::chrono::milliseconds l
 }
 
 // Call with the lock held. A disk may take for ever: nobody waits for it here.
-void FailureWatch::State::start_recording() {
+void FailureWatch::State::start_recording(bool shows_stacks) {
   if (recording) return;
   recording = true;
-  const bool started = setup.record && run_detached([self = shared_from_this()] {
-                         self->setup.record();
+  shows = shows_stacks && setup.show_stacks;
+  const auto others = others_patience();
+  const bool started = (setup.record || shows) && run_detached([self = shared_from_this(), shows = shows, others] {
+                         if (self->setup.record) self->setup.record();
+                         if (shows) self->setup.show_stacks();
                          self->set(self->recorded);
                          try {
                            self->setup.store->add(kRecorded, 1);
-                           await_count(*self->setup.store, kRecorded, self->setup.world, kOthersPatience);
+                           await_count(*self->setup.store, kRecorded, self->setup.world, others);
                          } catch (const std::exception&) {
                            // The store is gone, and rank 0 with it.
                          }
@@ -136,8 +153,16 @@ void FailureWatch::State::start_recording() {
 
 // Call with the lock held.
 void FailureWatch::State::await_recordings() {
-  wait_for(recorded, kRecordPatience);
-  if (recorded) wait_for(all_recorded, kOthersPatience);
+  wait_for(recorded, record_patience());
+  if (recorded) wait_for(all_recorded, others_patience());
+}
+
+std::chrono::milliseconds FailureWatch::State::record_patience() const {
+  return shows ? kStacksPatience : kRecordPatience;
+}
+
+std::chrono::milliseconds FailureWatch::State::others_patience() const {
+  return shows ? std::chrono::milliseconds(kOthersStacksPatience) : kOthersPatience;
 }
 
 // Call with the lock held, once. NCCL's abort may take as long as a collective, and throw: nobody waits for it here.
@@ -168,8 +193,8 @@ void FailureWatch::State::watch() {
   sync::Lock lock(mutex);
   if (over) return;
   first = reason;
-  start_recording();
-  wait_for(recorded, kRecordPatience);  // As they are, not as they are once they are broken.
+  start_recording(is_worth_a_look(reason));
+  wait_for(recorded, record_patience());  // As they are, not as they are once they are broken.
   if (over) return;
   start_breaking();
   wait_for(over, setup.patience);
@@ -201,7 +226,7 @@ void FailureWatch::State::tell(const std::string& reason) {
 std::function<void()> FailureWatch::record_first() const {
   return [state = state_] {
     sync::Lock lock(state->mutex);
-    state->start_recording();
+    state->start_recording(/*shows_stacks=*/true);
     state->await_recordings();
   };
 }
@@ -214,10 +239,10 @@ Failure FailureWatch::failed(const Failure& own) {
   sync::Lock lock(state.mutex);
   state.over = true;  // Whoever would end this process need not.
   state.changed.notify_all();
-  state.start_recording();
+  state.start_recording(is_worth_a_look(reason) || (state.first && is_worth_a_look(*state.first)));
   const bool by_other = state.breaking;
   if (telling) state.wait_for(state.told, kStorePatience);  // Who sees the broken connections will look there.
-  state.wait_for(state.recorded, kRecordPatience);
+  state.wait_for(state.recorded, state.record_patience());
   if (!by_other) state.start_breaking();
   state.wait_for(state.broken, kBreakPatience);
   const bool was_cut = by_other && (state.cut || !state.broken);
@@ -226,7 +251,7 @@ Failure FailureWatch::failed(const Failure& own) {
   if (!state.first) return own;
   const bool by_peer = own.exit_code() == rank_protocol::kExitPeerLost;
   if (!by_peer && !(was_cut && may_follow(own, *state.first))) return own;
-  return {rank_protocol::kExitPeerLost, "PEER_LOST",
+  return {rank_protocol::kExitPeerLost, by_peer ? own.reason() : "PEER_LOST",
           absl::StrCat(by_peer ? "" : absl::StrCat(own.reason(), ": "), own.what(), "; the first to fail was ",
                        *state.first)};
 }

@@ -27,6 +27,9 @@ class FailureWatch {
     // Writes down what this rank's collectives were doing: when it fails, or another one has, before its connections
     // break. Called once at most, on a thread of its own that is waited for a moment. May be null.
     std::function<void()> record;
+    // Returns once somebody has looked at where this rank's threads are, or after a while. Called beside record(), and
+    // only where a collective took too long or ranks disagree. May be null.
+    std::function<void()> show_stacks;
     // Breaks this rank's connections, and says whether there were any that it could break. Called once at most, on a
     // thread of its own that nobody waits for long: what it needs must stay until the process ends. May throw.
     std::function<bool()> break_connections;

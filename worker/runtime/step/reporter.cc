@@ -1,6 +1,7 @@
 #include "worker/runtime/step/reporter.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -12,6 +13,10 @@ namespace titan::runtime {
 
 using rank_protocol::Command;
 using rank_protocol::Phase;
+
+namespace {
+constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+}
 
 absl::StatusOr<std::unique_ptr<Reporter>> Reporter::open(const std::string& run_folder, int rank, const Clock& clock) {
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(run_folder));
@@ -71,6 +76,16 @@ Command Reporter::command() const {
 
 bool Reporter::stop_asked() const {
   return beacon_->page().command.load(std::memory_order_relaxed) == static_cast<uint32_t>(Command::kStopAndSave);
+}
+
+void Reporter::await_look(absl::Duration patience) {
+  if (std::getenv(rank_protocol::kStacksVariable) == nullptr) return;
+  auto& page = beacon_->page();
+  page.stacks_wanted.store(1, std::memory_order_release);
+  const absl::Duration deadline = clock_.monotonic() + patience;
+  while (page.stacks_taken.load(std::memory_order_acquire) == 0 && clock_.monotonic() < deadline) {
+    absl::SleepFor(kLookAgain);
+  }
 }
 
 void Reporter::acknowledge(Command command) {

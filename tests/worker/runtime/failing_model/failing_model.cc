@@ -1,11 +1,18 @@
 // A model library whose loss fails on one rank (rank_failures_test.py): --model.name failing --model.flavor small, with
-// TITAN_TEST_FAILURE="RANK PLACE CALL": the CALL-th time that this rank is at PLACE. Places: forward, backward,
-// validation (throw), hang (computes for ever), memory (none left), shape (a collective of a wrong shape, which fails
-// at once), other (a sound collective where the others of its group issue another).
+// TITAN_TEST_FAILURE="RANK PLACE CALL [AXIS]", or @FILE with these words: the CALL-th time that this rank is at PLACE.
+// Places: forward, backward, validation (throw), hang (waits for ever), spin (computes for ever), stop (is stopped by a
+// signal), memory (none left), shape (a collective of a wrong shape, which fails at once), other (a sound collective
+// where the others of its group issue another), skip and size (of a collective that its group on AXIS makes each time
+// besides the usual ones, it leaves one out or brings one element more). When it strikes it writes the time into
+// FILE.struck.
 #include <c10/core/impl/alloc_cpu.h>
+#include <signal.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstdlib>
+#include <fstream>
 #include <future>
 #include <sstream>
 
@@ -22,9 +29,57 @@ struct Plan {
   int rank = -1;
   std::string place;
   int calls = 0;  // Left until it strikes.
+  std::string axis;
+  std::string file;
 
-  bool strikes(const char* here) { return place == here && --calls == 0; }
+  bool strikes(const char* here) {
+    if (place != here || --calls != 0) return false;
+    if (file.empty()) return true;
+    const auto now = std::chrono::system_clock::now().time_since_epoch();
+    std::ofstream(file + ".struck") << std::fixed << std::chrono::duration<double>(now).count() << "\n";
+    return true;
+  }
 };
+
+Plan read_plan() {
+  Plan plan;
+  const char* words = std::getenv("TITAN_TEST_FAILURE");
+  std::string text = words == nullptr ? "" : words;
+  if (!text.empty() && text[0] == '@') {
+    plan.file = text.substr(1);
+    std::ifstream from(plan.file);
+    text.assign(std::istreambuf_iterator<char>(from), {});
+  }
+  std::istringstream(text) >> plan.rank >> plan.place >> plan.calls >> plan.axis;
+  return plan;
+}
+
+mesh::Axis axis_named(const std::string& wanted) {
+  for (const mesh::Axis axis : {mesh::Axis::kReplicate, mesh::Axis::kContext, mesh::Axis::kTensor, mesh::Axis::kFsdp}) {
+    if (mesh::name(axis) == wanted) return axis;
+  }
+  throw std::runtime_error("no axis " + wanted);
+}
+
+// A name to look for in its stack.
+[[gnu::noinline]] void titan_test_spins() {
+  for (int64_t i = 0;; ++i) asm volatile("" : : "r"(i));
+}
+
+// One collective more than usual each time, of all ranks of the victim's group, but for the one of the plan.
+nn::Loss with_another_collective(nn::Loss usual, const std::shared_ptr<Plan>& plan,
+                                 const model::ParallelOptions& options) {
+  const comm::Group& group = options.mesh->group(axis_named(plan->axis));
+  const bool is_victim = plan->rank == options.mesh->rank();
+  const std::vector<int>& ranks = group.ranks();
+  if (std::find(ranks.begin(), ranks.end(), plan->rank) == ranks.end()) return usual;
+  return [usual, plan, &group, is_victim](const at::Tensor& logits, const at::Tensor& labels) {
+    const bool is_now = at::GradMode::is_enabled() && is_victim && plan->strikes(plan->place.c_str());
+    const bool skips = is_now && plan->place == "skip";
+    if (!skips) group.all_reduce(at::ones({64 + (is_now ? 1 : 0)})).wait();
+    return usual(logits, labels);
+  };
+}
 
 struct FailingBackward : torch::autograd::Function<FailingBackward> {
   static at::Tensor forward(AutogradContext*, const at::Tensor& loss) { return loss.clone(); }
@@ -34,9 +89,8 @@ struct FailingBackward : torch::autograd::Function<FailingBackward> {
 };
 
 nn::Loss failing_loss(nn::Loss usual, const model::ParallelOptions& options) {
-  auto plan = std::make_shared<Plan>();
-  const char* words = std::getenv("TITAN_TEST_FAILURE");
-  std::istringstream(words == nullptr ? "" : words) >> plan->rank >> plan->place >> plan->calls;
+  auto plan = std::make_shared<Plan>(read_plan());
+  if (plan->place == "skip" || plan->place == "size") return with_another_collective(usual, plan, options);
   if (plan->rank != options.mesh->rank()) return usual;
   return [usual, plan, mesh = options.mesh](const at::Tensor& logits, const at::Tensor& labels) {
     const bool training = at::GradMode::is_enabled();
@@ -45,6 +99,8 @@ nn::Loss failing_loss(nn::Loss usual, const model::ParallelOptions& options) {
     if (training && plan->strikes("hang")) {
       std::promise<void>().get_future().wait();
     }
+    if (training && plan->strikes("spin")) titan_test_spins();
+    if (training && plan->strikes("stop")) ::raise(SIGSTOP);
     if (training && plan->strikes("memory")) c10::free_cpu(c10::alloc_cpu(size_t{1} << 60));
     if (training && plan->strikes("shape")) {
       mesh->group(mesh::Axis::kTensor).all_to_all(at::empty({3, 2}), at::ones({3, 2}), {1, 1}, {2, 1}).wait();

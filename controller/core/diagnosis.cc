@@ -1,0 +1,189 @@
+// An attempt that stands still, or of which a collective failed: its nodes are asked what its ranks do, before anything
+// is killed or forgotten. Nobody waits for a node that does not answer.
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/text/counted.h"
+#include "controller/core/core.h"
+#include "controller/core/keys.h"
+
+namespace titan::core {
+namespace {
+
+constexpr absl::Duration kPatience = absl::Seconds(6);  // Nodes answer within five.
+constexpr int kDiagnosesKept = 16;                      // Of a job, those of its newest attempts.
+// Of one rank, whatever its node sends.
+constexpr int kMostGroups = 1024;
+constexpr int kMostCalls = 4096;
+constexpr size_t kMostStacks = 256 << 10;
+constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
+
+// A collective took too long or ranks disagreed: the rank's own failure, or that of the first to fail, whom it names.
+bool is_about_a_collective(const job::ErrorReport& error) {
+  return absl::StartsWith(error.reason, "COLLECTIVE_") || absl::StrContains(error.message, ": COLLECTIVE_");
+}
+
+bool was_aborted(const std::pair<const int, job::RankExit>& exit) {
+  return exit.second.signal == kSigAbort && exit.second.stop_reason.empty();
+}
+
+rank_protocol::RankFlight flight_of(const v1::RankDiagnosis& from) {
+  rank_protocol::RankFlight flight;
+  flight.rank = from.status().rank();
+  const int groups = std::min(from.groups_size(), kMostGroups);
+  for (int i = 0; i < groups; ++i) {
+    const v1::FlightGroup& group = from.groups(i);
+    flight.groups.push_back({group.name(), group.members(), group.key(), group.issued()});
+  }
+  for (int i = std::max(0, from.calls_size() - kMostCalls); i < from.calls_size(); ++i) {
+    const v1::FlightCall& call = from.calls(i);
+    if (call.group() < 0 || call.group() >= groups) continue;  // A node's word is not trusted.
+    flight.calls.push_back({call.group(), call.sequence(), call.operation(), call.type(), call.elements(), call.mark(),
+                            call.since_mark(), call.created_nanoseconds(), call.completed()});
+  }
+  return flight;
+}
+
+job::RankFinding finding_of(const v1::RankDiagnosis& from, const std::string& node) {
+  job::RankFinding finding;
+  finding.node = node;
+  finding.alive = from.alive();
+  finding.phase = from.status().phase();
+  finding.step = from.status().step();
+  finding.phase_milliseconds = from.status().phase_milliseconds();
+  finding.flight = flight_of(from);
+  finding.flight_missing = from.flight_missing();
+  finding.stacks = from.stacks().substr(0, kMostStacks);
+  finding.stacks_missing = from.stacks_missing();
+  return finding;
+}
+
+}  // namespace
+
+Core::Question Core::question_of(const LiveAttempt& attempt) {
+  if (!attempt.start_sent || attempt.diagnosed) return Question::kNone;
+  const bool hangs = std::any_of(attempt.refusals.begin(), attempt.refusals.end(),
+                                 [](const job::Refusal& refusal) { return refusal.reason == "HANG"; });
+  const bool stuck = std::any_of(attempt.errors.begin(), attempt.errors.end(), is_about_a_collective);
+  if (hangs || stuck) return Question::kStandstill;
+  const bool aborted = std::any_of(attempt.exits.begin(), attempt.exits.end(), was_aborted);
+  return aborted ? Question::kDisagreement : Question::kNone;
+}
+
+// False: nobody can be asked.
+bool Core::ask_ranks(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  attempt.to_answer.clear();
+  for (const auto& [name, part] : attempt.parts) {
+    const cluster::Node* node = nodes_.find(name);
+    const bool answers = node != nullptr && node->diagnoses && node->session != 0 && !node->suspect;
+    if (answers && !part.lost) attempt.to_answer.insert(name);
+  }
+  if (attempt.to_answer.empty()) return false;
+  attempt.diagnose_by = now_.monotonic + kPatience;
+  attempt.findings = {};
+  attempt.findings.world = attempt.record.ranks;
+  attempt.findings.stuck = question_of(attempt) == Question::kStandstill;
+  for (const std::string& name : attempt.to_answer) send_diagnose(job, name);
+  return true;
+}
+
+void Core::send_diagnose(const LiveJob& job, const std::string& node) {
+  const LiveAttempt& attempt = *job.attempt;
+  v1::ControllerMessage message;
+  v1::Diagnose& diagnose = *message.mutable_diagnose();
+  diagnose.mutable_id()->set_job_uid(job.record.uid);
+  diagnose.mutable_id()->set_number(attempt.record.number);
+  diagnose.set_stacks(true);
+  diagnose.set_most_calls(job::most_calls(attempt.record.ranks));
+  const absl::Duration left = *attempt.diagnose_by - now_.monotonic;
+  diagnose.set_deadline_milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(left) * 5 / 6));
+  send(node, std::move(message));
+}
+
+// Of a node's new session: what it was asked it is asked again.
+void Core::ask_again(LiveJob& job, const cluster::Node& node) {
+  if (job.attempt->to_answer.count(node.record.name) == 0) return;
+  if (node.diagnoses) return send_diagnose(job, node.record.name);
+  job.attempt->to_answer.erase(node.record.name);
+}
+
+void Core::on_diagnosis(cluster::Node& node, const v1::Diagnosis& answer) {
+  LiveJob* const job = job_of(answer.id());
+  const NodePart* const part = part_of(job, node.record.name);
+  if (part == nullptr || job->attempt->to_answer.count(node.record.name) == 0) return;
+  LiveAttempt& attempt = *job->attempt;
+  if (answer.has_rank() && part->holds(answer.rank().status().rank())) {
+    attempt.findings.ranks[answer.rank().status().rank()] = finding_of(answer.rank(), node.record.name);
+  }
+  if (!answer.end()) return;
+  attempt.to_answer.erase(node.record.name);
+  if (attempt.to_answer.empty()) end_diagnosis(*job);
+}
+
+void Core::check_diagnoses() {
+  std::vector<std::string> over;  // end_diagnosis() may remove a job from the map.
+  for (auto& [uid, job] : jobs_) {
+    if (!job.attempt || !job.attempt->diagnose_by) continue;
+    LiveAttempt& attempt = *job.attempt;
+    std::erase_if(attempt.to_answer, [&](const std::string& node) { return attempt.parts.at(node).lost; });
+    if (attempt.to_answer.empty() || now_.monotonic > *attempt.diagnose_by) over.push_back(uid);
+  }
+  for (const std::string& uid : over) end_diagnosis(jobs_.at(uid));
+}
+
+// A predecessor had decided to end it, and may have asked already. Its nodes are asked once they speak.
+void Core::restore_question(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  attempt.diagnosed = attempt.record.diagnosed;
+  const Question question = question_of(attempt);
+  if (!attempt.failing || question == Question::kNone) return;
+  attempt.diagnose_by = schedule_after_ + kPatience;
+  attempt.findings.world = attempt.record.ranks;
+  attempt.findings.stuck = question == Question::kStandstill;
+  for (const auto& [name, part] : attempt.parts) attempt.to_answer.insert(name);
+}
+
+// Says what was found, and goes on with the attempt's end.
+void Core::end_diagnosis(LiveJob& job) {
+  LiveAttempt& attempt = *job.attempt;
+  attempt.diagnose_by.reset();
+  attempt.to_answer.clear();
+  attempt.diagnosed = true;
+  const bool was_stuck = attempt.findings.stuck;
+  job::DiagnosisRecord record =
+      job::diagnose(attempt.findings,
+                    absl::StrCat("attempt ", attempt.record.number, " of ", job.record.name, ", ",
+                                 counted(attempt.findings.ranks.size(), "rank"), " of ", attempt.record.ranks,
+                                 " looked at, ", absl::FormatTime(absl::RFC3339_sec, now_.wall, absl::UTCTimeZone())));
+  record.attempt = attempt.record.number;
+  record.time_ns = now_ns();
+  attempt.findings = {};
+  Change change;
+  if (was_stuck || !record.verdict.empty()) {
+    const int number = attempt.record.number;
+    attempt.record.diagnosed = true;
+    attempt.record.verdict = record.verdict;
+    put_attempt(change, job, attempt.record);
+    change.mutations.push_back(store::put(diagnosis_key(job.record.uid, number), job::encode(record)));
+    if (number > kDiagnosesKept) {
+      change.mutations.push_back(store::erase(diagnosis_key(job.record.uid, number - kDiagnosesKept)));
+    }
+    add_event(change, job,
+              {.attempt = number,
+               .rank = record.ranks.size() == 1 ? record.ranks.front() : -1,
+               .reason = "AttemptDiagnosed",
+               .message = absl::StrCat(
+                   record.verdict.empty() ? "no rank is seen to have gone another way than the others" : record.verdict,
+                   "; `titanctl diagnose` shows where each rank stood"),
+               .severity = "warning"});
+    put_job(change, job);
+  }
+  set_stop_deadline(job);
+  stop_everywhere(job);
+  conclude(job, std::move(change), absl::ZeroDuration());
+}
+
+}  // namespace titan::core

@@ -1,0 +1,78 @@
+// A node speaks for what was placed on it. Whoever has its certificate may say anything: what is about others changes
+// nothing here, and is told once a session.
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "controller/core/core.h"
+
+namespace titan::core {
+namespace {
+
+constexpr size_t kMostStrays = 10'000;
+
+bool has(const job::AttemptRecord& attempt, const std::string& node) {
+  return std::any_of(attempt.placements.begin(), attempt.placements.end(),
+                     [&](const job::Placement& placement) { return placement.node == node; });
+}
+
+bool has(const job::AttemptRecord& attempt, const std::string& node, int rank) {
+  return std::any_of(attempt.placements.begin(), attempt.placements.end(), [&](const job::Placement& placement) {
+    return placement.node == node && rank >= placement.first_rank && rank - placement.first_rank < placement.num_ranks;
+  });
+}
+
+}  // namespace
+
+// nullptr: this store knows no such attempt, or has lost its record.
+const job::AttemptRecord* Core::recorded(const AttemptKey& key) const {
+  const auto live = jobs_.find(key.first);
+  if (live != jobs_.end() && live->second.attempt && live->second.attempt->record.number == key.second) {
+    return &live->second.attempt->record;
+  }
+  const auto over = over_.find(key.first);
+  if (live == jobs_.end() && over == over_.end()) return nullptr;
+  for (const auto& attempt : live != jobs_.end() ? live->second.past : over->second->attempts) {
+    if (attempt->number == key.second) return attempt.get();
+  }
+  return nullptr;
+}
+
+bool Core::is_elsewhere(const std::string& node, const AttemptKey& key) const {
+  const job::AttemptRecord* const attempt = recorded(key);
+  return attempt != nullptr && !has(*attempt, node);
+}
+
+// Whether what a rank did is this node's to say. Of an attempt that an older copy of the store lacks, whoever was
+// believed that it runs there.
+bool Core::may_tell(const cluster::Node& node, const AttemptKey& key, int rank) const {
+  if (const job::AttemptRecord* const attempt = recorded(key)) return has(*attempt, node.record.name, rank);
+  const auto live = jobs_.find(key.first);
+  if (live == jobs_.end()) return true;  // Of a job that is over, nothing is taken.
+  const auto strays = strays_.find(node.record.name);
+  return key.second <= live->second.record.attempts && strays != strays_.end() && strays->second.contains(key);
+}
+
+// Strays are kept and told one by one: no node makes this controller keep more than a node can have.
+bool Core::may_list(cluster::Node& node, const v1::AttemptId& id) {
+  const auto strays = strays_.find(node.record.name);
+  if (strays == strays_.end() || strays->second.size() < kMostStrays) return true;
+  if (strays->second.contains({id.job_uid(), id.number()})) return true;
+  note_foreign(node, absl::StrCat("more than ", kMostStrays, " attempts that this controller does not know"));
+  return false;
+}
+
+void Core::note_foreign(cluster::Node& node, const std::string& what) {
+  if (node.session == 0 || std::exchange(node.foreign_told, node.session) == node.session) return;
+  Change change;
+  add_node_event(change, node, "NodeSpeaksForOthers",
+                 absl::StrCat("it sent ", what,
+                              ": not taken. Is its titan-worker of an older copy of this cluster? Or somebody else has "
+                              "its certificate: `titanctl node cordon ",
+                              node.record.name, "`, and give it a new one. No more is told in this session"),
+                 "warning");
+  put_node(change, node);
+  commit(std::move(change));
+}
+
+}  // namespace titan::core

@@ -1,0 +1,170 @@
+#include "controller/job/diagnosis.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/rank_protocol/flight_tail.h"
+#include "common/text/counted.h"
+
+namespace titan::job {
+namespace {
+
+using rank_protocol::Divergence;
+using rank_protocol::FlightCall;
+using rank_protocol::RankFlight;
+
+constexpr int kCallsOfAll = 1 << 19;
+constexpr int kFewestCalls = 32;
+constexpr size_t kPositions = 256;  // Ranks of which the report says where they are.
+
+std::string named(const RankFlight& flight, const FlightCall& call) {
+  const auto group = static_cast<size_t>(call.group);
+  const rank_protocol::FlightGroup none;
+  const rank_protocol::FlightGroup& of = group < flight.groups.size() ? flight.groups[group] : none;
+  return absl::StrCat(call.operation, " ", call.sequence, " of ", of.name, " (ranks ", of.members, "; ", call.elements,
+                      " ", call.type, ")");
+}
+
+// The oldest call that it has issued and that is not done is what a rank waits for; of a pipeline there may be several.
+std::string position(const RankFinding& finding) {
+  const RankFlight& flight = finding.flight;
+  if (flight.calls.empty()) return finding.flight_missing.empty() ? "no collective yet" : finding.flight_missing;
+  const auto open =
+      std::find_if(flight.calls.begin(), flight.calls.end(), [](const FlightCall& call) { return !call.completed; });
+  if (open != flight.calls.end()) return absl::StrCat("waits for ", named(flight, *open));
+  return absl::StrCat("waits for nobody; last ", named(flight, flight.calls.back()));
+}
+
+std::string place_of(int rank, const RankFinding& finding) {
+  const std::string phase =
+      finding.phase.empty() ? "no beacon" : absl::StrCat("step ", finding.step, ", ", finding.phase);
+  const std::string since = finding.phase.empty() || finding.phase_milliseconds <= 0
+                                ? ""
+                                : absl::StrCat(" for ", finding.phase_milliseconds / 1000, " s");
+  return absl::StrCat("rank ", rank, " on ", finding.node, finding.alive ? "" : " (ended)", ": ", phase, since, "; ",
+                      position(finding), "\n");
+}
+
+// What differs from process to process without meaning anything: numbers of processes and threads.
+std::string without_numbers(const std::string& stacks) {
+  std::string plain;
+  for (const char c : stacks) {
+    if (c >= '0' && c <= '9') {
+      if (plain.empty() || plain.back() != '#') plain.push_back('#');
+    } else {
+      plain.push_back(c);
+    }
+  }
+  return plain;
+}
+
+// Divergent ranks' stacks first, then by rank; ranks whose stacks are alike share a block.
+void add_stacks(const Findings& findings, const std::vector<int>& first, std::string& report) {
+  std::vector<int> order = first;
+  for (const auto& [rank, finding] : findings.ranks) {
+    if (std::find(first.begin(), first.end(), rank) == first.end()) order.push_back(rank);
+  }
+  std::map<std::string, size_t> known;
+  std::vector<std::vector<int>> blocks;
+  std::map<std::string, std::vector<int>> missing;
+  for (const int rank : order) {
+    const auto found = findings.ranks.find(rank);
+    if (found == findings.ranks.end()) continue;
+    if (found->second.stacks.empty()) {
+      missing[found->second.stacks_missing].push_back(rank);
+      continue;
+    }
+    const auto [place, is_new] = known.try_emplace(without_numbers(found->second.stacks), blocks.size());
+    if (is_new) blocks.emplace_back();
+    blocks[place->second].push_back(rank);
+  }
+  size_t left_out = 0;
+  for (std::vector<int>& block : blocks) {
+    const int shown = block.front();
+    const std::string& stacks = findings.ranks.at(shown).stacks;
+    std::sort(block.begin(), block.end());
+    const std::string head =
+        absl::StrCat("\nstacks of rank", block.size() == 1 ? " " : "s ", rank_protocol::shortened(block),
+                     block.size() == 1 ? "" : absl::StrCat(", here of rank ", shown), "\n");
+    if (report.size() + head.size() + stacks.size() > kMostReport - 4096) {
+      left_out += block.size();
+      continue;
+    }
+    absl::StrAppend(&report, head, stacks, stacks.back() == '\n' ? "" : "\n");
+  }
+  if (left_out > 0) {
+    absl::StrAppend(&report, "\nstacks of ", counted(left_out, "more rank"),
+                    " are left out here and lie in the run folders of their nodes\n");
+  }
+  for (auto& [why, ranks] : missing) {
+    std::sort(ranks.begin(), ranks.end());
+    absl::StrAppend(&report, "\nno stacks of rank", ranks.size() == 1 ? " " : "s ", rank_protocol::shortened(ranks),
+                    why.empty() ? "" : ": ", why, "\n");
+    if (report.size() > kMostReport) break;
+  }
+}
+
+std::string ranks_without_answer(const Findings& findings) {
+  std::vector<int> silent;
+  for (int rank = 0; rank < findings.world; ++rank) {
+    if (findings.ranks.count(rank) == 0) silent.push_back(rank);
+  }
+  if (silent.empty()) return "";
+  return absl::StrCat("no answer of the nodes of rank", silent.size() == 1 ? " " : "s ",
+                      rank_protocol::shortened(silent), "\n");
+}
+
+}  // namespace
+
+int most_calls(int world) { return std::max(kFewestCalls, kCallsOfAll / std::max(1, world)); }
+
+DiagnosisRecord diagnose(const Findings& findings, const std::string& title) {
+  std::vector<RankFlight> flights;
+  for (const auto& [rank, finding] : findings.ranks) {
+    flights.push_back(finding.flight);
+    flights.back().rank = rank;  // Its node knows whose file it is; what the file says is its rank's word.
+  }
+  DiagnosisRecord record;
+  std::optional<Divergence> divergence = rank_protocol::first_divergence(flights);
+  if (divergence && !findings.stuck && divergence->kind == Divergence::Kind::kMissing) divergence.reset();
+  if (divergence) {
+    record.verdict = divergence->message();
+    record.ranks = divergence->ranks;
+    record.collective = absl::StrCat(divergence->call.operation, " ", divergence->call.sequence, " of ",
+                                     divergence->group.name, " (ranks ", divergence->group.members, ")");
+  }
+  std::string& report = record.report;
+  report = absl::StrCat(title, "\n",
+                        divergence ? record.verdict : "no rank is seen to have gone another way than the others", "\n",
+                        ranks_without_answer(findings), "\n");
+  size_t told = 0;
+  for (const int rank : record.ranks) {
+    const auto found = findings.ranks.find(rank);
+    if (found != findings.ranks.end() && told++ < kPositions) absl::StrAppend(&report, place_of(rank, found->second));
+  }
+  for (const auto& [rank, finding] : findings.ranks) {
+    if (std::find(record.ranks.begin(), record.ranks.end(), rank) != record.ranks.end()) continue;
+    if (told++ < kPositions) absl::StrAppend(&report, place_of(rank, finding));
+  }
+  if (told > kPositions) absl::StrAppend(&report, "and ", counted(told - kPositions, "more rank"), "\n");
+  add_stacks(findings, record.ranks, report);
+  if (report.size() > kMostReport) report.resize(kMostReport);
+  return record;
+}
+
+void to_json(nlohmann::json& json, const DiagnosisRecord& record) {
+  json = {{"attempt", record.attempt}, {"time_ns", record.time_ns},       {"verdict", record.verdict},
+          {"ranks", record.ranks},     {"collective", record.collective}, {"report", record.report}};
+}
+
+void from_json(const nlohmann::json& json, DiagnosisRecord& record) {
+  record.attempt = json.value("attempt", 0);
+  record.time_ns = json.value("time_ns", int64_t{0});
+  record.verdict = json.value("verdict", "");
+  record.ranks = json.value("ranks", std::vector<int>{});
+  record.collective = json.value("collective", "");
+  record.report = json.value("report", "");
+}
+
+}  // namespace titan::job

@@ -1,0 +1,123 @@
+// What is said of an attempt that stood still: who, where, and a report that stays readable however many ranks there
+// are.
+
+#include "controller/job/diagnosis.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "absl/strings/str_cat.h"
+#include "controller/job/record.h"
+
+namespace titan::job {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// `issued` all_reduce calls of one group of all ranks, of which the last is open unless `done`.
+RankFinding finding(int issued, bool done, int64_t elements = 8) {
+  RankFinding found;
+  found.node = "n1";
+  found.alive = true;
+  found.phase = "backward";
+  found.step = 3;
+  found.flight.groups.push_back({"tp", "0-3", 9, issued});
+  for (int call = 1; call <= issued; ++call) {
+    found.flight.calls.push_back(
+        {0, call, "all_reduce", "float", call == issued ? elements : 8, 1, call - 1, call, done || call < issued});
+  }
+  return found;
+}
+
+Findings four(int behind) {
+  Findings findings;
+  findings.world = 4;
+  findings.stuck = true;
+  for (int rank = 0; rank < 4; ++rank) {
+    findings.ranks[rank] = finding(rank == behind ? 4 : 5, rank == behind);
+    findings.ranks[rank].stacks =
+        absl::StrCat("process ", 1000 + rank, "\n#0 ", rank == behind ? "spins" : "waits", "\n");
+  }
+  return findings;
+}
+
+TEST(DiagnosisTest, NamesWhoDidNotCome) {
+  const DiagnosisRecord record = diagnose(four(2), "attempt 1");
+  EXPECT_EQ(record.verdict, "rank 2 never came to all_reduce 5 of tp (ranks 0-3; 8 float)");
+  EXPECT_THAT(record.ranks, ElementsAre(2));
+  EXPECT_EQ(record.collective, "all_reduce 5 of tp (ranks 0-3)");
+}
+
+TEST(DiagnosisTest, RanksThatAreAlikeShareABlockAfterTheCulprits) {
+  const std::string report = diagnose(four(2), "attempt 1").report;
+  EXPECT_THAT(report, HasSubstr("\nstacks of rank 2\n"));
+  EXPECT_THAT(report, HasSubstr("\nstacks of ranks 0-1,3, here of rank 0\n"));
+  EXPECT_LT(report.find("#0 spins"), report.find("#0 waits"));
+  EXPECT_THAT(report, HasSubstr("rank 0 on n1: step 3, backward; waits for all_reduce 5 of tp (ranks 0-3; 8 float)"));
+}
+
+// A rank's file says whose it is, and is that rank's word: its node knows better.
+TEST(DiagnosisTest, ARankIsTheOneThatItsNodeSays) {
+  Findings findings = four(2);
+  for (auto& [rank, found] : findings.ranks) found.flight.rank = 7;
+  EXPECT_THAT(diagnose(findings, "").ranks, ElementsAre(2));
+}
+
+TEST(DiagnosisTest, OfAnAttemptThatWasCutShortOnlyADisagreementCounts) {
+  Findings cut = four(2);
+  cut.stuck = false;
+  EXPECT_EQ(diagnose(cut, "").verdict, "") << "that it had not come yet follows from the cut";
+  Findings other;
+  other.world = 4;
+  for (int rank = 0; rank < 4; ++rank) other.ranks[rank] = finding(5, false, rank == 1 ? 9 : 8);
+  EXPECT_THAT(diagnose(other, "").verdict, HasSubstr("rank 1 "));
+}
+
+TEST(DiagnosisTest, WhoIsNotHeardOfIsSaid) {
+  Findings findings = four(2);
+  findings.ranks.erase(0);
+  findings.ranks.at(1).stacks.clear();
+  findings.ranks.at(1).stacks_missing = "its shim does not answer";
+  const std::string report = diagnose(findings, "attempt 1").report;
+  EXPECT_THAT(report, HasSubstr("no answer of the nodes of rank 0\n"));
+  EXPECT_THAT(report, HasSubstr("no stacks of rank 1: its shim does not answer\n"));
+  EXPECT_THAT(diagnose({.world = 2}, "t").report, HasSubstr("no answer of the nodes of ranks 0-1"));
+}
+
+TEST(DiagnosisTest, TenThousandRanksGiveAReportThatFits) {
+  Findings findings;
+  findings.world = 10'000;
+  findings.stuck = true;
+  for (int rank = 0; rank < findings.world; ++rank) {
+    RankFinding& found = findings.ranks[rank] = finding(rank == 777 ? 4 : 5, rank == 777);
+    found.stacks =
+        std::string(2000, static_cast<char>('a' + rank % 26)) + std::string(rank / 26, 'x');  // No two alike.
+  }
+  const DiagnosisRecord record = diagnose(findings, "attempt 1");
+  EXPECT_THAT(record.ranks, ElementsAre(777));
+  EXPECT_LE(record.report.size(), kMostReport);
+  EXPECT_THAT(record.report, HasSubstr("stacks of rank 777"));
+  EXPECT_THAT(record.report, HasSubstr(" more ranks are left out here"));
+  EXPECT_THAT(record.report, Not(HasSubstr("rank 9999 on n1")));
+}
+
+TEST(DiagnosisTest, WhatRanksAreAskedForStaysBounded) {
+  EXPECT_GE(most_calls(8), 512) << "all that there is";
+  EXPECT_LE(int64_t{10'000} * most_calls(10'000), 1 << 20);
+  EXPECT_GE(most_calls(1'000'000), 32);
+}
+
+TEST(DiagnosisTest, ARecordComesBackAsItWas) {
+  const DiagnosisRecord record = {2, 77, "rank 1 \"x\"", {1, 3}, "all_gather 3 of tp (ranks 0-3)", "a\nb\xff"};
+  const auto back = decode<DiagnosisRecord>(encode(record));
+  ASSERT_TRUE(back.ok()) << back.status();
+  EXPECT_EQ(back->verdict, record.verdict);
+  EXPECT_EQ(back->ranks, record.ranks);
+  EXPECT_EQ(back->time_ns, 77);
+  EXPECT_THAT(back->report, HasSubstr("a\nb"));
+}
+
+}  // namespace
+}  // namespace titan::job

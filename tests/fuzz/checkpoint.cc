@@ -1,0 +1,125 @@
+// Files of checkpoints and weights, which come from anywhere.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_format.h"
+#include "common/models/identity.h"
+#include "common/models/registry.h"
+#include "common/storage/crc32c.h"
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/target.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/safetensors.h"
+
+namespace titan::fuzz {
+namespace {
+
+using nlohmann::json;
+
+class Text : public storage::ReadableFile {
+ public:
+  explicit Text(std::string_view bytes) : bytes_(bytes) {}
+  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
+  absl::Status read(int64_t offset, int64_t bytes, char* out) override {
+    require(offset >= 0 && bytes >= 0, "what is read lies in the file");
+    if (offset + bytes > size()) return absl::DataLossError("the file ends before");
+    std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+
+ private:
+  std::string_view bytes_;
+};
+
+void read_manifest(const std::string& text) {
+  const auto manifest = checkpoint::manifest_from_text(text);
+  if (!manifest.ok()) return;
+  const std::string written = checkpoint::to_text(*manifest);
+  const auto again = checkpoint::manifest_from_text(written);
+  require(again.ok() && checkpoint::to_text(*again) == written, "a manifest reads back to the same");
+  for (size_t cut = 0; cut < text.size(); cut += 1 + text.size() / 16) {
+    require(!checkpoint::manifest_from_text(std::string_view(text).substr(0, cut)).ok(), "a part of one is none");
+  }
+  // Whoever reads by it allocates what it says, and adds to its numbers.
+  for (const auto& tensor : manifest->tensors) {
+    for (const auto& piece : tensor.pieces) {
+      require(piece.file >= 0 && static_cast<size_t>(piece.file) < manifest->files.size(), "a piece lies in a file");
+      require(piece.begin >= 0 && piece.begin <= manifest->files[static_cast<size_t>(piece.file)].bytes, "inside it");
+    }
+  }
+}
+
+}  // namespace
+
+// The body, with the checksum that belongs to it; or, after a zero, the whole text.
+TITAN_FUZZ(manifest, 1500) {
+  if (!bytes.empty() && bytes[0] == 0) return read_manifest(std::string(bytes.substr(1)));
+  read_manifest(absl::StrFormat("{\"crc32c\":\"%08x\",", storage::crc32c(bytes.data(), bytes.size())) +
+                std::string(bytes));
+}
+
+// What a rank tells the leader of its shard; and of four such, the whole step.
+TITAN_FUZZ(shard_report, 1000) {
+  Parts parts(bytes);
+  std::vector<checkpoint::ShardReport> reports;
+  for (int rank = 0; rank < 4 && !parts.empty(); ++rank) {
+    const auto report = checkpoint::report_from_json(json::parse(parts.next(), nullptr, /*allow_exceptions=*/false));
+    if (!report.ok()) return;
+    const json text = to_json(*report);
+    const auto again = checkpoint::report_from_json(text);
+    require(again.ok() && to_json(*again) == text, "a report reads back to the same");
+    reports.push_back(*report);
+  }
+  checkpoint::Manifest manifest;
+  if (checkpoint::merge(reports, manifest).ok()) {
+    const auto read = checkpoint::manifest_from_text(checkpoint::to_text(manifest));
+    require(read.ok(), "a step that was put together is read");
+  }
+}
+
+// The header with its length in front, then zeroes as far as the first byte says.
+TITAN_FUZZ(safetensors, 2500) {
+  Parts parts(bytes);
+  const uint8_t zeroes = parts.byte();
+  const std::string header(parts.rest());
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), 8);
+  file += header;
+  file.append(zeroes, '\0');
+  Text text(file);
+  const auto entries = checkpoint::read_header(text, "model.safetensors");
+  Text raw(bytes);
+  (void)checkpoint::read_header(raw, "raw");  // Its length may lie.
+  if (!entries.ok()) return;
+  std::vector<checkpoint::TensorEntry> all;
+  int64_t end = 0;
+  for (const auto& [key, entry] : *entries) {
+    require(entry.begin >= 8 && entry.bytes() >= 0 && entry.begin <= static_cast<int64_t>(file.size()) - entry.bytes(),
+            "every tensor lies inside the file");
+    end = std::max(end, entry.begin + entry.bytes());
+    all.push_back(entry);
+  }
+  Text cut(std::string_view(file).substr(0, file.size() / 2));
+  require(!checkpoint::read_header(cut, "cut").ok() || end <= cut.size(), "a part of one is none");
+  const auto layout = checkpoint::layout(all);
+  require(layout.ok(), "tensors that were read can be written");
+  std::string written = layout->header;
+  written.resize(static_cast<size_t>(layout->file_bytes));
+  Text again(written);
+  const auto same = checkpoint::read_header(again, "again");
+  require(same.ok() && same->size() == all.size(), "and are read again");
+}
+
+// Of which model a checkpoint is.
+TITAN_FUZZ(model, 1500) {
+  static const models::ModelSpec spec = *models::find("deepseek_v3", "debugmodel");
+  const json stored = json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  if (!stored.is_object()) return;  // Its manifest has none.
+  (void)models::differences(stored, spec);
+  (void)models::label(stored);
+}
+
+}  // namespace titan::fuzz

@@ -1,0 +1,82 @@
+// Job configurations as people write them and as clients send them.
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_split.h"
+#include "common/config/job_text.h"
+#include "common/config/json.h"
+#include "common/config/raw.h"
+#include "common/config/validate.h"
+#include "nlohmann/json.hpp"
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/target.h"
+
+namespace titan::fuzz {
+namespace {
+
+// They go into terminals, logs and JSON.
+void require_printable(const std::vector<config::Problem>& problems) {
+  for (const config::Problem& problem : problems) {
+    const std::string line = config::format(problem);
+    require(config::is_utf8(line), "a problem of a configuration is told in UTF-8");
+    for (const char c : line)
+      require(c == '\n' || static_cast<unsigned char>(c) >= ' ', "and without control characters");
+  }
+}
+
+// What was understood is written and read as the same.
+void require_same_again(const config::JobConfig& config) {
+  const std::string text = config::to_json_text(config);
+  require(text == config::to_json(config).dump(), "both writers of JSON agree");
+  const auto from_json = config::from_json(nlohmann::json::parse(text));
+  require(from_json.ok(), "a configuration that was taken is taken as JSON");
+  require(config::to_json_text(*from_json) == text, "JSON reads back to the same configuration");
+  const auto from_toml = config::load_text(config::to_toml(config), config::Format::kToml, "again");
+  require(from_toml.ok(), "a configuration that was taken is taken as TOML");
+  require(config::to_json_text(from_toml->config) == text, "TOML reads back to the same configuration");
+}
+
+void take(config::JobConfig config) {
+  require_same_again(config);
+  const std::vector<config::Problem> problems = config::check(config);
+  require_printable(problems);
+  if (!problems.empty()) return;
+  config::resolve(config);
+  (void)config::processes(config);
+  (void)config::batch_degree(config);
+  (void)config::accumulation_steps(config);
+  require_same_again(config);
+}
+
+void load(std::string_view text, config::Format format, const std::vector<std::string>& overrides = {}) {
+  std::vector<config::Problem> problems;
+  const auto loaded = config::load_job(text, format, "job", overrides, problems);
+  require(loaded.has_value() == problems.empty(), "a configuration is taken, or it is told why not");
+  require_printable(problems);
+  if (loaded) take(loaded->config);
+}
+
+}  // namespace
+
+TITAN_FUZZ(config_toml, 600) { load(bytes, config::Format::kToml); }
+TITAN_FUZZ(config_yaml, 600) { load(bytes, config::Format::kYaml); }
+TITAN_FUZZ(config_json, 600) { load(bytes, config::Format::kJson); }
+
+// Of text without a name, the first line being words of the command line.
+TITAN_FUZZ(config_overrides, 300) {
+  const size_t line = bytes.find('\n');
+  const std::vector<std::string> words = absl::StrSplit(std::string(bytes.substr(0, line)), ' ', absl::SkipEmpty());
+  const std::string_view text = line == bytes.npos ? "" : bytes.substr(line + 1);
+  load(text, config::guess_format(text), words);
+}
+
+// JobSpec.config_json and the controller's stored form.
+TITAN_FUZZ(config_wire, 600) {
+  const nlohmann::json json = nlohmann::json::parse(bytes, nullptr, /*allow_exceptions=*/false);
+  const auto config = config::from_json(json);
+  if (config.ok()) return take(*config);
+  require(config::is_utf8(std::string(config.status().message())), "what is wrong is told in UTF-8");
+}
+
+}  // namespace titan::fuzz

@@ -1,0 +1,92 @@
+// What the controller's store gives back, also of other versions and damaged.
+
+#include <memory>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "controller/auth/tokens.h"
+#include "controller/job/record.h"
+#include "controller/store/etcd/sealed.h"
+#include "controller/store/memory_store.h"
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/target.h"
+#include "titan/store/log.pb.h"
+
+namespace titan::fuzz {
+namespace {
+
+template <typename Record>
+void decode_again(const std::string& text) {
+  const absl::StatusOr<Record> record = job::decode<Record>(text);
+  if (!record.ok()) return;
+  const std::string written = job::encode(*record);
+  const absl::StatusOr<Record> again = job::decode<Record>(written);
+  require(again.ok(), "what is written is read");
+  require(job::encode(*again) == written, "and is the same");
+  Record quick;
+  if (text.empty() || text[0] != '{' || !job::read_quickly(text, quick)) return;  // A tombstone was a plain name once.
+  nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  require(json.is_object(), "what the quick reader takes is JSON");
+  job::upgrade<Record>(json);
+  require(job::encode(json.get<Record>()) == job::encode(quick), "and both readers read the same");
+}
+
+}  // namespace
+
+TITAN_FUZZ(records, 3000) {
+  Parts parts(bytes);
+  const uint8_t kind = parts.byte();
+  const std::string text(parts.rest());
+  switch (kind % 9) {
+    case 0:
+      return decode_again<job::JobRecord>(text);
+    case 1:
+      return decode_again<job::AttemptRecord>(text);
+    case 2:
+      return decode_again<job::Tombstone>(text);
+    case 3:
+      return decode_again<job::EventRecord>(text);
+    case 4:
+      return decode_again<job::NodeRecord>(text);
+    case 5:
+      return decode_again<job::Progress>(text);
+    case 6:
+      return decode_again<job::RankExit>(text);
+    case 7:
+      return decode_again<job::ErrorReport>(text);
+    default:
+      return decode_again<job::Refusal>(text);
+  }
+}
+
+// A damaged record of a token lets nobody in.
+TITAN_FUZZ(token_record, 1000) {
+  store::MemoryStore store;
+  store.commit({{store::put(auth::token_key("abcdefgh"), std::string(bytes))}, store::WhenFull::kRetry, {}},
+               [](const auto&) {});
+  store.run_pending();
+  const auto tokens = auth::Tokens::load(store, [] { return absl::FromUnixSeconds(1'700'000'000); });
+  require(tokens.ok(), "a record that makes no sense keeps no controller from starting");
+  for (const auth::TokenRecord& token : (*tokens)->list()) {
+    require(token.role != auth::Role::kNone && !token.digest.empty() && !token.user.empty(),
+            "a token says whose it is");
+  }
+  require(!(*tokens)->caller("titan_abcdefgh_00").ok() || !(*tokens)->list().empty(), "and lets nobody else in");
+}
+
+// Values as they lie in etcd.
+TITAN_FUZZ(sealed, 3000) {
+  const std::string key = "titan/head";
+  const std::string body(bytes);
+  const std::string whole = store::seal(key, body);
+  const auto read = store::unseal(key, whole);
+  require(read.ok() && *read == body, "what was sealed is read");
+  require(!store::unseal("titan/tail", whole).ok(), "under its own key alone");
+  require(!store::unseal(key, whole.substr(0, whole.size() - 1)).ok(), "and whole");
+  (void)store::unseal(key, body);
+  const auto entry = store::unseal_message<titan::store::v1::StoredEntry>(key, whole);
+  if (entry.ok())
+    require(store::unseal_message<titan::store::v1::StoredEntry>(key, store::seal_message(key, *entry)).ok(), "again");
+}
+
+}  // namespace titan::fuzz

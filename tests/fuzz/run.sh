@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Looks for inputs on which a reader fails: builds the preset `fuzz` and runs each target under libFuzzer.
+#
+#   tests/fuzz/run.sh [--seconds N] [--minimize] [TARGET...]
+#
+#   --seconds N   of each target, 600 by default
+#   --minimize    puts what is new of the corpora into tests/fuzz/corpus, as few and short as reach the same
+#
+# Prints a line for each target and fails when there is a finding; its input is then in build/fuzz/findings. docs/fuzzing.md says what to do.
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+seconds=600 minimize=0 targets=()
+while [ $# -gt 0 ]; do
+  case "$1" in
+    --seconds) seconds=$2; shift ;;
+    --minimize) minimize=1 ;;
+    -h | --help) sed -n '2,10p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -*) echo "run.sh: unknown option '$1' (see --help)" >&2; exit 2 ;;
+    *) targets+=("$1") ;;
+  esac
+  shift
+done
+if ! command -v clang++ >/dev/null; then
+  echo "run.sh: libFuzzer is clang's: apt-get install clang libclang-rt-14-dev" >&2
+  exit 2
+fi
+cmake --preset fuzz >/dev/null
+ninja -C build/fuzz fuzz | tail -n 1
+found=$PWD/build/fuzz/findings
+# The program that has the target.
+program_of() {
+  local program
+  for program in "$PWD"/build/fuzz/bin/fuzz_{readers,peers}; do
+    # Without a target it lists those that it has, and fails.
+    if grep -qx "  $1" <<<"$("$program" 2>&1 || true)"; then
+      echo "$program"
+      return
+    fi
+  done
+  echo "run.sh: no target '$1': its names are the folders of tests/fuzz/corpus" >&2
+  exit 2
+}
+mkdir -p "$found" build/fuzz/corpus
+[ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(ls tests/fuzz/corpus)
+
+# A reader that goes into itself for each bracket needs little more than these brackets to show it.
+ulimit -s 1024
+export ASAN_OPTIONS=detect_leaks=1:allocator_may_return_null=0 UBSAN_OPTIONS=print_stacktrace=1
+failed=0
+printf '%-16s %10s %8s %8s %8s  %s\n' target executions edges files seconds finding
+for target in "${targets[@]}"; do
+  work=build/fuzz/corpus/$target log=build/fuzz/$target.log finding=none
+  program=$(program_of "$target")
+  mkdir -p "$work"
+  # Of findings, as of all that goes wrong, the first is enough: the next comes when it is mended.
+  "$program" --target="$target" -max_total_time="$seconds" -timeout=20 -rss_limit_mb=2048 -malloc_limit_mb=512 -max_len=65536 \
+    -print_final_stats=1 -verbosity=1 -artifact_prefix="$found/$target-" "$work" "tests/fuzz/corpus/$target" >"$log" 2>&1 ||
+    { finding=$(grep -aoE "Test unit written to .*" "$log" | tail -n 1 | sed 's/.* //'); finding=${finding:-see $log}; failed=1; }
+  executions=$(grep -a "stat::number_of_executed_units" "$log" | grep -oE "[0-9]+$" || echo 0)
+  edges=$(grep -aoE "cov: [0-9]+" "$log" | tail -n 1 | grep -oE "[0-9]+" || echo 0)
+  printf '%-16s %10s %8s %8s %8s  %s\n' "$target" "$executions" "$edges" "$(ls "$work" | wc -l)" "$seconds" "${finding#"$PWD"/}"
+  if [ $minimize = 1 ] && [ "$finding" = none ]; then
+    # What is named stays; of the others, those that reach more than the named ones do.
+    "$program" --target="$target" -merge=1 -max_len=2048 "tests/fuzz/corpus/$target" "$work" >>"$log" 2>&1 || true
+    ls -Sr "tests/fuzz/corpus/$target" | grep -E '^[0-9a-f]{40}$' | tail -n +25 | sed "s|^|tests/fuzz/corpus/$target/|" | xargs -r rm -f || true
+  fi
+done
+exit $failed

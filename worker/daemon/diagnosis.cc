@@ -1,0 +1,90 @@
+#include "worker/daemon/diagnosis.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "absl/strings/str_cat.h"
+#include "common/rank_protocol/flight_tail.h"
+#include "common/rank_protocol/spool.h"
+#include "common/status/status.h"
+#include "common/text/utf8.h"
+#include "worker/daemon/run_folder.h"
+#include "worker/shim/files.h"
+
+namespace titan::daemon {
+namespace {
+
+constexpr size_t kMostStacks = 256 << 10;  // Bytes of a rank.
+
+void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::RankDiagnosis& to) {
+  for (const rank_protocol::FlightGroup& group : flight.groups) {
+    v1::FlightGroup* const added = to.add_groups();
+    added->set_name(group.name);
+    added->set_members(group.members);
+    added->set_key(group.key);
+    added->set_issued(group.issued);
+  }
+  size_t at = 0;
+  if (most_calls > 0) at = flight.calls.size() - std::min(flight.calls.size(), static_cast<size_t>(most_calls));
+  for (; at < flight.calls.size(); ++at) {
+    const rank_protocol::FlightCall& call = flight.calls[at];
+    v1::FlightCall* const added = to.add_calls();
+    added->set_group(call.group);
+    added->set_sequence(call.sequence);
+    added->set_operation(call.operation);
+    added->set_type(call.type);
+    added->set_elements(call.elements);
+    added->set_mark(call.mark);
+    added->set_since_mark(call.since_mark);
+    added->set_created_nanoseconds(call.created_ns);
+    added->set_completed(call.completed);
+  }
+}
+
+// Errors: NotFound, those of reading.
+absl::StatusOr<std::string> read_stacks(const std::string& path) {
+  const shim::Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file) return errno_status(errno, absl::StrCat("open ", path));
+  std::string text(kMostStacks, '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
+  text.resize(static_cast<size_t>(got));
+  return text::valid_utf8(text);
+}
+
+}  // namespace
+
+std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& question, const std::string& run_folder,
+                                            const std::string& rank_folder) {
+  std::vector<v1::Diagnosis> answers;
+  for (const node::AnswerDiagnosis::Rank& rank : question.ranks) {
+    v1::Diagnosis& answer = answers.emplace_back();
+    *answer.mutable_id() = question.request.id();
+    v1::RankDiagnosis& to = *answer.mutable_rank();
+    *to.mutable_status() = rank.status;
+    to.set_alive(rank.alive);
+    const int number = rank.status.rank();
+    const auto flight = rank_protocol::read_flight_tail(rank_protocol::flight_tail_path(rank_folder, number));
+    if (flight.ok()) {
+      add_flight(*flight, question.request.most_calls(), to);
+    } else {
+      to.set_flight_missing(absl::IsNotFound(flight.status()) ? "it recorded none" : text_of(flight.status()));
+    }
+    absl::StatusOr<std::string> stacks = read_stacks(rank_protocol::stacks_path(run_folder, number));
+    if (stacks.ok()) {
+      to.set_stacks(*std::move(stacks));
+    } else if (!absl::IsNotFound(stacks.status())) {
+      to.set_stacks_missing(text_of(stacks.status()));
+    } else {
+      to.set_stacks_missing(rank.alive ? question.stacks_missing : "it had ended");
+    }
+  }
+  if (answers.empty()) *answers.emplace_back().mutable_id() = question.request.id();
+  answers.back().set_end(true);
+  return answers;
+}
+
+}  // namespace titan::daemon
