@@ -392,7 +392,7 @@ TEST_F(DaemonTest, RanksAndStrangersAreKeptApartFromTheService) {
   const std::string environment = *shim::read_file(path);
   for (const char* name : kept) EXPECT_THAT(environment, ::testing::Not(HasSubstr(name)));
   for (const char* name : passed) EXPECT_THAT(environment, HasSubstr(absl::StrCat(name, "=planted")));
-  EXPECT_THAT(environment, HasSubstr("GOMP_SPINCOUNT="));
+  EXPECT_THAT(environment, HasSubstr("OMP_NUM_THREADS=3"));
   EXPECT_EQ(std::filesystem::status(worker.state()).permissions(), std::filesystem::perms::owner_all);
 }
 
