@@ -263,7 +263,10 @@ std::unique_ptr<FailureWatch> watch_others(RankContext& context, Connections& co
     return true;
   };
   if (recordings) setup.record = [recordings] { recordings->write(); };
-  setup.show_stacks = [&context] { context.reporter->await_look(kLookPatience); };
+  // Nobody looks at ranks without a shim.
+  if (std::getenv(rank_protocol::kStacksVariable) != nullptr) {
+    setup.show_stacks = [&context] { context.reporter->await_look(kLookPatience); };
+  }
   setup.leave = [&context, recordings](const Failure& failure) {
     report_failure(name_recordings(recordings, failure, *context.reporter), "titan-rank", context.reporter.get());
     if (context.hold) context.hold->release();

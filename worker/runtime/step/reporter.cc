@@ -79,7 +79,6 @@ bool Reporter::stop_asked() const {
 }
 
 void Reporter::await_look(absl::Duration patience) {
-  if (std::getenv(rank_protocol::kStacksVariable) == nullptr) return;
   auto& page = beacon_->page();
   page.stacks_wanted.store(1, std::memory_order_release);
   const absl::Duration deadline = clock_.monotonic() + patience;
