@@ -20,4 +20,15 @@ absl::StatusOr<int> open_rank_file(const std::string& path, int flags) {
   return absl::InvalidArgumentError(absl::StrCat(path, " is not a file that its rank has made: remove it"));
 }
 
+absl::StatusOr<std::string> read_rank_file(const std::string& path, size_t most) {
+  TITAN_ASSIGN_OR_RETURN(const int fd, open_rank_file(path, O_RDONLY));
+  std::string text(most, '\0');
+  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  const int error = errno;
+  ::close(fd);
+  if (got < 0) return errno_status(error, absl::StrCat("read ", path));
+  text.resize(static_cast<size_t>(got));
+  return text;
+}
+
 }  // namespace titan::rank_protocol

@@ -62,4 +62,7 @@ std::string log_path(const std::string& run_folder, int rank);          // rank-
 // rank-R.trace-REQUEST.json, with the request's number in 16 hexadecimal digits.
 std::string trace_path(const std::string& run_folder, int rank, uint64_t request);
 
+// Of one rank's stacks, as titan-stacks writes them and everybody reads them.
+inline constexpr size_t kStacksBytes = 256 << 10;
+
 }  // namespace titan::rank_protocol

@@ -248,7 +248,7 @@ void Core::begin_failure(LiveJob& job, Change& change, absl::Duration since_fail
   // At once, not when durable: the attempt is over whatever the store says, and every millisecond is the user's. But a
   // node that is silent here may speak to a later leader: only the write shows that there is none.
   attempt.stop_waits = options_.leader_epoch != 0 && !is_known_to_fail(attempt);
-  const bool is_asked = !attempt.stop_waits && question_of(attempt) != Question::kNone && ask_ranks(job);
+  const bool is_asked = !attempt.stop_waits && ask_ranks(job);
   if (attempt.stop_waits) {
     expect(change, Tell{job.key(), Command::kStop, attempt.nodes()});
   } else if (!is_asked) {

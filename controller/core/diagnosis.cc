@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/spool.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
 #include "controller/core/keys.h"
@@ -17,7 +18,6 @@ constexpr int kDiagnosesKept = 16;                      // Of a job, those of it
 // Of one rank, whatever its node sends.
 constexpr int kMostGroups = 1024;
 constexpr int kMostCalls = 4096;
-constexpr size_t kMostStacks = 256 << 10;
 constexpr int kSigAbort = 6;  // Gloo ends a process so that was sent another size than it asked for.
 
 // A collective took too long or ranks disagreed: the rank's own failure, or that of the first to fail, whom it names.
@@ -55,9 +55,17 @@ job::RankFinding finding_of(const v1::RankDiagnosis& from, const std::string& no
   finding.phase_milliseconds = from.status().phase_milliseconds();
   finding.flight = flight_of(from);
   finding.flight_missing = from.flight_missing();
-  finding.stacks = from.stacks().substr(0, kMostStacks);
+  finding.stacks = from.stacks().substr(0, rank_protocol::kStacksBytes);
   finding.stacks_missing = from.stacks_missing();
   return finding;
+}
+
+void begin_question(LiveAttempt& attempt, std::set<std::string> nodes, bool stuck, absl::Duration by) {
+  attempt.to_answer = std::move(nodes);
+  attempt.diagnose_by = by;
+  attempt.findings = {};
+  attempt.findings.world = attempt.record.ranks;
+  attempt.findings.stuck = stuck;
 }
 
 }  // namespace
@@ -72,20 +80,19 @@ Core::Question Core::question_of(const LiveAttempt& attempt) {
   return aborted ? Question::kDisagreement : Question::kNone;
 }
 
-// False: nobody can be asked.
+// False: there is nothing to ask, or nobody who could be asked.
 bool Core::ask_ranks(LiveJob& job) {
   LiveAttempt& attempt = *job.attempt;
-  attempt.to_answer.clear();
+  const Question question = question_of(attempt);
+  if (question == Question::kNone) return false;
+  std::set<std::string> nodes;
   for (const auto& [name, part] : attempt.parts) {
     const cluster::Node* node = nodes_.find(name);
     const bool answers = node != nullptr && node->diagnoses && node->session != 0 && !node->suspect;
-    if (answers && !part.lost) attempt.to_answer.insert(name);
+    if (answers && !part.lost) nodes.insert(name);
   }
-  if (attempt.to_answer.empty()) return false;
-  attempt.diagnose_by = now_.monotonic + kPatience;
-  attempt.findings = {};
-  attempt.findings.world = attempt.record.ranks;
-  attempt.findings.stuck = question_of(attempt) == Question::kStandstill;
+  if (nodes.empty()) return false;
+  begin_question(attempt, std::move(nodes), question == Question::kStandstill, now_.monotonic + kPatience);
   for (const std::string& name : attempt.to_answer) send_diagnose(job, name);
   return true;
 }
@@ -140,10 +147,8 @@ void Core::restore_question(LiveJob& job) {
   attempt.diagnosed = attempt.record.diagnosed;
   const Question question = question_of(attempt);
   if (!attempt.failing || question == Question::kNone) return;
-  attempt.diagnose_by = schedule_after_ + kPatience;
-  attempt.findings.world = attempt.record.ranks;
-  attempt.findings.stuck = question == Question::kStandstill;
-  for (const auto& [name, part] : attempt.parts) attempt.to_answer.insert(name);
+  const std::vector<std::string> nodes = attempt.nodes();
+  begin_question(attempt, {nodes.begin(), nodes.end()}, question == Question::kStandstill, schedule_after_ + kPatience);
 }
 
 // Says what was found, and goes on with the attempt's end.

@@ -407,7 +407,7 @@ def shim_dies(scene):
     yield
 
 
-@fault("RanksOutOfMemory", how="a memory control group (version 1) around the workers is too small for their ranks", fake={**TRAINS, "hog_mib": 400})
+@fault("RanksOutOfMemory", how="a memory control group (version 1) around the workers is too small for their ranks", fake={**TRAINS, "eat_mib": 400, "eat_at": 10})
 def out_of_memory(scene):
     group = scene.group(MEMORY_GROUPS)
     for name in ("n1", "n2"):

@@ -38,10 +38,6 @@ class TlsCluster(Cluster):
         for node in NODES:
             self.add_worker(node)
 
-    @staticmethod
-    def pki(*words):
-        subprocess.run([BIN / "titanctl", "cluster", *map(str, words)], check=True, capture_output=True, text=True)
-
     def issue(self, *more, ca=None):
         self.pki("issue", "--ca", ca or self.ca, "--controller", "--address", "127.0.0.1", "--node", ",".join(NODES), "--out", self.tls, *more)
 

@@ -97,6 +97,11 @@ class Cluster:
             self.show_logs()
         self.close()
 
+    @staticmethod
+    def pki(*words):
+        """`titanctl cluster init-ca` and `issue`, which need no cluster."""
+        subprocess.run([BIN / "titanctl", "cluster", *map(str, words)], check=True, capture_output=True, text=True)
+
     # --- daemons ---
 
     @property

@@ -105,6 +105,9 @@ class Daemon {
   template <typename Work>
   void run_aside(Work work);  // In a thread of its own.
 
+  template <typename Read>
+  void answer(int64_t session, Read read);
+
   void perform(node::Effect effect);
   void perform(node::Send& effect);
   void perform(node::RaiseFence& effect);

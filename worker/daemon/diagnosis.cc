@@ -1,23 +1,15 @@
 #include "worker/daemon/diagnosis.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 
-#include "absl/strings/str_cat.h"
 #include "common/rank_protocol/flight_tail.h"
+#include "common/rank_protocol/rank_file.h"
 #include "common/rank_protocol/spool.h"
-#include "common/status/status.h"
 #include "common/text/utf8.h"
 #include "worker/daemon/run_folder.h"
-#include "worker/shim/files.h"
 
 namespace titan::daemon {
 namespace {
-
-constexpr size_t kMostStacks = 256 << 10;  // Bytes of a rank.
 
 void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::RankDiagnosis& to) {
   for (const rank_protocol::FlightGroup& group : flight.groups) {
@@ -44,17 +36,6 @@ void add_flight(const rank_protocol::RankFlight& flight, int most_calls, v1::Ran
   }
 }
 
-// Errors: NotFound, those of reading.
-absl::StatusOr<std::string> read_stacks(const std::string& path) {
-  const shim::Descriptor file(::open(path.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
-  if (!file) return errno_status(errno, absl::StrCat("open ", path));
-  std::string text(kMostStacks, '\0');
-  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
-  if (got < 0) return errno_status(errno, absl::StrCat("read ", path));
-  text.resize(static_cast<size_t>(got));
-  return text::valid_utf8(text);
-}
-
 }  // namespace
 
 std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& question, const std::string& run_folder,
@@ -73,9 +54,10 @@ std::vector<v1::Diagnosis> answer_diagnosis(const node::AnswerDiagnosis& questio
     } else {
       to.set_flight_missing(absl::IsNotFound(flight.status()) ? "it recorded none" : text_of(flight.status()));
     }
-    absl::StatusOr<std::string> stacks = read_stacks(rank_protocol::stacks_path(run_folder, number));
+    const absl::StatusOr<std::string> stacks =
+        rank_protocol::read_rank_file(rank_protocol::stacks_path(run_folder, number), rank_protocol::kStacksBytes);
     if (stacks.ok()) {
-      to.set_stacks(*std::move(stacks));
+      to.set_stacks(text::valid_utf8(*stacks));
     } else if (!absl::IsNotFound(stacks.status())) {
       to.set_stacks_missing(text_of(stacks.status()));
     } else {

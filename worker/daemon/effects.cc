@@ -242,8 +242,8 @@ void Daemon::perform(node::FindShim& effect) {
 }
 
 void Daemon::perform(node::CheckRanks& effect) {
-  run_in(checks_, [effect, folder = run_folder(effect.key), theirs = rank_folder(effect.key)] {
-    return check_ranks(effect, folder, theirs);
+  run_in(checks_, [state = state_, effect] {
+    return check_ranks(effect, state->run_folder(effect.key), state->rank_folder(effect.key));
   });
 }
 
@@ -259,7 +259,8 @@ void Daemon::perform(node::TellShim& effect) {
 }
 
 void Daemon::perform(node::ReadSpool& effect) {
-  run_in(spools_, [effect, path = rank_protocol::spool_path(rank_folder(effect.key), effect.rank)] {
+  run_in(spools_, [state = state_, effect] {
+    const std::string path = rank_protocol::spool_path(state->rank_folder(effect.key), effect.rank);
     node::SpoolRead done{effect.op, {}, effect.offset, ""};
     absl::StatusOr<rank_protocol::SpoolBatch> batch =
         between(spool_points, [&] { return rank_protocol::read_spool(path, effect.offset, effect.max_bytes); });
@@ -346,46 +347,53 @@ void Daemon::perform(node::WriteLeaderEpoch& effect) {
   });
 }
 
-void Daemon::perform(node::AnswerLog& effect) {
-  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
-  logs_.run([this, post = loop_.poster(), effect, folder = valid_uid(key.job_uid) ? run_folder(key) : ""] {
-    v1::WorkerMessage message;
-    *message.mutable_log() = read_log(effect, folder);
-    post([this, message, session = effect.session] {
-      if (session_ != nullptr) session_->send(session, message);
+// What a controller asks to be read from an attempt's folders; their names are found beside the loop, too, since that
+// looks at the disk.
+template <typename Read>
+void Daemon::answer(int64_t session, Read read) {
+  logs_.run([this, post = loop_.poster(), session, read = std::move(read)] {
+    post([this, session, messages = std::vector<v1::WorkerMessage>(read())] {
+      for (const v1::WorkerMessage& message : messages) {
+        if (session_ != nullptr) session_->send(session, message);
+      }
     });
+  });
+}
+
+void Daemon::perform(node::AnswerLog& effect) {
+  answer(effect.session, [state = state_, effect] {
+    const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+    std::vector<v1::WorkerMessage> messages(1);
+    *messages[0].mutable_log() = read_log(effect, valid_uid(key.job_uid) ? state->run_folder(key) : "");
+    return messages;
   });
 }
 
 void Daemon::perform(node::AnswerTrace& effect) {
-  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
-  const bool good = valid_uid(key.job_uid) && effect.request.trace() != 0;
-  logs_.run([this, post = loop_.poster(), effect, folder = good ? rank_folder(key) : ""] {
-    v1::WorkerMessage message;
-    if (folder.empty()) {
-      *message.mutable_trace() = refuse_trace(effect.request);
+  answer(effect.session, [state = state_, effect] {
+    const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+    std::vector<v1::WorkerMessage> messages(1);
+    v1::TraceData& data = *messages[0].mutable_trace();
+    if (valid_uid(key.job_uid) && effect.request.trace() != 0) {
+      answer_trace(effect, state->rank_folder(key), &data);
     } else {
-      answer_trace(effect, folder, message.mutable_trace());
+      data = refuse_trace(effect.request);
     }
-    message.mutable_trace()->set_request(effect.request.request());
-    post([this, message, session = effect.session] {
-      if (session_ != nullptr) session_->send(session, message);
-    });
+    data.set_request(effect.request.request());
+    return messages;
   });
 }
 
 void Daemon::perform(node::AnswerDiagnosis& effect) {
-  const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
-  const bool good = valid_uid(key.job_uid);
-  logs_.run([this, post = loop_.poster(), effect, folder = good ? run_folder(key) : "",
-             theirs = good ? rank_folder(key) : ""] {
-    post([this, answers = answer_diagnosis(effect, folder, theirs), session = effect.session] {
-      for (const v1::Diagnosis& answer : answers) {
-        v1::WorkerMessage message;
-        *message.mutable_diagnosis() = answer;
-        if (session_ != nullptr) session_->send(session, message);
-      }
-    });
+  answer(effect.session, [state = state_, effect] {
+    const AttemptKey key = {effect.request.id().job_uid(), effect.request.id().number()};
+    const bool good = valid_uid(key.job_uid);
+    std::vector<v1::WorkerMessage> messages;
+    for (v1::Diagnosis& one :
+         answer_diagnosis(effect, good ? state->run_folder(key) : "", good ? state->rank_folder(key) : "")) {
+      *messages.emplace_back().mutable_diagnosis() = std::move(one);
+    }
+    return messages;
   });
 }
 

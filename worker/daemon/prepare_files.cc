@@ -50,13 +50,7 @@ std::string token_path(const AttemptRecord& record) {
 // No more of it than one is long: it lies where users write.
 absl::StatusOr<std::string> read_token(const AttemptRecord& record, const std::optional<shim::RankUser>& user) {
   const AsUser as(user);
-  TITAN_ASSIGN_OR_RETURN(const int opened, rank_protocol::open_rank_file(token_path(record), O_RDONLY));
-  const shim::Descriptor file(opened);
-  std::string text(record.token.size() + 1, '\0');
-  const ssize_t got = ::read(file.get(), text.data(), text.size());
-  if (got < 0) return errno_status(errno, absl::StrCat("read ", token_path(record)));
-  text.resize(static_cast<size_t>(got));
-  return text;
+  return rank_protocol::read_rank_file(token_path(record), record.token.size() + 1);
 }
 
 Refusal refusal(const char* reason, const absl::Status& status) { return {reason, std::string(status.message())}; }

@@ -1,11 +1,12 @@
 #include "worker/stacks/report.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/spool.h"
 
 namespace titan::stacks {
 namespace {
 
-constexpr size_t kMostBytes = 256 << 10;
+constexpr size_t kMostBytes = rank_protocol::kStacksBytes;
 constexpr char kCut[] = "... the rest is left out: more than 256 KiB\n";
 constexpr size_t kNamedThreads = 8;
 

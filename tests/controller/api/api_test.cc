@@ -1,7 +1,5 @@
 // What clients of JobService and NodeService rely on.
 
-#include <grpcpp/generic/generic_stub.h>
-
 #include "tests/controller/api/service_case.h"
 
 namespace titan::api {
@@ -308,19 +306,9 @@ TEST_F(JobServiceTest, HealthAndGauges) {
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_jobs{state=\"QUEUED\"} 1"));
   EXPECT_THAT(metrics_.text(), HasSubstr("titan_nodes{state=\"READY\"} 0"));
   // grpc.health.v1 without its generated code: field 1 of the answer is 1, SERVING.
-  grpc::GenericStub health(channel_);
-  grpc::ClientContext context;
-  rpc::set_deadline(context, absl::Seconds(10));
-  grpc::CompletionQueue queue;
-  grpc::Slice name("\x0a\x13titan.v1.JobService", 21);
-  auto pending = health.PrepareUnaryCall(&context, "/grpc.health.v1.Health/Check", grpc::ByteBuffer(&name, 1), &queue);
-  pending->StartCall();
   grpc::ByteBuffer answer;
-  grpc::Status status;
-  pending->Finish(&answer, &status, nullptr);
-  void* tag = nullptr;
-  bool ok = false;
-  queue.Next(&tag, &ok);
+  const grpc::Status status =
+      call_by_name("/grpc.health.v1.Health/Check", grpc::Slice("\x0a\x13titan.v1.JobService", 21), answer);
   ASSERT_TRUE(status.ok()) << status.error_message();
   grpc::Slice whole;
   ASSERT_TRUE(answer.TrySingleSlice(&whole).ok());

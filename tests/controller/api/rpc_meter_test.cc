@@ -20,20 +20,8 @@ class RpcMeterTest : public ServiceCase {
     return true;
   }
   grpc::Status call_unknown(const std::string& method) {
-    grpc::GenericStub stub(channel_);
-    grpc::ClientContext context;
-    rpc::set_deadline(context, absl::Seconds(10));
-    grpc::CompletionQueue queue;
-    const grpc::Slice nothing("");
-    auto pending = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&nothing, 1), &queue);
-    pending->StartCall();
     grpc::ByteBuffer answer;
-    grpc::Status status;
-    pending->Finish(&answer, &status, nullptr);
-    void* tag = nullptr;
-    bool ok = false;
-    queue.Next(&tag, &ok);
-    return status;
+    return call_by_name(method, grpc::Slice(""), answer);
   }
 };
 

@@ -2,6 +2,7 @@
 
 // The real services over a real port, with a store in a temporary folder.
 
+#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <atomic>
@@ -94,6 +95,22 @@ class ServiceCase : public ::testing::Test {
     request.set_name(name);
     v1::Job response;
     return call(&v1::JobService::Stub::CancelJob, request, &response);
+  }
+
+  // Of a method by its name, as bytes: also one that there is not.
+  grpc::Status call_by_name(const std::string& method, const grpc::Slice& request, grpc::ByteBuffer& answer) {
+    grpc::GenericStub stub(channel_);
+    grpc::ClientContext context;
+    rpc::set_deadline(context, absl::Seconds(10));
+    grpc::CompletionQueue queue;
+    auto pending = stub.PrepareUnaryCall(&context, method, grpc::ByteBuffer(&request, 1), &queue);
+    pending->StartCall();
+    grpc::Status status;
+    pending->Finish(&answer, &status, nullptr);
+    void* tag = nullptr;
+    bool ok = false;
+    queue.Next(&tag, &ok);
+    return status;
   }
 
   std::string folder_;

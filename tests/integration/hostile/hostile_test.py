@@ -74,10 +74,6 @@ class Victims(Cluster):
         (self.folder / "dump").chmod(0o777)
         self.start_job("victim")
 
-    @staticmethod
-    def pki(*words):
-        subprocess.run([BIN / "titanctl", "cluster", *map(str, words)], check=True, capture_output=True, text=True)
-
     def start_job(self, name):
         self.submit(TINY, "--scheduling.project", "p", "--job-id", name, "--job.dump_folder", self.folder / "dump" / name, "--nproc", 1)
         if name == "victim":

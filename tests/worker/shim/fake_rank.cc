@@ -5,9 +5,8 @@
 //   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
 //   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step), measured (its own
 //   part of a step is what it took), save_bytes (written to a file "save" in the dump folder by each save that is asked
-//   for), save_ms (training stands so long for one), hog_mib (memory that it takes after its tenth step),
-//   run (a shell command, before its steps), eat_mib (memory that it takes before them), wants_look (step at which it
-//   waits until its shim has looked at it)
+//   for), save_ms (training stands so long for one), run (a shell command, before its steps), eat_mib (memory that it
+//   takes at step eat_at, by default before the first), wants_look (step at which it waits until its shim has looked)
 // "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
@@ -164,7 +163,10 @@ int main(int argc, char** argv) {
   (void)spool->append(protocol::event::kStarted, started);
   std::printf("rank %d of %d is up\n", flags.rank, flags.world);
   print_lines(fake);
-  if (fake.contains("eat_mib")) eat(fake["eat_mib"]);
+  const auto eats_at = [&fake](int64_t step) {
+    return fake.contains("eat_mib") && step == fake.value("eat_at", int64_t{0});
+  };
+  if (eats_at(0)) eat(fake["eat_mib"]);
   if (fake.contains("run")) std::printf("ran: %d\n", std::system(fake["run"].get<std::string>().c_str()));
   std::fflush(stdout);
   if (fake.contains("loads")) {
@@ -174,14 +176,13 @@ int main(int argc, char** argv) {
   const int64_t steps = fake.value("steps", int64_t{-1});
   const std::string dump_folder = launch->config.value(json::json_pointer("/job/dump_folder"), std::string());
   double saved = 0;
-  std::string hog;
   if (beacon != nullptr) beacon->enter(protocol::Phase::kForward);
   if (fake.contains("trace_bytes")) beacon->page().trace.takes_requests = 1;
   for (int64_t step = 1; steps < 0 || step <= steps; ++step) {
     const auto begun = std::chrono::steady_clock::now();
     std::this_thread::sleep_for(std::chrono::milliseconds(fake.value("step_ms", 5)));
     const std::chrono::nanoseconds took = std::chrono::steady_clock::now() - begun;
-    if (step == 10) hog.assign(fake.value("hog_mib", size_t{0}) << 20, 'h');
+    if (eats_at(step)) eat(fake["eat_mib"]);
     for (int i = 0; i < fake.value("burst", 1); ++i) {
       json metrics = {{"loss", 1.0 / static_cast<double>(step)}};
       metrics.update(more);
