@@ -158,6 +158,12 @@ absl::Status write_run_files(const AttemptRecord& record, const std::string& run
                                                   "): put --state below folders that everybody may pass through"));
 }
 
+// Of a launch file that makes no sense: nothing, and whoever reads all of it says what is wrong.
+json config_of(const std::string& launch_json) {
+  const json launch = json::parse(launch_json, nullptr, false);
+  return launch.is_object() ? launch.value("config", json::object()) : json::object();
+}
+
 Refusal in_their_words(Refusal refusal, const std::optional<shim::RankUser>& user) {
   if (refusal && user) absl::StrAppend(&refusal.message, " (as user ", user->name, ", whose job it is)");
   return refusal;
@@ -210,8 +216,9 @@ Prepared prepare_as(const StateFolder& state, const AttemptRecord& record, const
     spec.environment["USER"] = spec.environment["LOGNAME"] = as.user->name;
     spec.user = as.user;
   }
-  if (const auto folders = plugin_folders(grants)) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
-  const json config = json::parse(launch_json, nullptr, false).value("config", json::object());
+  const auto folders = plugin_folders(grants);
+  if (folders) spec.environment[kPluginFolders] = absl::StrJoin(*folders, ":");
+  const json config = folders ? config_of(launch_json) : json::object();  // Only a library is looked for in it.
   const auto allowed = [&] {
     const AsUser user(as.user);
     return in_their_words(check_folders(record, config, grants), as.user);

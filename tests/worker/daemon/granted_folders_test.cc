@@ -84,5 +84,19 @@ TEST_F(GrantedFoldersTest, APreparationKeepsToThem) {
   EXPECT_EQ(spec["environment"]["TITAN_RANK_PLUGIN_FOLDERS"], top_ + "/granted");
 }
 
+// A launch file that makes no sense is refused where folders are granted, too, and ends nobody.
+TEST_F(GrantedFoldersTest, ALaunchThatMakesNoSenseIsRefused) {
+  const StateFolder state = StateFolder::open(folder_.file("state")).value();
+  node::AttemptRecord record;
+  record.ranks = {0};
+  record.dump_folder = top_ + "/granted/own/new";
+  for (const char* launch : {"no text of JSON", "[1]", "null", R"({"config": 3})"}) {
+    ++record.key.number;
+    record.key.job_uid = "u1";
+    EXPECT_TRUE(state.add(record).ok());
+    EXPECT_EQ(prepare_as(state, record, launch, shim::Spec{}, "", "", work_).refusal.reason, "BAD_LAUNCH") << launch;
+  }
+}
+
 }  // namespace
 }  // namespace titan::daemon
