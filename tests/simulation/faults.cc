@@ -386,7 +386,7 @@ void Scenario::note_lost_record(const std::string& key) {
   if (kind == "spec") lost_specs_.insert(parts[1]);
   if (kind == "cursor") cluster_.lost_cursors.insert({parts[1], std::stoi(parts[2]), std::stoi(parts[3])});
   if (shown == shown_.end()) return;
-  const bool is_newest = kind == "attempt" && std::stoi(parts[2]) == shown->second.attempts && !shown->second.over;
+  const bool is_newest = kind == "attempt" && std::stoi(parts[2]) >= shown->second.attempts && !shown->second.over;
   if (kind == "job" || is_newest) {
     lost_jobs_.insert(parts[1]);
     lost_folders_.insert(shown->second.dump_folder);

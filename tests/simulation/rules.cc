@@ -362,11 +362,12 @@ void Scenario::check_drains() {
 }
 
 // Whose nodes nobody has heard for as long as the job waits for them: nobody can tell whether it trains, and it may be
-// started elsewhere. A worker's own count of what it has not heard may begin a little earlier.
+// started elsewhere. A worker's own count of what it has not heard may begin a little earlier, and a pause of the
+// controller below half a lease is nobody's excuse.
 void Scenario::check_cut_off() {
   for (const auto& [uid, shown] : shown_) {
     if (shown.attempt == 0 || shown.over) continue;
-    absl::Duration heard = runs_since_;
+    absl::Duration heard = runs_since_ - kLease / 2;
     for (const auto& [node, ranks] : shown.used) heard = std::max(heard, cluster_.links.at(node).heard_at);
     const bool is_cut_off = cluster_.timeline.now() - heard >= shown.grace + kLease - kCountsEarlier;
     if (is_cut_off) cluster_.ranks.given_up.insert({uid, shown.attempt});

@@ -35,6 +35,9 @@ void tell(Step& step, Attempt& attempt, ShimCommand command) {
 
 void stop(Step& step, Attempt& attempt, bool save, int64_t grace_milliseconds, const std::string& reason,
           int64_t deadline_milliseconds) {
+  // An end that is being written down is said once it is: until then the answer would be that it lives, and whoever
+  // stops what lives would say so again, without end.
+  if (attempt.stage == Stage::kFinishing) return;
   if (attempt.ending()) return report(step, attempt);
   const std::string why = reason.empty() ? "no reason given" : reason;
   note(step, attempt.record.key, journal::Level::kInfo, "AttemptStopping",

@@ -66,6 +66,30 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
   EXPECT_EQ(world.last(1).exits(0).signal(), 9);
 }
 
+// A disk that takes its time: until the end is on it the node would say that the attempt lives, and the controller stops
+// what lives. Each would answer the other at the network's speed.
+TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
+  World world;
+  world.connect();
+  world.launch(1);
+  world.hang<WriteRecord>();
+  world.stop(1);
+  world.settle();
+  world.forget_what_was_said();
+  for (int i = 0; i < 3; ++i) {
+    world.stop(1);
+    world.settle();
+  }
+  EXPECT_TRUE(world.reports().empty());
+  world.release<WriteRecord>();
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+  world.forget_what_was_said();
+  world.stop(1);
+  world.settle();
+  EXPECT_EQ(world.last(1).phase(), Report::ENDED);
+}
+
 // Asking again never gives more time, and may give less.
 TEST(StopTest, ASecondStopShortensTheFirst) {
   World world;
