@@ -47,7 +47,7 @@ debian_packages=(
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
   libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev
   libgtest-dev libgmock-dev libbenchmark-dev
-  prometheus
+  prometheus libfaketime
   clang-format clang-tidy
 )
 

@@ -40,8 +40,9 @@ MAY_INCLUDE = {
     "worker/model": [*_MODEL, "worker/checkpoint"],  # Implements the interface by which checkpoints name Hugging Face tensors.
     "worker/optim": _MODEL,
     "worker/checkpoint": _MODEL,
-    "worker/runtime": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint"],
-    "worker/tools": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/runtime"],
+    "worker/generate": [*_ENGINE, "worker/nn"],
+    "worker/runtime": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/generate"],
+    "worker/tools": [*_MODEL, "worker/model", "worker/optim", "worker/checkpoint", "worker/generate", "worker/runtime"],
     "worker/core": ["common", "wire"],
     # The daemon does what the core decides; it speaks the shim's protocol and reads its files.
     "worker/daemon": ["common", "wire", "worker/core", "worker/shim"],

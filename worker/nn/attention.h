@@ -107,6 +107,15 @@ struct LatentAttentionOptions {
   AttentionMask mask;
 };
 
+// What latent attention has of its tokens before keys and values grow out of the latents.
+struct LatentInput {
+  at::Tensor q;           // [B, T, H, nope + rope], rotated.
+  at::Tensor latent;      // [B, T, kv_lora], normed.
+  at::Tensor shared_key;  // [B, T, 1, rope], rotated.
+};
+// [B, T, H, v]; undefined: the layer goes on as it does in training.
+using LatentCore = std::function<at::Tensor(const LatentInput&, const MicrobatchContext&)>;
+
 // DeepSeek's multi-head latent attention (arXiv 2405.04434): keys and values come from one low-rank projection, beside
 // one rotated key that all heads share.
 class LatentAttention : public SelfAttention {
@@ -126,6 +135,9 @@ class LatentAttention : public SelfAttention {
   std::optional<Linear> wkv_b;                                        // [heads * (nope + v), kv_lora]
   std::optional<Linear> wo;                                           // [dim, heads * v]
   const LatentAttentionOptions& options() const { return options_; }  // As built: counts of the whole layer.
+
+  // Asked first, where somebody keeps latents in place of keys and values; empty: not.
+  LatentCore latent_core;
 
  private:
   const LatentAttentionOptions options_;

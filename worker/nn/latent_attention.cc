@@ -56,8 +56,12 @@ at::Tensor LatentAttention::forward(const at::Tensor& input, const MicrobatchCon
   // One rotated key for all heads; the rest of the keys and the values grow out of the normed latent.
   const at::Tensor shared_key =
       rope_->apply(latent.narrow(2, o.kv_lora_rank, o.rope_dim).unsqueeze(2), context.positions);
-  const at::Tensor kv = wkv_b->forward(kv_norm->forward(latent.narrow(2, 0, o.kv_lora_rank)))
-                            .view({batch, length, -1, o.nope_dim + o.v_dim});
+  const at::Tensor normed = kv_norm->forward(latent.narrow(2, 0, o.kv_lora_rank));
+  if (latent_core) {
+    const at::Tensor mixed = latent_core({q, normed, shared_key}, context);
+    if (mixed.defined()) return through(seams.output, wo->forward(mixed.reshape({batch, length, -1})));
+  }
+  const at::Tensor kv = wkv_b->forward(normed).view({batch, length, -1, o.nope_dim + o.v_dim});
   const at::Tensor k =
       at::cat({kv.narrow(3, 0, o.nope_dim), shared_key.expand({batch, length, kv.size(2), o.rope_dim})}, 3);
   const at::Tensor v = kv.narrow(3, o.nope_dim, o.v_dim);

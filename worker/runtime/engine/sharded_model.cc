@@ -422,6 +422,11 @@ void ShardedModel::release() {
   for (auto& unit : units_) unit->reshard();
 }
 
+at::Tensor ShardedModel::visit(at::Tensor activation, const Stage::Visit& pass) {
+  TORCH_CHECK(stages_.size() == 1 && !options_.pipeline, "a stage of a pipeline is no whole model");
+  return stages_.begin()->second->visit(std::move(activation), pass);
+}
+
 std::map<int, StageRunner*> ShardedModel::stages() {
   std::map<int, StageRunner*> all;
   for (auto& [index, stage] : stages_) all[index] = stage.get();

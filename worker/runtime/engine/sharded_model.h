@@ -73,6 +73,8 @@ class ShardedModel {
   void prepare_gathers();
   // This rank's stages by their index in the whole model, for an Executor.
   std::map<int, StageRunner*> stages();
+  // Stage::visit() of a model without a pipeline. Collective where weights are sharded.
+  at::Tensor visit(at::Tensor activation, const Stage::Visit& pass);
   at::Device device() const { return device_.torch_device(); }
   // The blocks that live here, in model order.
   const std::vector<nn::Block*>& blocks() const { return local_blocks_; }

@@ -203,6 +203,12 @@ at::Tensor Stage::evaluate(const nn::MicrobatchContext& context, at::Tensor inpu
                         [&](size_t index, const at::Tensor& activation) { return run(index, activation, uncounted); });
 }
 
+at::Tensor Stage::visit(at::Tensor activation, const Visit& pass) {
+  at::NoGradGuard no_grad;
+  return through_blocks(std::move(activation),
+                        [&](size_t index, const at::Tensor& before) { return pass(*blocks_[index].block, before); });
+}
+
 // Runs the graph of one block; its activations are gone afterwards, unless it is to run `again`.
 BlockGradients Stage::gradient_pass(size_t index, Saved& saved, const nn::MicrobatchContext& context,
                                     const at::Tensor& gradient, bool split, bool again) {

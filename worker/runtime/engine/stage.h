@@ -63,6 +63,10 @@ class Stage : public StageRunner {
   void weight_gradient(int microbatch, bool last) override;
   void reduce() override;
 
+  // All blocks in order and without graphs, each with its weights there: `pass` makes its result of the one before.
+  using Visit = std::function<at::Tensor(nn::Block& block, const at::Tensor& activation)>;
+  at::Tensor visit(at::Tensor activation, const Visit& pass);
+
   const std::vector<EngineBlock>& blocks() const { return blocks_; }
 
  private:
