@@ -10,7 +10,7 @@
 namespace titan::generate {
 
 struct SamplingOptions {
-  double temperature = 1;  // Divides the logits; 0: the likeliest token, always.
+  double temperature = 0;  // Divides the logits; 0: the likeliest token, always.
   int64_t top_k = 0;       // Only the k likeliest; 0: all.
   double top_p = 1;        // Of them only the fewest that have this much of the probability together.
   uint64_t seed = 0;

@@ -21,6 +21,7 @@
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
+#include "worker/tools/model_choice.h"
 
 namespace titan::tools {
 namespace {
@@ -76,29 +77,6 @@ absl::StatusOr<at::ScalarType> export_type(const std::string& dtype) {
   if (dtype == "float16") return at::kHalf;
   if (dtype == "bfloat16") return at::kBFloat16;
   return absl::InvalidArgumentError(absl::StrCat("--dtype ", dtype, ": use float32, float16 or bfloat16"));
-}
-
-// The model that a step holds, by its own word or, where it has none, by the command line's.
-absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const Manifest& manifest,
-                                           const ModelChoice& choice) {
-  std::string name = choice.name, flavor = choice.flavor;
-  if (manifest.model.is_null()) {
-    if (name.empty() || flavor.empty()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          path, ": was written before steps said which model they hold: give --model and --flavor of its job"));
-    }
-  } else {
-    if (name.empty()) name = manifest.model.value("name", "");
-    if (flavor.empty()) flavor = manifest.model.value("flavor", "");
-  }
-  auto spec = model::find_spec(name, flavor, choice.library);
-  if (!spec.ok() && !manifest.model.is_null()) {
-    return annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
-  }
-  TITAN_RETURN_IF_ERROR(spec.status());
-  TITAN_RETURN_IF_ERROR(
-      check_model(manifest, *spec, Use::kResume, path, "leave --model and --flavor out, or name the step's").status());
-  return spec;
 }
 
 // Every tensor of the model, in its shape, and no other.

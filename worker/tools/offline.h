@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "common/storage/file.h"
+#include "worker/tools/model_choice.h"
 
 namespace titan::tools {
 
@@ -15,13 +16,6 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
 
 // Reads every byte of the steps. DataLoss when anything is damaged, after listing all of it.
 absl::Status verify(storage::Files& files, const std::string& path, std::ostream& out);
-
-// Which model a command line names. Empty: it does not say.
-struct ModelChoice {
-  std::string name;
-  std::string flavor;
-  std::string library;  // That brings it.
-};
 
 // The model of a step as a Hugging Face folder that did not exist before, and appears whole or not at all. The step's
 // manifest says which model it is; a choice may repeat it, and must be made for a step of a Titan that did not write it

@@ -41,17 +41,19 @@ TEST(SamplerTest, SharesAreThoseOfTheSoftmax) {
 }
 
 TEST(SamplerTest, TopKLeavesTheLikeliestWithTheirShares) {
-  const std::vector<int> counted = counts(row_of({0, std::log(3.0), -9, std::log(2.0)}), {.top_k = 2}, 1000);
+  const std::vector<int> counted =
+      counts(row_of({0, std::log(3.0), -9, std::log(2.0)}), {.temperature = 1, .top_k = 2}, 1000);
   EXPECT_EQ(counted, (std::vector<int>{0, 600, 0, 400}));
 }
 
 // Shares of 0.5, 0.3, 0.15, 0.05: the token with which the sum reaches p is the last.
 TEST(SamplerTest, TopPLeavesTheFewestThatReachIt) {
   const at::Tensor logits = row_of({std::log(0.05), std::log(0.5), std::log(0.15), std::log(0.3)});
-  EXPECT_EQ(counts(logits, {.top_p = 0.79}, 800), (std::vector<int>{0, 500, 0, 300}));
-  EXPECT_EQ(counts(logits, {.top_p = 0.81}, 950), (std::vector<int>{0, 500, 150, 300}));
-  EXPECT_EQ(counts(logits, {.top_p = 0.01}, 10), (std::vector<int>{0, 10, 0, 0}));
-  EXPECT_EQ(counts(logits, {.top_k = 2, .top_p = 0.6}, 10), (std::vector<int>{0, 10, 0, 0})) << "of what top-k left";
+  EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.79}, 800), (std::vector<int>{0, 500, 0, 300}));
+  EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.81}, 950), (std::vector<int>{0, 500, 150, 300}));
+  EXPECT_EQ(counts(logits, {.temperature = 1, .top_p = 0.01}, 10), (std::vector<int>{0, 10, 0, 0}));
+  EXPECT_EQ(counts(logits, {.temperature = 1, .top_k = 2, .top_p = 0.6}, 10), (std::vector<int>{0, 10, 0, 0}))
+      << "of what top-k left";
 }
 
 TEST(SamplerTest, HugeLogitsAreNoNumbersTooLarge) {

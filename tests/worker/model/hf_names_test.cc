@@ -12,6 +12,7 @@
 #include "common/storage/file.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/model/hf_mapper.h"
+#include "worker/model/hf_spec.h"
 
 namespace titan::model {
 namespace {
@@ -256,6 +257,60 @@ TEST(HfNamesTest, ExportedConfigsPass) {
     }
   }
   ASSERT_TRUE(files.remove_folder(folder).ok());
+}
+
+// A model needs no flavor: its config.json says all that its config.json says.
+TEST(HfNamesTest, AConfigIsAModel) {
+  for (const std::string& name : models::names()) {
+    for (const std::string& flavor : models::flavors(name)) {
+      SCOPED_TRACE(name + " " + flavor);
+      for (const int64_t seq_len : {0, 2048}) {  // DeepSeek's positions: stretched or not.
+        const nlohmann::json config = make_hf_mapper(*models::find(name, flavor), seq_len).value()->config();
+        const auto spec = spec_of_hf_config(config);
+        ASSERT_TRUE(spec.ok()) << spec.status();
+        EXPECT_EQ(make_hf_mapper(*spec).value()->config(), config);
+      }
+    }
+  }
+}
+
+TEST(HfNamesTest, AReleasedConfigIsItsModel) {
+  const std::string folder = ::testing::TempDir() + "released." + std::to_string(::getpid());
+  storage::Files& files = storage::posix_files();
+  ASSERT_TRUE(files.make_folders(folder).ok());
+  for (const Release& release : kReleases) {
+    SCOPED_TRACE(std::string(release.family) + " " + release.flavor);
+    const nlohmann::json config = nlohmann::json::parse(release.config);
+    if (!config.contains("num_hidden_layers")) continue;  // A part of one.
+    ASSERT_TRUE(storage::atomic_write(files, folder + "/config.json", release.config).ok());
+    const auto spec = spec_of_hf_config(config);
+    ASSERT_TRUE(spec.ok()) << spec.status();
+    EXPECT_EQ(spec->name, release.family);
+    const auto passed = checkpoint::check_hf_config(files, folder, *make_hf_mapper(*spec).value());
+    ASSERT_TRUE(passed.ok()) << passed.status();
+    EXPECT_TRUE(passed->empty()) << passed->front();
+  }
+  ASSERT_TRUE(files.remove_folder(folder).ok());
+}
+
+TEST(HfNamesTest, AConfigThatNoFamilyComputesIsRefusedByItsKey) {
+  const nlohmann::json llama = mapper_of("llama3", "8B")->config();
+  const auto refusal = [&](const char* pointer, const nlohmann::json& value) {
+    nlohmann::json config = llama;
+    config[nlohmann::json::json_pointer(pointer)] = value;
+    return std::string(spec_of_hf_config(config).status().message());
+  };
+  EXPECT_THAT(refusal("/model_type", "mamba"), ::testing::HasSubstr("model_type is \"mamba\"; deepseek_v2"));
+  EXPECT_THAT(refusal("/model_type", 5), ::testing::HasSubstr("model_type is 5; a text"));
+  EXPECT_THAT(refusal("/hidden_act", "gelu"), ::testing::HasSubstr("hidden_act is \"gelu\"; only \"silu\""));
+  EXPECT_THAT(refusal("/attention_bias", true), ::testing::HasSubstr("attention_bias is true"));
+  EXPECT_THAT(refusal("/hidden_size", -4), ::testing::HasSubstr("hidden_size is -4"));
+  EXPECT_THAT(refusal("/hidden_size", "x"), ::testing::HasSubstr("hidden_size is \"x\""));
+  EXPECT_THAT(refusal("/rope_scaling", {{"rope_type", "dynamic"}, {"factor", 2}}),
+              ::testing::HasSubstr("rope_scaling"));
+  EXPECT_THAT(refusal("/rope_scaling/factor", "x"), ::testing::HasSubstr("factor is \"x\""));
+  EXPECT_FALSE(spec_of_hf_config(nullptr).ok());
+  EXPECT_FALSE(spec_of_hf_config(nlohmann::json::array()).ok());
 }
 
 }  // namespace

@@ -1,0 +1,133 @@
+#include "worker/tools/generate/source.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/model_check.h"
+#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_folders.h"
+#include "worker/data/tokenizer_file.h"
+#include "worker/model/hf_mapper.h"
+#include "worker/model/hf_spec.h"
+#include "worker/model/registry.h"
+#include "worker/tools/adapters.h"
+
+namespace titan::tools {
+namespace {
+
+using namespace titan::checkpoint;  // This file looks into its folders.
+using nlohmann::json;
+
+// A small JSON file's object; null where there is no such file.
+absl::StatusOr<json> read_object(storage::Files& files, const std::string& path) {
+  if (!files.exists(path)) return json();
+  TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, path, 1 << 24));
+  json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!object.is_object()) return absl::FailedPreconditionError(absl::StrCat(path, ": not a JSON object"));
+  return object;
+}
+
+bool has_tokenizer(storage::Files& files, const std::string& folder) {
+  return files.exists(storage::join_path(folder, "tokenizer.json")) ||
+         files.exists(storage::join_path(folder, "tokenizer.model"));
+}
+
+// "eos_token_id" of generation_config.json, else of config.json: a number or several.
+std::vector<int64_t> stop_tokens_of(const json& generation, const json& config) {
+  std::vector<int64_t> tokens;
+  for (const json* file : {&generation, &config}) {
+    if (!file->is_object() || !tokens.empty()) continue;
+    const json said = file->value("eos_token_id", json());
+    for (const json& token : said.is_array() ? said : json::array({said})) {
+      if (token.is_number_integer()) tokens.push_back(token.get<int64_t>());
+    }
+  }
+  return tokens;
+}
+
+// "training.seq_len" of the configuration that a step was trained with.
+json of_config(const Manifest& manifest, const char* section, const char* key) {
+  if (!manifest.config.is_object()) return {};
+  const json part = manifest.config.value(section, json());
+  return part.is_object() ? part.value(key, json()) : json();
+}
+
+absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> step, StepReader::open(files, path));
+  const Manifest& manifest = step->manifest();
+  if (holds_adapters(manifest)) {
+    return absl::FailedPreconditionError(absl::StrCat(path,
+                                                      ": holds adapters without their model: `titan-checkpoint export ",
+                                                      path, " FOLDER --merge` makes one of both"));
+  }
+  ModelSource source;
+  TITAN_ASSIGN_OR_RETURN(source.spec, model_of(path, manifest, choice));
+  source.candidate = {.from = Candidate::From::kStep,
+                      .source = Source::kInitial,
+                      .path = path,
+                      .model_only = true,
+                      .required = true,
+                      .manifest_crc = step->manifest_crc()};
+  const json seq_len = of_config(manifest, "training", "seq_len"),
+             assets = of_config(manifest, "model", "hf_assets_path");
+  if (seq_len.is_number_integer()) source.seq_len = seq_len.get<int64_t>();
+  if (assets.is_string() && has_tokenizer(files, assets.get<std::string>()))
+    source.tokenizer = assets.get<std::string>();
+  return source;
+}
+
+absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::string& path,
+                                              const ModelChoice& choice) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, path));
+  TITAN_ASSIGN_OR_RETURN(const json config, read_object(files, storage::join_path(path, "config.json")));
+  ModelSource source;
+  const bool chosen = !choice.name.empty() || !choice.flavor.empty();
+  if (chosen) {
+    TITAN_ASSIGN_OR_RETURN(source.spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  } else if (config.is_null()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": has no config.json that says which model it is: name it with --model and --flavor"));
+  } else {
+    auto spec = model::spec_of_hf_config(config);
+    if (!spec.ok()) return annotate(spec.status(), path);
+    source.spec = *std::move(spec);
+  }
+  source.seq_len = source.spec.max_seq_len;  // There positions are stretched whenever config.json says so.
+  TITAN_ASSIGN_OR_RETURN(source.mapper, model::make_hf_mapper(source.spec, source.seq_len));
+  TITAN_ASSIGN_OR_RETURN(source.warnings, check_hf_config(files, path, *source.mapper));
+  TITAN_RETURN_IF_ERROR(check_keys(*weights, *source.mapper));
+  source.candidate = {.from = Candidate::From::kHuggingFace,
+                      .source = Source::kInitial,
+                      .path = path,
+                      .model_only = true,
+                      .required = true};
+  if (has_tokenizer(files, path)) source.tokenizer = path;
+  TITAN_ASSIGN_OR_RETURN(const json generation, read_object(files, storage::join_path(path, "generation_config.json")));
+  source.stop_tokens = stop_tokens_of(generation, config);
+  return source;
+}
+
+bool is_hugging_face(storage::Files& files, const std::string& path) {
+  const auto entries = files.list(path);
+  if (!entries.ok()) return false;
+  return std::any_of(entries->begin(), entries->end(),
+                     [](const std::string& name) { return name == kHfIndexName || name.ends_with(".safetensors"); });
+}
+
+}  // namespace
+
+absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+  if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
+  if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice);
+  if (is_hugging_face(files, path)) return open_hugging_face(files, path, choice);
+  TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (step->has_manifest) return open_step(files, step->path, choice);
+  }
+  return absl::NotFoundError(absl::StrCat(
+      path, ": no checkpoint: name a step-N folder, a folder of such, or a folder of Hugging Face weights"));
+}
+
+}  // namespace titan::tools

@@ -1,0 +1,33 @@
+#pragma once
+
+// What a checkpoint is and which model it holds, for programs that only run it.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/models/model_spec.h"
+#include "common/storage/file.h"
+#include "worker/checkpoint/hf_mapper.h"
+#include "worker/checkpoint/loading.h"
+#include "worker/tools/model_choice.h"
+
+namespace titan::tools {
+
+struct ModelSource {
+  checkpoint::Candidate candidate;  // A step of Titan, or Hugging Face weights.
+  models::ModelSpec spec;
+  int64_t seq_len = 0;  // Of the training sequences, as far as they decide about positions.
+  std::unique_ptr<checkpoint::HfMapper> mapper;
+  std::string tokenizer;             // Folder; empty: nothing says.
+  std::vector<int64_t> stop_tokens;  // That end a text, as the folder says; the tokenizer's own is not among them.
+  std::vector<std::string> warnings;
+};
+
+// `path`: a step-N folder, a folder of such (the newest), or a Hugging Face folder. A choice may be left empty: a step
+// says its model, and beside Hugging Face weights config.json does.
+// Errors: NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
+absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice);
+
+}  // namespace titan::tools

@@ -1,0 +1,34 @@
+#include "worker/tools/model_choice.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/models/identity.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/model_check.h"
+#include "worker/model/registry.h"
+
+namespace titan::tools {
+
+absl::StatusOr<models::ModelSpec> model_of(const std::string& path, const checkpoint::Manifest& manifest,
+                                           const ModelChoice& choice) {
+  std::string name = choice.name, flavor = choice.flavor;
+  if (manifest.model.is_null()) {
+    if (name.empty() || flavor.empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          path, ": was written before steps said which model they hold: give --model and --flavor of its job"));
+    }
+  } else {
+    if (name.empty()) name = manifest.model.value("name", "");
+    if (flavor.empty()) flavor = manifest.model.value("flavor", "");
+  }
+  auto spec = model::find_spec(name, flavor, choice.library);
+  if (!spec.ok() && !manifest.model.is_null()) {
+    return annotate(spec.status(), absl::StrCat(path, " holds ", models::label(manifest.model)));
+  }
+  TITAN_RETURN_IF_ERROR(spec.status());
+  TITAN_RETURN_IF_ERROR(checkpoint::check_model(manifest, *spec, checkpoint::Use::kResume, path,
+                                                "leave --model and --flavor out, or name the step's")
+                            .status());
+  return spec;
+}
+
+}  // namespace titan::tools
