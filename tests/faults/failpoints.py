@@ -30,6 +30,9 @@ LIMIT = 30.0  # For anything to happen; a loaded machine may take long without b
 FOREVER = {"steps": -1, "step_ms": 100}
 SHORT = {"steps": 120, "step_ms": 10, "ranks": {"1": {"steps": 100, "error": "a word"}}}  # The second rank leaves first, with an error's event.
 
+# One waits for others until it gives up.
+GIVES_UP = {"steps": 60, "step_ms": 10, "print": 3, "ranks": {"1": {"steps": 30, "error": "waited", "reason": "COLLECTIVE_TIMEOUT", "exit_code": 1}}}
+
 
 def names(program):
     return subprocess.run([BIN / program, "--list-failpoints"], capture_output=True, text=True, check=True).stdout.split()
@@ -439,6 +442,35 @@ def left_behind(walk, point):
     walk.verify(script, point, attempts=2)
 
 
+def gives_up(walk, point):
+    """A rank waits in vain: its node is asked what the ranks do before anything is forgotten, and the end of its log is kept."""
+    cluster = walk.cluster
+    cluster.add_fake("n3", 4, GIVES_UP)
+    try:
+        wait_until("n3", lambda: cluster.ready("n3"), LIMIT)
+        daemon = cluster.daemons["n3" if point.startswith("worker.") else "controller"]
+        cluster.stop(daemon.name)
+        start_armed(daemon, point)
+        job = cluster.submit_job(f"gives-up-{point}", ranks=4)
+        die(daemon, point)
+        walk.restart(daemon)
+
+        def told(*words, what):
+            done = cluster.titanctl(*words, "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
+            return done.returncode == 0 and what in done.stdout
+
+        wait_until("a diagnosis", lambda: told("diagnose", job, what="rank"), LIMIT)
+        cluster.titanctl("cancel", job, "--now", "--timeout", LIMIT, check=False, timeout=2 * LIMIT)
+        wait_until("the end of the job", lambda: cluster.job(job)["state"] in ("CANCELLED", "FAILED"), LIMIT)
+    finally:
+        cluster.stop("n3")
+        del cluster.daemons["n3"]
+    wait_until("the end of its log, which the node takes along", lambda: told("logs", job, "--attempt", 1, "--rank", 1, what="line 2"), LIMIT)
+    wait_until("n3 gone", lambda: cluster.titanctl("node", "delete", "n3", check=False).returncode == 0, LIMIT)
+    shutil.rmtree(cluster.folder / "n3", ignore_errors=True)
+    walk.verify(walk.script(), point, attempts=1)
+
+
 HEAD = "UPDATE heads SET crc = crc + 1 WHERE key = (SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%')"
 RECORD = ("UPDATE log SET value = CAST('x' AS BLOB) WHERE id = (SELECT id FROM heads WHERE key = "
           "(SELECT min(key) FROM heads WHERE CAST(key AS TEXT) LIKE 'job/%'))")
@@ -472,6 +504,8 @@ def visit(walk, point):
         return adopted(walk, point)
     if names_are_of(point, "worker.folder.removed"):
         return left_behind(walk, point)
+    if any(word in point for word in ("diagnos", "failed_log", "log_tail")):
+        return gives_up(walk, point)
     # What opening a store passes already is met again under the load.
     passage = ":6" if point in ("store.begin", "store.changed", "store.state", "store.committed") else ""
     return walk.kill_at("n2" if point.startswith("worker.") else "controller", point + passage)

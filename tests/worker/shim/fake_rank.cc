@@ -1,12 +1,13 @@
 // Stands in for titan-rank: takes the same flags, writes beacon and spool, and ends as the "fake" member of the job
 // config says:
 //   steps (-1: for ever), step_ms, exit_code, signal, print (lines), print_bytes (per line), child ("group" |
-//   "session"), ignore_stop, error (text of a last error event), no_beacon, burst (events per step), trace_bytes (takes
-//   requests for traces; a trace is the letter t so many times, and none is written when it is 0), loads (step from
-//   which it says that it goes on; it begins at 1 all the same), metrics (more figures of each step), measured (its own
-//   part of a step is what it took), save_bytes (written to a file "save" in the dump folder by each save that is asked
-//   for), save_ms (training stands so long for one), run (a shell command, before its steps), eat_mib (memory that it
-//   takes at step eat_at, by default before the first), wants_look (step at which it waits until its shim has looked)
+//   "session"), ignore_stop, error (text of a last error event), reason (of that event), no_beacon, burst (events per
+//   step), trace_bytes (takes requests for traces; a trace is the letter t so many times, and none is written when it
+//   is 0), loads (step from which it says that it goes on; it begins at 1 all the same), metrics (more figures of each
+//   step), measured (its own part of a step is what it took), save_bytes (written to a file "save" in the dump folder
+//   by each save that is asked for), save_ms (training stands so long for one), run (a shell command, before its
+//   steps), eat_mib (memory that it takes at step eat_at, by default before the first), wants_look (step at which it
+//   waits until its shim has looked)
 // "ranks": {"R": {...}} overrides for one rank. A configuration without it: what TITAN_TEST_FAKE_RANK holds.
 
 #include <netinet/in.h>
@@ -130,7 +131,8 @@ double save(protocol::SpoolWriter& spool, const json& fake, const std::string& d
 
 int end(protocol::SpoolWriter& spool, const json& fake, int64_t step) {
   if (fake.contains("error")) {
-    (void)spool.append(protocol::event::kError, {{"class", "user"}, {"reason", "FAKE"}, {"message", fake["error"]}});
+    (void)spool.append(protocol::event::kError,
+                       {{"class", "user"}, {"reason", fake.value("reason", "FAKE")}, {"message", fake["error"]}});
   } else {
     (void)spool.append(protocol::event::kFinished, {{"step", step}});
   }
