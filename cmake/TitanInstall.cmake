@@ -37,8 +37,8 @@ install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MA
 if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)
   set(_cuda_from nvidia/cu13/lib)
-  install(TARGETS titan-rank titan-checkpoint RUNTIME DESTINATION bin COMPONENT titan-rank)
-  set_target_properties(titan-rank titan-checkpoint PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
+  install(TARGETS titan-rank titan-checkpoint titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
+  set_target_properties(titan-rank titan-checkpoint titan-generate PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
   # LibTorch's CPU half, and the two CUDA libraries that this asks for.
   install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)
   install(FILES ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcudart.so.13 ${TITAN_SITE_PACKAGES}/${_cuda_from}/libcupti.so.13

@@ -286,6 +286,14 @@ std::vector<Field> fields_of(Validation& c) {
       Field("seq_len", c.seq_len, "Length of a sequence").in("tokens").between(1, kMost),
       Field("freq", c.freq, "Training steps between two validations").in("steps").at_least(1),
       Field("steps", c.steps, "Batches per validation; -1 means all data").in("batches").at_least(1).or_value(-1),
+      Field("sample_prompts", c.sample_prompts,
+            "Texts that the model goes on with at each validation, as lines of rank 0's log"),
+      Field("sample_max_new_tokens", c.sample_max_new_tokens, "Tokens that follow each of these prompts")
+          .in("tokens")
+          .between(1, 1 << 16),
+      Field("sample_temperature", c.sample_temperature,
+            "Divides the logits of these texts; 0 takes the likeliest token")
+          .at_least(0),
   };
 }
 

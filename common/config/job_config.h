@@ -285,6 +285,9 @@ struct Validation {
   std::int64_t seq_len = 2048;
   std::int64_t freq = 10;
   std::int64_t steps = -1;
+  std::vector<std::string> sample_prompts;
+  std::int64_t sample_max_new_tokens = 64;
+  double sample_temperature = 0;
   DataLoader dataloader;
 };
 

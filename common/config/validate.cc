@@ -217,6 +217,24 @@ void check_early_step(Checker& check) {
   }
 }
 
+// A text grows by passes through the whole model on each rank.
+void check_samples(Checker& check) {
+  const JobConfig& config = check.config();
+  const std::vector<std::string>& prompts = config.validation.sample_prompts;
+  if (prompts.empty()) return;
+  const std::string count = absl::StrCat(prompts.size(), prompts.size() == 1 ? " prompt" : " prompts");
+  if (!config.validation.enable) {
+    check.fail("validation.sample_prompts", count, "has no effect without validation.enable",
+               "set validation.enable = true, or leave the prompts out");
+  }
+  if (config.parallelism.pipeline_parallel_degree > 1 || config.parallelism.context_parallel_degree > 1) {
+    check.fail("validation.sample_prompts", count,
+               "needs a mesh without pipeline and context parallelism (parallelism.pipeline_parallel_degree and "
+               "context_parallel_degree of 1)",
+               "leave the prompts out and use titan-generate on the job's checkpoints");
+  }
+}
+
 void check_data(Checker& check) {
   const auto needs_path = [&](const std::string& section, const std::string& dataset, const auto& path) {
     if (dataset != "c4" || path.has_value()) return;
@@ -226,6 +244,7 @@ void check_data(Checker& check) {
   };
   const JobConfig& config = check.config();
   needs_path("training", config.training.dataset, config.training.dataset_path);
+  check_samples(check);
   if (!config.validation.enable) return;
   needs_path("validation", config.validation.dataset, config.validation.dataset_path);
   if (config.validation.dataloader.order == "per_rank" && config.validation.steps < 0) {

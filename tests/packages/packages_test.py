@@ -21,7 +21,7 @@ BARE = shlex.split(os.environ.get("TITAN_BARE_DEBIAN", ""))
 PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-stacks", "titan-worker"], "titan-common": [],
             "titan-doc": []}
 if (BIN / "titan-rank").exists():
-    PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-rank"]
+    PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-generate", "titan-rank"]
 DAEMONS = ("titan-controller", "titan-worker")
 
 
@@ -64,7 +64,7 @@ class Packages(unittest.TestCase):
                 self.assertEqual(programs, sorted(re.findall(r" \./usr/bin/(\S+)$", listed, re.MULTILINE)))
                 owners = {line.split()[1] for line in listed.splitlines()}
                 self.assertEqual({"root/root"}, owners)
-                for program in set(programs) - {"titan-rank", "titan-checkpoint"}:  # These need LibTorch beside them.
+                for program in set(programs) - {"titan-rank", "titan-checkpoint", "titan-generate"}:  # These need LibTorch beside them.
                     self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
 
     def test_dependencies_are_those_that_are_linked(self):

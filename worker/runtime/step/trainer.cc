@@ -121,6 +121,7 @@ void Trainer::validate() {
   validating_ = true;
   model_->prepare_gathers();
   const ValidationResult result = validator_->run(*executor_, *context_.mesh);
+  log_samples();
   validating_ = false;
   model_->release();
   if (result.batches == 0) {
@@ -139,6 +140,12 @@ void Trainer::validate() {
   nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
   for (const auto& [name, number] : metrics) members["metrics"][name] = number;
   context_.reporter->event(event::kStep, std::move(members));
+}
+
+void Trainer::log_samples() {
+  if (!samples_) return;
+  const std::vector<std::string> lines = samples_->run(*model_, *context_.mesh, spec_.vocab_size);
+  for (const std::string& line : lines) log_line(absl::StrCat("step ", step_, ": ", line));
 }
 
 std::vector<data::Batch> Trainer::fetch_batches() {

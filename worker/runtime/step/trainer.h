@@ -20,6 +20,7 @@
 #include "worker/runtime/step/microbatches.h"
 #include "worker/runtime/step/optimizer_setup.h"
 #include "worker/runtime/step/rank_context.h"
+#include "worker/runtime/step/samples.h"
 #include "worker/runtime/step/step_report.h"
 #include "worker/runtime/step/validator.h"
 
@@ -59,6 +60,7 @@ class Trainer {
   void train_step();
   void tell_trace(const absl::StatusOr<std::optional<Tracer::Saved>>& saved);
   void validate();
+  void log_samples();
   std::vector<data::Batch> fetch_batches();
   void tell_own_time(absl::Duration took, int64_t waited_before);
   StepReport forward_backward(const std::vector<data::Batch>& batches);
@@ -100,6 +102,7 @@ class Trainer {
   nlohmann::json base_;                                     // describe_base() of the model beneath them.
   std::unique_ptr<checkpoint::Checkpointer> checkpointer_;  // Null when checkpoints are off.
   std::unique_ptr<data::Loader> loader_;
+  std::unique_ptr<Samples> samples_;      // Null without prompts.
   std::unique_ptr<Validator> validator_;  // Null when validation is off.
   std::unique_ptr<MetricsLogger> metrics_;
   Tracer tracer_;

@@ -152,6 +152,8 @@ void Trainer::build() {
   pipeline_ = plan.schedule;
   int64_t seq_len = config_.training.seq_len;
   if (config_.validation.enable) seq_len = std::max(seq_len, config_.validation.seq_len);
+  samples_ = value(Samples::create(config_), kExitUserError, "SAMPLE_PROMPTS");
+  if (samples_) seq_len = std::max(seq_len, samples_->longest());
   if (auto mapper = model::make_hf_mapper(spec_, config_.training.seq_len); mapper.ok())
     hf_mapper_ = *std::move(mapper);
 

@@ -1,0 +1,71 @@
+#include "worker/runtime/step/samples.h"
+
+#include <algorithm>
+
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/text/utf8.h"
+#include "worker/generate/generator.h"
+
+namespace titan::runtime {
+namespace {
+
+// One line whatever is in it.
+std::string quoted(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig& config) {
+  const config::Validation& validation = config.validation;
+  if (!validation.enable || validation.sample_prompts.empty()) return nullptr;
+  std::unique_ptr<Samples> samples(new Samples);
+  TITAN_ASSIGN_OR_RETURN(samples->tokenizer_, data::Tokenizer::load(config.model.hf_assets_path));
+  samples->prompts_ = validation.sample_prompts;
+  samples->new_tokens_ = validation.sample_max_new_tokens;
+  samples->temperature_ = validation.sample_temperature;
+  samples->sequence_parallel_ = config.parallelism.enable_sequence_parallel;
+  for (const std::string& prompt : samples->prompts_) {
+    std::vector<int32_t> ids;
+    const absl::Status status = samples->tokenizer_->encode(prompt, ids);
+    if (!status.ok()) return annotate(status, absl::StrCat("validation.sample_prompts: ", quoted(prompt)));
+    // As each document of training begins.
+    if (const auto bos = samples->tokenizer_->bos_id()) ids.insert(ids.begin(), *bos);
+    if (ids.empty())
+      return absl::InvalidArgumentError("validation.sample_prompts: an empty prompt, and a tokenizer without BOS");
+    samples->tokens_.emplace_back(ids.begin(), ids.end());
+    samples->longest_ = std::max(samples->longest_, static_cast<int64_t>(ids.size()) + samples->new_tokens_);
+  }
+  return samples;
+}
+
+std::vector<std::string> Samples::run(ShardedModel& model, const comm::DeviceMesh& mesh, int64_t vocabulary) {
+  generate::Options options;
+  options.max_new_tokens = new_tokens_;
+  options.sampling.temperature = temperature_;
+  options.device = model.device();
+  if (const auto eos = tokenizer_->eos_id()) options.stop_tokens.push_back(*eos);
+  if (sequence_parallel_) options.token_multiple = mesh.mesh().size(mesh::Axis::kTensor);
+  const comm::Group& world = mesh.group(mesh::Axis::kWorld);
+  if (world.size() > 1) {
+    // Whose sums differ in the last bit must not choose another token, and then another number of passes.
+    options.agree = [&](std::vector<int64_t>& chosen) {
+      at::Tensor tokens = at::tensor(chosen, at::kLong).to(options.device);
+      world.broadcast(tokens, 0).wait();
+      const at::Tensor agreed = tokens.to(at::kCPU);
+      std::copy_n(agreed.const_data_ptr<int64_t>(), chosen.size(), chosen.begin());
+    };
+  }
+  const generate::Forward forward =
+      generate::forward_through([&](at::Tensor x, const auto& pass) { return model.visit(std::move(x), pass); },
+                                model.blocks().back(), vocabulary, mesh.group(mesh::Axis::kTensor));
+  const std::vector<generate::Generation> made = generate::generate(forward, model.blocks(), tokens_, options);
+  std::vector<std::string> lines;
+  for (size_t i = 0; i < made.size() && mesh.rank() == 0; ++i) {
+    const std::string text = tokenizer_->decode({made[i].tokens.begin(), made[i].tokens.end()});
+    lines.push_back(absl::StrCat(quoted(prompts_[i]), " goes on ", quoted(text::valid_utf8(text))));
+  }
+  return lines;
+}
+
+}  // namespace titan::runtime
