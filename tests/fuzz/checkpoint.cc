@@ -11,6 +11,7 @@
 #include "common/storage/crc32c.h"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
+#include "worker/checkpoint/hf_quantization.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
 
@@ -111,6 +112,35 @@ TITAN_FUZZ(safetensors, 2500) {
   Text again(written);
   const auto same = checkpoint::read_header(again, "again");
   require(same.ok() && same->size() == all.size(), "and are read again");
+}
+
+// What a folder's config.json and headers say of quantized weights: whoever reads them allocates the shape, and reads a
+// scale for each block. The config as one part, a header as the rest, then bytes as far as the first byte says.
+TITAN_FUZZ(quantized, 10000) {
+  Parts parts(bytes);
+  const auto said = checkpoint::quantization_of(std::string(parts.next()), "config.json");
+  const uint8_t zeroes = parts.byte();
+  const std::string header(parts.rest());
+  const uint64_t length = header.size();
+  std::string file(reinterpret_cast<const char*>(&length), 8);
+  file += header;
+  file.append(zeroes, '\0');
+  Text text(file);
+  const auto entries = checkpoint::read_header(text, "model.safetensors");
+  if (!said.ok() || !entries.ok()) return;
+  require(said->block_rows > 0 && said->block_columns > 0, "a block has numbers");
+  for (const auto& [key, entry] : *entries) {
+    const std::string tensor = checkpoint::scaled_by(key);
+    require(tensor.empty() || checkpoint::scales_of(tensor) == key, "names lead there and back");
+    const auto scales = entries->find(checkpoint::scales_of(key));
+    const checkpoint::TensorEntry* found = scales == entries->end() ? nullptr : &scales->second;
+    const auto coded = checkpoint::coding_of(entry, found, *said);
+    if (!coded.ok() || coded->coding == checkpoint::Coding::kPlain) continue;
+    int64_t numbers = 1;
+    for (const int64_t size : coded->shape) numbers *= size;
+    require(numbers >= 0 && numbers <= 2 * entry.bytes(), "no byte stands for more than two numbers");
+    require(found != nullptr && (numbers == 0 || found->bytes() > 0), "they have scales");
+  }
 }
 
 // Of which model a checkpoint is.

@@ -37,7 +37,7 @@ absl::Status HfFolder::add_file(const std::string& name) {
   TITAN_ASSIGN_OR_RETURN(auto entries, read_header(*file, path));
   for (auto& [key, entry] : entries) {
     keys_.push_back(key);
-    if (!tensors_.try_emplace(key, file.get(), std::move(entry)).second) {
+    if (!tensors_.try_emplace(key, Stored{file.get(), path, std::move(entry)}).second) {
       return absl::DataLossError(absl::StrCat(path, ": ", key, " is in another file too"));
     }
   }
@@ -48,6 +48,10 @@ absl::Status HfFolder::add_file(const std::string& name) {
 absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, const std::string& folder) {
   std::unique_ptr<HfFolder> weights(new HfFolder(files, folder));
   const std::string index = storage::join_path(folder, kHfIndexName);
+  if (const std::string config = storage::join_path(folder, "config.json"); files.exists(config)) {
+    TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, config, 1 << 24));
+    TITAN_ASSIGN_OR_RETURN(weights->quantization_, quantization_of(text, config));
+  }
   std::vector<std::string> names;
   if (files.exists(index)) {
     TITAN_ASSIGN_OR_RETURN(const std::string text, storage::read_file(files, index));
@@ -67,30 +71,48 @@ absl::StatusOr<std::unique_ptr<HfFolder>> HfFolder::open(storage::Files& files, 
   return weights;
 }
 
-absl::StatusOr<const TensorEntry*> HfFolder::entry(const std::string& key) const {
-  if (const auto found = tensors_.find(key); found != tensors_.end()) return &found->second.second;
+const Stored* HfFolder::find(const std::string& key) const {
+  const auto found = tensors_.find(key);
+  return found == tensors_.end() ? nullptr : &found->second;
+}
+
+absl::StatusOr<const Stored*> HfFolder::stored(const std::string& key) const {
+  if (const Stored* found = find(key)) return found;
   return absl::NotFoundError(absl::StrCat(folder_, ": no tensor ", key, " among ", tensors_.size()));
 }
 
+int64_t HfFolder::quantized() const {
+  return std::count_if(keys_.begin(), keys_.end(), [&](const std::string& key) {
+    const std::string tensor = scaled_by(key);
+    return !tensor.empty() && has(tensor);
+  });
+}
+
+absl::StatusOr<Coded> HfFolder::coded(const std::string& key) const {
+  TITAN_ASSIGN_OR_RETURN(const Stored* tensor, stored(key));
+  const Stored* scales = find(scales_of(key));
+  absl::StatusOr<Coded> coded = coding_of(tensor->entry, scales == nullptr ? nullptr : &scales->entry, quantization_);
+  if (!coded.ok()) return annotate(coded.status(), tensor->path);
+  return coded;
+}
+
 absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key) const {
-  TITAN_ASSIGN_OR_RETURN(const TensorEntry* found, entry(key));
-  return read(key, whole(found->shape));
+  TITAN_ASSIGN_OR_RETURN(const Coded coded, this->coded(key));
+  return read(key, whole(coded.shape));
 }
 
 absl::StatusOr<at::Tensor> HfFolder::read(const std::string& key, const Box& box) const {
-  TITAN_RETURN_IF_ERROR(entry(key).status());
-  const auto& [file, entry] = tensors_.at(key);
-  std::vector<int64_t> shape = entry.shape;
-  int64_t first = entry.begin;
-  if (!shape.empty()) {
-    first += box.offset[0] * (entry.bytes() / std::max<int64_t>(shape[0], 1));
-    shape[0] = box.shape[0];
+  TITAN_ASSIGN_OR_RETURN(const Coded coded, this->coded(key));
+  const Stored& tensor = *find(key);
+  switch (coded.coding) {
+    case Coding::kPlain:
+      break;
+    case Coding::kFloat8:
+      return read_float8(tensor, *find(scales_of(key)), quantization_, box);
+    case Coding::kMxfp4:
+      return read_mxfp4(tensor, *find(scales_of(key)), box);
   }
-  at::Tensor out = at::empty(shape, at::TensorOptions().dtype(entry.dtype));
-  TITAN_RETURN_IF_ERROR(
-      file->read(first, static_cast<int64_t>(out.nbytes()), static_cast<char*>(out.mutable_data_ptr())));
-  for (size_t d = 1; d < shape.size(); ++d) out = out.narrow(static_cast<int64_t>(d), box.offset[d], box.shape[d]);
-  return out;
+  return read_stored(tensor, box);
 }
 
 namespace {
@@ -105,37 +127,62 @@ const HfLayout* find_layout(const HfFolder& weights, const std::vector<HfLayout>
 
 absl::Status check_tensor(const HfFolder& weights, const std::string& fqn, const std::vector<int64_t>& shape,
                           const HfLayout& layout, const std::string& key) {
-  const absl::StatusOr<const TensorEntry*> found = weights.entry(key);
-  if (!found.ok()) {
+  const absl::StatusOr<Coded> found = weights.coded(key);
+  if (absl::IsNotFound(found.status())) {
     return absl::FailedPreconditionError(
         absl::StrCat("does not fit this model: ", fqn, ": ", found.status().message()));
   }
-  const TensorEntry& entry = **found;
-  if (!at::isFloatingType(entry.dtype) || c10::elementSize(entry.dtype) < 2) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        weights.folder(), ": ", key, " is stored as ", safetensors_dtype(entry.dtype).value_or("an unknown type"),
-        ": quantized weights are not read; convert them to bfloat16 first (transformers: from_pretrained(..., ",
-        "dtype=torch.bfloat16, quantization_config with dequantize=True), then save_pretrained)"));
-  }
-  if (entry.shape == hf_shape(layout, shape)) return absl::OkStatus();
+  TITAN_RETURN_IF_ERROR(found.status());
+  if (found->shape == hf_shape(layout, shape)) return absl::OkStatus();
   return absl::FailedPreconditionError(absl::StrCat(weights.folder(), " does not fit this model: ", fqn, " needs ",
                                                     shape_text(hf_shape(layout, shape)), ", tensor ", key, " is ",
-                                                    shape_text(entry.shape)));
+                                                    shape_text(found->shape)));
+}
+
+// The first of some names, for a message.
+std::string some_of(const std::vector<std::string>& names) {
+  const size_t shown = std::min<size_t>(names.size(), 3);
+  return absl::StrCat(absl::StrJoin(names.begin(), names.begin() + static_cast<int64_t>(shown), ", "),
+                      shown < names.size() ? ", ..." : "");
 }
 
 }  // namespace
 
 absl::Status check_keys(const HfFolder& weights, const HfMapper& mapper) {
-  std::vector<std::string> strangers;
+  std::vector<std::string> strangers, alone;
   for (const std::string& key : weights.keys()) {
-    if (!mapper.knows(key)) strangers.push_back(key);
+    const std::string tensor = scaled_by(key);
+    if (mapper.knows(key)) continue;
+    if (!tensor.empty() && !weights.has(tensor)) {
+      alone.push_back(key);
+    } else if (tensor.empty() || !mapper.knows(tensor)) {
+      strangers.push_back(key);
+    }
+  }
+  if (!alone.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(weights.folder(), ": scales without the tensor that they belong to: ", some_of(alone), " (of ",
+                     scaled_by(alone[0]), "): a part of the release is missing, fetch it again"));
   }
   if (strangers.empty()) return absl::OkStatus();
-  const size_t shown = std::min<size_t>(strangers.size(), 3);
   return absl::FailedPreconditionError(absl::StrCat(
       weights.folder(), " does not fit this model, which has no use for ", strangers.size(),
-      " of its tensors: ", absl::StrJoin(strangers.begin(), strangers.begin() + static_cast<int64_t>(shown), ", "),
-      shown < strangers.size() ? ", ..." : "", "; name the model.name and model.flavor that these weights belong to"));
+      " of its tensors: ", some_of(strangers), "; name the model.name and model.flavor that these weights belong to"));
+}
+
+std::vector<std::string> quantization_notes(const HfFolder& weights, bool expected) {
+  const Quantization& said = weights.quantization();
+  const bool float8 = std::any_of(weights.keys().begin(), weights.keys().end(), [&](const std::string& key) {
+    const absl::StatusOr<Coded> coded = weights.coded(key);
+    return coded.ok() && coded->coding == Coding::kFloat8;
+  });
+  if (float8 && !said.block_said) {
+    return {absl::StrCat(weights.folder(), ": no quantization_config.weight_block_size in config.json: blocks of ",
+                         said.block_rows, "x", said.block_columns, " numbers are assumed for float8 weights")};
+  }
+  if (!expected || weights.quantized() > 0) return {};
+  return {absl::StrCat("checkpoint.initial_load_in_hf_quantized is set, but the weights in ", weights.folder(),
+                       " are not quantized: they are read as they are")};
 }
 
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,

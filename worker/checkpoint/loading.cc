@@ -248,6 +248,10 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
   if (candidate.from == From::kHuggingFace) {
     if (setup.hf == nullptr || !takes_tensors(candidate, setup.config.exclude_from_loading)) return true;
     TITAN_ASSIGN_OR_RETURN(candidate.warnings, check_hf_config(files, candidate.path, *setup.hf));
+    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, candidate.path));
+    for (std::string& note : quantization_notes(*weights, setup.config.initial_load_in_hf_quantized)) {
+      candidate.warnings.push_back(std::move(note));
+    }
     return true;
   }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));

@@ -26,6 +26,7 @@ constexpr std::pair<const char*, c10::ScalarType> kTypes[] = {
     {"BOOL", c10::ScalarType::Bool},
     {"F8_E4M3", c10::ScalarType::Float8_e4m3fn},
     {"F8_E5M2", c10::ScalarType::Float8_e5m2},
+    {"F8_E8M0", c10::ScalarType::Float8_e8m0fnu},
 };
 
 // Element count times size, or -1 when a dimension is negative or the product does not fit.

@@ -123,43 +123,88 @@ absl::Status make_whole(storage::Files& files, const std::string& path,
   return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
 }
 
-// A parameter or buffer of the model, whole; undefined where its source has no place for it.
-using ReadValue =
-    absl::FunctionRef<absl::StatusOr<at::Tensor>(const std::string& fqn, const std::vector<int64_t>& shape)>;
+// A box of a parameter or buffer of the model; undefined where its source has no place for it.
+using ReadValue = absl::FunctionRef<absl::StatusOr<at::Tensor>(const std::string& fqn,
+                                                               const std::vector<int64_t>& shape, const Box& box)>;
 
-// All of the model's values as files of the step `folder`, its manifest last; their number.
+// Files of a step, each with pieces of tensors up to a size, so that a large model never stands in memory whole.
+class StepFiles {
+ public:
+  StepFiles(storage::Files& files, const std::string& folder, int64_t file_bytes)
+      : files_(files), folder_(folder), file_bytes_(file_bytes) {}
+
+  absl::Status add(const std::string& fqn, const std::vector<int64_t>& shape, const Box& box, const at::Tensor& value) {
+    parts_.push_back({"model." + fqn, shape, box.offset, value.to(at::kFloat).contiguous()});
+    held_ += static_cast<int64_t>(parts_.back().data.nbytes());
+    return held_ < file_bytes_ ? absl::OkStatus() : flush();
+  }
+  absl::Status flush() {
+    if (parts_.empty()) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(ShardReport report,
+                           write_shard(files_, folder_, {1, static_cast<int>(reports_.size())}, parts_));
+    reports_.push_back(std::move(report));
+    parts_.clear();
+    held_ = 0;
+    return absl::OkStatus();
+  }
+  const std::vector<ShardReport>& reports() const { return reports_; }
+
+ private:
+  storage::Files& files_;
+  const std::string& folder_;
+  int64_t file_bytes_;
+  std::vector<Staged> parts_;
+  int64_t held_ = 0;
+  std::vector<ShardReport> reports_;
+};
+
+// `shape` cut along its first dim into boxes of `bytes` in float32, and of one index at least.
+std::vector<Box> pieces_of(const std::vector<int64_t>& shape, int64_t bytes) {
+  const Box all = whole(shape);
+  if (shape.empty() || shape[0] == 0) return {all};
+  const int64_t step = std::max<int64_t>(1, bytes / std::max<int64_t>(1, all.elements() / shape[0] * 4));
+  std::vector<Box> pieces;
+  for (int64_t first = 0; first < shape[0]; first += step) {
+    pieces.push_back(all);
+    pieces.back().offset[0] = first;
+    pieces.back().shape[0] = std::min(step, shape[0] - first);
+  }
+  return pieces;
+}
+
+// All of the model's values as files of the step `folder`, its manifest last; their number. `file_bytes`: `read` is
+// asked for no more at once, and a file that has as much is closed.
 absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const models::ModelSpec& spec,
-                                   const std::string& job_uid, const std::string& folder) {
+                                   const std::string& job_uid, const std::string& folder, int64_t file_bytes,
+                                   absl::FunctionRef<void(const std::string& block)> progress) {
   TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {}));
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
-  // One shard a block, so that a large model never stands in memory whole.
-  std::vector<ShardReport> reports;
+  StepFiles step(files, folder, file_bytes);
   int64_t parameters = 0;
   for (const auto& block : model.blocks) {
-    std::vector<Staged> parts;
-    const auto add = [&](const std::string& fqn, const at::Tensor& value) {
-      parts.push_back(
-          {"model." + fqn, value.sizes().vec(), whole(value.sizes().vec()).offset, value.to(at::kFloat).contiguous()});
-    };
+    progress(block->name());
     for (const nn::Parameter& parameter : block->parameters()) {
-      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(parameter.fqn, parameter.shape));
-      parameters += value.numel();
-      add(parameter.fqn, value);
+      const std::vector<Box> pieces = pieces_of(parameter.shape, file_bytes);
+      for (const Box& box : pieces) {
+        TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(parameter.fqn, parameter.shape, box));
+        parameters += value.numel();
+        TITAN_RETURN_IF_ERROR(step.add(parameter.fqn, parameter.shape, box, value));
+        if (pieces.size() > 1) TITAN_RETURN_IF_ERROR(step.flush());  // A file holds one piece of a tensor.
+      }
     }
     block->init_buffers(at::kCPU, at::kFloat);
     for (const nn::Buffer& buffer : block->buffers()) {
       const std::vector<int64_t> shape = buffer.value.sizes().vec();
-      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape));
-      add(buffer.fqn, value.defined() ? value : buffer.value);  // Without a place there: as training starts.
+      TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(buffer.fqn, shape, whole(shape)));
+      // Without a place there: as training starts.
+      TITAN_RETURN_IF_ERROR(step.add(buffer.fqn, shape, whole(shape), value.defined() ? value : buffer.value));
     }
-    TITAN_ASSIGN_OR_RETURN(ShardReport report,
-                           write_shard(files, folder, {1, static_cast<int>(reports.size())}, parts));
-    reports.push_back(std::move(report));
+    TITAN_RETURN_IF_ERROR(step.flush());
   }
   Manifest manifest{.step = 0, .full = false, .attempt = 1, .job_uid = job_uid, .world = 1};
   manifest.titan_version = TITAN_VERSION;
   manifest.model = models::to_json(spec);
-  TITAN_RETURN_IF_ERROR(merge(reports, manifest));
+  TITAN_RETURN_IF_ERROR(merge(step.reports(), manifest));
   manifest.per_rank = {nullptr};
   TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kManifestName), to_text(manifest)));
   return parameters;
@@ -191,17 +236,19 @@ absl::Status write_merged(storage::Files& files, StepReader& step, const HfMappe
     TITAN_RETURN_IF_ERROR(check_hf_config(files, base, mapper).status());
     TITAN_RETURN_IF_ERROR(check_keys(*weights, mapper));
   }
-  const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape) -> absl::StatusOr<at::Tensor> {
+  const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape,
+                        const Box& box) -> absl::StatusOr<at::Tensor> {
     at::Tensor value;
     if (weights != nullptr) {
-      TITAN_ASSIGN_OR_RETURN(value, read_parameter(*weights, mapper, fqn, shape, whole(shape)));
+      TITAN_ASSIGN_OR_RETURN(value, read_parameter(*weights, mapper, fqn, shape, box));
     } else if (const TensorRecord* record = model->manifest().find("model." + fqn)) {
       value = at::empty(record->shape, at::TensorOptions().dtype(record->dtype));
       TITAN_RETURN_IF_ERROR(model->read(*record, whole(record->shape), value));
     }
     return value.defined() ? with_adapter(step, fqn, value) : value;
   };
-  return write_step(files, read, spec, "merge", folder).status();
+  // Whole tensors: adapters are added to those.
+  return write_step(files, read, spec, "merge", folder, INT64_MAX, [](const std::string&) {}).status();
 }
 
 // What the options ask of a step, against what it holds.
@@ -310,19 +357,22 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 }
 
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
-                            const ModelChoice& choice, std::ostream& out) {
+                            const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes) {
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, source));
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> warnings, check_hf_config(files, source, *mapper));
   for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
+  for (const std::string& note : quantization_notes(*weights, false)) out << "warning: " << note << "\n";
+  if (weights->quantized() > 0) out << counted(weights->quantized(), "quantized tensor") << " to float32\n";
   TITAN_RETURN_IF_ERROR(check_keys(*weights, *mapper));
   int64_t parameters = 0;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
-    const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape) {
-      return read_parameter(*weights, *mapper, fqn, shape, whole(shape));
+    const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) {
+      return read_parameter(*weights, *mapper, fqn, shape, box);
     };
-    TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder));
+    const auto progress = [&](const std::string& block) { out << "reading " << block << std::endl; };
+    TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder, max_file_bytes, progress));
     return absl::OkStatus();
   }));
   out << step << ": " << parameters << " parameters of " << spec.name << " " << spec.flavor << " from " << source

@@ -34,7 +34,9 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
 
 // A Hugging Face folder as a model-only step that did not exist before: name it in checkpoint.initial_load_path, or
 // make it {dump}/{folder}/step-0. It appears whole or not at all. A config.json beside the weights must be the model's.
+// Quantized weights (fp8, MXFP4) become float32. Tensors are cut into pieces of `max_file_bytes` at most, of which some
+// three are in memory at once.
 absl::Status import_weights(storage::Files& files, const std::string& source, const std::string& step,
-                            const ModelChoice& choice, std::ostream& out);
+                            const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes = int64_t{256} << 20);
 
 }  // namespace titan::tools

@@ -75,9 +75,16 @@ int main(int argc, char** argv) {
       ->check(CLI::ExistingDirectory);
   add_model_flags(*out, model, /*required=*/false);
 
-  CLI::App* in = app.add_subcommand("import", "Writes a Hugging Face folder's weights as a model-only step");
+  CLI::App* in = app.add_subcommand(
+      "import",
+      "Writes a Hugging Face folder's weights as a model-only step in float32; fp8 and MXFP4 are dequantized");
   in->add_option("source", path, "Folder with *.safetensors")->required();
   in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
+  int64_t piece_bytes = int64_t{256} << 20;
+  in->add_option("--max-file-bytes", piece_bytes,
+                 "Cut larger tensors and start a new file; about three times as much is held")
+      ->check(CLI::PositiveNumber)
+      ->capture_default_str();
   add_model_flags(*in, model, /*required=*/true);
 
   try {
@@ -89,5 +96,5 @@ int main(int argc, char** argv) {
   if (*inspect) return finish(titan::tools::inspect(posix_files(), path, tensors, output == "json", std::cout));
   if (*verify) return finish(titan::tools::verify(posix_files(), path, std::cout));
   if (*out) return finish(titan::tools::export_step(posix_files(), path, target, model, options, std::cout));
-  return finish(titan::tools::import_weights(posix_files(), path, target, model, std::cout));
+  return finish(titan::tools::import_weights(posix_files(), path, target, model, std::cout, piece_bytes));
 }

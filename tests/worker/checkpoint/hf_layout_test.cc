@@ -159,15 +159,5 @@ TEST_F(HfLayoutTest, OtherNamesOptionalTensorsAndStrangers) {
   EXPECT_THAT(std::string(strange.message()), HasSubstr("1 of its tensors: stranger"));
 }
 
-TEST_F(HfLayoutTest, QuantizedWeightsAreRefused) {
-  const HfLayout layout{.keys = {"blocks"}};
-  for (const at::ScalarType type : {at::kByte, at::kFloat8_e4m3fn}) {
-    const auto weights = write({{"blocks", at::zeros({2, 3}, type)}});
-    const absl::Status status = read_parameter(*weights, OneLayout({layout}), "p", {2, 3}, whole({2, 3})).status();
-    EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
-    EXPECT_THAT(std::string(status.message()), HasSubstr("quantized weights are not read"));
-  }
-}
-
 }  // namespace
 }  // namespace titan::checkpoint

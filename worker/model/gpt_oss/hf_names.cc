@@ -9,8 +9,8 @@ HfNames names(const models::ModelSpec&) {
   add_attention_projections(names, "model.", /*bias=*/true);
   names.push_back({"layers.{}.attention.sinks", "model.layers.{}.self_attn.sinks"});
   const std::string fqn = "layers.{}.moe.experts.", hf = "model.layers.{}.mlp.experts.";
-  // Gate and up rows alternate on both sides. The names of the quantized release, not quantized, are torchtitan's
-  // exports: they keep its shapes.
+  // Gate and up rows alternate on both sides. The quantized release has our shapes, and so do torchtitan's exports,
+  // which have its names and are not quantized.
   names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj", HfForm::kTransposed});
   names.push_back({fqn + "mlp1_weight", hf + "gate_up_proj_blocks"});
   names.push_back({fqn + "mlp1_bias", hf + "gate_up_proj_bias"});
@@ -45,11 +45,8 @@ nlohmann::json config(const models::ModelSpec& spec, int64_t) {
   return config;
 }
 
-// Beside the blocks of quantized weights, which are refused by their data type: that says more than a strange name.
-bool ignores(const models::ModelSpec&, const std::string& key) { return key.find("_proj_scales") != std::string::npos; }
-
 }  // namespace
 
-HfFamily hf() { return {"gpt_oss", names, config, ignores}; }
+HfFamily hf() { return {"gpt_oss", names, config}; }
 
 }  // namespace titan::model::gpt_oss
