@@ -12,7 +12,12 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/target.h"
 #include "worker/checkpoint/hf_quantization.h"
+#include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/pickle/archive.h"
+#include "worker/checkpoint/pickle/plain.h"
+#include "worker/checkpoint/pickle/reader.h"
+#include "worker/checkpoint/pickle/writer.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace titan::fuzz {
@@ -141,6 +146,45 @@ TITAN_FUZZ(quantized, 10000) {
     require(numbers >= 0 && numbers <= 2 * entry.bytes(), "no byte stands for more than two numbers");
     require(found != nullptr && (numbers == 0 || found->bytes() > 0), "they have scales");
   }
+}
+
+// A pickle, and what is made of it: plain objects, and a folder of torch.distributed.checkpoint.
+TITAN_FUZZ(pickle, 2500) {
+  const pickle::Limits limits{.bytes = 1 << 20, .values = 1 << 16};
+  const auto document = pickle::read(std::string(bytes), "fuzz.pkl", limits);
+  if (!document.ok()) {
+    require(document.status().message().find("fuzz.pkl: byte ") == 0, "what is wrong has a place");
+    return;
+  }
+  const auto plain = pickle::plain(*document, "fuzz.pkl");
+  if (plain.ok()) {
+    const auto again = pickle::read(pickle::Writer().plain(*plain).finish(), "again");
+    require(again.ok() && pickle::plain(*again, "again").ok(), "plain objects are written and read again");
+  }
+  const auto metadata = checkpoint::dcp_metadata(std::string(bytes), ".metadata");
+  if (!metadata.ok()) return;
+  // Whoever reads by it allocates what it says, and opens what it names.
+  for (const auto& [key, tensor] : metadata->tensors) {
+    for (const auto& piece : tensor.pieces) {
+      require(piece.box.elements() > 0 && piece.place.offset >= 0 && piece.place.bytes >= 0, "a piece has a place");
+      require(piece.place.file.find("..") != 0 && piece.place.file[0] != '/', "inside the folder");
+    }
+  }
+}
+
+// What torch.save writes, somewhere in a file.
+TITAN_FUZZ(torch_archive, 2500) {
+  Parts parts(bytes);
+  const int64_t before = parts.byte();
+  Text file(bytes);
+  if (before > file.size()) return;
+  const auto archive = pickle::Archive::open(file, {before, file.size() - before}, "f.distcp");
+  if (!archive.ok()) return;
+  (void)archive->plain();
+  const auto tensor = archive->tensor();
+  if (!tensor.ok()) return;
+  require(tensor->storage.begin >= before && tensor->storage.bytes <= file.size() - tensor->storage.begin,
+          "it lies in the file");
 }
 
 // Of which model a checkpoint is.

@@ -1,9 +1,10 @@
 """Runs torchtitan 0.2.2's own Trainer on CPU and records what it computes (see README.md).
 
-  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] -- torchtitan flags...
+  run_peer.py --out DIR [--nproc N] [--threads T] [--weights HF_DIR [--seed S --gain G]] [--muon] [--save] -- torchtitan flags...
 
 With --weights training starts from that Hugging Face folder, which is made first (from seed and gain) when it is missing.
 With --muon, and one rank, torch.optim.Muon takes the layers' matrices and torchtitan's AdamW the rest, both at the flags' learning rate.
+With --save torchtitan writes the checkpoints that its flags ask for, and goes on from those in OUT/dump/checkpoint.
 """
 
 import argparse
@@ -30,6 +31,7 @@ def parse(arguments):
     parser.add_argument("--name", default="llama3")
     parser.add_argument("--flavor", default="debugmodel")
     parser.add_argument("--muon", action="store_true")
+    parser.add_argument("--save", action="store_true")
     parser.add_argument("flags", nargs="*", help="after --: torchtitan's own flags")
     return parser.parse_args(arguments)
 
@@ -180,7 +182,8 @@ def run_rank(options):
         take_muon(trainer)
     recorder = Recorder(options.out)
     recorder.attach(trainer)
-    trainer.checkpointer.save = lambda *_args, **_named: None  # Only the initial load is wanted.
+    if not options.save:
+        trainer.checkpointer.save = lambda *_args, **_named: None  # Only the initial load is wanted.
     trainer.train()
     recorder.save_final()
     if recorder.rank == 0:

@@ -6,6 +6,8 @@
 #include "absl/strings/match.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/box.h"
+#include "worker/checkpoint/dcp_loading.h"
+#include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
@@ -94,16 +96,17 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
                     .path = path,
                     .model_only = config.initial_load_model_only,
                     .required = true});
-  } else if (exists(".metadata")) {
-    plan.push_back(failure(absl::InvalidArgumentError(absl::StrCat(
-        key, ": ", path,
-        " was written by torch.distributed.checkpoint; convert it to Hugging Face safetensors first and set ",
-        "checkpoint.initial_load_in_hf = true"))));
+  } else if (exists(kDcpMetadataName)) {
+    plan.push_back({.from = From::kDcp,
+                    .source = Source::kInitial,
+                    .path = path,
+                    .model_only = config.initial_load_model_only,
+                    .required = true});
   } else {
     if (const auto steps = list_steps(files, path); steps.ok()) {
       for (auto at = steps->rbegin(); at != steps->rend(); ++at) {
-        if (!at->has_manifest) continue;
-        plan.push_back({.from = From::kStep,
+        if (!at->has_manifest && !at->has_dcp) continue;
+        plan.push_back({.from = at->has_manifest ? From::kStep : From::kDcp,
                         .source = Source::kInitial,
                         .path = at->path,
                         .step = at->step,
@@ -112,7 +115,8 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
     }
     plan.push_back(failure(absl::NotFoundError(absl::StrCat(
         key, ": no usable checkpoint in ", path,
-        "; it must be a step-N folder with a manifest.json, a folder of such, or Hugging Face weights with "
+        "; it must be a step-N folder with a manifest.json, or with a .metadata of torch.distributed.checkpoint, a "
+        "folder of such, or Hugging Face weights with "
         "checkpoint.initial_load_in_hf = true"))));
   }
 }
@@ -200,6 +204,7 @@ nlohmann::json to_json(const Candidate& candidate) {
           {"step", candidate.step},
           {"model_only", candidate.model_only},
           {"required", candidate.required},
+          {"tied_head", candidate.tied_head},
           {"manifest_crc", candidate.manifest_crc},
           {"code", static_cast<int>(candidate.error.code())},
           {"message", std::string(candidate.error.message())}};
@@ -213,6 +218,7 @@ absl::StatusOr<Candidate> candidate_from_json(const nlohmann::json& json) {
                      .step = json.at("step"),
                      .model_only = json.at("model_only"),
                      .required = json.at("required"),
+                     .tied_head = json.at("tied_head"),
                      .manifest_crc = json.at("manifest_crc"),
                      .error = absl::Status(static_cast<absl::StatusCode>(json.at("code").get<int>()),
                                            json.at("message").get<std::string>())};
@@ -254,6 +260,10 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
     }
     return true;
   }
+  if (candidate.from == From::kDcp) {
+    TITAN_RETURN_IF_ERROR(inspect_dcp(files, setup, candidate));
+    return true;
+  }
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<StepReader> reader, StepReader::open(files, candidate.path));
   const Manifest& manifest = reader->manifest();
   if (candidate.step >= 0 && manifest.step != candidate.step) {
@@ -288,6 +298,8 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
       return stage_step(files, candidate, slices, exclude);
     case From::kHuggingFace:
       return stage_hugging_face(files, candidate, slices, exclude, hf);
+    case From::kDcp:
+      return stage_dcp(files, candidate, slices, exclude);
     case From::kFresh:
       return StagedLoad{.tensors = std::vector<at::Tensor>(slices.size())};
     case From::kError:

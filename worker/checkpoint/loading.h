@@ -18,13 +18,14 @@ namespace titan::checkpoint {
 
 // One thing that rank 0 proposes to all ranks.
 struct Candidate {
-  enum class From { kStep, kHuggingFace, kFresh, kError };
+  enum class From { kStep, kHuggingFace, kDcp, kFresh, kError };
   From from = From::kFresh;
   Source source = Source::kFresh;
   std::string path;
   int64_t step = -1;        // Of a step folder, which its manifest must confirm; -1: whatever the manifest says.
   bool model_only = false;  // Take the model's tensors alone.
   bool required = false;    // Unusable: an error. Otherwise it is rejected and the next one is proposed.
+  bool tied_head = false;   // kDcp: the head's matrix in it is the embedding once more. Filled by inspect().
   bool this_job = false;    // Skipped unless this job wrote it after it started from the same load_step.
   std::vector<std::string> warnings;  // Filled by inspect(), for whoever reads the log.
   uint32_t manifest_crc = 0;          // Filled by inspect(): every rank must see this manifest.
@@ -40,8 +41,8 @@ std::vector<Candidate> plan_load(storage::Files& files, const Setup& setup, cons
 // What a user must hear of a load that did not bring back the newest committed step; empty when it did.
 std::string lost_steps_warning(const Setup& setup, const std::string& folder, const LoadResult& loaded);
 
-// Rank 0, before it proposes a kStep or kHuggingFace: looks whether it is this model's, reads a step's manifest and
-// fills in step and manifest_crc. False: to be skipped in silence (a model-only export is no resume point).
+// Rank 0, before it proposes a kStep, kHuggingFace or kDcp: looks whether it is this model's, reads a step's manifest
+// and fills in step and manifest_crc. False: to be skipped in silence (a model-only export is no resume point).
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);
 
 // What a rank read: one tensor per slice, undefined where nothing is loaded.

@@ -40,6 +40,9 @@ class BatchMaker {
 
   StreamPosition position() const { return stream_.position(); }
   absl::Status seek(const StreamPosition& position) { return stream_.seek(position); }
+  absl::Status seek_behind(int64_t documents, int64_t tokens_left) {
+    return stream_.seek_behind(documents, tokens_left);
+  }
 
  private:
   absl::Status fill(Batch& batch) {
@@ -92,11 +95,17 @@ class PrefetchingLoader final : public Loader {
   }
 
   absl::Status restore(const nlohmann::json& state) override {
-    TITAN_RETURN_IF_ERROR(check_owner(state));
-    TITAN_ASSIGN_OR_RETURN(const StreamPosition position, position_from_json(state, files_));
-    stop();
-    TITAN_RETURN_IF_ERROR(maker_.seek(position));
-    returned_ = position;
+    if (state.is_object() && state.contains("sample_idx")) {
+      stop();
+      TITAN_RETURN_IF_ERROR(
+          maker_.seek_behind(state.at("sample_idx").get<int64_t>(), state.at("tokens_left").get<int64_t>()));
+    } else {
+      TITAN_RETURN_IF_ERROR(check_owner(state));
+      TITAN_ASSIGN_OR_RETURN(const StreamPosition position, position_from_json(state, files_));
+      stop();
+      TITAN_RETURN_IF_ERROR(maker_.seek(position));
+    }
+    returned_ = maker_.position();
     warnings_.clear();
     return absl::OkStatus();
   }

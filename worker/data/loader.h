@@ -51,6 +51,8 @@ class Loader {
   // Cursor after the last batch that next() returned (not what was prefetched). Order kGlobal: the same on every rank
   // and valid for any dp_size; kPerRank: this rank's own.
   virtual nlohmann::json state() const = 0;
+  // Of state(), or torchtitan's of one stream: {"sample_idx", "tokens_left"}, documents read in this pass and how many
+  // of their tokens are in no row yet. Order kPerRank: of this rank; kGlobal: of the one stream.
   virtual absl::Status restore(const nlohmann::json& state) = 0;
 
   // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that

@@ -1,5 +1,6 @@
 #include "worker/data/row_stream.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -102,6 +103,47 @@ absl::Status RowStream::seek(const StreamPosition& position) {
   }
   head_ = position.token;
   return absl::OkStatus();
+}
+
+absl::StatusOr<int64_t> RowStream::count_tokens(const StreamPosition& position) {
+  TITAN_RETURN_IF_ERROR(reader_.seek(position.document, position.bad_lines));
+  TITAN_ASSIGN_OR_RETURN(const std::optional<Document> document, reader_.next());
+  if (!document.has_value()) return int64_t{0};
+  std::vector<int32_t> tokens;
+  TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(document->text, tokens));
+  return static_cast<int64_t>(tokens.size());
+}
+
+absl::Status RowStream::seek_behind(int64_t documents, int64_t tokens_left) {
+  TITAN_RETURN_IF_ERROR(seek({}));
+  // Where documents start: of the newest ones, which have at least a token each.
+  std::deque<StreamPosition> starts;
+  for (int64_t i = 0; i < documents; ++i) {
+    const int64_t bad_lines = reader_.bad_lines();
+    TITAN_ASSIGN_OR_RETURN(const std::optional<Document> document, reader_.next());
+    if (!document.has_value()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "the checkpoint's data position is behind ", counted(documents, "document"),
+          ", this rank's share of the dataset has ", i, ": go on with the dataset that it was saved with"));
+    }
+    starts.push_back({.document = document->position, .bad_lines = bad_lines});
+    if (static_cast<int64_t>(starts.size()) > tokens_left + 1) starts.pop_front();
+  }
+  StreamPosition position = reader_position();
+  for (int64_t left = tokens_left; left > 0;) {
+    if (starts.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the checkpoint's data position has ", tokens_left,
+                       " tokens before it, which reach behind the dataset's first document",
+                       ": the dataset or the tokenizer has changed, or a new pass had just begun"));
+    }
+    position = starts.back();
+    starts.pop_back();
+    TITAN_ASSIGN_OR_RETURN(const int64_t tokens, count_tokens(position));
+    position.token = std::max<int64_t>(0, tokens - left);
+    left -= tokens;
+  }
+  return seek(position);
 }
 
 }  // namespace titan::data

@@ -37,6 +37,9 @@ class RowStream {
   // Where the next row starts.
   StreamPosition position() const;
   absl::Status seek(const StreamPosition& position);
+  // The same by torchtitan's numbers: so many documents of the reader's share were read in this pass, and the last
+  // `tokens_left` tokens of them are still to come. Reads all of them. InvalidArgument when they are not so many.
+  absl::Status seek_behind(int64_t documents, int64_t tokens_left);
 
   // The reader's; once, when a pass over the documents gives so few rows that training would repeat them without end.
   std::vector<std::string> take_warnings();
@@ -48,6 +51,7 @@ class RowStream {
   };
 
   absl::StatusOr<bool> append_document();
+  absl::StatusOr<int64_t> count_tokens(const StreamPosition& position);
   void warn_of_repeats();
   StreamPosition reader_position() const;
 

@@ -22,6 +22,7 @@
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
 #include "worker/tools/model_choice.h"
+#include "worker/tools/dcp_export.h"
 
 namespace titan::tools {
 namespace {
@@ -256,6 +257,10 @@ absl::Status check_form(const std::string& step, bool adapters, const ExportOpti
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
     return absl::InvalidArgumentError("--merge makes a whole model, which --format peft is not");
+  if (options.format == "dcp" && options.merge)
+    return absl::InvalidArgumentError("--format dcp takes steps of whole models: leave --merge out");
+  if (options.model_only && options.format != "dcp")
+    return absl::InvalidArgumentError("--model-only belongs to --format dcp: the others hold no more than the model");
   if (adapters && !wants_adapters) {
     return absl::FailedPreconditionError(absl::StrCat(
         step, ": holds adapters without their model: --format peft writes them, --merge adds them to its weights"));
@@ -336,7 +341,16 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec, seq_len));
   const HfExport plan{.dtype = dtype, .max_file_bytes = options.max_file_bytes, .tokenizer_folder = options.tokenizer};
   const auto progress = [&](const std::string& file) { out << "writing " << file << std::endl; };
+  std::vector<std::string> warnings;
   TITAN_RETURN_IF_ERROR(make_whole(files, target, [&](const std::string& folder) -> absl::Status {
+    if (options.format == "dcp") {
+      const DcpExport dcp{.model_only = options.model_only,
+                          .dtype = dtype,
+                          .max_file_bytes = options.max_file_bytes,
+                          .tokenizer = options.tokenizer};
+      TITAN_ASSIGN_OR_RETURN(warnings, write_dcp(files, *reader, spec, dcp, folder, progress));
+      return absl::OkStatus();
+    }
     if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
     if (!adapters) return export_folder(files, *reader, *mapper, plan, folder, progress);
     // Beside the folder: what it will hold is made from whole tensors, of which several may make one.
@@ -351,8 +365,10 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
     files.remove_folder(merged).IgnoreError();
     return status;
   }));
-  out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor << " as " << options.dtype
-      << "\n";
+  for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
+  const bool whole_state = options.format == "dcp" && manifest.full && !options.model_only;
+  out << target << ": step " << manifest.step << " of " << spec.name << " " << spec.flavor
+      << (whole_state ? " to go on from" : " as " + options.dtype) << "\n";
   return absl::OkStatus();
 }
 

@@ -24,10 +24,12 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 struct ExportOptions {
   std::string dtype = "float32";
   int64_t max_file_bytes = int64_t{2} << 30;
-  std::string format = "hf";  // A whole model; "peft": the adapters of a step that holds those, for the PEFT library.
-  bool merge = false;         // "hf" of such a step: the model `base` with its adapters added to its weights.
-  std::string base;           // A step-N folder or a Hugging Face folder; empty: where the step's job had it from.
-  std::string tokenizer;  // Folder of the tokenizer that the model was trained with; empty: config.json names no ids.
+  // A whole model; "peft": the adapters of a step that holds those, for the PEFT library; "dcp": torchtitan's own.
+  std::string format = "hf";
+  bool model_only = false;  // "dcp": leave optimizer, schedule, train state and place in the data out.
+  bool merge = false;       // "hf" of such a step: the model `base` with its adapters added to its weights.
+  std::string base;         // A step-N folder or a Hugging Face folder; empty: where the step's job had it from.
+  std::string tokenizer;    // Folder of the tokenizer that the model was trained with; empty: config.json names no ids.
 };
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out);

@@ -34,6 +34,7 @@ int main(int argc, char** argv) {
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
+      "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
       "  titan-checkpoint import hf-weights seeds/step-0 --model llama3 --flavor 8B\n",
       "titan-checkpoint"};
   app.require_subcommand(1);
@@ -55,23 +56,28 @@ int main(int argc, char** argv) {
       app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 when something is damaged");
   verify->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
 
-  CLI::App* out = app.add_subcommand("export", "Writes a step's model as a Hugging Face folder");
+  CLI::App* out =
+      app.add_subcommand("export", "Writes a step as a Hugging Face folder, or as one that torchtitan goes on from");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder")->required();
   out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
   out->add_option("--max-file-bytes", options.max_file_bytes, "Start a new file beyond this size")
       ->check(CLI::PositiveNumber)
       ->capture_default_str();
-  out->add_option(
-         "--format", options.format,
-         "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT library")
-      ->check(CLI::IsMember({"hf", "peft"}))
+  out->add_option("--format", options.format,
+                  "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT "
+                  "library; dcp: "
+                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to go on")
+      ->check(CLI::IsMember({"hf", "peft", "dcp"}))
       ->capture_default_str();
+  out->add_flag("--model-only", options.model_only, "dcp: the weights without optimizer, schedule and train state");
   out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
   out->add_option(
       "--base", options.base,
       "The model of the adapters: a step-N or Hugging Face folder; where its job had it from when not given");
-  out->add_option("--tokenizer", options.tokenizer, "Folder of the model's tokenizer, whose ids config.json then names")
+  out->add_option("--tokenizer", options.tokenizer,
+                  "Folder of the model's tokenizer, whose ids config.json then names; dcp: where the step's job "
+                  "had it from when not given")
       ->check(CLI::ExistingDirectory);
   add_model_flags(*out, model, /*required=*/false);
 

@@ -52,6 +52,7 @@ class Trainer {
   void restore_state(const checkpoint::LoadResult& loaded);
   void tell_conversion(const checkpoint::LoadResult& loaded) const;
   void restore_data(const checkpoint::LoadResult& loaded);
+  void restore_torchtitan_data(const nlohmann::json& cursor);
   checkpoint::TrainState train_state() const;
   void save_seed();
 

@@ -393,6 +393,7 @@ void Trainer::tell_conversion(const checkpoint::LoadResult& loaded) const {
 void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
   const auto cursor = loaded.train_state.find("dataloader");
   if (cursor == loaded.train_state.end()) return;
+  if (cursor->contains("ranks")) return restore_torchtitan_data(*cursor);
   const std::string saved_order = cursor->value("order", "global");
   const std::string& order = config_.training.dataloader.order;
   if (saved_order != order) {
@@ -414,6 +415,30 @@ void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
                                "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew"));
   }
   check(loader_->restore(loaded.per_rank[context_.rank]), kExitUserError, "DATA_CURSOR");
+}
+
+// Of a torchtitan checkpoint: one position for each of its data-parallel ranks. They are ours in order per_rank of the
+// same degree; a single one is the place in the one stream of order global, whatever the degree is here.
+void Trainer::restore_torchtitan_data(const nlohmann::json& cursor) {
+  const std::string& order = config_.training.dataloader.order;
+  const int dp_size = context_.mesh->mesh().size(mesh::Axis::kBatch);
+  const int saved = cursor.at("dp_size");
+  const char* const remedy = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
+  if (order == "global" ? saved != 1 : saved != dp_size) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("a torchtitan checkpoint of ", counted(saved, "data-parallel rank"),
+                               " goes on with training.dataloader.order = \"per_rank\" on as many",
+                               saved == 1 ? ", or with \"global\" on any number" : "", ", not with \"", order, "\" on ",
+                               dp_size, remedy));
+  }
+  const int rank = order == "global" ? 0 : context_.mesh->mesh().index(context_.rank, mesh::Axis::kBatch);
+  const nlohmann::json& position = cursor.at("ranks").at(static_cast<size_t>(rank));
+  if (const auto why = position.find("unread"); why != position.end()) {
+    throw Failure(kExitUserError, "DATA_CURSOR",
+                  absl::StrCat("the torchtitan checkpoint's place in the data cannot be taken over: ",
+                               why->get<std::string>(), remedy));
+  }
+  check(loader_->restore(position), kExitUserError, "DATA_CURSOR");
 }
 
 checkpoint::TrainState Trainer::train_state() const {

@@ -1,0 +1,98 @@
+// torch.save's archives: found inside a file, read without inflating, refused when they are something else.
+
+#include "worker/checkpoint/pickle/archive.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+#include "worker/checkpoint/pickle/reader.h"
+#include "worker/checkpoint/pickle/writer.h"
+
+namespace titan::pickle {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class Memory : public storage::ReadableFile {
+ public:
+  explicit Memory(std::string bytes) : bytes_(std::move(bytes)) {}
+  int64_t size() const override { return static_cast<int64_t>(bytes_.size()); }
+  absl::Status read(int64_t offset, int64_t bytes, char* out) override {
+    if (offset < 0 || bytes < 0 || offset > size() - bytes) return absl::DataLossError("outside of the file");
+    std::memcpy(out, bytes_.data() + offset, static_cast<size_t>(bytes));
+    return absl::OkStatus();
+  }
+  std::string at(const Range& range) const {
+    return bytes_.substr(static_cast<size_t>(range.begin), static_cast<size_t>(range.bytes));
+  }
+
+ private:
+  std::string bytes_;
+};
+
+// A tensor's or an object's archive as text; what is wrong where there is none.
+std::string look(Memory& file, const Range& range) {
+  const auto archive = Archive::open(file, range, "f.distcp");
+  if (!archive.ok()) return std::string(archive.status().message());
+  const auto tensor = archive->tensor();
+  return tensor.ok() ? "tensor" : std::string(tensor.status().message());
+}
+
+TEST(ArchiveTest, TensorInTheMiddleOfAFile) {
+  const std::string numbers = "0123456789abcdef01234567", before(77, 'x');
+  const std::string archive = save_tensor("float32", {2, 3}, numbers);
+  Memory file(before + archive + before);
+  const auto opened = Archive::open(file, {77, static_cast<int64_t>(archive.size())}, "f");
+  ASSERT_TRUE(opened.ok()) << opened.status();
+  const auto tensor = opened->tensor();
+  ASSERT_TRUE(tensor.ok()) << tensor.status();
+  EXPECT_EQ(tensor->type, "float32");
+  EXPECT_THAT(tensor->shape, ::testing::ElementsAre(2, 3));
+  EXPECT_THAT(tensor->strides, ::testing::ElementsAre(3, 1));
+  EXPECT_EQ(file.at(tensor->storage), numbers);
+}
+
+TEST(ArchiveTest, PlainObjects) {
+  const json value = {{"step", 10}, {"raw", json::binary({1, 0, 255})}};
+  const std::string bytes = save_plain(value);
+  Memory file(bytes);
+  EXPECT_EQ(Archive::open(file, {0, file.size()}, "f")->plain().value(), value);
+  EXPECT_THAT(look(file, {0, file.size()}), HasSubstr("no plain tensor: it holds a dict"));
+}
+
+TEST(ArchiveTest, RefusesByName) {
+  const std::string good = save_tensor("float32", {2}, "01234567");
+  Memory short_file(good.substr(0, good.size() - 1));
+  EXPECT_THAT(look(short_file, {0, static_cast<int64_t>(good.size())}), HasSubstr("it is cut short"));
+  EXPECT_THAT(look(short_file, {0, short_file.size()}), HasSubstr("no end record"));
+  Memory lies(save_tensor("float32", {3}, "01234567"));
+  EXPECT_THAT(look(lies, {0, lies.size()}), HasSubstr("larger than its storage"));
+  std::string inflated = good;
+  inflated[inflated.find("PK\x01\x02") + 10] = 8;
+  Memory compressed(inflated);
+  EXPECT_THAT(look(compressed, {0, compressed.size()}), HasSubstr("data.pkl is compressed"));
+  std::string big = good;
+  big.replace(big.find("little"), 6, "bigbig");
+  Memory other(big);
+  EXPECT_THAT(look(other, {0, other.size()}), HasSubstr("byte order \"bigbig\""));
+}
+
+TEST(ArchiveTest, SurvivesMutations) {
+  const std::string good = save_tensor("bfloat16", {4, 2}, "0123456789abcdef");
+  std::mt19937 random(11);
+  for (int i = 0; i < 3000; ++i) {
+    std::string bad = good;
+    for (int n = 0; n <= i % 3; ++n) bad[random() % bad.size()] = static_cast<char>(random());
+    if (i % 5 == 0) bad.resize(random() % bad.size());
+    Memory file(bad);
+    const std::string said = look(file, {0, file.size()});
+    EXPECT_TRUE(said == "tensor" || said.find("f.distcp") != said.npos || said.find("outside") != said.npos) << said;
+  }
+}
+
+}  // namespace
+}  // namespace titan::pickle

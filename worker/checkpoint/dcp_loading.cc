@@ -1,0 +1,168 @@
+#include "worker/checkpoint/dcp_loading.h"
+
+#include <algorithm>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/checkpoint/dcp_folder.h"
+#include "worker/checkpoint/dcp_state.h"
+#include "worker/checkpoint/staging.h"
+
+namespace titan::checkpoint {
+namespace {
+
+constexpr char kOptimizer[] = "optimizer.state.";
+constexpr char kOurModel[] = "model.", kOurOptim[] = "optim.";
+
+bool lists(const std::vector<std::string>& list, const char* name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+// Of what is no model.
+bool is_other_state(const std::string& key) {
+  for (const char* prefix : {"optimizer.", "lr_scheduler.", "dataloader.", "train_state."}) {
+    if (absl::StartsWith(key, prefix)) return true;
+  }
+  return false;
+}
+
+// Tables and counters that every program makes anew.
+bool is_derived(const std::string& key) {
+  for (const char* suffix : {"freqs_cis", "rope_cache", "tokens_per_expert"}) {
+    if (absl::EndsWith(key, suffix)) return true;
+  }
+  return false;
+}
+
+// torchtitan's names, which are ours: the model's stand by themselves, an optimizer's state behind its parameter's. A
+// folder of somebody else may have a dict "model" of them.
+class Names {
+ public:
+  explicit Names(const DcpMetadata& metadata) : metadata_(metadata) {
+    const auto first = metadata.tensors.lower_bound(kOurModel);
+    nested_ = first != metadata.tensors.end() && absl::StartsWith(first->first, kOurModel);
+  }
+
+  // "" for what has no name there.
+  std::string of(const std::string& key) const {
+    if (absl::StartsWith(key, kOurModel)) return nested_ ? key : key.substr(sizeof kOurModel - 1);
+    // optim.STATE.FQN
+    const size_t dot = key.find('.', sizeof kOurOptim - 1);
+    if (!absl::StartsWith(key, kOurOptim) || dot == key.npos) return "";
+    return absl::StrCat(kOptimizer, key.substr(dot + 1), ".",
+                        key.substr(sizeof kOurOptim - 1, dot - sizeof kOurOptim + 1));
+  }
+
+  // Our key of a tensor of the model; "" for any other tensor.
+  std::string model_key(const std::string& there) const {
+    if (is_other_state(there) || nested_ != absl::StartsWith(there, kOurModel)) return "";
+    return nested_ ? there : absl::StrCat(kOurModel, there);
+  }
+
+ private:
+  const DcpMetadata& metadata_;
+  bool nested_ = false;
+};
+
+absl::Status misfit(const std::string& path, const Slice& slice, const std::string& there) {
+  if (is_model(slice)) {
+    return absl::FailedPreconditionError(absl::StrCat(path, " does not fit this model: it has no ", there));
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(path, " is of another optimizer: it has no ", there,
+                   "; put \"optimizer\" into checkpoint.exclude_from_loading to begin its state anew"));
+}
+
+// torch counts the steps of each parameter, we count the optimizer's: they have to be the same.
+absl::StatusOr<at::Tensor> step_count(DcpFolder& folder, const std::vector<Slice>& slices) {
+  const Names names(folder.metadata());
+  at::Tensor count;
+  std::string first;
+  const auto look = [&](const std::string& key) -> absl::Status {
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor one, folder.read(key, {}));
+    if (one.numel() != 1)
+      return absl::FailedPreconditionError(absl::StrCat(folder.folder(), ": ", key, " is no number"));
+    if (!count.defined()) {
+      count = one;
+      first = key;
+    } else if (one.item<double>() != count.item<double>()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          folder.folder(), ": ", first, " is ", count.item<double>(), " and ", key, " is ", one.item<double>(),
+          ": the parameters were not trained together; put \"optimizer\" into checkpoint.exclude_from_loading"));
+    }
+    return absl::OkStatus();
+  };
+  for (const Slice& slice : slices) {
+    const std::string key = names.of(absl::StrCat("optim.step.", slice.key.substr(sizeof kOurModel - 1)));
+    if (is_model(slice) && folder.metadata().tensors.contains(key)) TITAN_RETURN_IF_ERROR(look(key));
+  }
+  if (count.defined()) return count;
+  for (const auto& [key, tensor] : folder.metadata().tensors) {  // A rank without parameters.
+    if (!absl::StartsWith(key, kOptimizer) || !absl::EndsWith(key, ".step")) continue;
+    TITAN_RETURN_IF_ERROR(look(key));
+    return count;
+  }
+  return absl::FailedPreconditionError(
+      absl::StrCat(folder.folder(), ": has no ", kOptimizer, "*.step: it holds no optimizer; put \"optimizer\" into ",
+                   "checkpoint.exclude_from_loading, or set checkpoint.initial_load_model_only = true"));
+}
+
+absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice>& slices, const Slice& slice) {
+  if (slice.key == "optim.step") return step_count(folder, slices);
+  const std::string key = Names(folder.metadata()).of(slice.key);
+  const auto found = folder.metadata().tensors.find(key);
+  if (found == folder.metadata().tensors.end()) return misfit(folder.folder(), slice, key);
+  if (found->second.shape != slice.shape) {
+    return absl::FailedPreconditionError(absl::StrCat(folder.folder(), " does not fit this model: ", key, " is ",
+                                                      shape_text(found->second.shape), " there and ",
+                                                      shape_text(slice.shape), " here"));
+  }
+  return folder.read(key, {slice.offset, slice.size()});
+}
+
+}  // namespace
+
+absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));
+  candidate.manifest_crc = folder->metadata_crc();
+  candidate.tied_head = setup.model && setup.model->tied_embeddings;
+  if (candidate.model_only) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const nlohmann::json state, dcp_train_state(*folder));
+  candidate.step = state.at("step");
+  return absl::OkStatus();
+}
+
+absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& candidate,
+                                     const std::vector<Slice>& slices, const std::vector<std::string>& exclude) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));
+  if (folder->metadata_crc() != candidate.manifest_crc) {
+    return absl::DataLossError(
+        absl::StrCat(candidate.path, ": this rank sees another ", kDcpMetadataName, " than rank 0"));
+  }
+  StagedLoad staged;
+  std::set<std::string> claimed;
+  for (const Slice& slice : slices) {
+    at::Tensor& out = staged.tensors.emplace_back();
+    claimed.insert(slice.key);
+    if (candidate.model_only && !is_model(slice)) continue;
+    if (lists(exclude, is_model(slice) ? "model" : "optimizer")) continue;
+    TITAN_ASSIGN_OR_RETURN(out, read_slice(*folder, slices, slice));
+  }
+  const Names names(folder->metadata());
+  for (const auto& [there, tensor] : folder->metadata().tensors) {
+    const std::string key = names.model_key(there);
+    if (key.empty() || claimed.contains(key) || is_derived(key) || lists(exclude, "model")) continue;
+    if (candidate.tied_head && key == "model.output.weight") continue;  // The embedding once more.
+    staged.unclaimed.push_back(key);
+  }
+  std::sort(staged.unclaimed.begin(), staged.unclaimed.end());
+  if (candidate.model_only) return staged;
+  TITAN_ASSIGN_OR_RETURN(staged.train_state, dcp_train_state(*folder));
+  staged.step = staged.train_state.at("step");
+  staged.train_state = without_excluded(std::move(staged.train_state), exclude);
+  return staged;
+}
+
+}  // namespace titan::checkpoint
