@@ -21,8 +21,8 @@
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
-#include "worker/tools/model_choice.h"
 #include "worker/tools/dcp_export.h"
+#include "worker/tools/model_choice.h"
 
 namespace titan::tools {
 namespace {
