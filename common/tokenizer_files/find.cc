@@ -37,6 +37,8 @@ std::vector<std::string> files_with(const std::string& folder, const char* endin
 }  // namespace
 
 absl::StatusOr<Found> find_tokenizer(const std::string& folder) {
+  std::error_code error;
+  if (!fs::is_directory(folder, error)) return absl::NotFoundError(absl::StrCat(folder, ": no such folder"));
   const std::string json = absl::StrCat(folder, "/tokenizer.json"), model = absl::StrCat(folder, "/tokenizer.model");
   if (auto bytes = read(json)) return Found{FileKind::kJson, json, *std::move(bytes)};
   if (auto bytes = read(model)) {

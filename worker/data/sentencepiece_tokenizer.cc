@@ -69,7 +69,8 @@ std::unique_ptr<WordModel> make_unigrams(const SentencePieceModel& model) {
   options.single_precision = true;
   options.unknown_id = model.unknown_id;
   options.byte_tokens.fill(-1);
-  float least = std::numeric_limits<float>::max(), best = std::numeric_limits<float>::lowest();
+  // The package's own start: as scores are below 0, this smallest of positive numbers stays the best.
+  float least = std::numeric_limits<float>::max(), best = std::numeric_limits<float>::min();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
     const auto number = static_cast<int32_t>(id);

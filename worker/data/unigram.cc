@@ -67,7 +67,7 @@ void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& en
       if (place == DoubleArray::kNone) continue;
       const Score& piece = scores_[place];
       const double bonus = static_cast<double>(static_cast<Sum>(end - begin) * static_cast<Sum>(options_.best_score));
-      offer(begin, end, (piece.user_defined ? bonus - 0.1 : piece.score) + till_here, piece.id);
+      offer(begin, end, static_cast<Sum>((piece.user_defined ? bonus - 0.1 : piece.score)) + till_here, piece.id);
       single = single || end == next;
     }
     if (!single) offer(begin, next, static_cast<Sum>(options_.unknown_score) + till_here, options_.unknown_id);

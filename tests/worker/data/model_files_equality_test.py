@@ -71,7 +71,7 @@ def sentencepiece_variants(texts, work):
             ("unigram", {"model_type": "unigram"}),
             ("bpe-rules", {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf", "user_defined_symbols": ["<|tool|>", "né"]}),
             ("bpe-across-words", {"model_type": "bpe", **plain, "split_by_whitespace": False, "add_dummy_prefix": False}),
-            ("unigram-bytes", {"model_type": "unigram", **plain, "user_defined_symbols": ["<|tool|>", "  "]}),
+            ("unigram-bytes", {"model_type": "unigram", **plain, "user_defined_symbols": ["<|tool|>", "  ", "the", "in"]}),
             ("unigram-kept", {"model_type": "unigram", "normalization_rule_name": "nfkc", "remove_extra_whitespaces": False,
                               "add_dummy_prefix": False, "unk_surface": "?", "bos_id": -1})]:
         (work / name).mkdir()
@@ -104,6 +104,8 @@ def main():
         for kind, variants in (("tiktoken", tiktoken_variants), ("sentencepiece", sentencepiece_variants)):
             (work / kind).mkdir()
             for name, is_large, encode, decode, spelling in variants(learnt, work / kind):
+                if sys.argv[1:] and f"{kind}-{name}" not in sys.argv[1:]:
+                    continue
                 texts = large if is_large else small
                 start = time.monotonic()
                 expected = encode(texts)

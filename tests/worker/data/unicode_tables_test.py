@@ -69,7 +69,8 @@ COMPATIBILITY_HEAD = """#pragma once
 #include <cstdint>
 
 // Made by tests/worker/data/unicode_tables_test.py --write.
-// Unicode's compatibility decompositions (full) where they differ from the canonical ones, as of Unicode 9 (unicode_nfc.h).
+// Unicode's compatibility decompositions (full) where they differ from the canonical ones, as of Unicode 9: see
+// unicode_nfc.h.
 namespace titan::data {
 
 struct Compatible {
