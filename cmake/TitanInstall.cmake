@@ -26,6 +26,8 @@ foreach(daemon controller worker)
   install(SCRIPT cmake/install_unit.cmake COMPONENT titan-${daemon})
 endforeach()
 
+install(TARGETS titan-data RUNTIME DESTINATION bin COMPONENT titan-rank)
+
 install(DIRECTORY configs DESTINATION share/titan COMPONENT titan-common FILES_MATCHING PATTERN "*.toml")
 foreach(folder c4_test c4_validation tokenizer)
   install(DIRECTORY ${TITAN_DEPS}/assets/${folder} DESTINATION share/titan/assets COMPONENT titan-common)

@@ -16,7 +16,7 @@ cd "$(dirname "$0")/.."
 
 prefix=/usr/local
 components=(titanctl titan-controller titan-worker titan-rank titan-common titan-doc titan-libtorch titan-sdk)
-targets=(titanctl titan-controller titan-worker titan-shim titan-stacks titan-rank titan-checkpoint titan-generate)
+targets=(titanctl titan-controller titan-worker titan-shim titan-stacks titan-rank titan-checkpoint titan-data titan-generate)
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;

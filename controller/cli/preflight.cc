@@ -16,6 +16,8 @@
 #include "common/config/pipeline.h"
 #include "common/models/registry.h"
 #include "common/text/nearest.h"
+#include "common/tokenizer_files/find.h"
+#include "common/tokenizer_files/largest_id.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::cli {
@@ -148,39 +150,14 @@ class Checker {
     const std::string& folder = config_.model.hf_assets_path;
     std::error_code error;
     if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder");
-    const std::string path = folder + "/tokenizer.json";
-    std::ifstream in(path);
-    if (!in) return bad(key, folder, "the folder holds no tokenizer.json");
-    const json tokenizer = json::parse(in, nullptr, /*allow_exceptions=*/false);
-    if (tokenizer.is_discarded() || !tokenizer.is_object() || !tokenizer.contains("model") ||
-        !tokenizer["model"].is_object()) {
-      return bad(key, folder, "tokenizer.json is not a Hugging Face tokenizer: no JSON object with a \"model\"");
-    }
-    const json& model = tokenizer["model"];
-    const std::string type = model.value("type", "BPE");
-    if (type != "BPE")
-      return bad(key, folder, absl::StrCat("tokenizer.json has a model of type ", type), "only byte-level BPE is read");
-    if (!model.contains("vocab") || !model["vocab"].is_object() || model["vocab"].empty()) {
-      return bad(key, folder, "tokenizer.json has no vocabulary (model.vocab)");
-    }
-    check_vocabulary(key, folder, tokenizer);
-  }
-
-  void check_vocabulary(const std::string& key, const std::string& folder, const json& tokenizer) {
+    const auto found = tokenizer_files::find_tokenizer(folder);
+    if (!found.ok()) return bad(key, folder, std::string(found.status().message()));
+    const absl::StatusOr<int64_t> largest = tokenizer_files::largest_id(*found);
+    if (!largest.ok()) return bad(key, folder, std::string(largest.status().message()));
     const auto spec = models::find(config_.model.name, config_.model.flavor);
-    if (!spec.ok()) return;
-    int64_t largest = -1;
-    for (const auto& [token, id] : tokenizer["model"]["vocab"].items()) {
-      if (!id.is_number_integer())
-        return bad(key, folder, absl::StrCat("tokenizer.json: token \"", token, "\" has no number"));
-      largest = std::max(largest, id.get<int64_t>());
-    }
-    for (const json& added : tokenizer.value("added_tokens", json::array())) {
-      if (added.is_object()) largest = std::max(largest, added.value("id", int64_t{-1}));
-    }
-    if (largest < spec->vocab_size) return;
+    if (!spec.ok() || *largest < spec->vocab_size) return;
     bad(key, folder,
-        absl::StrCat("the tokenizer's largest token is ", largest, ", but ", config_.model.name, " ",
+        absl::StrCat("the tokenizer's largest token is ", *largest, ", but ", config_.model.name, " ",
                      config_.model.flavor, " has a vocabulary of ", spec->vocab_size));
   }
 

@@ -14,6 +14,11 @@ def _tokenizer(folder, content):
     return ["--model.hf_assets_path", folder / "tok"]
 
 
+def _tokenizer_model(folder, content):
+    _write(folder / "tok/tokenizer.model", content)
+    return ["--model.hf_assets_path", folder / "tok"]
+
+
 def _data(folder, content, name="data.json"):
     return ["--training.dataset_path", _write(folder / "text" / name, content)]
 
@@ -74,8 +79,17 @@ CASES = [
     ("tokenizer.json is not JSON", lambda f: _tokenizer(f, "<html>"), "model.hf_assets_path", ["not a Hugging Face tokenizer"]),
     ("tokenizer.json without a model", lambda f: _tokenizer(f, {"version": "1.0"}), "model.hf_assets_path",
      ["not a Hugging Face tokenizer"]),
-    ("tokenizer of another kind", lambda f: _tokenizer(f, {"model": {"type": "Unigram", "vocab": []}}), "model.hf_assets_path",
-     ["Unigram", "BPE"]),
+    ("tokenizer of another kind", lambda f: _tokenizer(f, {"model": {"type": "WordPiece", "vocab": {}}}), "model.hf_assets_path",
+     ["WordPiece", "BPE and Unigram are read"]),
+    ("Unigram without a vocabulary", lambda f: _tokenizer(f, {"model": {"type": "Unigram", "vocab": []}}), "model.hf_assets_path",
+     ["no vocabulary"]),
+    ("tokenizer.model of no kind", lambda f: _tokenizer_model(f, "<html>"), "model.hf_assets_path",
+     ["tokenizer.model", "neither a SentencePiece model nor tiktoken's lines"]),
+    ("SentencePiece model cut short", lambda f: _tokenizer_model(f, "\n\x20a"), "model.hf_assets_path",
+     ["tokenizer.model", "no SentencePiece model", "cut short"]),
+    ("tiktoken file with a damaged line", lambda f: _tokenizer_model(f, "IQ== 0\nIg==\n"), "model.hf_assets_path",
+     ["tokenizer.model", "line 2", "no token in base64 with its rank"]),
+    ("tiktoken file cut short", lambda f: _tokenizer_model(f, "IQ== 0\n"), "model.hf_assets_path", ["tokenizer.model", "byte 0x00"]),
     ("tokenizer without a vocabulary", lambda f: _tokenizer(f, {"model": {"type": "BPE", "vocab": {}}}), "model.hf_assets_path",
      ["no vocabulary"]),
     ("tokenizer with a token that has no number", lambda f: _tokenizer(f, {"model": {"type": "BPE", "vocab": {"a": "x"}}}),

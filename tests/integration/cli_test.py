@@ -273,7 +273,7 @@ class Cli(unittest.TestCase):
 
     def test_every_program_tells_its_version(self):
         mine = titanctl("version").stdout.removeprefix("titanctl ")
-        for program in ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint"):
+        for program in ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-rank", "titan-checkpoint", "titan-data"):
             done = subprocess.run([BIN / program, "--version"], capture_output=True, text=True, timeout=30)
             self.assertEqual(0, done.returncode, done.stderr)
             self.assertRegex(done.stdout, rf"^{program} \d+\.\d+\.\d+( \([0-9a-f]{{12}}\))?\n$")

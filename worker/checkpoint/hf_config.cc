@@ -2,7 +2,7 @@
 
 #include <optional>
 
-#include "worker/data/tokenizer_file.h"
+#include "worker/data/tokenizer.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -12,13 +12,16 @@ nlohmann::json id_or_null(const std::optional<int32_t>& id) { return id ? nlohma
 }  // namespace
 
 nlohmann::json with_token_ids(nlohmann::json config, const std::string& tokenizer_folder) {
-  data::TokenizerFile tokenizer;
+  std::optional<int32_t> bos, eos;
   if (!tokenizer_folder.empty()) {
     // One that cannot be read fails a training job long before; weights can be exported without.
-    if (auto read = data::read_tokenizer_file(tokenizer_folder); read.ok()) tokenizer = *std::move(read);
+    if (const auto tokenizer = data::Tokenizer::load(tokenizer_folder); tokenizer.ok()) {
+      bos = (*tokenizer)->bos_id();
+      eos = (*tokenizer)->eos_id();
+    }
   }
-  config["bos_token_id"] = id_or_null(tokenizer.bos_id);
-  config["eos_token_id"] = id_or_null(tokenizer.eos_id);
+  config["bos_token_id"] = id_or_null(bos);
+  config["eos_token_id"] = id_or_null(eos);
   return config;
 }
 

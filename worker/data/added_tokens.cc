@@ -6,29 +6,6 @@
 #include "worker/data/utf8.h"
 
 namespace titan::data {
-namespace {
-
-size_t space_start_before(std::string_view text, size_t end) {
-  while (end > 0) {
-    size_t start = end - 1;
-    while (start > 0 && (static_cast<unsigned char>(text[start]) & 0xC0) == 0x80) --start;
-    if (!is_white_space(decode_utf8(text, start).code_point)) break;
-    end = start;
-  }
-  return end;
-}
-
-size_t space_end_after(std::string_view text, size_t at) {
-  while (at < text.size()) {
-    const Decoded next = decode_utf8(text, at);
-    if (!is_white_space(next.code_point)) break;
-    at += next.length;
-  }
-  return at;
-}
-
-}  // namespace
-
 AddedTokenMatcher::AddedTokenMatcher(const std::vector<AddedToken>& tokens) : tokens_(tokens), nodes_(1) {
   for (size_t i = 0; i < tokens_.size(); ++i) {
     int32_t node = 0;
@@ -55,6 +32,11 @@ int32_t AddedTokenMatcher::longest_at(std::string_view text, size_t at) const {
   return longest;
 }
 
+size_t AddedTokenMatcher::length_at(std::string_view text, size_t at) const {
+  const int32_t found = starts_[static_cast<unsigned char>(text[at])] ? longest_at(text, at) : -1;
+  return found < 0 ? 0 : tokens_[found].content.size();
+}
+
 absl::Status AddedTokenMatcher::split(std::string_view text,
                                       const std::function<absl::Status(std::string_view)>& between,
                                       const std::function<void(int32_t)>& token) const {
@@ -68,8 +50,8 @@ absl::Status AddedTokenMatcher::split(std::string_view text,
     const AddedToken& match = tokens_[found];
     size_t begin = at, end = at + match.content.size();
     at = end;
-    if (match.lstrip) begin = std::max(space_start_before(text, begin), done);
-    if (match.rstrip) end = space_end_after(text, end);
+    if (match.lstrip) begin = std::max(white_space_begin(text, begin), done);
+    if (match.rstrip) end = white_space_end(text, end);
     if (begin > done) TITAN_RETURN_IF_ERROR(between(text.substr(done, begin - done)));
     token(match.id);
     done = end;

@@ -30,6 +30,9 @@ class AddedTokenMatcher {
   absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& between,
                      const std::function<void(int32_t)>& token) const;
 
+  // How long the longest token at `at` is; 0: none is there.
+  size_t length_at(std::string_view text, size_t at) const;
+
  private:
   struct Node {
     std::map<unsigned char, int32_t> children;

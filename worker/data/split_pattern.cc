@@ -62,7 +62,9 @@ SplitPattern::~SplitPattern() = default;
 absl::StatusOr<std::unique_ptr<SplitPattern>> SplitPattern::compile(const std::string& pattern,
                                                                     const Options& options) {
   std::string translated;
-  if (options.literal) {
+  if (options.pcre2) {
+    translated = pattern;
+  } else if (options.literal) {
     if (pattern.find("\\E") != std::string::npos) {
       return absl::InvalidArgumentError(
           absl::StrCat("split string \"", pattern, "\": \"\\E\" inside is not supported"));
@@ -95,6 +97,13 @@ absl::Status SplitPattern::split(std::string_view text,
                                  const std::function<absl::Status(std::string_view)>& piece) const {
   const bool keep_matches = options_.behavior == Behavior::kIsolated || options_.invert;
   const bool keep_between = options_.behavior == Behavior::kIsolated || !options_.invert;
+  return parts(text, [&](std::string_view part, bool matched) {
+    return (matched ? keep_matches : keep_between) ? piece(part) : absl::OkStatus();
+  });
+}
+
+absl::Status SplitPattern::parts(std::string_view text,
+                                 const std::function<absl::Status(std::string_view, bool)>& part) const {
   size_t done = 0, search = 0;
   while (search <= text.size()) {
     const int found = compiled_->find(text, search);
@@ -102,13 +111,12 @@ absl::Status SplitPattern::split(std::string_view text,
     if (found < 0) return absl::InternalError(absl::StrCat("split pattern failed on a text: ", message(found)));
     const PCRE2_SIZE* bounds = pcre2_get_ovector_pointer(compiled_->match);
     const size_t begin = bounds[0], end = bounds[1];
-    if (begin > done && keep_between) TITAN_RETURN_IF_ERROR(piece(text.substr(done, begin - done)));
-    if (end > begin && keep_matches) TITAN_RETURN_IF_ERROR(piece(text.substr(begin, end - begin)));
+    if (begin > done) TITAN_RETURN_IF_ERROR(part(text.substr(done, begin - done), false));
+    if (end > begin) TITAN_RETURN_IF_ERROR(part(text.substr(begin, end - begin), true));
     done = end;
     search = end > begin ? end : next_character(text, end);
   }
-  if (done < text.size() && keep_between) return piece(text.substr(done));
-  return absl::OkStatus();
+  return done < text.size() ? part(text.substr(done), false) : absl::OkStatus();
 }
 
 }  // namespace titan::data

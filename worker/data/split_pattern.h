@@ -22,6 +22,7 @@ class SplitPattern {
     Behavior behavior = Behavior::kIsolated;
     bool invert = false;   // Matches and the text between them change roles.
     bool literal = false;  // `pattern` is plain text.
+    bool pcre2 = false;    // `pattern` is in PCRE2's syntax.
   };
 
   // `pattern` in Oniguruma's syntax. Errors: InvalidArgument for a construct that the two engines read differently, by
@@ -33,6 +34,10 @@ class SplitPattern {
 
   // Calls `piece` with every piece of `text` (valid UTF-8), in order; stops at its first error.
   absl::Status split(std::string_view text, const std::function<absl::Status(std::string_view)>& piece) const;
+
+  // Calls `part` with what matches and with what lies between (`matched` is false), in order; nothing of it is empty.
+  absl::Status parts(std::string_view text,
+                     const std::function<absl::Status(std::string_view, bool matched)>& part) const;
 
  private:
   struct Compiled;

@@ -4,27 +4,21 @@
 #include <fstream>
 #include <sstream>
 
-#include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/byte_alphabet.h"
 #include "worker/data/tokenizer_json.h"
 #include "worker/data/tokenizer_pipeline.h"
-#include "worker/data/utf8.h"
+#include "worker/data/tokenizer_vocabulary.h"
 
 namespace titan::data {
 namespace {
 
 using nlohmann::json;
 
-absl::StatusOr<json> read_json(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) return absl::NotFoundError(absl::StrCat(path, ": cannot be opened; is the folder a tokenizer's?"));
-  std::ostringstream text;
-  text << in.rdbuf();
+absl::StatusOr<json> parse_object(const std::string& path, const std::string& text) {
   try {
-    json parsed = json::parse(text.str());
+    json parsed = json::parse(text);
     if (!parsed.is_object()) return bad(absl::StrCat(path, ": holds no JSON object"));
     return parsed;
   } catch (const json::exception& error) {
@@ -32,28 +26,10 @@ absl::StatusOr<json> read_json(const std::string& path) {
   }
 }
 
-// Vocabulary, merges and added tokens, whose ids have to fit together.
+// Added tokens, whose ids have to fit to the model's.
 class FileReader {
  public:
-  absl::Status model(const json& root) {
-    const json* model = member(root, "model");
-    if (model == nullptr || !model->is_object()) return bad("has no \"model\" object");
-    // Files of old versions leave the type out.
-    if (const std::string type = text_of(*model, "type"); !type.empty() && type != "BPE") {
-      return bad(absl::StrCat("model.type is \"", type, "\"; only \"BPE\" is supported"));
-    }
-    TITAN_RETURN_IF_ERROR(refuse_options(*model));
-    TITAN_RETURN_IF_ERROR(vocabulary(*model));
-    TITAN_RETURN_IF_ERROR(merges(*model));
-    file_.ignore_merges = flag(*model, "ignore_merges");
-    file_.fuse_unknown = flag(*model, "fuse_unk");
-    if (const std::string unknown = text_of(*model, "unk_token"); !unknown.empty()) {
-      const auto found = ids_.find(unknown);
-      if (found == ids_.end()) return bad(absl::StrCat("model.unk_token \"", unknown, "\" is not in model.vocab"));
-      file_.unknown_id = found->second;
-    }
-    return absl::OkStatus();
-  }
+  absl::Status model(const json& root) { return read_model(root, file_, ids_); }
 
   absl::Status added_tokens(const json& root) {
     const json* tokens = member(root, "added_tokens");
@@ -94,87 +70,27 @@ class FileReader {
 
   TokenizerFile& file() { return file_; }
   TokenizerFile take() {
-    file_.size = static_cast<int64_t>(ids_.size());
+    file_.size = static_cast<int64_t>(ids_.by_token.size());
     return std::move(file_);
   }
 
  private:
-  static absl::Status refuse_options(const json& model) {
-    if (const json* dropout = member(model, "dropout"); dropout != nullptr && *dropout != 0.0) {
-      return bad(
-          absl::StrCat("model.dropout is ", dropout->dump(), "; tokens would differ from run to run: set it to null"));
-    }
-    for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-      if (const std::string value = text_of(model, key); !value.empty()) {
-        return bad(absl::StrCat("model.", key, " is \"", value, "\"; byte-level BPE has none"));
-      }
-    }
-    if (flag(model, "byte_fallback"))
-      return bad("model.byte_fallback is true; that is SentencePiece's BPE, not byte-level");
-    return absl::OkStatus();
-  }
-
-  absl::Status vocabulary(const json& model) {
-    const json* vocab = member(model, "vocab");
-    if (vocab == nullptr || !vocab->is_object() || vocab->empty())
-      return bad("model.vocab is not an object with tokens");
-    for (const auto& [token, id] : vocab->items()) {
-      TITAN_ASSIGN_OR_RETURN(const int32_t number, checked_id(token, id));
-      if (const auto [other, fresh] = contents_.emplace(number, token); !fresh) {
-        return bad(absl::StrCat("model.vocab: \"", token, "\" and \"", other->second, "\" share id ", number));
-      }
-      ids_[token] = number;
-      // A token outside the byte alphabet (an added token, listed twice) can only be met as an added token.
-      if (std::optional<std::string> bytes = from_byte_alphabet(token)) {
-        file_.vocabulary.emplace_back(std::move(*bytes), number);
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  // Each merge is "a b" (old files) or ["a", "b"].
-  absl::Status merges(const json& model) {
-    const json* merges = member(model, "merges");
-    if (merges == nullptr || !merges->is_array()) return bad("model.merges is not an array");
-    file_.merges.reserve(merges->size());
-    for (size_t i = 0; i < merges->size(); ++i) {
-      const json& merge = (*merges)[i];
-      std::string left, right;
-      if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
-        left = merge[0].get<std::string>();
-        right = merge[1].get<std::string>();
-      } else if (merge.is_string()) {
-        const auto& text = merge.get_ref<const std::string&>();
-        const size_t space = text.find(' ');
-        if (space != std::string::npos && text.find(' ', space + 1) == std::string::npos) {
-          left = text.substr(0, space);
-          right = text.substr(space + 1);
-        }
-      }
-      const auto left_bytes = from_byte_alphabet(left), right_bytes = from_byte_alphabet(right);
-      if (left.empty() || right.empty() || !left_bytes || !right_bytes) {
-        return bad(absl::StrCat("model.merges[", i, "]: ", merge.dump(), " is not a pair of byte-level tokens"));
-      }
-      file_.merges.emplace_back(*left_bytes, *right_bytes);
-    }
-    return absl::OkStatus();
-  }
-
   absl::Status add_token(const json& token, const std::string& content, int64_t id) {
     if (flag(token, "single_word")) {
       return bad(absl::StrCat("added token \"", content, "\": single_word is not supported"));
     }
     TITAN_ASSIGN_OR_RETURN(const int32_t number, checked_id(content, id));
-    const auto known = ids_.find(content);
-    const auto other = contents_.find(number);
-    if ((known != ids_.end() && known->second != number) || (other != contents_.end() && other->second != content)) {
+    const auto known = ids_.by_token.find(content);
+    const auto other = ids_.by_id.find(number);
+    if ((known != ids_.by_token.end() && known->second != number) ||
+        (other != ids_.by_id.end() && other->second != content)) {
       return bad(absl::StrCat("added token \"", content, "\" with id ", number, ": id ", number, " is ",
-                              other == contents_.end() ? "free" : absl::StrCat("\"", other->second, "\""),
+                              other == ids_.by_id.end() ? "free" : absl::StrCat("\"", other->second, "\""),
                               " in model.vocab, whose own id of this token is ",
-                              known == ids_.end() ? "missing" : absl::StrCat(known->second)));
+                              known == ids_.by_token.end() ? "missing" : absl::StrCat(known->second)));
     }
-    ids_[content] = number;
-    contents_[number] = content;
+    ids_.by_token[content] = number;
+    ids_.by_id[number] = content;
     AddedToken added;
     added.id = number;
     added.content = content;
@@ -190,42 +106,48 @@ class FileReader {
     for (const AddedToken& token : file_.added_tokens) {
       if (token.content == content) return token.id;
     }
-    const auto known = ids_.find(content);
+    const auto known = ids_.by_token.find(content);
     json token = description.is_object() ? description : json::object();
     token["special"] = true;
     if (!token.contains("normalized")) token["normalized"] = false;
-    const int64_t id = known != ids_.end() ? known->second : next_id();
+    const int64_t id = known != ids_.by_token.end() ? known->second : next_id();
     TITAN_RETURN_IF_ERROR(add_token(token, content, id));
     return static_cast<int32_t>(id);
   }
 
   int64_t next_id() const {
     int64_t next = 0;
-    for (const auto& [id, content] : contents_) next = std::max<int64_t>(next, id + 1);
+    for (const auto& [id, content] : ids_.by_id) next = std::max<int64_t>(next, id + 1);
     return next;
   }
 
   TokenizerFile file_;
-  absl::flat_hash_map<std::string, int32_t> ids_;       // Of vocabulary and added tokens, as the file spells them.
-  absl::flat_hash_map<int32_t, std::string> contents_;  // And back.
+  TokenIds ids_;
 };
 
 }  // namespace
 
-absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder) {
-  const std::string path = absl::StrCat(folder, "/tokenizer.json"),
-                    config_path = absl::StrCat(folder, "/tokenizer_config.json");
-  TITAN_ASSIGN_OR_RETURN(const json root, read_json(path));
+absl::StatusOr<json> read_tokenizer_config(const std::string& folder) {
+  const std::string path = absl::StrCat(folder, "/tokenizer_config.json");
+  std::ifstream in(path, std::ios::binary);
+  if (!in) return json::object();
+  std::ostringstream text;
+  text << in.rdbuf();
+  return parse_object(path, text.str());
+}
+
+absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& text) {
+  const std::string path = absl::StrCat(folder, "/tokenizer.json");
+  TITAN_ASSIGN_OR_RETURN(const json root, parse_object(path, text));
   FileReader reader;
   try {
     TokenizerFile& file = reader.file();
-    for (const absl::Status& status : {reader.model(root), reader.added_tokens(root), read_pipeline(root, file)}) {
-      if (!status.ok()) return annotate(status, path);
-    }
-    if (std::ifstream(config_path)) {
-      TITAN_ASSIGN_OR_RETURN(const json config, read_json(config_path));
-      if (absl::Status status = reader.config(config); !status.ok()) return annotate(status, config_path);
-    }
+    // What words are made of decides how the vocabulary is spelled.
+    TITAN_RETURN_IF_ERROR(annotate(read_pipeline(root, file), path));
+    TITAN_RETURN_IF_ERROR(annotate(reader.model(root), path));
+    TITAN_RETURN_IF_ERROR(annotate(reader.added_tokens(root), path));
+    TITAN_ASSIGN_OR_RETURN(const json config, read_tokenizer_config(folder));
+    TITAN_RETURN_IF_ERROR(annotate(reader.config(config), absl::StrCat(folder, "/tokenizer_config.json")));
   } catch (const json::exception& error) {  // A value of another type than the format's.
     return bad(absl::StrCat(path, ": ", error.what()));
   }

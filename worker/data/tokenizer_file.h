@@ -8,7 +8,10 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/added_tokens.h"
+#include "worker/data/metaspace.h"
+#include "worker/data/normalizer.h"
 #include "worker/data/split_pattern.h"
+#include "worker/data/token_decoder.h"
 
 namespace titan::data {
 
@@ -17,19 +20,27 @@ struct SplitStep {
   SplitPattern::Options options;
 };
 
-// What tokenizer.json and tokenizer_config.json say, checked: only what byte-level BPE needs is accepted, so that
-// nothing that changes tokens is overlooked.
+// What a tokenizer's files say, checked: only what is reproduced exactly is accepted, so that nothing that changes
+// tokens is overlooked.
 struct TokenizerFile {
-  std::vector<std::pair<std::string, int32_t>> vocabulary;  // Bytes (not the byte-level alphabet) and id.
+  enum class Model { kBytePairs, kUnigram };
+  Model model = Model::kBytePairs;
+  std::vector<std::pair<std::string, int32_t>> vocabulary;  // Text and id; bytes, not their alphabet, with byte_level.
+  std::vector<double> scores;                               // Of the vocabulary's entries, for kUnigram.
   std::vector<std::pair<std::string, std::string>> merges;  // Bytes.
+  bool merges_by_rank = false;                              // Ids are ranks, and there are no merges (tiktoken).
+  bool byte_fallback = false;
   bool ignore_merges = false;
   bool fuse_unknown = false;
   std::optional<int32_t> unknown_id;
 
-  bool nfc = false;
+  Normalizer normalizer;
   std::vector<SplitStep> splits;
-  bool add_prefix_space = false;  // Each piece starts with a space.
-  bool gpt2_split = false;        // Pieces are cut once more by GPT-2's pattern.
+  bool byte_level = false;             // Words are bytes; otherwise characters.
+  bool add_prefix_space = false;       // Of byte_level: each piece starts with a space.
+  bool gpt2_split = false;             // Of byte_level: pieces are cut once more by GPT-2's pattern.
+  std::optional<Metaspace> metaspace;  // Of characters.
+  TokenDecoder decoder;                // Of characters; bytes are what they are.
 
   std::vector<AddedToken> added_tokens;
   std::vector<int32_t> prefix, suffix;  // The post-processor's tokens around a text.
@@ -37,8 +48,11 @@ struct TokenizerFile {
   int64_t size = 0;  // Entries, added tokens included.
 };
 
-// Reads folder/tokenizer.json and, when there, folder/tokenizer_config.json.
-// Errors: NotFound; InvalidArgument, names the file, the key and what it holds.
-absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder);
+// Reads folder/tokenizer.json, whose text is `json`, and, when there, folder/tokenizer_config.json.
+// Errors: InvalidArgument, names the file, the key and what it holds.
+absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, const std::string& json);
+
+// folder/tokenizer_config.json; an empty object when it is not there. InvalidArgument when it is no JSON object.
+absl::StatusOr<nlohmann::json> read_tokenizer_config(const std::string& folder);
 
 }  // namespace titan::data

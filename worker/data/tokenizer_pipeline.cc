@@ -17,14 +17,20 @@ class PipelineReader {
 
   absl::Status normalizer(const json& root) {
     const json* normalizer = member(root, "normalizer");
-    return normalizer == nullptr ? absl::OkStatus() : one_normalizer(*normalizer);
+    if (normalizer == nullptr) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(file_.normalizer, read_normalizer(*normalizer));
+    return absl::OkStatus();
   }
 
   absl::Status pre_tokenizer(const json& root) {
     const json* pre = member(root, "pre_tokenizer");
-    if (pre == nullptr) return bad("pre_tokenizer is null; byte-level BPE needs one with \"ByteLevel\"");
-    TITAN_RETURN_IF_ERROR(one_pre_tokenizer(*pre));
-    return byte_level_ ? absl::OkStatus() : bad("pre_tokenizer has no \"ByteLevel\"; only byte-level BPE is supported");
+    return pre == nullptr ? absl::OkStatus() : one_pre_tokenizer(*pre);
+  }
+
+  absl::Status decoder(const json& root) {
+    if (file_.byte_level) return absl::OkStatus();
+    TITAN_ASSIGN_OR_RETURN(file_.decoder, read_decoder(member(root, "decoder")));
+    return absl::OkStatus();
   }
 
   absl::Status post_processor(const json& root) {
@@ -33,21 +39,6 @@ class PipelineReader {
   }
 
  private:
-  absl::Status one_normalizer(const json& normalizer) {
-    const std::string type = text_of(normalizer, "type");
-    if (type == "NFC") {
-      file_.nfc = true;
-      return absl::OkStatus();
-    }
-    if (type == "Sequence") {
-      const json* parts = member(normalizer, "normalizers");
-      if (parts == nullptr || !parts->is_array()) return bad("normalizer: a \"Sequence\" without \"normalizers\"");
-      for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_normalizer(part));
-      return absl::OkStatus();
-    }
-    return bad(absl::StrCat("normalizer \"", type, "\" is not supported; use NFC or none"));
-  }
-
   absl::Status one_pre_tokenizer(const json& pre) {
     const std::string type = text_of(pre, "type");
     if (type == "Sequence") {
@@ -56,9 +47,26 @@ class PipelineReader {
       for (const json& part : *parts) TITAN_RETURN_IF_ERROR(one_pre_tokenizer(part));
       return absl::OkStatus();
     }
-    if (byte_level_) return bad(absl::StrCat("pre_tokenizer \"", type, "\" after \"ByteLevel\" is not supported"));
+    if (file_.byte_level || file_.metaspace) {
+      return bad(absl::StrCat("pre_tokenizer \"", type, "\" after \"", file_.byte_level ? "ByteLevel" : "Metaspace",
+                              "\" is not supported"));
+    }
+    if (type == "Metaspace") {
+      TITAN_ASSIGN_OR_RETURN(file_.metaspace, read_metaspace(pre, "pre_tokenizer"));
+      // Where a piece begins in the text is not known once it was normalised and cut.
+      if (file_.metaspace->prepend != Metaspace::Prepend::kFirst || file_.splits.empty() || file_.normalizer.empty()) {
+        return absl::OkStatus();
+      }
+      return bad(
+          "pre_tokenizer \"Metaspace\": prepend_scheme \"first\" behind a normalizer and another pre_tokenizer is not "
+          "supported");
+    }
+    if (type == "WhitespaceSplit") {
+      file_.splits.push_back({"\\s", {.behavior = SplitPattern::Behavior::kRemoved}});
+      return absl::OkStatus();
+    }
     if (type == "ByteLevel") {
-      byte_level_ = true;
+      file_.byte_level = true;
       file_.add_prefix_space = flag(pre, "add_prefix_space", true);
       file_.gpt2_split = flag(pre, "use_regex", true);
       return absl::OkStatus();
@@ -70,8 +78,8 @@ class PipelineReader {
       file_.splits.push_back({flag(pre, "individual_digits") ? numeric : numeric + "+", {}});
       return absl::OkStatus();
     }
-    return bad(
-        absl::StrCat("pre_tokenizer \"", type, "\" is not supported; byte-level BPE uses Split, Digits and ByteLevel"));
+    return bad(absl::StrCat("pre_tokenizer \"", type,
+                            "\" is not supported; use Split, Digits, WhitespaceSplit, Metaspace, ByteLevel or none"));
   }
 
   absl::Status split(const json& pre) {
@@ -145,7 +153,6 @@ class PipelineReader {
   }
 
   TokenizerFile& file_;
-  bool byte_level_ = false;
 };
 
 }  // namespace
@@ -154,6 +161,7 @@ absl::Status read_pipeline(const json& root, TokenizerFile& file) {
   PipelineReader reader(file);
   TITAN_RETURN_IF_ERROR(reader.normalizer(root));
   TITAN_RETURN_IF_ERROR(reader.pre_tokenizer(root));
+  TITAN_RETURN_IF_ERROR(reader.decoder(root));
   return reader.post_processor(root);
 }
 

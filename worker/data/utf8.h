@@ -21,6 +21,9 @@ inline Decoded decode_utf8(std::string_view text, size_t at) {
   return {(first & 0x07) << 18 | (byte(1) & 0x3F) << 12 | (byte(2) & 0x3F) << 6 | (byte(3) & 0x3F), 4};
 }
 
+// A byte that begins no character.
+inline bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
+
 void append_utf8(std::string& text, uint32_t code_point);
 
 // Whether `text` is UTF-8: no overlong forms, no surrogates, nothing beyond U+10FFFF.
@@ -28,5 +31,9 @@ bool is_utf8(std::string_view text);
 
 // Unicode's White_Space.
 bool is_white_space(uint32_t code_point);
+
+// Where the white space that ends at `end` begins, and where that which begins at `at` ends, in valid UTF-8.
+size_t white_space_begin(std::string_view text, size_t end);
+size_t white_space_end(std::string_view text, size_t at);
 
 }  // namespace titan::data

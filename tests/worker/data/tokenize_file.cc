@@ -1,5 +1,6 @@
-// Tokenises the texts of a file for comparison with the Python package: tokenize_file FOLDER TEXTS IDS [repeats].
-// TEXTS: little-endian uint32 length, then UTF-8, again and again. IDS: uint32 count, then int32 tokens for each text.
+// Tokenises the texts of a file for comparison with the Python package: tokenize_file FOLDER TEXTS IDS [repeats
+// [DECODED]]. TEXTS: little-endian uint32 length, then UTF-8, again and again. IDS: uint32 count, then int32 tokens for
+// each text. DECODED: what the tokens of each text decode to, as TEXTS.
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
@@ -13,7 +14,23 @@
 
 namespace {
 
-int run(const char* folder, const char* texts_path, const char* ids_path, int repeats) {
+void decode_all(titan::data::Tokenizer& tokenizer, const std::string& all, const char* path) {
+  std::ofstream out(path, std::ios::binary);
+  std::vector<int32_t> tokens;
+  for (size_t at = 0; at + 4 <= all.size();) {
+    uint32_t length;
+    std::memcpy(&length, all.data() + at, 4);
+    tokens.clear();
+    if (!tokenizer.encode({all.data() + at + 4, length}, tokens).ok()) return;
+    at += 4 + length;
+    const std::string text = tokenizer.decode(tokens);
+    const auto size = static_cast<uint32_t>(text.size());
+    out.write(reinterpret_cast<const char*>(&size), 4);
+    out << text;
+  }
+}
+
+int run(const char* folder, const char* texts_path, const char* ids_path, int repeats, const char* decoded_path) {
   auto tokenizer = titan::data::Tokenizer::load(folder);
   if (!tokenizer.ok()) {
     std::cerr << tokenizer.status() << "\n";
@@ -45,6 +62,7 @@ int run(const char* folder, const char* texts_path, const char* ids_path, int re
   }
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   std::printf("%.2f\n", static_cast<double>(bytes) / 1e6 / seconds.count());
+  if (decoded_path != nullptr) decode_all(**tokenizer, all, decoded_path);
   return out.flush() ? 0 : 4;
 }
 
@@ -52,8 +70,8 @@ int run(const char* folder, const char* texts_path, const char* ids_path, int re
 
 int main(int argc, char** argv) {
   if (argc < 4) {
-    std::cerr << "usage: tokenize_file FOLDER TEXTS IDS [repeats]\n";
+    std::cerr << "usage: tokenize_file FOLDER TEXTS IDS [repeats [DECODED]]\n";
     return 1;
   }
-  return run(argv[1], argv[2], argv[3], argc > 4 ? std::atoi(argv[4]) : 1);
+  return run(argv[1], argv[2], argv[3], argc > 4 ? std::atoi(argv[4]) : 1, argc > 5 ? argv[5] : nullptr);
 }

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "tests/worker/data/testing.h"
-#include "worker/data/nfc.h"
+#include "worker/data/normal_forms.h"
 #include "worker/data/split_pattern.h"
 
 namespace titan::data {
@@ -107,7 +107,8 @@ struct Malformed {
 
 constexpr Malformed kMalformed[] = {
     {R"({"model": null})", "has no \"model\" object"},
-    {R"({"model": {"type": "Unigram"}})", "model.type is \"Unigram\""},
+    {R"({"model": {"type": "WordPiece"}})", "model.type is \"WordPiece\""},
+    {R"({"model": {"type": "Unigram"}})", "pre_tokenizer \"ByteLevel\" with a model of type Unigram"},
     {R"({"model": {"vocab": null}})", "model.vocab is not an object"},
     {R"({"model": {"vocab": {"a": -1}}})", "token \"a\" has no id between"},
     {R"({"model": {"vocab": {"a": "x"}}})", "token \"a\" has no id between"},
@@ -122,10 +123,29 @@ constexpr Malformed kMalformed[] = {
     {R"({"model": {"dropout": 0.1}})", "model.dropout is 0.1"},
     {R"({"model": {"byte_fallback": true}})", "model.byte_fallback"},
     {R"({"model": {"end_of_word_suffix": "</w>"}})", "model.end_of_word_suffix is \"</w>\""},
-    {R"({"normalizer": {"type": "Lowercase"}})", "normalizer \"Lowercase\" is not supported"},
-    {R"({"pre_tokenizer": null})", "pre_tokenizer is null"},
-    {R"({"pre_tokenizer": {"type": "Metaspace"}})", "pre_tokenizer \"Metaspace\" is not supported"},
-    {R"({"pre_tokenizer": {"type": "Split", "behavior": "Isolated", "pattern": {"Regex": "a"}}})", "no \"ByteLevel\""},
+    {R"({"normalizer": {"type": "BertNormalizer"}})", "normalizer \"BertNormalizer\" is not supported"},
+    {R"({"normalizer": {"type": "Sequence"}})", "a \"Sequence\" without \"normalizers\""},
+    {R"({"normalizer": {"type": "Replace", "pattern": {}}})", "pattern holds neither"},
+    {R"({"normalizer": {"type": "Replace", "pattern": {"Regex": "\\w"}}})", "the escape \\w"},
+    {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "!"}})", "is not base64"},
+    {R"({"normalizer": {"type": "Precompiled", "precompiled_charsmap": "/////w=="}})",
+     "precompiled_charsmap holds 4 bytes"},
+    {R"({"pre_tokenizer": {"type": "Whitespace"}})", "pre_tokenizer \"Whitespace\" is not supported"},
+    {R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "__"}})", "replacement is not one character"},
+    {R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "last"}})",
+     "prepend_scheme is \"last\""},
+    {R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "_", "add_prefix_space": false}})",
+     "add_prefix_space is false"},
+    {R"({"normalizer": {"type": "NFC"}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+        {"type": "WhitespaceSplit"}, {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first"}]}})",
+     "prepend_scheme \"first\" behind"},
+    {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "ByteLevel"}, {"type": "Digits"}]}})",
+     "\"Digits\" after \"ByteLevel\""},
+    {R"({"pre_tokenizer": null, "decoder": {"type": "CTC"}})", "decoder \"CTC\" is not supported"},
+    {R"({"pre_tokenizer": null, "model": {"type": "Unigram", "vocab": {}}})", "model.vocab is not an array"},
+    {R"({"pre_tokenizer": null, "model": {"type": "Unigram", "vocab": [["a"]]}})",
+     "model.vocab[0]: [\"a\"] is not a token"},
+    {R"({"pre_tokenizer": null, "model": {"type": "Unigram", "vocab": [["a", -1]], "unk_id": 1}})", "model.unk_id"},
     {R"({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Split", "behavior": "MergedWithNext",
         "pattern": {"Regex": "a"}}]}})",
      "behavior \"MergedWithNext\""},

@@ -1,4 +1,4 @@
-"""The generated tables worker/data/unicode_newer.h and unicode_nfc.h are what the installed `tokenizers` package implies.
+"""The generated tables worker/data/unicode_*.h are what the installed `tokenizers` package implies.
 
 With --write they are made anew. Categories come from asking its regular expressions about every character, and are held against
 Unicode 14 (what Debian 12's PCRE2 and Python 3.11 know); normal forms from asking its normalizers.
@@ -59,6 +59,43 @@ struct Composition {
 struct CombiningClass {
   uint32_t first, last;
   uint8_t combining_class;
+};
+
+// clang-format off
+"""
+
+COMPATIBILITY_HEAD = """#pragma once
+
+#include <cstdint>
+
+// Made by tests/worker/data/unicode_tables_test.py --write.
+// Unicode's compatibility decompositions (full) where they differ from the canonical ones, as of Unicode 9: see
+// unicode_nfc.h.
+namespace titan::data {
+
+struct Compatible {
+  uint32_t character;
+  uint16_t first;  // Of its parts in kCompatibleParts.
+  uint16_t count;
+};
+
+// clang-format off
+"""
+
+CASE_HEAD = """#pragma once
+
+#include <cstdint>
+
+// Made by tests/worker/data/unicode_tables_test.py --write.
+// The lower case of characters, and the marks that stripping accents takes away. Sorted by first field.
+namespace titan::data {
+
+struct LowerCase {
+  uint32_t character;
+  uint32_t parts[2];  // The second may be 0.
+};
+struct MarkRange {
+  uint32_t first, last;
 };
 
 // clang-format off
@@ -137,8 +174,41 @@ def nfc_tables():
             + lines(f"{{0x{a:x}, 0x{b:x}, {k}}}," for k, a, b in classes) + "};\n" + TAIL)
 
 
+def each(normalizer):
+    """What a normalizer makes of each character. Line ends keep them apart: no normalizer touches one, and no mark joins it."""
+    made = {}
+    for start in range(0, len(CHARACTERS), 4096):
+        block = [c for c in CHARACTERS[start : start + 4096] if c != 0xA]
+        lines_of = normalizer.normalize_str("\n".join(map(chr, block))).split("\n")
+        assert len(lines_of) == len(block)
+        made.update(zip(block, lines_of))
+    return made
+
+
+def compatibility_table():
+    canonical, compatible = each(normalizers.NFD()), each(normalizers.NFKD())
+    rows, parts = [], []
+    for c, text in compatible.items():
+        if text != canonical[c]:
+            rows.append(f"{{0x{c:x}, {len(parts)}, {len(text)}}},")
+            parts += [f"0x{ord(part):x}," for part in text]
+    assert len(parts) < 1 << 16
+    return (COMPATIBILITY_HEAD + "inline constexpr Compatible kCompatible[] = {\n" + lines(rows) + "};\n\n"
+            + "inline constexpr uint32_t kCompatibleParts[] = {\n" + lines(parts) + "};\n" + TAIL)
+
+
+def case_tables():
+    lower = {c: text for c, text in each(normalizers.Lowercase()).items() if text != chr(c)}
+    assert all(len(text) <= 2 for text in lower.values())
+    rows = (f"{{0x{c:x}, {{{', '.join(f'0x{ord(part):x}' for part in text)}}}}}," for c, text in lower.items())
+    marks = ranges((0, c) for c, text in each(normalizers.StripAccents()).items() if text == "")
+    return (CASE_HEAD + "inline constexpr LowerCase kLowerCase[] = {\n" + lines(rows) + "};\n\n"
+            + "inline constexpr MarkRange kMarks[] = {\n" + lines(f"{{0x{a:x}, 0x{b:x}}}," for _, a, b in marks) + "};\n" + TAIL)
+
+
 def main():
-    for name, text in (("unicode_newer.h", newer()), ("unicode_nfc.h", nfc_tables())):
+    for name, text in (("unicode_newer.h", newer()), ("unicode_nfc.h", nfc_tables()),
+                       ("unicode_compatibility.h", compatibility_table()), ("unicode_case.h", case_tables())):
         path = FOLDER / name
         if "--write" in sys.argv:
             path.write_text(text, encoding="utf-8")

@@ -1,9 +1,11 @@
-#include "worker/data/nfc.h"
+#include "worker/data/normal_forms.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <vector>
 
+#include "worker/data/unicode_case.h"
+#include "worker/data/unicode_compatibility.h"
 #include "worker/data/unicode_nfc.h"
 #include "worker/data/utf8.h"
 
@@ -76,7 +78,17 @@ void order(std::vector<Mark>& marks) {
   }
 }
 
-std::string compose_all(const std::vector<Mark>& marks) {
+void decompose_compatible(uint32_t character, std::vector<Mark>& out) {
+  const auto* found = std::lower_bound(std::begin(kCompatible), std::end(kCompatible), character,
+                                       [](const Compatible& entry, uint32_t c) { return entry.character < c; });
+  if (found == std::end(kCompatible) || found->character != character) return decompose(character, out);
+  for (int i = 0; i < found->count; ++i) {
+    const uint32_t part = kCompatibleParts[found->first + i];
+    out.push_back({part, combining_class(part)});
+  }
+}
+
+std::vector<Mark> compose_all(const std::vector<Mark>& marks) {
   std::vector<Mark> out;
   size_t starter = SIZE_MAX;
   for (const Mark& mark : marks) {
@@ -94,29 +106,75 @@ std::string compose_all(const std::vector<Mark>& marks) {
     if (mark.combining_class == 0) starter = out.size();
     out.push_back(mark);
   }
-  std::string text;
-  for (const Mark& mark : out) append_utf8(text, mark.character);
-  return text;
+  return out;
+}
+
+enum class Form { kComposed, kDecomposed };
+
+std::string normalize(std::string_view text, void (*take_apart)(uint32_t, std::vector<Mark>&), Form form) {
+  std::vector<Mark> marks;
+  marks.reserve(text.size());
+  for (size_t at = 0; at < text.size();) {
+    const Decoded next = decode_utf8(text, at);
+    take_apart(next.code_point, marks);
+    at += next.length;
+  }
+  order(marks);
+  if (form == Form::kComposed) marks = compose_all(marks);
+  std::string result;
+  for (const Mark& mark : marks) append_utf8(result, mark.character);
+  return result;
+}
+
+// Whether all lead bytes are below `limit`.
+bool below(std::string_view text, unsigned char limit) {
+  return std::all_of(text.begin(), text.end(), [=](char c) { return static_cast<unsigned char>(c) < limit; });
+}
+
+bool is_mark(uint32_t character) {
+  const auto* found = std::upper_bound(std::begin(kMarks), std::end(kMarks), character,
+                                       [](uint32_t c, const MarkRange& range) { return c < range.first; });
+  return found != std::begin(kMarks) && character <= std::prev(found)->last;
 }
 
 }  // namespace
 
 std::string to_nfc(std::string_view text) {
   // Nothing below U+0300 changes or combines: the lead bytes of those are below 0xCC.
-  const bool simple = std::all_of(text.begin(), text.end(), [](char c) {
-    const auto byte = static_cast<unsigned char>(c);
-    return byte < 0xCC;
-  });
-  if (simple) return std::string(text);
-  std::vector<Mark> marks;
-  marks.reserve(text.size());
+  return below(text, 0xCC) ? std::string(text) : normalize(text, decompose, Form::kComposed);
+}
+std::string to_nfd(std::string_view text) {
+  return below(text, 0x80) ? std::string(text) : normalize(text, decompose, Form::kDecomposed);
+}
+std::string to_nfkc(std::string_view text) {
+  return below(text, 0x80) ? std::string(text) : normalize(text, decompose_compatible, Form::kComposed);
+}
+std::string to_nfkd(std::string_view text) {
+  return below(text, 0x80) ? std::string(text) : normalize(text, decompose_compatible, Form::kDecomposed);
+}
+
+std::string to_lower_case(std::string_view text) {
+  std::string lower;
   for (size_t at = 0; at < text.size();) {
     const Decoded next = decode_utf8(text, at);
-    decompose(next.code_point, marks);
+    at += next.length;
+    const auto* found = std::lower_bound(std::begin(kLowerCase), std::end(kLowerCase), next.code_point,
+                                         [](const LowerCase& entry, uint32_t c) { return entry.character < c; });
+    const bool changes = found != std::end(kLowerCase) && found->character == next.code_point;
+    append_utf8(lower, changes ? found->parts[0] : next.code_point);
+    if (changes && found->parts[1] != 0) append_utf8(lower, found->parts[1]);
+  }
+  return lower;
+}
+
+std::string without_marks(std::string_view text) {
+  std::string kept;
+  for (size_t at = 0; at < text.size();) {
+    const Decoded next = decode_utf8(text, at);
+    if (!is_mark(next.code_point)) kept.append(text, at, next.length);
     at += next.length;
   }
-  order(marks);
-  return compose_all(marks);
+  return kept;
 }
 
 }  // namespace titan::data

@@ -1,0 +1,38 @@
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "absl/strings/str_format.h"
+
+namespace titan::data {
+
+inline constexpr char kSpaceMark[] = "\u2581";  // "▁", which stands for a space.
+
+// How a vocabulary of characters spells the token of one byte, which stands for what it has no character for: "<0x0A>".
+inline std::string byte_token(uint8_t byte) { return absl::StrFormat("<0x%02X>", byte); }
+
+// The byte of such a token.
+inline std::optional<uint8_t> byte_of_token(std::string_view token) {
+  constexpr std::string_view kDigits = "0123456789ABCDEF";
+  if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return std::nullopt;
+  const size_t high = kDigits.find(token[3]), low = kDigits.find(token[4]);
+  if (high == std::string_view::npos || low == std::string_view::npos) return std::nullopt;
+  return static_cast<uint8_t>(high << 4 | low);
+}
+
+// Tokens of the 256 bytes by byte, -1 where there is none.
+template <typename Ids>
+std::array<int32_t, 256> byte_token_ids(const Ids& ids) {
+  std::array<int32_t, 256> tokens;
+  for (int byte = 0; byte < 256; ++byte) {
+    const auto found = ids.find(byte_token(static_cast<uint8_t>(byte)));
+    tokens[byte] = found == ids.end() ? -1 : found->second;
+  }
+  return tokens;
+}
+
+}  // namespace titan::data
