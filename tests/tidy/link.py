@@ -16,7 +16,8 @@ PROGRAMS = {
     "titan-worker": TORCH,
     "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
     "titan-stacks": (*TORCH, *WIRE, "libsqlite", "libyaml"),
-    "titan-rank": (*WIRE, "libcudart", "libcublas", "libnccl"),  # CUDA comes with a library that is loaded when it is wanted.
+    "titan-rank": (*WIRE, "libcudart", "libcublas", "libnccl", "libarrow", "libparquet"),  # CUDA and Arrow come with libraries that are loaded when they are wanted.
+    "titan-data": (*TORCH, *WIRE, "libarrow", "libparquet"),
 }
 
 

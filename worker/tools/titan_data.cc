@@ -1,0 +1,33 @@
+// titan-data: makes and checks what jobs train on, without a job.
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "common/failpoint/failpoint.h"
+#include "common/version/version.h"
+#include "worker/tools/data/tokenize.h"
+#include "worker/tools/data/verify.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Makes and checks what jobs train on.\n\n"
+      "  titan-data tokenize --tokenizer assets/tokenizer --out tokens texts/*.jsonl.zst\n"
+      "  titan-data verify tokens\n",
+      "titan-data"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", titan::version_line("titan-data"));
+  titan::tools::add_tokenize(app);
+  titan::tools::add_verify(app);
+  if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) {
+    std::cerr << "titan-data: " << std::string(armed.message()) << "\n";
+    return 2;
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::RuntimeError& error) {
+    return error.get_exit_code();
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 2;
+  }
+  return 0;
+}
