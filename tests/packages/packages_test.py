@@ -21,7 +21,7 @@ BARE = shlex.split(os.environ.get("TITAN_BARE_DEBIAN", ""))
 PROGRAMS = {"titanctl": ["titanctl"], "titan-controller": ["titan-controller"], "titan-worker": ["titan-shim", "titan-stacks", "titan-worker"], "titan-common": [],
             "titan-doc": []}
 if (BIN / "titan-rank").exists():
-    PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-rank"]
+    PROGRAMS["titan-rank"] = ["titan-checkpoint", "titan-data", "titan-rank"]
 DAEMONS = ("titan-controller", "titan-worker")
 
 
