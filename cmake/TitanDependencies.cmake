@@ -22,6 +22,16 @@ pkg_check_modules(libdw REQUIRED IMPORTED_TARGET libdw)
 file(GLOB _titan_site ${TITAN_DEPS}/venv/lib/python3*/site-packages)
 list(GET _titan_site 0 TITAN_SITE_PACKAGES)
 
+# Arrow, whose reader of Parquet files lies in the wheel of pyarrow with its headers. Without it Parquet files are refused.
+set(_arrow ${TITAN_SITE_PACKAGES}/pyarrow)
+file(GLOB _arrow_libraries ${_arrow}/libarrow.so.* ${_arrow}/libparquet.so.*)
+list(LENGTH _arrow_libraries _arrow_count)
+if(_arrow_count EQUAL 2)
+  add_library(titan_arrow INTERFACE)
+  target_include_directories(titan_arrow SYSTEM INTERFACE ${_arrow}/include)
+  target_link_libraries(titan_arrow INTERFACE ${_arrow_libraries})
+endif()
+
 # LibTorch: own imported targets, because the wheel's CMake package asks for a CUDA toolkit.
 if(TITAN_TORCH)
   set(_torch ${TITAN_SITE_PACKAGES}/torch)

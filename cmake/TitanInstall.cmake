@@ -3,6 +3,7 @@
 #
 #   bin/                       the programs
 #   lib/titan/                 LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
+#   lib/titan/titan-parquet.so, lib/titan/arrow/   what reads Parquet files, and Arrow's two libraries from the wheel of pyarrow
 #   lib/titan/sdk/             what a model library outside of this tree is compiled with
 #   lib/systemd/system/        units that start the programs of P
 #   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
@@ -11,7 +12,7 @@
 #   share/{bash-completion,zsh,fish}/   completion of titanctl
 #
 # Components, which are also the Debian packages (deploy/package.sh): titanctl, titan-controller, titan-worker, titan-rank,
-# titan-common (configs and assets), titan-doc, titan-libtorch (460 MB), titan-sdk (70 MB), titan-cuda (5 GB: the rest of
+# titan-common (configs and assets), titan-doc, titan-libtorch (460 MB), titan-sdk (70 MB), titan-parquet (60 MB), titan-cuda (5 GB: the rest of
 # lib/titan/{torch,nvidia}, for nodes with GPUs). deploy/install.sh builds and installs them.
 
 install(TARGETS titanctl RUNTIME DESTINATION bin COMPONENT titanctl)
@@ -39,7 +40,7 @@ install(DIRECTORY docs/ DESTINATION share/doc/titan COMPONENT titan-doc FILES_MA
 if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)
   set(_cuda_from nvidia/cu13/lib)
-  install(TARGETS titan-rank titan-checkpoint titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
+  install(TARGETS titan-rank titan-checkpoint titan-data titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
   set_target_properties(titan-rank titan-checkpoint titan-generate PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
   # LibTorch's CPU half, and the two CUDA libraries that this asks for.
   install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)
@@ -48,6 +49,12 @@ if(TITAN_TORCH)
   install(DIRECTORY ${_torch}/include DESTINATION lib/titan/torch COMPONENT titan-sdk)
   install(CODE "set(_plugin_sdk ${PROJECT_SOURCE_DIR}/deploy/plugin_sdk.sh)\nset(_build ${PROJECT_BINARY_DIR})" COMPONENT titan-sdk)
   install(SCRIPT cmake/install_sdk.cmake COMPONENT titan-sdk)
+endif()
+
+if(TARGET titan_parquet)
+  install(TARGETS titan_parquet LIBRARY DESTINATION lib/titan COMPONENT titan-parquet)
+  set_target_properties(titan_parquet PROPERTIES INSTALL_RPATH "$ORIGIN/arrow")
+  install(FILES ${_arrow_libraries} DESTINATION lib/titan/arrow COMPONENT titan-parquet)
 endif()
 
 if(TARGET titan_cuda)

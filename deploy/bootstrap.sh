@@ -96,6 +96,7 @@ torch="torch==2.11.0"
 torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
 client_packages="grpcio==1.85.3"  # Calls of whoever keeps to nothing: tests/integration/hostile.
+parquet_packages="pyarrow==26.0.1"  # Arrow reads Parquet files; optional.
 oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 pandas numpy"
 cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 
@@ -110,6 +111,8 @@ make_venv() {
 # shellcheck disable=SC2086
 install_clients() { pip_install $client_packages; }
 # shellcheck disable=SC2086
+install_parquet() { pip_install $parquet_packages; }
+# shellcheck disable=SC2086
 install_oracles() { pip_install $torch $oracle_packages; }
 # shellcheck disable=SC2086
 install_cuda() { pip_install $cuda_packages; }
@@ -118,6 +121,7 @@ install_cuda() { pip_install $cuda_packages; }
 install_wheels() {
   log=$deps/wheels.log
   step "LibTorch" "$torch $torch_libraries $base_tools" make_venv
+  step "Parquet" "$parquet_packages" install_parquet
   step "test clients" "$client_packages" install_clients
   if [ "$oracles" = 1 ]; then step "test oracles" "$torch $oracle_packages" install_oracles; fi
   if [ "$cuda" = 1 ]; then step "CUDA wheels" "$cuda_packages" install_cuda; fi

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Installs Titan for every user of this machine: programs, LibTorch, what model libraries are compiled with,
-# recipes, their text, pages, completions and systemd units (530 MB).
+# recipes, their text, pages, completions and systemd units (590 MB).
 # Installs what it is built with and builds what is missing first, as deploy/quickstart.sh does.
 #
 #   deploy/install.sh [--prefix FOLDER] [--with-cuda]
@@ -15,8 +15,8 @@ cd "$(dirname "$0")/.."
 . deploy/build.sh
 
 prefix=/usr/local
-components=(titanctl titan-controller titan-worker titan-rank titan-common titan-doc titan-libtorch titan-sdk)
-targets=(titanctl titan-controller titan-worker titan-shim titan-stacks titan-rank titan-checkpoint titan-data titan-generate)
+components=(titanctl titan-controller titan-worker titan-rank titan-common titan-doc titan-libtorch titan-parquet titan-sdk)
+targets=(titanctl titan-controller titan-worker titan-shim titan-stacks titan-rank titan-checkpoint titan-data titan-generate titan_parquet)
 while [ $# -gt 0 ]; do
   case "$1" in
     -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;

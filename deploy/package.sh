@@ -1,27 +1,29 @@
 #!/usr/bin/env bash
 # Makes Debian packages, for Debian 12, of what is built, with the folders and files of `cmake --install`.
 #
-#   deploy/package.sh [--out FOLDER] [--version VERSION] [--with-libtorch] [BUILD]
+#   deploy/package.sh [--out FOLDER] [--version VERSION] [--with-libtorch] [--with-parquet] [BUILD]
 #
 #   --out FOLDER       build/packages unless given
 #   --version VERSION  the project's unless given
 #   --with-libtorch    also titan-libtorch: what titan-rank needs of the LibTorch wheel (460 MB)
+#   --with-parquet     also titan-parquet: what reads Parquet files, with Arrow of the pyarrow wheel (60 MB)
 #   BUILD              build/release unless given; without LibTorch there is no titan-rank
 #
 # DEBFULLNAME and DEBEMAIL name who makes them, as for Debian's own tools. What each holds and what its scripts do is in docs/howto/install.md and deploy/debian.
 set -euo pipefail
 source=$(cd "$(dirname "$0")/.." && pwd)
 
-out=$source/build/packages build=$source/build/release version='' libtorch=0
+out=$source/build/packages build=$source/build/release version='' libtorch=0 parquet=0
 fail() {
   echo "package: $*" >&2
   exit 2
 }
 while [ $# -gt 0 ]; do
   case "$1" in
-    -h | --help) sed -n '2,11p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
+    -h | --help) sed -n '2,12p' "$0" | sed 's/^# \{0,1\}//'; exit 0 ;;
     --out | --version) [ $# -ge 2 ] || fail "$1 needs a value (see --help)"; printf -v "${1#--}" %s "$2"; shift 2 ;;
     --with-libtorch) libtorch=1; shift ;;
+    --with-parquet) parquet=1; shift ;;
     -*) fail "unknown option '$1' (see --help)" ;;
     *) build=$1; shift ;;
   esac
@@ -32,6 +34,7 @@ cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 packages=(titanctl titan-controller titan-worker titan-common titan-doc)
 [ "$(cached TITAN_TORCH)" = OFF ] || packages+=(titan-rank)
 [ $libtorch = 0 ] || packages+=(titan-libtorch)
+[ $parquet = 0 ] || packages+=(titan-parquet)
 version=${version:-$(cached CMAKE_PROJECT_VERSION)}
 architecture=$(dpkg --print-architecture)
 maintainer="${DEBFULLNAME:-Titan} <${DEBEMAIL:-titan@example.org}>"
@@ -83,14 +86,18 @@ add_texts() {  # PACKAGE ROOT
   local texts=$2/usr/share/doc/$1
   mkdir -p "$texts"
   cp "$source/deploy/debian/copyright" "$texts/copyright"
-  [ "$1" != titan-libtorch ] || add_licences "$texts/copyright"
+  case $1 in
+    titan-libtorch) add_licences "$texts/copyright" torch nvidia_cuda_runtime ;;
+    titan-parquet) add_licences "$texts/copyright" pyarrow ;;
+  esac
   printf 'titan (%s) bookworm; urgency=medium\n\n  * Made from the source tree.\n\n -- %s  %s\n' "$version" "$maintainer" "$date" |
     gzip -9n >"$texts/changelog.gz"
 }
 add_licences() {
-  local facts
-  for facts in "$(cached TITAN_DEPS)"/venv/lib/python3*/site-packages/{torch,nvidia_cuda_runtime}-*.dist-info; do
-    find "$facts" -iname 'licen[cs]e*' -type f -exec cat {} + >>"$1"
+  local texts=$1 wheel
+  shift
+  for wheel in "$@"; do
+    find "$(cached TITAN_DEPS)"/venv/lib/python3*/site-packages/"$wheel"-*.dist-info -iname 'licen[cs]e*' -type f -exec cat {} + >>"$texts"
   done
 }
 

@@ -151,8 +151,7 @@ std::vector<Field> fields_of(LrScheduler& c) {
 std::vector<Field> fields_of(Training& c) {
   return {
       Field("dataset", c.dataset, "Data to train on").one_of({"c4_test", "c4", "c4_validation"}),
-      Field("dataset_path", c.dataset_path, "Folder or glob of *.json, *.jsonl files, optionally .gz or .zst")
-          .is_path(),
+      Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank and microbatch")
           .in("sequences")
           .between(1, kMost),
@@ -209,7 +208,17 @@ std::vector<Field> fields_of(DataLoader& c) {
       Field("prefetch", c.prefetch, "Microbatches prepared ahead; 0 prepares them when they are needed")
           .in("microbatches")
           .between(0, 1024),
-      Field("max_bad_lines", c.max_bad_lines, "More malformed lines than this fail the job").in("lines").at_least(0),
+      Field("max_bad_lines", c.max_bad_lines, "More malformed documents than this fail the job")
+          .in("documents")
+          .at_least(0),
+      Field("format", c.format,
+            "What dataset_path holds: JSON lines, plain text, Parquet, a token index of titan-data, Megatron-LM's "
+            ".bin and .idx; auto goes by names")
+          .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
+      Field("text_key", c.text_key, "Key of JSON lines, or column of Parquet files, that holds a document's text"),
+      Field("text_documents", c.text_documents,
+            "What a document of plain text is: a whole file, or what lies between blank lines")
+          .one_of({"file", "blank_lines"}),
   };
 }
 
@@ -278,8 +287,7 @@ std::vector<Field> fields_of(Validation& c) {
   return {
       Field("enable", c.enable, "Measure the loss on other data while training"),
       Field("dataset", c.dataset, "Data to validate on").one_of({"c4_validation", "c4_test", "c4"}),
-      Field("dataset_path", c.dataset_path, "Folder or glob of *.json, *.jsonl files, optionally .gz or .zst")
-          .is_path(),
+      Field("dataset_path", c.dataset_path, "Folder or glob of the files; see the key format of dataloader").is_path(),
       Field("local_batch_size", c.local_batch_size, "Sequences per data-parallel rank")
           .in("sequences")
           .between(1, kMost),

@@ -104,6 +104,9 @@ struct DataLoader {
   std::string order = "global";
   int prefetch = 2;
   std::int64_t max_bad_lines = 100;
+  std::string format = "auto";
+  std::string text_key = "text";
+  std::string text_documents = "file";
 };
 
 struct Training {

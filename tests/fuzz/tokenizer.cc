@@ -55,7 +55,7 @@ TITAN_FUZZ(documents, 400) {
   Parts parts(bytes);
   static constexpr const char* kEndings[] = {"documents.jsonl", "documents.jsonl.gz", "documents.jsonl.zst"};
   const std::string path = scratch_file(kEndings[parts.byte() % 3], parts.rest());
-  data::DocumentReader reader({.files = {path}, .share = {}, .max_bad_lines = 3});
+  data::DocumentReader reader({.files = {path}, .kind = {}, .share = {}, .max_bad_lines = 3});
   int64_t count = 0;
   data::DocumentPosition second;
   std::string text;
@@ -68,7 +68,7 @@ TITAN_FUZZ(documents, 400) {
   }
   (void)reader.take_warnings();
   if (count < 2) return;
-  data::DocumentReader again({.files = {path}, .share = {}, .max_bad_lines = 3});
+  data::DocumentReader again({.files = {path}, .kind = {}, .share = {}, .max_bad_lines = 3});
   require(again.seek(second, 0).ok(), "a position is found again");
   const auto found = again.next();
   require(found.ok() && found->has_value() && (*found)->text == text, "with the document there");

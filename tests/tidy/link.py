@@ -16,8 +16,8 @@ PROGRAMS = {
     "titan-worker": TORCH,
     "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
     "titan-stacks": (*TORCH, *WIRE, "libsqlite", "libyaml"),
-    "titan-data": (*TORCH, *WIRE, "libsqlite", "libyaml", "libsentencepiece"),  # That one brings a Protobuf of its own.
-    "titan-rank": (*WIRE, "libsentencepiece", "libcudart", "libcublas", "libnccl"),  # CUDA comes with a library that is loaded when it is wanted.
+    "titan-data": (*TORCH, *WIRE, "libsqlite", "libyaml", "libsentencepiece", "libarrow", "libparquet"),  # That of pieces brings a Protobuf of its own.
+    "titan-rank": (*WIRE, "libsentencepiece", "libcudart", "libcublas", "libnccl", "libarrow", "libparquet"),  # CUDA, Arrow and pieces come with libraries that are loaded when they are wanted.
 }
 
 

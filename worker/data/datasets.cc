@@ -8,7 +8,6 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/strip.h"
 #include "common/status/status.h"
 #include "common/text/nearest.h"
 
@@ -17,9 +16,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool is_data_file(absl::string_view name) {
-  if (!absl::ConsumeSuffix(&name, ".gz")) absl::ConsumeSuffix(&name, ".zst");
-  return absl::EndsWith(name, ".json") || absl::EndsWith(name, ".jsonl");
+// What kAuto takes when a folder holds several.
+constexpr Format kPreference[] = {Format::kTitan, Format::kJsonLines, Format::kParquet, Format::kMegatron,
+                                  Format::kText};
+
+std::string expected_names(Format format) {
+  switch (format) {
+    case Format::kJsonLines:
+      return "*.json or *.jsonl file (optionally with .gz or .zst behind)";
+    case Format::kText:
+      return "*.txt file (optionally with .gz or .zst behind)";
+    case Format::kParquet:
+      return "*.parquet file";
+    case Format::kMegatron:
+      return "*.idx file with its *.bin";
+    case Format::kTitan:
+      return "titan-tokens.json (titan-data tokenize makes it)";
+    case Format::kAuto:
+      break;
+  }
+  return "*.json, *.jsonl, *.parquet, *.idx, *.txt file (text optionally with .gz or .zst behind), and no "
+         "titan-tokens.json";
 }
 
 std::vector<std::string> expand_glob(const std::string& pattern) {
@@ -50,34 +67,72 @@ void keep_split(const std::string& split, std::vector<std::string>& files) {
   if (!chosen.empty()) files = std::move(chosen);
 }
 
+// Folders of a glob stand for the token index in them.
+void enter_indexes(std::vector<std::string>& files) {
+  std::error_code error;
+  for (std::string& file : files) {
+    if (fs::is_directory(file, error)) file = absl::StrCat(file, "/titan-tokens.json");
+  }
+}
+
+struct Listed {
+  std::vector<std::string> files;
+  bool chosen = false;  // By name or glob: the user says what they are.
+};
+
+absl::StatusOr<Listed> list_files(const std::string& path) {
+  std::error_code error;
+  if (fs::is_regular_file(path, error)) return Listed{{path}, true};
+  if (fs::is_directory(path, error)) {
+    TITAN_ASSIGN_OR_RETURN(std::vector<std::string> files, list_folder(path));
+    return Listed{std::move(files), false};
+  }
+  if (path.find_first_of("*?[") != std::string::npos) {
+    std::vector<std::string> files = expand_glob(path);
+    if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no file matches"));
+    enter_indexes(files);
+    return Listed{std::move(files), true};
+  }
+  if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return Listed{{index}, true};
+  return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no such file or folder"));
+}
+
+// The files whose names are those of `format`.
+std::vector<std::string> of_format(const std::vector<std::string>& files, Format format) {
+  std::vector<std::string> chosen;
+  for (const std::string& file : files) {
+    if (format_of_file(file) == format) chosen.push_back(file);
+  }
+  return chosen;
+}
+
+DatasetFiles choose(const Listed& listed, Format format) {
+  if (format != Format::kAuto) {
+    const bool text = format == Format::kText || format == Format::kJsonLines || format == Format::kParquet;
+    return {format, listed.chosen && text ? listed.files : of_format(listed.files, format)};
+  }
+  for (const Format candidate : kPreference) {
+    std::vector<std::string> files = of_format(listed.files, candidate);
+    if (!files.empty()) return {candidate, std::move(files)};
+  }
+  return {};
+}
+
 }  // namespace
 
 std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
 
-absl::StatusOr<std::vector<std::string>> find_dataset_files(const std::string& path) {
-  std::error_code error;
-  std::vector<std::string> files;
-  if (fs::is_regular_file(path, error)) {
-    files = {path};
-  } else if (fs::is_directory(path, error)) {
-    TITAN_ASSIGN_OR_RETURN(files, list_folder(path));
-  } else if (path.find_first_of("*?[") != std::string::npos) {
-    files = expand_glob(path);
-    if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no file matches"));
-  } else {
-    return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no such file or folder"));
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format) {
+  TITAN_ASSIGN_OR_RETURN(const Listed listed, list_files(path));
+  DatasetFiles found = choose(listed, format);
+  if (found.files.empty()) {
+    return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no ", expected_names(format)));
   }
-  files.erase(std::remove_if(files.begin(), files.end(), [](const std::string& file) { return !is_data_file(file); }),
-              files.end());
-  if (files.empty()) {
-    return absl::NotFoundError(
-        absl::StrCat("dataset_path ", path, ": holds no *.json or *.jsonl file (optionally with .gz or .zst behind)"));
-  }
-  std::sort(files.begin(), files.end());
-  return files;
+  std::sort(found.files.begin(), found.files.end());
+  return found;
 }
 
-absl::StatusOr<std::vector<std::string>> dataset_files(const std::string& dataset, const std::string& dataset_path) {
+absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path, Format format) {
   const std::vector<std::string> known = dataset_names();
   if (std::find(known.begin(), known.end(), dataset) == known.end()) {
     const std::string near = nearest(dataset, known);
@@ -94,10 +149,10 @@ absl::StatusOr<std::vector<std::string>> dataset_files(const std::string& datase
   std::error_code error;
   const std::string english = absl::StrCat(dataset_path, "/en");
   const bool mirror = dataset != "c4_test" && fs::is_directory(english, error);
-  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> files, find_dataset_files(mirror ? english : dataset_path));
-  if (dataset == "c4") keep_split("train", files);
-  if (dataset == "c4_validation") keep_split("validation", files);
-  return files;
+  TITAN_ASSIGN_OR_RETURN(DatasetFiles found, find_dataset_files(mirror ? english : dataset_path, format));
+  if (dataset == "c4") keep_split("train", found.files);
+  if (dataset == "c4_validation") keep_split("validation", found.files);
+  return found;
 }
 
 }  // namespace titan::data

@@ -4,19 +4,29 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "worker/data/data_format.h"
 
 namespace titan::data {
 
 // The named datasets: "c4", "c4_test", "c4_validation".
 std::vector<std::string> dataset_names();
 
-// The files of a named dataset, in the order in which they are read. `dataset_path` is a folder, a glob or a file; of a
-// mirror of allenai/c4 its en/ folder is taken, and of its files those of the dataset's split. Errors: InvalidArgument
-// for an unknown name (with the nearest) or a name without a path, NotFound for a path without files.
-absl::StatusOr<std::vector<std::string>> dataset_files(const std::string& dataset, const std::string& dataset_path);
+// Files of one format, in the order in which they are read.
+struct DatasetFiles {
+  Format format = Format::kJsonLines;  // Never kAuto.
+  std::vector<std::string> files;
+};
 
-// The *.json and *.jsonl files (optionally .gz or .zst) of a folder, of a glob, or the one that `path` is, in name
-// order.
-absl::StatusOr<std::vector<std::string>> find_dataset_files(const std::string& path);
+// The files of a named dataset. `dataset_path` is a folder, a glob or a file; of a mirror of allenai/c4 its en/ folder
+// is taken, and of its files those of the dataset's split. Errors: InvalidArgument for an unknown name (with the
+// nearest) or a name without a path, NotFound for a path without files.
+absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
+                                           Format format = Format::kAuto);
+
+// The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
+// of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the
+// format's names are taken. A token index is the folder with its titan-tokens.json; Megatron-LM's files may be named
+// by what .bin and .idx follow.
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format = Format::kAuto);
 
 }  // namespace titan::data

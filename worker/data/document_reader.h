@@ -9,15 +9,15 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/data/byte_source.h"
+#include "worker/data/document_file.h"
 
 namespace titan::data {
 
 // A place between two documents of a list of files.
 struct DocumentPosition {
   int64_t file = 0;
-  int64_t offset = 0;    // Bytes (decompressed) of the file before this place.
-  int64_t line = 0;      // Lines of the file before it.
+  int64_t offset = 0;    // Where in the file, as its kind counts (FilePlace): bytes before this place,
+  int64_t line = 0;      // and lines.
   int64_t document = 0;  // Documents of all files before it, skipped malformed ones included.
 
   bool operator==(const DocumentPosition&) const = default;
@@ -35,13 +35,12 @@ struct Document {
   DocumentPosition position;  // Where it starts.
 };
 
-// Reads documents from files of JSON lines ({"text": "..."}). Blank lines are no documents; malformed lines are noted
-// and skipped.
+// Reads the documents of files, whatever their kind. Malformed ones ("lines", below) are noted and skipped.
 class DocumentReader {
  public:
   struct Options {
     std::vector<std::string> files;
-    std::string text_key = "text";
+    FileKind kind;
     DocumentShare share;
     int64_t max_bad_lines = 100;
   };
@@ -66,22 +65,18 @@ class DocumentReader {
   std::vector<std::string> take_warnings();
 
  private:
-  absl::StatusOr<bool> next_line(std::string_view& line);
-  absl::StatusOr<bool> fill();
+  absl::StatusOr<bool> next_document();
   absl::Status note_bad_line(const std::string& why);
-  std::string place() const;
 
   Options options_;
   DocumentPosition position_;
   int64_t bad_lines_ = 0;
   bool read_before_ = false;  // Not the first pass.
   std::vector<std::string> warnings_;
-  std::unique_ptr<ByteSource> source_;
-  std::string buffer_;
-  size_t consumed_ = 0;  // Of buffer_.
+  std::unique_ptr<DocumentFile> open_;  // The file of position_, once something was read of it.
 };
 
-// The number of non-blank lines of all files.
-absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files);
+// The number of documents of all files, malformed ones included.
+absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files, const FileKind& kind = {});
 
 }  // namespace titan::data

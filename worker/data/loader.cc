@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
-#include "worker/data/row_stream.h"
-#include "worker/data/sharding.h"
+#include "worker/data/open_rows.h"
+#include "worker/data/row_source.h"
 #include "worker/data/stream_state.h"
 
 namespace titan::data {
@@ -27,21 +27,23 @@ struct Item {
 // Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
 class BatchMaker {
  public:
-  BatchMaker(RowStream stream, int64_t rows, int64_t first, int64_t batch, int64_t seq_len)
+  BatchMaker(std::unique_ptr<RowSource> stream, int64_t rows, int64_t first, int64_t batch, int64_t seq_len)
       : stream_(std::move(stream)), rows_(rows), first_(first), batch_(batch), seq_len_(seq_len) {}
 
   Item make() {
     Item item;
     item.status = fill(item.batch);
-    item.after = stream_.position();
-    item.warnings = stream_.take_warnings();
+    const absl::StatusOr<StreamPosition> after = stream_->position();
+    if (item.status.ok()) item.status = after.status();
+    if (after.ok()) item.after = *after;
+    item.warnings = stream_->take_warnings();
     return item;
   }
 
-  StreamPosition position() const { return stream_.position(); }
-  absl::Status seek(const StreamPosition& position) { return stream_.seek(position); }
+  absl::StatusOr<StreamPosition> position() { return stream_->position(); }
+  absl::Status seek(const StreamPosition& position) { return stream_->seek(position); }
   absl::Status seek_behind(int64_t documents, int64_t tokens_left) {
-    return stream_.seek_behind(documents, tokens_left);
+    return stream_->seek_behind(documents, tokens_left);
   }
 
  private:
@@ -49,31 +51,35 @@ class BatchMaker {
     batch.tokens = at::zeros({batch_, seq_len_}, at::kLong);
     batch.labels = at::empty({batch_, seq_len_}, at::kLong);
     std::fill_n(batch.labels.data_ptr<int64_t>(), batch_ * seq_len_, kIgnoredLabel);
-    for (int64_t row = 0; row < rows_; ++row) {
-      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_.next());
-      if (tokens == nullptr) return row == 0 ? absl::OutOfRangeError("the dataset is at its end") : absl::OkStatus();
-      if (row < first_ || row >= first_ + batch_) continue;
-      const int64_t start = (row - first_) * seq_len_;
-      std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + start);
-      std::copy_n(tokens + 1, seq_len_, batch.labels.data_ptr<int64_t>() + start);
+    TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_->skip(first_));
+    bool more = before == first_;
+    int64_t seen = before;
+    for (int64_t row = 0; more && row < batch_; ++row) {
+      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_->next());
+      if (more = tokens != nullptr; !more) break;
+      ++seen;
+      std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + row * seq_len_);
+      std::copy_n(tokens + 1, seq_len_, batch.labels.data_ptr<int64_t>() + row * seq_len_);
     }
+    if (more) TITAN_RETURN_IF_ERROR(stream_->skip(rows_ - first_ - batch_).status());
+    if (seen == 0) return absl::OutOfRangeError("the dataset is at its end");
     return absl::OkStatus();
   }
 
-  RowStream stream_;
+  std::unique_ptr<RowSource> stream_;
   int64_t rows_, first_, batch_, seq_len_;
 };
 
 class PrefetchingLoader final : public Loader {
  public:
   PrefetchingLoader(const LoaderOptions& options, std::vector<std::string> files, BatchMaker maker,
-                    int32_t max_token_id, std::optional<int32_t> end_of_document)
+                    const StreamPosition& start, int32_t max_token_id, std::optional<int32_t> end_of_document)
       : options_(options),
         files_(std::move(files)),
         max_token_id_(max_token_id),
         end_of_document_(end_of_document),
         maker_(std::move(maker)),
-        returned_(maker_.position()) {}
+        returned_(start) {}
   ~PrefetchingLoader() override { stop(); }
 
   absl::StatusOr<Batch> next() override {
@@ -105,7 +111,7 @@ class PrefetchingLoader final : public Loader {
       stop();
       TITAN_RETURN_IF_ERROR(maker_.seek(position));
     }
-    returned_ = maker_.position();
+    TITAN_ASSIGN_OR_RETURN(returned_, maker_.position());
     warnings_.clear();
     return absl::OkStatus();
   }
@@ -230,18 +236,21 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   const int32_t max_token_id = tokenizer->max_id();
   const std::optional<int32_t> end_of_document = tokenizer->eos_id();
   const bool global = options.order == Order::kGlobal;
-  RankShare share{.files = options.files};
-  if (!global) {
-    TITAN_ASSIGN_OR_RETURN(share, split_by_rank(options.files, options.dp_rank, options.dp_size));
-  }
-  DocumentReader reader({.files = share.files,
-                         .text_key = options.text_key,
-                         .share = share.share,
-                         .max_bad_lines = options.max_bad_lines});
-  RowStream stream(std::move(reader), std::move(tokenizer), options.seq_len + 1, options.loop);
-  BatchMaker maker(std::move(stream), global ? options.batch * options.dp_size : options.batch,
+  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, open_rows({.files = options.files,
+                                                       .kind = options.kind,
+                                                       .tokenizer_folder = options.tokenizer_folder,
+                                                       .row_tokens = options.seq_len + 1,
+                                                       .loop = options.loop,
+                                                       .max_bad_lines = options.max_bad_lines,
+                                                       .per_rank = !global,
+                                                       .dp_rank = options.dp_rank,
+                                                       .dp_size = options.dp_size},
+                                                      std::move(tokenizer)));
+  TITAN_ASSIGN_OR_RETURN(const StreamPosition start, opened.rows->position());
+  BatchMaker maker(std::move(opened.rows), global ? options.batch * options.dp_size : options.batch,
                    global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);
-  return std::make_unique<PrefetchingLoader>(options, share.files, std::move(maker), max_token_id, end_of_document);
+  return std::make_unique<PrefetchingLoader>(options, std::move(opened.files), std::move(maker), start, max_token_id,
+                                             end_of_document);
 }
 
 }  // namespace titan::data

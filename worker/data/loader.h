@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "common/trace/spans.h"
 #include "nlohmann/json.hpp"
+#include "worker/data/document_file.h"
 
 namespace titan::data {
 
@@ -22,7 +23,7 @@ enum class Order { kGlobal, kPerRank };
 
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
-  std::string text_key = "text";
+  FileKind kind;
   std::string tokenizer_folder;  // Holds tokenizer.json (and tokenizer_config.json).
   int64_t batch = 1;             // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;

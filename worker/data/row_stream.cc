@@ -14,6 +14,20 @@ constexpr int64_t kFewRows = 8;
 
 }  // namespace
 
+// A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
+absl::Status RowSource::seek_behind(int64_t, int64_t) {
+  return absl::InvalidArgumentError(
+      "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "
+      "leave "
+      "the position out (checkpoint.exclude_from_loading = [\"dataloader\"])");
+}
+
+std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
+  if (tokens >= kFewRows * row_tokens) return "";
+  return absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows, " rows of ",
+                      row_tokens - 1, ": training repeats them without end");
+}
+
 RowStream::RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
     : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
 
@@ -31,6 +45,14 @@ absl::StatusOr<const int32_t*> RowStream::next() {
   head_ += row_tokens_;
   while (segments_.size() > 1 && segments_[1].begin <= head_) segments_.pop_front();
   return row;
+}
+
+absl::StatusOr<int64_t> RowStream::skip(int64_t rows) {
+  for (int64_t row = 0; row < rows; ++row) {
+    TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, next());
+    if (tokens == nullptr) return row;
+  }
+  return rows;
 }
 
 absl::StatusOr<bool> RowStream::append_document() {
@@ -57,13 +79,13 @@ absl::StatusOr<bool> RowStream::append_document() {
   return true;
 }
 
-// A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
 void RowStream::warn_of_repeats() {
   const int64_t tokens = first_ + static_cast<int64_t>(tokens_.size()) - pass_begin_;
-  if (pass_begin_ < 0 || warned_of_repeats_ || tokens >= kFewRows * row_tokens_) return;
+  if (pass_begin_ < 0 || warned_of_repeats_) return;
+  std::string warning = few_rows_warning(tokens, row_tokens_);
+  if (warning.empty()) return;
   warned_of_repeats_ = true;
-  warnings_.push_back(absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows,
-                                   " rows of ", row_tokens_ - 1, ": training repeats them without end"));
+  warnings_.push_back(std::move(warning));
 }
 
 std::vector<std::string> RowStream::take_warnings() {
@@ -77,7 +99,7 @@ StreamPosition RowStream::reader_position() const {
   return {.document = reader_.position(), .pass = pass_, .bad_lines = reader_.bad_lines()};
 }
 
-StreamPosition RowStream::position() const {
+absl::StatusOr<StreamPosition> RowStream::position() {
   const int64_t end = first_ + static_cast<int64_t>(tokens_.size());
   if (segments_.empty() || head_ == end) return reader_position();
   StreamPosition position = segments_.front().start;

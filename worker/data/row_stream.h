@@ -9,40 +9,23 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "worker/data/document_reader.h"
+#include "worker/data/row_source.h"
 #include "worker/data/tokenizer.h"
 
 namespace titan::data {
 
-// A place in the token stream: `token` tokens into the document at `document`.
-struct StreamPosition {
-  DocumentPosition document;
-  int64_t token = 0;
-  int64_t pass = 0;       // Times that the documents have been read to the end.
-  int64_t bad_lines = 0;  // Of this pass, before `document`.
-
-  bool operator==(const StreamPosition&) const = default;
-};
-
-// Rows of a fixed number of tokens cut from one stream: each document as BOS, text, EOS, one after the other. With
-// `loop` the stream begins again after the last document (a row may span the seam); without, what does not fill a row
-// is left out.
-class RowStream {
+// The rows of documents that are tokenised one after the other.
+class RowStream final : public RowSource {
  public:
   RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop);
 
-  // The next row's tokens, valid until the next call; empty at the end. Errors: those of the reader; InvalidArgument
-  // when a whole pass gives no token.
-  absl::StatusOr<const int32_t*> next();
-
-  // Where the next row starts.
-  StreamPosition position() const;
-  absl::Status seek(const StreamPosition& position);
-  // The same by torchtitan's numbers: so many documents of the reader's share were read in this pass, and the last
-  // `tokens_left` tokens of them are still to come. Reads all of them. InvalidArgument when they are not so many.
-  absl::Status seek_behind(int64_t documents, int64_t tokens_left);
-
-  // The reader's; once, when a pass over the documents gives so few rows that training would repeat them without end.
-  std::vector<std::string> take_warnings();
+  // Errors: those of the reader; InvalidArgument when a whole pass gives no token.
+  absl::StatusOr<const int32_t*> next() override;
+  absl::StatusOr<int64_t> skip(int64_t rows) override;
+  absl::StatusOr<StreamPosition> position() override;
+  absl::Status seek(const StreamPosition& position) override;
+  std::vector<std::string> take_warnings() override;
+  absl::Status seek_behind(int64_t documents, int64_t tokens_left) override;
 
  private:
   struct Segment {

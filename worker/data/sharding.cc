@@ -14,21 +14,26 @@ bool compressed(const std::string& file) { return absl::EndsWith(file, ".gz") ||
 
 }  // namespace
 
-absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size) {
+absl::StatusOr<DocumentShare> contiguous_share(int64_t documents, int dp_rank, int dp_size) {
+  if (documents < dp_size) {
+    return absl::InvalidArgumentError(absl::StrCat("the dataset has ", counted(documents, "document"), " for ", dp_size,
+                                                   " data-parallel ranks; in order \"per_rank\" each rank needs one"));
+  }
+  const int64_t each = documents / dp_size, more = documents % dp_size;
+  DocumentShare share{.begin = each * dp_rank + std::min<int64_t>(dp_rank, more)};
+  share.end = share.begin + each + (dp_rank < more ? 1 : 0);
+  return share;
+}
+
+absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size,
+                                        const FileKind& kind) {
   RankShare mine;
   if (dp_size == 1) {
     mine.files = files;
   } else if (std::none_of(files.begin(), files.end(), compressed)) {
     mine.files = files;
-    TITAN_ASSIGN_OR_RETURN(const int64_t documents, count_documents(files));
-    if (documents < dp_size) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the dataset has ", counted(documents, "document"), " for ", dp_size,
-                       " data-parallel ranks; in order \"per_rank\" each rank needs one"));
-    }
-    const int64_t each = documents / dp_size, more = documents % dp_size;
-    mine.share.begin = each * dp_rank + std::min<int64_t>(dp_rank, more);
-    mine.share.end = mine.share.begin + each + (dp_rank < more ? 1 : 0);
+    TITAN_ASSIGN_OR_RETURN(const int64_t documents, count_documents(files, kind));
+    TITAN_ASSIGN_OR_RETURN(mine.share, contiguous_share(documents, dp_rank, dp_size));
   } else if (files.size() % dp_size == 0) {
     for (size_t i = dp_rank; i < files.size(); i += dp_size) mine.files.push_back(files[i]);
   } else {

@@ -5,7 +5,7 @@
 
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "worker/data/row_stream.h"
+#include "worker/data/row_source.h"
 
 namespace titan::data {
 

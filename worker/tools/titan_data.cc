@@ -1,22 +1,33 @@
-// titan-data: looks at what jobs train on, without a job.
+// titan-data: makes, checks and shows what jobs train on, without a job.
 
 #include <CLI/CLI.hpp>
+#include <iostream>
 
+#include "common/failpoint/failpoint.h"
 #include "common/version/version.h"
 #include "worker/tools/data/decode.h"
 #include "worker/tools/data/encode.h"
+#include "worker/tools/data/tokenize.h"
+#include "worker/tools/data/verify.h"
 
 int main(int argc, char** argv) {
   CLI::App app{
-      "Looks at what jobs train on.\n\n"
+      "Makes, checks and shows what jobs train on.\n\n"
+      "  titan-data tokenize --tokenizer assets/tokenizer --out tokens texts/*.jsonl.zst\n"
+      "  titan-data verify tokens\n"
       "  titan-data encode --tokenizer assets/tokenizer 'Hello world'\n"
-      "  titan-data encode --tokenizer assets/tokenizer -o table --file page.txt\n"
       "  titan-data decode --tokenizer assets/tokenizer 9906 1917\n",
       "titan-data"};
   app.require_subcommand(1);
   app.set_version_flag("--version", titan::version_line("titan-data"));
+  titan::tools::add_tokenize(app);
+  titan::tools::add_verify(app);
   titan::tools::add_encode(app);
   titan::tools::add_decode(app);
+  if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) {
+    std::cerr << "titan-data: " << std::string(armed.message()) << "\n";
+    return 2;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::RuntimeError& error) {

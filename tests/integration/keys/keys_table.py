@@ -124,6 +124,8 @@ SITUATIONS = {
     "Muon": {"optimizer.name": "Muon"},
     "decay": {"training.steps": 5, "lr_scheduler.decay_ratio": 0.9, "lr_scheduler.min_lr_factor": 0.1},
     "damaged data": {"training.dataset_path": "{damaged}"},
+    "data of two formats": {"training.dataset_path": "{data}"},
+    "a folder of texts": {"training.dataset_path": "{texts}"},
     "damaged validation data": {**VALIDATES, "validation.dataset_path": "{damaged}"},
     "determinism": {"debug.deterministic": True},
     "adapters": ADAPTERS,
@@ -228,6 +230,10 @@ ROWS = [
           "a job", "has no effect"),
     ("training.dataloader.order", "per_rank", "loss", "two ranks"),
     ("training.dataloader.max_bad_lines", 0, "facts", "damaged data"),
+    ("training.dataloader.format", "text", "loss", "data of two formats"),
+    *each("training.dataloader.format", ["jsonl", "parquet", "megatron", "titan"], "facts", "a folder of texts"),
+    ("training.dataloader.text_key", "again", "loss", "data of two formats"),
+    ("training.dataloader.text_documents", "blank_lines", "loss", "a folder of texts"),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
     ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),
@@ -378,6 +384,8 @@ ELSEWHERE = [
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
+    *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/runtime/runtime_test.cc")
+      for key in ("format", "text_key", "text_documents")],
     ("validation.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
 ]
 

@@ -88,15 +88,19 @@ class Runs:
     def __init__(self, scratch):
         self.scratch = scratch
         self.places = {"full": scratch / "full" / "dump", "hf": scratch / "hf" / "dump", "assets": scratch / "assets",
-                       "damaged": scratch / "damaged", "data": scratch / "data", "csv": scratch / "schedule.csv"}
+                       "damaged": scratch / "damaged", "data": scratch / "data", "texts": scratch / "texts", "csv": scratch / "schedule.csv"}
         self.questions = {}  # Name of the question -> its folder.
         self.trainings, self.dry_runs, self.decisions, self.answers = [], [], [], {}
 
     def prepare(self):
         for name, lines in [("damaged", ["{", "{"]), ("data", [])]:
             self.places[name].mkdir()
-            texts = [json.dumps({"text": f"the {i}th line of some other text, which no other file has"}) for i in range(400)]
+            texts = [json.dumps({"text": f"the {i}th line of some other text, which no other file has", "again": f"{i} and {i}"})
+                     for i in range(400)]
             (self.places[name] / "part.jsonl").write_text("\n".join(texts[:1] + lines + texts[1:]) + "\n")
+        self.places["texts"].mkdir()
+        for folder in ("data", "texts"):
+            (self.places[folder] / "part.txt").write_text("".join(f"paragraph {i}\n\n" for i in range(2000)))
         self.places["csv"].write_text("0F0,0F1,,,0B0,0B1\n,1F0,1F1,1B0,1B1,\n")
         for name, flags in PREPARATIONS.items():
             self.trainings.append(self.training(self.scratch / name, flags))

@@ -89,7 +89,7 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
     write(name, "");
   const auto names = [&](const std::string& path) {
     std::vector<std::string> found;
-    const std::vector<std::string> files = find_dataset_files(path).value();
+    const std::vector<std::string> files = find_dataset_files(path).value().files;
     for (const std::string& file : files) found.push_back(fs::path(file).filename());
     return found;
   };
@@ -99,12 +99,36 @@ TEST_F(DatasetTest, FindsFilesInNameOrder) {
   EXPECT_THAT(names(folder_ + "/b.json"), ElementsAre("b.json"));
 }
 
+// What a folder holds is told by names; of several formats one is taken, and a key takes another.
+TEST_F(DatasetTest, FormatsGoByNames) {
+  for (const char* name : {"a.txt", "b.txt.gz", "c.parquet", "d.idx", "e.jsonl", "f.log", "set/titan-tokens.json"})
+    write(name, "");
+  const auto found = [&](const std::string& path, Format format = Format::kAuto) {
+    const auto files = find_dataset_files(path, format);
+    if (!files.ok()) return std::string(files.status().message());
+    std::string text(name(files->format));
+    for (const std::string& file : files->files) text += " " + fs::path(file).lexically_relative(folder_).string();
+    return text;
+  };
+  EXPECT_EQ(found(folder_), "jsonl e.jsonl");
+  EXPECT_EQ(found(folder_, Format::kText), "text a.txt b.txt.gz");
+  EXPECT_EQ(found(folder_, Format::kParquet), "parquet c.parquet");
+  EXPECT_EQ(found(folder_, Format::kMegatron), "megatron d.idx");
+  EXPECT_EQ(found(folder_ + "/d"), "megatron d.idx");
+  EXPECT_EQ(found(folder_ + "/set"), "titan set/titan-tokens.json");
+  EXPECT_EQ(found(folder_ + "/s*"), "titan set/titan-tokens.json");
+  EXPECT_EQ(found(folder_ + "/*.txt*"), "text a.txt b.txt.gz");
+  EXPECT_EQ(found(folder_ + "/f.log", Format::kText), "text f.log");
+  EXPECT_THAT(found(folder_ + "/f.log"), HasSubstr("holds no *.json"));
+  EXPECT_THAT(found(folder_, Format::kTitan), HasSubstr("titan-data tokenize makes it"));
+}
+
 TEST_F(DatasetTest, ErrorsNameThePath) {
   const auto missing = find_dataset_files(folder_ + "/nowhere");
   EXPECT_EQ(missing.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(missing.status().message(), AllOf(HasSubstr("/nowhere"), HasSubstr("no such file or folder")));
   EXPECT_THAT(find_dataset_files(folder_ + "/*.json").status().message(), HasSubstr("no file matches"));
-  write("readme.txt", "");
+  write("readme.md", "");
   const auto none = find_dataset_files(folder_);
   EXPECT_EQ(none.status().code(), absl::StatusCode::kNotFound);
   EXPECT_THAT(none.status().message(), AllOf(HasSubstr(folder_), HasSubstr("holds no *.json")));
@@ -125,9 +149,10 @@ TEST_F(DatasetTest, MirrorOfC4) {
                            "en/c4-validation.00000-of-00001.json.gz", "multilingual/c4-de.json.gz"}) {
     write(name, "");
   }
-  EXPECT_THAT(*dataset_files("c4", folder_),
+  EXPECT_THAT(dataset_files("c4", folder_)->files,
               ElementsAre(EndsWith("c4-train.00000-of-00002.json.gz"), EndsWith("c4-train.00001-of-00002.json.gz")));
-  EXPECT_THAT(*dataset_files("c4_validation", folder_), ElementsAre(EndsWith("c4-validation.00000-of-00001.json.gz")));
+  EXPECT_THAT(dataset_files("c4_validation", folder_)->files,
+              ElementsAre(EndsWith("c4-validation.00000-of-00001.json.gz")));
 }
 
 TEST_F(DatasetTest, ReadsEveryKindOfFile) {

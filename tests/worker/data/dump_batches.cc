@@ -22,7 +22,8 @@ int run(const nlohmann::json& arguments) {
   LoaderOptions options;
   const auto files = dataset_files(arguments.at("dataset"), arguments.at("path"));
   if (!files.ok()) return std::cerr << files.status() << "\n", 2;
-  options.files = *files;
+  options.files = files->files;
+  options.kind.format = files->format;
   options.tokenizer_folder = arguments.at("tokenizer");
   options.batch = arguments.at("batch");
   options.seq_len = arguments.at("seq_len");

@@ -12,9 +12,11 @@
 #include "common/config/json.h"
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/comm/thread_ranks.h"
+#include "tests/worker/data/testing.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/options.h"
 #include "worker/runtime/step/batch_plan.h"
+#include "worker/runtime/step/data_setup.h"
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/reporter.h"
 #include "worker/runtime/step/step_report.h"
@@ -232,6 +234,39 @@ TEST(OptionsTest, AJobOfAnOlderControllerKeepsItsMeaning) {
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->config.debug.seed, 0);
   EXPECT_EQ(job->config.validation.dataloader.order, "global");
+}
+
+// Which files validation reads, and how, is said by its own keys.
+TEST(DataSetupTest, ValidationReadsTheKindsOfFilesThatTrainingReads) {
+  const data::testing::Folder folder;
+  folder.write_tokenizer(data::testing::byte_tokenizer());
+  folder.write("a.txt", "one\n\ntwo");
+  folder.write("b.jsonl", R"({"again": "three"})");
+  config::JobConfig config;
+  config.model.hf_assets_path = folder.path();
+  config.validation.dataset_path = folder.path();
+  config.validation.seq_len = 6;
+  config::DataLoader& keys = config.validation.dataloader;
+  const auto first = [&] {
+    const auto loader = open_validation_loader(config, {});
+    if (!loader.ok()) return std::string(loader.status().message());
+    const absl::StatusOr<data::Batch> batch = (*loader)->next();
+    if (!batch.ok()) return std::string(batch.status().message());
+    std::string text;
+    for (int64_t i = 1; i < 5; ++i) {
+      const auto token = batch->tokens[0][i].item<int64_t>();
+      text += token < 256 ? static_cast<char>(token) : '|';
+    }
+    return text;
+  };
+  keys.text_key = "again";
+  EXPECT_EQ(first(), "thre");
+  keys.format = "text";
+  EXPECT_EQ(first(), "one\n");
+  keys.text_documents = "blank_lines";
+  EXPECT_EQ(first(), "one|");
+  keys.format = "parquet";
+  EXPECT_TRUE(absl::StrContains(first(), "validation.dataset: dataset_path")) << first();
 }
 
 // A command of the node counts until it was acknowledged; events are numbered lines.

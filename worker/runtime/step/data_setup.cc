@@ -21,9 +21,11 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
                                                    const config::DataLoader& settings, data::LoaderOptions options) {
-  absl::StatusOr<std::vector<std::string>> files = data::dataset_files(dataset, dataset_path.value_or(""));
-  if (!files.ok()) return annotate(files.status(), absl::StrCat(section, ".dataset"));
-  options.files = *std::move(files);
+  const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
+  absl::StatusOr<data::DatasetFiles> found = data::dataset_files(dataset, dataset_path.value_or(""), format);
+  if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
+  options.files = std::move(found->files);
+  options.kind = {found->format, settings.text_key, settings.text_documents == "blank_lines"};
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;

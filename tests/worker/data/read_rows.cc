@@ -1,0 +1,77 @@
+// Reads rows as a job does, for comparison with Python. A line of input is a request, {"files": [..], "format": "..",
+// "tokenizer": "..", "row_tokens": 9, "dp_rank": 0, "dp_size": 1, "batch": 1, "batches": 10, "per_rank": false, "loop":
+// true, "cursor": null}; a line of output has the rank's rows of these batches, the cursor behind them, and the error.
+#include <iostream>
+
+#include "nlohmann/json.hpp"
+#include "worker/data/datasets.h"
+#include "worker/data/open_rows.h"
+#include "worker/data/stream_state.h"
+
+namespace {
+
+using namespace titan::data;
+
+// A batch's rows of this rank: what is before and behind them is others'.
+absl::StatusOr<bool> read_batch(RowSource& rows, const nlohmann::json& request, nlohmann::json& out) {
+  const int64_t batch = request.value("batch", 1);
+  const bool per_rank = request.value("per_rank", false);
+  const int64_t rank = per_rank ? 0 : request.value("dp_rank", 0), size = per_rank ? 1 : request.value("dp_size", 1);
+  auto skipped = rows.skip(rank * batch);
+  if (!skipped.ok()) return skipped.status();
+  if (*skipped < rank * batch) return false;
+  for (int64_t row = 0; row < batch; ++row) {
+    const auto tokens = rows.next();
+    if (!tokens.ok()) return tokens.status();
+    if (*tokens == nullptr) return false;
+    out.push_back(std::vector<int32_t>(*tokens, *tokens + request.at("row_tokens").get<int64_t>()));
+  }
+  skipped = rows.skip((size - rank - 1) * batch);
+  if (!skipped.ok()) return skipped.status();
+  return *skipped == (size - rank - 1) * batch;
+}
+
+absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
+  auto tokenizer = Tokenizer::load(request.at("tokenizer"));
+  if (!tokenizer.ok()) return tokenizer.status();
+  auto found =
+      find_dataset_files(request.at("path"), format_from_name(request.at("format").get<std::string>()).value());
+  if (!found.ok()) return found.status();
+  auto opened = open_rows({.files = found->files,
+                           .kind = {.format = found->format},
+                           .tokenizer_folder = request.at("tokenizer"),
+                           .row_tokens = request.at("row_tokens"),
+                           .loop = request.value("loop", true),
+                           .per_rank = request.value("per_rank", false),
+                           .dp_rank = request.value("dp_rank", 0),
+                           .dp_size = request.value("dp_size", 1)},
+                          *std::move(tokenizer));
+  if (!opened.ok()) return opened.status();
+  RowSource& rows = *opened->rows;
+  if (request.contains("cursor") && !request["cursor"].is_null()) {
+    const auto position = position_from_json(request["cursor"], opened->files);
+    if (!position.ok()) return position.status();
+    if (const absl::Status sought = rows.seek(*position); !sought.ok()) return sought;
+  }
+  for (int64_t i = 0; i < request.value("batches", 1); ++i) {
+    const auto more = read_batch(rows, request, result["rows"]);
+    if (!more.ok()) return more.status();
+    if (!*more) break;
+  }
+  const auto position = rows.position();
+  if (!position.ok()) return position.status();
+  result["cursor"] = to_json(*position, opened->files);
+  result["warnings"] = rows.take_warnings();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int main() {
+  for (std::string line; std::getline(std::cin, line);) {
+    nlohmann::json result = {{"rows", nlohmann::json::array()}};
+    const absl::Status status = answer(nlohmann::json::parse(line), result);
+    if (!status.ok()) result["error"] = std::string(status.message());
+    std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << std::endl;
+  }
+}

@@ -1,0 +1,22 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace titan::data {
+
+// What the files of a dataset are.
+enum class Format { kAuto, kJsonLines, kText, kParquet, kMegatron, kTitan };
+
+// "jsonl" and so on, as training.dataloader.format has them.
+const char* name(Format format);
+std::optional<Format> format_from_name(std::string_view name);
+
+// What the name of a file says; nothing for a name that says nothing. Text may be compressed (.gz, .zst behind).
+std::optional<Format> format_of_file(std::string_view file);
+
+// Documents that are tokens already: nothing is tokenised.
+inline bool holds_tokens(Format format) { return format == Format::kMegatron || format == Format::kTitan; }
+
+}  // namespace titan::data

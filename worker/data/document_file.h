@@ -1,0 +1,70 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/data_format.h"
+
+namespace titan::data {
+
+// A place between two documents of a file. What the numbers count is the kind's: bytes (decompressed) and lines of
+// text, row groups and rows of the next one in Parquet.
+struct FilePlace {
+  int64_t offset = 0;
+  int64_t line = 0;
+
+  bool operator==(const FilePlace&) const = default;
+};
+
+// How files are read as documents.
+struct FileKind {
+  Format format = Format::kJsonLines;
+  std::string text_key = "text";  // Of JSON lines and Parquet.
+  bool blank_lines = false;       // Of plain text: a document ends at a blank line, not with its file.
+};
+
+// A document's text, or why it has none.
+struct DocumentText {
+  std::string text;
+  std::string problem;
+};
+
+// The documents of one file, in order.
+class DocumentFile {
+ public:
+  virtual ~DocumentFile() = default;
+
+  // Moves over the next document; false behind the last. Errors: InvalidArgument for damaged data (names the file),
+  // or what the disk says.
+  virtual absl::StatusOr<bool> next() = 0;
+
+  // Of the document that next() moved over: where it starts, what it says (once), and its name for people,
+  // "data.json:17".
+  virtual FilePlace start() const = 0;
+  virtual absl::StatusOr<DocumentText> text() = 0;
+  virtual std::string name() const = 0;
+
+  // Behind that document.
+  virtual FilePlace place() const = 0;
+
+  // Opens a file at a place that start() or place() gave. Errors: those of next(); NotFound; InvalidArgument when no
+  // document can start there (the file has changed); Unimplemented for Parquet without its library.
+  static absl::StatusOr<std::unique_ptr<DocumentFile>> open(const std::string& path, const FileKind& kind,
+                                                            const FilePlace& place);
+};
+
+// What a document of a kind is called, "line", and what it has to be, "lines have to be JSON objects ...".
+std::string document_word(const FileKind& kind);
+std::string document_rule(const FileKind& kind);
+
+// The kinds, one a file.
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
+                                                              const FilePlace& place);
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
+                                                        const FilePlace& place);
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
+                                                           const FilePlace& place);
+
+}  // namespace titan::data

@@ -1,0 +1,61 @@
+// JSON lines: a line is a document, {"text": "..."}; blank lines are none.
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "nlohmann/json.hpp"
+#include "worker/data/document_file.h"
+#include "worker/data/line_reader.h"
+
+namespace titan::data {
+namespace {
+
+DocumentText parse_line(std::string_view line, const std::string& key) {
+  try {
+    nlohmann::json record = nlohmann::json::parse(line.begin(), line.end());
+    if (!record.is_object()) return {"", "not a JSON object"};
+    const auto text = record.find(key);
+    if (text == record.end()) return {"", absl::StrCat("no \"", key, "\"")};
+    if (!text->is_string()) return {"", absl::StrCat("\"", key, "\" is not a string")};
+    return {std::move(text->get_ref<std::string&>()), ""};
+  } catch (const nlohmann::json::exception& error) {
+    // Not the library's sentence: it quotes the line, which may be megabytes or not UTF-8.
+    const bool encoding = std::strstr(error.what(), "UTF-8") != nullptr;
+    return {"", encoding ? "not JSON in UTF-8" : "not JSON"};
+  }
+}
+
+class JsonLines final : public DocumentFile {
+ public:
+  JsonLines(LineReader lines, std::string key) : lines_(std::move(lines)), key_(std::move(key)) {}
+
+  absl::StatusOr<bool> next() override {
+    do {
+      start_ = lines_.place();
+      TITAN_ASSIGN_OR_RETURN(const bool more, lines_.next(line_));
+      if (!more) return false;
+    } while (blank(line_));
+    return true;
+  }
+  FilePlace start() const override { return start_; }
+  FilePlace place() const override { return lines_.place(); }
+  absl::StatusOr<DocumentText> text() override { return parse_line(line_, key_); }
+  std::string name() const override { return lines_.name(); }
+
+ private:
+  LineReader lines_;
+  const std::string key_;
+  FilePlace start_;
+  std::string_view line_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
+                                                              const FilePlace& place) {
+  TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place));
+  return std::make_unique<JsonLines>(std::move(lines), kind.text_key);
+}
+
+}  // namespace titan::data

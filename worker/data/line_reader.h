@@ -1,0 +1,41 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "absl/status/statusor.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/document_file.h"
+
+namespace titan::data {
+
+// The lines of a file, and where they are.
+class LineReader {
+ public:
+  // Errors: as ByteSource; InvalidArgument when no line starts at `place`.
+  static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place);
+
+  // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.
+  absl::StatusOr<bool> next(std::string_view& line);
+
+  // Behind the line that next() gave.
+  const FilePlace& place() const { return place_; }
+  // Its name: "data.json:17".
+  std::string name() const;
+
+ private:
+  LineReader(std::string path, const FilePlace& place) : path_(std::move(path)), place_(place) {}
+  absl::StatusOr<bool> fill();
+
+  std::string path_;
+  FilePlace place_;
+  std::unique_ptr<ByteSource> source_;
+  std::string buffer_;
+  size_t consumed_ = 0;
+};
+
+// Nothing but spaces.
+bool blank(std::string_view line);
+
+}  // namespace titan::data

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "worker/data/document_file.h"
+#include "worker/data/row_source.h"
+#include "worker/data/tokenizer.h"
+
+namespace titan::data {
+
+// Whose rows are wanted.
+struct RowsWanted {
+  std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
+  FileKind kind;
+  std::string tokenizer_folder;
+  int64_t row_tokens = 0;
+  bool loop = true;
+  int64_t max_bad_lines = 100;
+  bool per_rank = false;  // The rank's own documents, not the stream of all.
+  int dp_rank = 0, dp_size = 1;
+};
+
+struct OpenedRows {
+  std::unique_ptr<RowSource> rows;
+  std::vector<std::string> files;  // That positions number.
+};
+
+// Rows of text or of tokens. Errors: InvalidArgument, NotFound, DataLoss; names the file, or the tokenizer that the
+// tokens are not of.
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer);
+
+}  // namespace titan::data

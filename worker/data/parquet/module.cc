@@ -1,0 +1,150 @@
+// titan-parquet.so: Arrow's reader of Parquet files behind parquet_column.h, so that no program needs Arrow to start.
+#include <parquet/column_reader.h>
+#include <parquet/exception.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/schema.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <memory>
+#include <string>
+
+#include "worker/data/parquet/parquet_column.h"
+
+namespace titan::data {
+namespace {
+
+constexpr int64_t kBatch = 64;  // Rows decoded together.
+
+void refuse(const std::string& why) { throw parquet::ParquetException(why); }
+
+class Column final : public ParquetColumn {
+ public:
+  Column(const std::string& path, const std::string& name) {
+    parquet::ReaderProperties properties;
+    properties.set_page_checksum_verification(true);
+    file_ = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
+    find(name);
+    check_counts();
+  }
+
+  Read next(std::string& text) override {
+    try {
+      return read(text);
+    } catch (const std::exception& error) {
+      text = error.what();
+      return Read::kFailed;
+    }
+  }
+
+  std::string seek(int64_t group, int64_t row) override {
+    try {
+      if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
+        return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
+      }
+      group_ = group;
+      row_ = row;
+      reader_ = nullptr;
+      return "";
+    } catch (const std::exception& error) {
+      return error.what();
+    }
+  }
+
+  int64_t group() const override { return group_; }
+  int64_t row() const override { return row_; }
+
+ private:
+  void find(const std::string& name) {
+    const parquet::SchemaDescriptor& schema = *file_->metadata()->schema();
+    column_ = schema.ColumnIndex(name);
+    if (column_ < 0) {
+      std::string columns;
+      for (int i = 0; i < schema.num_columns(); ++i) {
+        columns += (i > 0 ? ", " : "") + schema.Column(i)->path()->ToDotString();
+      }
+      refuse("no column \"" + name + "\" (there are: " + columns + ")");
+    }
+    const parquet::ColumnDescriptor& column = *schema.Column(column_);
+    if (column.physical_type() != parquet::Type::BYTE_ARRAY || column.max_repetition_level() > 0) {
+      refuse("column \"" + name + "\" holds no texts");
+    }
+    whole_ = column.max_definition_level();
+  }
+
+  // Every count that the file states, against the others: rows would be lost in silence otherwise.
+  void check_counts() {
+    const parquet::FileMetaData& metadata = *file_->metadata();
+    int64_t sum = 0;
+    for (int group = 0; group < metadata.num_row_groups(); ++group) {
+      const int64_t rows = metadata.RowGroup(group)->num_rows();
+      if (rows < 0 || metadata.RowGroup(group)->ColumnChunk(column_)->num_values() != rows) {
+        refuse("row group " + std::to_string(group) + " counts its rows in two ways");
+      }
+      sum += rows;
+    }
+    if (sum != metadata.num_rows()) refuse("the row groups and the file count their rows in two ways");
+  }
+
+  int64_t groups() const { return file_->metadata()->num_row_groups(); }
+  int64_t rows(int64_t group) const { return file_->metadata()->RowGroup(static_cast<int>(group))->num_rows(); }
+
+  Read read(std::string& text) {
+    while (group_ < groups() && row_ >= rows(group_)) {
+      if (reader_ != nullptr && reader_->HasNext()) refuse("more rows than are counted");
+      ++group_;
+      row_ = 0;
+      reader_ = nullptr;
+    }
+    if (group_ >= groups()) return Read::kEnd;
+    if (reader_ == nullptr) start_group();
+    if (level_ == levels_) fill();
+    ++row_;
+    if (definitions_[level_++] < whole_) return Read::kNull;
+    const parquet::ByteArray& value = values_[value_++];
+    text.assign(reinterpret_cast<const char*>(value.ptr), value.len);
+    return Read::kText;
+  }
+
+  void start_group() {
+    reader_ =
+        std::static_pointer_cast<parquet::ByteArrayReader>(file_->RowGroup(static_cast<int>(group_))->Column(column_));
+    level_ = levels_ = 0;
+    if (row_ > 0 && reader_->Skip(row_) != row_) refuse("the column ends too soon");
+  }
+
+  void fill() {
+    int64_t values = 0;
+    definitions_.fill(static_cast<int16_t>(whole_));  // Required columns have no levels.
+    const int64_t wanted = std::min(kBatch, rows(group_) - row_);
+    levels_ = reader_->ReadBatch(wanted, definitions_.data(), nullptr, values_.data(), &values);
+    level_ = value_ = 0;
+    const auto present = std::count(definitions_.begin(), definitions_.begin() + levels_, whole_);
+    if (levels_ == 0 || present != values) refuse("the column ends too soon");
+  }
+
+  std::unique_ptr<parquet::ParquetFileReader> file_;
+  int column_ = -1;
+  int whole_ = 0;  // Definition level of a value that is there.
+  int64_t group_ = 0, row_ = 0;
+  std::shared_ptr<parquet::ByteArrayReader> reader_;
+  std::array<int16_t, kBatch> definitions_{};
+  std::array<parquet::ByteArray, kBatch> values_{};
+  int64_t levels_ = 0, level_ = 0, value_ = 0;
+};
+
+}  // namespace
+}  // namespace titan::data
+
+extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_1(
+    const std::string& path, const std::string& column, std::string& problem) {
+  try {
+    return new titan::data::Column(path, column);
+  } catch (const std::exception& error) {
+    problem = error.what();
+    return nullptr;
+  }
+}

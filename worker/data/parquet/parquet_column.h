@@ -1,0 +1,34 @@
+#pragma once
+
+// What titan-parquet.so does for who loads it. Nothing but the standard library passes here, and nothing is thrown.
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace titan::data {
+
+// The texts of a column of a Parquet file, row after row.
+class ParquetColumn {
+ public:
+  virtual ~ParquetColumn() = default;
+
+  enum class Read { kText, kNull, kEnd, kFailed };
+  // The next row's text. kFailed: the file is damaged, and `text` says how.
+  virtual Read next(std::string& text) = 0;
+
+  // Continues with a row of a row group. What is wrong with that, or nothing.
+  virtual std::string seek(int64_t group, int64_t row) = 0;
+
+  // Of the next row.
+  virtual int64_t group() const = 0;
+  virtual int64_t row() const = 0;
+};
+
+// Opens a column; null with a sentence in `problem`.
+using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
+
+inline constexpr const char* kParquetLibrary = "titan-parquet.so";
+inline constexpr const char* kParquetSymbol = "titan_open_parquet_1";  // The number is this header's version.
+
+}  // namespace titan::data

@@ -1,0 +1,113 @@
+// Parquet: a row is a document, its text in one column. Arrow reads it, in a library that is loaded with the first
+// file.
+#include <dlfcn.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/data/document_file.h"
+#include "worker/data/parquet/parquet_column.h"
+#include "worker/data/utf8.h"
+
+namespace titan::data {
+namespace {
+
+// Beside the program, in the bin folder next to its own (tests), where an installation has it, or wherever the loader
+// looks.
+std::string parquet_library() {
+  std::error_code error;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
+  for (const char* folder : {".", "../bin", "../lib/titan"}) {
+    const std::filesystem::path path = program.parent_path() / folder / kParquetLibrary;
+    if (!error && std::filesystem::exists(path, error)) return path.string();
+  }
+  return kParquetLibrary;
+}
+
+struct Library {
+  OpenParquet open = nullptr;
+  std::string problem;
+};
+
+Library load_library() {
+  void* library = ::dlopen(parquet_library().c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) return {nullptr, ::dlerror()};
+  auto open = reinterpret_cast<OpenParquet>(::dlsym(library, kParquetSymbol));
+  return {open, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
+}
+
+class ParquetFile final : public DocumentFile {
+ public:
+  ParquetFile(std::string path, std::unique_ptr<ParquetColumn> column)
+      : path_(std::move(path)), column_(std::move(column)) {}
+
+  absl::Status seek(const FilePlace& place) {
+    const std::string problem = column_->seek(place.offset, place.line);
+    if (problem.empty()) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": ", problem, ", where the checkpoint's data position is: the dataset has changed"));
+  }
+
+  absl::StatusOr<bool> next() override {
+    start_ = place();
+    text_ = {};
+    switch (column_->next(text_.text)) {
+      case ParquetColumn::Read::kText:
+        if (!is_utf8(text_.text)) text_ = {"", "not UTF-8"};
+        break;
+      case ParquetColumn::Read::kNull:
+        text_ = {"", "null"};
+        break;
+      case ParquetColumn::Read::kEnd:
+        return false;
+      case ParquetColumn::Read::kFailed:
+        return absl::InvalidArgumentError(
+            absl::StrCat(name_of(place()), ": damaged (", text_.text, "); fetch the file again"));
+    }
+    // The first row of a group is said to be there, not behind the last of the group before.
+    start_ = {column_->group(), column_->row() - 1};
+    return true;
+  }
+  FilePlace start() const override { return start_; }
+  FilePlace place() const override { return {column_->group(), column_->row()}; }
+  absl::StatusOr<DocumentText> text() override { return std::exchange(text_, {}); }
+  std::string name() const override { return name_of(start_); }
+
+ private:
+  std::string name_of(const FilePlace& place) const {
+    return absl::StrCat(path_, ", row ", place.line, " of row group ", place.offset);
+  }
+
+  const std::string path_;
+  const std::unique_ptr<ParquetColumn> column_;
+  FilePlace start_;
+  DocumentText text_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
+                                                           const FilePlace& place) {
+  static const Library library = load_library();
+  if (::access(path.c_str(), R_OK) != 0) return errno_status(errno, path);
+  if (library.open == nullptr) {
+    return absl::UnimplementedError(
+        absl::StrCat(path, ": Parquet is not in this build: install pyarrow (deploy/bootstrap.sh) and build ",
+                     kParquetLibrary, ", or make JSON lines of it (", library.problem, ")"));
+  }
+  std::string problem;
+  std::unique_ptr<ParquetColumn> column(library.open(path, kind.text_key, problem));
+  if (column == nullptr) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see text_key and format of the dataloader"));
+  }
+  auto file = std::make_unique<ParquetFile>(path, std::move(column));
+  TITAN_RETURN_IF_ERROR(file->seek(place));
+  return file;
+}
+
+}  // namespace titan::data

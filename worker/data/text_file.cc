@@ -1,0 +1,112 @@
+// Plain text: a file is a document, or what lies between blank lines is one.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/data/byte_source.h"
+#include "worker/data/document_file.h"
+#include "worker/data/line_reader.h"
+#include "worker/data/utf8.h"
+
+namespace titan::data {
+namespace {
+
+DocumentText checked(std::string text) {
+  if (!is_utf8(text)) return {"", "not UTF-8"};
+  return {std::move(text), ""};
+}
+
+// A run of lines that are not blank, without the end of its last line.
+class Paragraphs final : public DocumentFile {
+ public:
+  explicit Paragraphs(LineReader lines) : lines_(std::move(lines)) {}
+
+  absl::StatusOr<bool> next() override {
+    text_.clear();
+    std::string_view line;
+    while (true) {
+      const FilePlace before = lines_.place();
+      TITAN_ASSIGN_OR_RETURN(const bool more, lines_.next(line));
+      if (!more) break;
+      if (!blank(line)) {
+        if (text_.empty()) start_ = before, name_ = lines_.name();
+        text_ += line;
+      } else if (!text_.empty()) {
+        break;
+      }
+    }
+    if (text_.empty()) return false;
+    if (text_.back() == '\n') text_.pop_back();
+    if (!text_.empty() && text_.back() == '\r') text_.pop_back();
+    return true;
+  }
+  FilePlace start() const override { return start_; }
+  FilePlace place() const override { return lines_.place(); }
+  absl::StatusOr<DocumentText> text() override { return checked(std::exchange(text_, {})); }
+  std::string name() const override { return name_; }
+
+ private:
+  LineReader lines_;
+  FilePlace start_;
+  std::string name_, text_;
+};
+
+absl::StatusOr<std::string> read_whole(const std::string& path) {
+  constexpr size_t kChunk = 1024 * 1024;
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(path, 0));
+  std::string text;
+  while (true) {
+    const size_t before = text.size();
+    text.resize(before + kChunk);
+    absl::StatusOr<size_t> got = source->read(text.data() + before, kChunk);
+    text.resize(before + (got.ok() ? *got : 0));
+    if (!got.ok()) return got.status();
+    if (*got == 0) return text;
+  }
+}
+
+class WholeFile final : public DocumentFile {
+ public:
+  WholeFile(std::string path, bool read) : path_(std::move(path)), read_(read) {}
+
+  // Behind the document, where a position may lie. The file must still be as long.
+  absl::Status expect(int64_t size) {
+    TITAN_ASSIGN_OR_RETURN(const std::string text, read_whole(path_));
+    size_ = static_cast<int64_t>(text.size());
+    if (size_ == size) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrCat(path_, ": has ", size_, " bytes and had ", size,
+                                                   " at the checkpoint's data position: the dataset has changed"));
+  }
+
+  absl::StatusOr<bool> next() override {
+    if (std::exchange(read_, true)) return false;
+    TITAN_ASSIGN_OR_RETURN(text_, read_whole(path_));
+    size_ = static_cast<int64_t>(text_.size());
+    return !blank(text_);
+  }
+  FilePlace start() const override { return {}; }
+  FilePlace place() const override { return read_ ? FilePlace{size_, 1} : FilePlace{}; }
+  absl::StatusOr<DocumentText> text() override { return checked(std::exchange(text_, {})); }
+  std::string name() const override { return path_; }
+
+ private:
+  const std::string path_;
+  bool read_;
+  int64_t size_ = 0;
+  std::string text_;
+};
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
+                                                        const FilePlace& place) {
+  if (kind.blank_lines) {
+    TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place));
+    return std::make_unique<Paragraphs>(std::move(lines));
+  }
+  auto file = std::make_unique<WholeFile>(path, place.offset > 0);
+  if (place.offset > 0) TITAN_RETURN_IF_ERROR(file->expect(place.offset));
+  return file;
+}
+
+}  // namespace titan::data

@@ -1,0 +1,35 @@
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/storage/file.h"
+#include "nlohmann/json.hpp"
+#include "worker/data/tokens/tokenizer_mark.h"
+
+namespace titan::data {
+
+inline constexpr const char* kTokenManifest = "titan-tokens.json";
+
+// What a token index consists of. An index without a manifest is not finished.
+struct TokenManifest {
+  struct Shard {
+    std::string name;  // "shard-00000", of its two files.
+    int64_t tokens = 0, documents = 0;
+    int64_t malformed = 0;   // Documents of the source that were left out.
+    uint32_t index_sum = 0;  // CRC-32C of its .index.
+  };
+  TokenizerMark tokenizer;
+  std::vector<Shard> shards;
+};
+
+nlohmann::json to_json(const TokenManifest::Shard& shard);
+// Errors: DataLoss, naming `path` and the key.
+absl::StatusOr<TokenManifest::Shard> shard_from_json(const nlohmann::json& json, const std::string& path);
+
+std::string manifest_text(const TokenManifest& manifest);
+// Errors: DataLoss for anything but the text that was written (it carries its checksum).
+absl::StatusOr<TokenManifest> read_manifest(storage::Files& files, const std::string& path);
+
+}  // namespace titan::data

@@ -1,0 +1,106 @@
+#include "worker/data/tokens/token_set.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "common/storage/file.h"
+#include "worker/data/tokens/manifest.h"
+#include "worker/data/tokens/shard_format.h"
+
+namespace titan::data {
+
+absl::StatusOr<TokenSet> TokenSet::open(Format format, const std::vector<std::string>& files) {
+  TokenSet set;
+  for (const std::string& file : files) {
+    TITAN_RETURN_IF_ERROR(format == Format::kTitan ? set.add_manifest(file) : set.add_megatron(file));
+  }
+  return set;
+}
+
+absl::Status TokenSet::add_manifest(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const TokenManifest manifest, read_manifest(storage::posix_files(), path));
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  for (const TokenManifest::Shard& shard : manifest.shards) {
+    add(storage::join_path(folder, absl::StrCat(shard.name, kTokensEnding)), Format::kTitan, shard.tokens,
+        shard.documents);
+  }
+  marks_.push_back({path, manifest.tokenizer});
+  return absl::OkStatus();
+}
+
+absl::Status TokenSet::add_megatron(const std::string& path) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<TokenShard> shard, open_megatron_shard(path));
+  add(path, Format::kMegatron, shard->tokens(), shard->documents());
+  return absl::OkStatus();
+}
+
+void TokenSet::add(std::string path, Format format, int64_t tokens, int64_t documents) {
+  parts_.push_back({std::move(path), format, tokens, documents, tokens_, documents_});
+  tokens_ += tokens;
+  documents_ += documents;
+}
+
+std::vector<std::string> TokenSet::paths() const {
+  std::vector<std::string> paths;
+  for (const Part& part : parts_) paths.push_back(part.path);
+  return paths;
+}
+
+absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
+  if (open_ == number) return shard_.get();
+  open_ = -1;
+  const Part& part = parts_[number];
+  TITAN_ASSIGN_OR_RETURN(shard_,
+                         part.format == Format::kTitan ? open_titan_shard(part.path) : open_megatron_shard(part.path));
+  if (shard_->tokens() != part.tokens || shard_->documents() != part.documents) {
+    return absl::DataLossError(absl::StrCat(part.path, ": has ", shard_->tokens(), " tokens in ", shard_->documents(),
+                                            " documents and should have ", part.tokens, " in ", part.documents,
+                                            "; it is of another index, make the index again"));
+  }
+  open_ = number;
+  return shard_.get();
+}
+
+// The shard of a token, or the first of those without tokens before it.
+int64_t TokenSet::shard_of(int64_t token) const {
+  const auto behind = std::upper_bound(parts_.begin(), parts_.end(), token,
+                                       [](int64_t value, const Part& part) { return value < part.tokens_before; });
+  return behind - parts_.begin() - 1;
+}
+
+absl::Status TokenSet::read(int64_t begin, int64_t count, int32_t* out) {
+  while (count > 0) {
+    const int64_t number = shard_of(begin);
+    TITAN_ASSIGN_OR_RETURN(TokenShard * open, shard(number));
+    const int64_t at = begin - parts_[number].tokens_before;
+    const int64_t part = std::min(count, parts_[number].tokens - at);
+    TITAN_RETURN_IF_ERROR(open->read(at, part, out));
+    begin += part;
+    out += part;
+    count -= part;
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<TokenSet::Place> TokenSet::find(int64_t token) {
+  const int64_t number = shard_of(token);
+  TITAN_ASSIGN_OR_RETURN(TokenShard * open, shard(number));
+  TITAN_ASSIGN_OR_RETURN(const int64_t document, document_of(*open, token - parts_[number].tokens_before));
+  TITAN_ASSIGN_OR_RETURN(const int64_t begin, open->document_begin(document));
+  return Place{number, document, begin};
+}
+
+absl::StatusOr<int64_t> TokenSet::document_begin(int64_t document) {
+  if (document >= documents_) return tokens_;
+  const auto behind = std::upper_bound(parts_.begin(), parts_.end(), document,
+                                       [](int64_t value, const Part& part) { return value < part.documents_before; });
+  const int64_t number = behind - parts_.begin() - 1;
+  TITAN_ASSIGN_OR_RETURN(TokenShard * open, shard(number));
+  TITAN_ASSIGN_OR_RETURN(const int64_t begin, open->document_begin(document - parts_[number].documents_before));
+  return parts_[number].tokens_before + begin;
+}
+
+}  // namespace titan::data

@@ -1,0 +1,143 @@
+#include "worker/tools/data/tokenize.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/status/status.h"
+#include "common/sync/sync.h"
+#include "common/text/counted.h"
+#include "worker/tools/data/finish.h"
+#include "worker/tools/data/tokenizing.h"
+
+namespace titan::tools {
+namespace {
+
+using Seconds = std::chrono::duration<double>;
+
+struct Words {
+  TokenizeOptions options;
+  std::string format = "auto", documents = "file";
+  std::vector<std::string> inputs;
+  int64_t shard_mib = 256;
+};
+
+// Says every two seconds how far it is, until it ends.
+class Reporter {
+ public:
+  explicit Reporter(const TokenizeProgress& progress) : progress_(progress), thread_([this] { run(); }) {}
+  ~Reporter() {
+    {
+      sync::Lock lock(mutex_);
+      ended_ = true;
+      changed_.notify_all();
+    }
+    thread_.join();
+  }
+  double seconds() const { return Seconds(std::chrono::steady_clock::now() - start_).count(); }
+
+ private:
+  void run() {
+    while (true) {
+      {
+        sync::Lock lock(mutex_);
+        if (changed_.wait_for(mutex_, std::chrono::seconds(2), [this]() TITAN_REQUIRES(mutex_) { return ended_; })) {
+          return;
+        }
+      }
+      std::cerr << line() << "\n";
+    }
+  }
+
+  std::string line() const {
+    const auto done = static_cast<double>(progress_.bytes), kept = static_cast<double>(progress_.kept_bytes),
+               total = static_cast<double>(progress_.total_bytes);
+    const double rate = done / seconds();
+    std::string text =
+        absl::StrFormat("titan-data: %.1f of %.1f MB, %.1f MB/s, %.2f million tokens/s", (done + kept) / 1e6,
+                        total / 1e6, rate / 1e6, static_cast<double>(progress_.tokens) / seconds() / 1e6);
+    if (rate > 0) absl::StrAppendFormat(&text, ", %.0f s left", std::max(0.0, total - done - kept) / rate);
+    return text;
+  }
+
+  const TokenizeProgress& progress_;
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  sync::Mutex mutex_;
+  sync::Condition changed_;
+  bool ended_ TITAN_GUARDED_BY(mutex_) = false;
+  std::thread thread_;
+};
+
+absl::StatusOr<data::DatasetFiles> find_inputs(const Words& words) {
+  data::DatasetFiles all;
+  for (const std::string& input : words.inputs) {
+    TITAN_ASSIGN_OR_RETURN(const data::DatasetFiles found,
+                           data::find_dataset_files(input, *data::format_from_name(words.format)));
+    if (!all.files.empty() && found.format != all.format) {
+      return absl::InvalidArgumentError(absl::StrCat(input, ": holds ", data::name(found.format), ", the input before ",
+                                                     data::name(all.format), ": make an index of each"));
+    }
+    all.format = found.format;
+    all.files.insert(all.files.end(), found.files.begin(), found.files.end());
+  }
+  if (!data::holds_tokens(all.format)) return all;
+  return absl::InvalidArgumentError(absl::StrCat(words.inputs.front(), ": holds tokens already"));
+}
+
+absl::Status run(Words& words) {
+  TITAN_ASSIGN_OR_RETURN(words.options.input, find_inputs(words));
+  words.options.kind.format = words.options.input.format;
+  words.options.kind.blank_lines = words.documents == "blank_lines";
+  words.options.shard_bytes = words.shard_mib << 20;
+  TokenizeProgress progress;
+  const Reporter reporter(progress);
+  TITAN_ASSIGN_OR_RETURN(const TokenizeResult result, tokenize(words.options, progress, [](const std::string& text) {
+                           std::cerr << "titan-data: " << text << "\n";
+                         }));
+  std::cout << absl::StrFormat("%s: %d tokens in %s, %s (%d were there)", words.options.out, result.tokens,
+                               counted(result.documents, "document"), counted(result.shards, "shard"),
+                               result.kept_shards);
+  if (result.malformed > 0) std::cout << ", " << counted(result.malformed, "malformed document") << " left out";
+  std::cout << absl::StrFormat("; %.1f s, %.1f MB/s\n", reporter.seconds(),
+                               static_cast<double>(progress.bytes) / 1e6 / reporter.seconds());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+void add_tokenize(CLI::App& program) {
+  CLI::App* command = program.add_subcommand(
+      "tokenize",
+      "Makes a token index of text: a folder to train on (format \"titan\") without tokenising. Started "
+      "again after it was killed, it goes on");
+  const auto words = std::make_shared<Words>();
+  words->options.threads = static_cast<int>(std::max(1U, std::thread::hardware_concurrency()));
+  command->add_option("--tokenizer", words->options.tokenizer_folder, "Folder with tokenizer.json")->required();
+  command->add_option("--out", words->options.out, "The folder of the index; new, or of the same call")->required();
+  command->add_option("inputs", words->inputs, "Folders, globs or files, in this order")->required();
+  command->add_option("--format", words->format, "auto goes by names")
+      ->check(CLI::IsMember({"auto", "jsonl", "text", "parquet"}))
+      ->capture_default_str();
+  command->add_option("--text-key", words->options.kind.text_key, "Key or column of a document's text")
+      ->capture_default_str();
+  command->add_option("--text-documents", words->documents, "What a document of plain text is")
+      ->check(CLI::IsMember({"file", "blank_lines"}))
+      ->capture_default_str();
+  command->add_option("--threads", words->options.threads, "Shards made at a time")->check(CLI::Range(1, 4096));
+  command->add_option("--shard-mib", words->shard_mib, "Input of a shard, about")
+      ->check(CLI::Range(1, 1 << 20))
+      ->capture_default_str();
+  command->add_option("--max-bad", words->options.max_bad, "More malformed documents than this are an error")
+      ->check(CLI::NonNegativeNumber)
+      ->capture_default_str();
+  command->callback([words] { finish(run(*words)); });
+}
+
+}  // namespace titan::tools

@@ -1,0 +1,87 @@
+#include "worker/tools/data/work_plan.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "common/status/status.h"
+#include "worker/data/byte_source.h"
+
+namespace titan::tools {
+namespace {
+
+absl::StatusOr<struct stat> facts_of(const std::string& path) {
+  struct stat facts {};
+  if (::stat(path.c_str(), &facts) != 0) return errno_status(errno, path);
+  return facts;
+}
+
+// The first line that starts at byte `offset` or behind it.
+absl::StatusOr<int64_t> line_from(const std::string& path, int64_t offset) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::ByteSource> source, data::ByteSource::open(path, offset - 1));
+  std::vector<char> buffer(64 * 1024);
+  for (int64_t at = offset - 1;;) {
+    TITAN_ASSIGN_OR_RETURN(const size_t got, source->read(buffer.data(), buffer.size()));
+    if (got == 0) return at;
+    const void* found = std::memchr(buffer.data(), '\n', got);
+    if (found != nullptr) return at + (static_cast<const char*>(found) - buffer.data()) + 1;
+    at += static_cast<int64_t>(got);
+  }
+}
+
+bool compressed(const std::string& file) { return file.ends_with(".gz") || file.ends_with(".zst"); }
+
+absl::Status cut_at_lines(const std::string& file, int64_t size, int64_t shard_bytes, std::vector<WorkUnit>& units) {
+  int64_t begin = 0;
+  for (int64_t cut = shard_bytes; cut < size; cut += shard_bytes) {
+    TITAN_ASSIGN_OR_RETURN(const int64_t end, line_from(file, cut));
+    if (end <= begin || end >= size) continue;  // A line longer than a shard.
+    units.push_back({{file}, begin, end, end - begin});
+    begin = end;
+  }
+  units.push_back({{file}, begin, -1, size - begin});
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<WorkUnit>> plan_work(const data::DatasetFiles& input, int64_t shard_bytes) {
+  std::vector<WorkUnit> units;
+  WorkUnit together;
+  const auto flush = [&] {
+    if (!together.files.empty()) units.push_back(std::exchange(together, {}));
+  };
+  for (const std::string& file : input.files) {
+    TITAN_ASSIGN_OR_RETURN(const struct stat facts, facts_of(file));
+    const auto size = static_cast<int64_t>(facts.st_size);
+    if (size > 2 * shard_bytes && input.format == data::Format::kJsonLines && !compressed(file)) {
+      flush();
+      TITAN_RETURN_IF_ERROR(cut_at_lines(file, size, shard_bytes, units));
+      continue;
+    }
+    together.files.push_back(file);
+    together.bytes += size;
+    if (together.bytes >= shard_bytes) flush();
+  }
+  flush();
+  return units;
+}
+
+absl::StatusOr<std::string> plan_text(const data::DatasetFiles& input, const data::FileKind& kind, int64_t shard_bytes,
+                                      const data::TokenizerMark& tokenizer) {
+  nlohmann::json plan = {{"format", data::name(kind.format)},
+                         {"text_key", kind.text_key},
+                         {"blank_lines", kind.blank_lines},
+                         {"shard_bytes", shard_bytes},
+                         {"tokenizer", {tokenizer.sum, tokenizer.bos, tokenizer.eos, tokenizer.max_id}}};
+  for (const std::string& file : input.files) {
+    TITAN_ASSIGN_OR_RETURN(const struct stat facts, facts_of(file));
+    plan["files"].push_back({file, facts.st_size, facts.st_mtim.tv_sec, facts.st_mtim.tv_nsec});
+  }
+  return plan.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+}  // namespace titan::tools
