@@ -63,4 +63,10 @@ absl::Status check_content(const File& file, const RemoteFile& remote, const std
                                           large ? "sha256 " : "git blob ", found, " instead of ", remote.digest()));
 }
 
+std::string sha256_hex(const std::string& text) {
+  Digest digest(EVP_sha256());
+  digest.add(text.data(), text.size());
+  return digest.hex();
+}
+
 }  // namespace titan::hub

@@ -13,4 +13,7 @@ namespace titan::hub {
 // called now and then; what it says ends the reading. Errors: DataLoss when it is another file.
 absl::Status check_content(const File& file, const RemoteFile& remote, const std::function<absl::Status()>& idle);
 
+// 64 hexadecimal digits.
+std::string sha256_hex(const std::string& text);
+
 }  // namespace titan::hub

@@ -85,7 +85,6 @@ absl::Status Client::read(const Repo& repo, const std::string& commit, const std
         Outcome outcome = http_.get(url, range, sink, stop);
         outcome.status = sink.end(outcome.status);
         range.begin = sink.reached();
-        if (range.begin == range.end) outcome.status = absl::OkStatus();
         return outcome;
       },
       [&range] { return range.begin; });

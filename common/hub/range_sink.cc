@@ -62,9 +62,9 @@ absl::Status RangeSink::take(std::string_view bytes) {
 }
 
 absl::Status RangeSink::end(const absl::Status& transfer) const {
-  if (enough_) return absl::OkStatus();
+  if (enough_ || reached_ == asked_.end) return absl::OkStatus();  // However the connection ended.
   TITAN_RETURN_IF_ERROR(transfer);
-  if (reached_ == asked_.end || (whole_ && end_ == RangeEnd::kOpen)) return absl::OkStatus();
+  if (whole_ && end_ == RangeEnd::kOpen) return absl::OkStatus();
   return absl::UnavailableError("the server's answer ends too soon");
 }
 

@@ -1,8 +1,10 @@
 """`titanctl assets get` against a hub of this machine that behaves like the real one, and misbehaves to order."""
 
+import contextlib
 import hashlib
 import json
 import os
+import pty
 import random
 import shutil
 import signal
@@ -181,6 +183,21 @@ class Downloads(Case):
         self.check_here()
         self.assertEqual(first, self.told("--revision", first, "--dry-run")["commit"])
 
+    # Bytes, rate and time on a terminal, and no half line left of it.
+    def test_progress(self):
+        ours, theirs = pty.openpty()
+        process = subprocess.Popen(self.words(), env=self.environment(), stdout=subprocess.DEVNULL, stderr=theirs)
+        self.started.append(process)
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # The other end is closed.
+            while more := os.read(ours, 4096):
+                said += more
+        os.close(ours)
+        self.assertEqual(0, process.wait(timeout=60))
+        self.assertRegex(said, rb"\r\x1b\[K\d+ B of 0.7 MiB")
+        self.assertTrue(said.endswith(f"{WEIGHTS}  0.6 MiB\r\n".encode()), said)
+
     def test_two_at_once(self):
         gate = self.hold(100)
         one = self.start()
@@ -297,7 +314,7 @@ class Faults(Case):
                 (WEIGHTS, dict(kind="bytes", value=lambda all: bytes(len(all)), **always), 1, [WEIGHTS, "checksum", "fetched anew", "sha256"]),
                 ("/config.json", dict(kind="bytes", value=lambda all: all[::-1], **always), 1, ["config.json", "git blob"]),
                 ("/config.json", dict(kind="headers", headers={"X-Repo-Commit": "0" * 40}, **always), 5, ["0" * 40, "instead of"]),
-                ("/config.json", dict(kind="headers", headers={"ETag": f'"{"1" * 40}"'}, **always), 1, ["another one", "ETag"]),
+                ("/" + WEIGHTS, dict(kind="headers", headers={"X-Linked-Etag": f'"{"1" * 64}"'}, **always), 1, ["another one", "ETag"]),
                 ("/config.json", dict(kind="redirect", value="/org/tiny/resolve/main/config.json", **always), 1, ["without end"]),
                 ("/config.json", dict(kind="redirect", value="file:///etc/passwd", **always), 1, ["no http address"]),
                 ("revision/main", dict(kind="text", value=b"<html>", **always), 1, ["not a hub's", "--endpoint"]),
