@@ -164,14 +164,14 @@ class Crew {
   }
 
   absl::Status begin_anew(Job& job, const absl::Status& why) {
-    TITAN_RETURN_IF_ERROR(job.part->reset());
+    TITAN_ASSIGN_OR_RETURN(const int64_t lost, job.part->reset());
     if (++job.fresh_starts > kFreshStarts)
       return absl::DataLossError(absl::StrCat(why.message(),
                                               ", also when it was fetched anew: the hub or a mirror has a "
                                               "damaged file; nothing of it was kept"));
     {
       sync::Lock lock(telling_);
-      watcher_.again(job.remote, why);
+      watcher_.again(job.remote, lost, why);
     }
     sync::Lock lock(mutex_);
     job.spoiled = absl::OkStatus();

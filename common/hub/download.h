@@ -18,9 +18,10 @@ class Watcher {
   virtual void waiting(const std::string& /*folder*/) {}  // Somebody else downloads into it.
   virtual void checking(const RemoteFile& /*file*/) {}    // It is read through.
   virtual void planned(const Plan& /*plan*/) {}           // Before the first byte.
-  virtual void arrived(int64_t /*bytes*/) {}              // Less than none: they are fetched anew.
-  virtual void finished(const RemoteFile& /*file*/) {}    // It has its name.
-  virtual void again(const RemoteFile& /*file*/, const absl::Status& /*why*/) {}  // From its beginning, once.
+  virtual void arrived(int64_t /*bytes*/) {}
+  virtual void finished(const RemoteFile& /*file*/) {}  // It has its name.
+  // From its beginning, once: what came of it is of no use.
+  virtual void again(const RemoteFile& /*file*/, int64_t /*lost*/, const absl::Status& /*why*/) {}
 };
 
 struct Transfer {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/hub/names.h"
+#include "common/hub/part_file.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
 
@@ -35,15 +36,6 @@ std::string some_names(const std::vector<RemoteFile>& files) {
   return files.size() > kSome ? absl::StrCat(out, " and ", files.size() - kSome, " more") : out;
 }
 
-absl::StatusOr<Plan> compare(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
-                             Inventory& inventory, Watcher& watcher, const std::stop_token& stop) {
-  return make_plan(folder, std::move(files), commit, inventory, [&](const RemoteFile& file) {
-    if (stop.stop_requested()) return absl::CancelledError("interrupted");
-    watcher.checking(file);
-    return absl::OkStatus();
-  });
-}
-
 }  // namespace
 
 absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const std::stop_token& stop) {
@@ -68,8 +60,13 @@ absl::StatusOr<GetResult> get(const GetRequest& request, Watcher& watcher, const
     TITAN_ASSIGN_OR_RETURN(held, lock(request.folder, watcher, stop));
   }
   Inventory inventory = Inventory::load(folder);
-  TITAN_ASSIGN_OR_RETURN(result.plan, compare(folder, std::move(wanted), commit, inventory, watcher, stop));
+  TITAN_ASSIGN_OR_RETURN(result.plan, make_plan(
+                                          folder, std::move(wanted), commit, inventory,
+                                          [&watcher](const RemoteFile& file) { watcher.checking(file); }, stop));
   if (request.dry_run) return result;
+  for (const PlannedFile& file : result.plan.files) {
+    if (file.done) TITAN_RETURN_IF_ERROR(remove_parts(folder, file.remote));
+  }
   watcher.planned(result.plan);
   TITAN_RETURN_IF_ERROR(inventory.save(folder));
   TITAN_RETURN_IF_ERROR(download(request.transfer, folder, result.plan, inventory, watcher, stop));

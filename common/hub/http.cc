@@ -37,10 +37,10 @@ void start_library() {
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
 }
 
-// Handshakes and names that cannot be mended by trying again.
+// What trying again does not mend.
 bool is_lasting(CURLcode code) {
   return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-         code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT || code == CURLE_SSL_CONNECT_ERROR;
+         code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT;
 }
 
 }  // namespace

@@ -80,6 +80,12 @@ bool is_taken_name(const std::string& name) {
 
 Ranges recorded_parts(const Folder& folder, const RemoteFile& remote) { return record_of(folder, remote).there; }
 
+absl::Status remove_parts(const Folder& folder, const RemoteFile& remote) {
+  for (const std::string& name : {part_name(remote), record_name(remote), record_name(remote) + ".new"})
+    TITAN_RETURN_IF_ERROR(folder.remove(name));
+  return absl::OkStatus();
+}
+
 PartFile::PartFile(const Folder& folder, const RemoteFile& remote, File file)
     : folder_(folder), remote_(remote), file_(std::move(file)) {}
 
@@ -93,7 +99,7 @@ absl::StatusOr<std::unique_ptr<PartFile>> PartFile::open(const Folder& folder, c
     part->there_ = std::move(record.there);
     part->etag_ = std::move(record.etag);
   }
-  if (anew) TITAN_RETURN_IF_ERROR(part->reset());
+  if (anew) TITAN_RETURN_IF_ERROR(part->reset().status());
   return part;
 }
 
@@ -138,13 +144,15 @@ absl::Status PartFile::save_locked() {
   return folder_.write(record_name(remote_), record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n");
 }
 
-absl::Status PartFile::reset() {
+absl::StatusOr<int64_t> PartFile::reset() {
   sync::Lock lock(mutex_);
+  const int64_t was_there = there_.total();
   there_ = {};
   etag_.clear();
   if (ftruncate(file_.descriptor(), 0) != 0)
     return errno_status(errno, absl::StrCat("empty ", folder_.path(), "/", shown(part_name(remote_))));
-  return save_locked();
+  TITAN_RETURN_IF_ERROR(save_locked());
+  return was_there;
 }
 
 absl::Status PartFile::finish(const std::function<absl::Status()>& idle) {
@@ -152,7 +160,7 @@ absl::Status PartFile::finish(const std::function<absl::Status()>& idle) {
   if (fsync(file_.descriptor()) != 0)
     return errno_status(errno, absl::StrCat("sync ", folder_.path(), "/", shown(part_name(remote_))));
   TITAN_RETURN_IF_ERROR(folder_.rename(part_name(remote_), remote_.name));
-  return folder_.remove(record_name(remote_));
+  return remove_parts(folder_, remote_);
 }
 
 }  // namespace titan::hub

@@ -35,8 +35,8 @@ class PartFile {
 
   // Once all is there: checks it, and gives it its name. DataLoss when it is not what the hub has.
   absl::Status finish(const std::function<absl::Status()>& idle);
-  // Begins anew, with nothing.
-  absl::Status reset();
+  // Begins anew, with nothing. Gives how much was there.
+  absl::StatusOr<int64_t> reset();
 
  private:
   PartFile(const Folder& folder, const RemoteFile& remote, File file);
@@ -50,6 +50,9 @@ class PartFile {
   std::string etag_ TITAN_GUARDED_BY(mutex_);
   absl::Time saved_ TITAN_GUARDED_BY(mutex_);
 };
+
+// Takes away what is left of parts once the file has its name: of who was killed just then.
+absl::Status remove_parts(const Folder& folder, const RemoteFile& remote);
 
 // Whether the name is one that this folder keeps its own things under, so that no file of a hub can have it.
 bool is_taken_name(const std::string& name);

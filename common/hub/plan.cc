@@ -17,17 +17,18 @@ namespace {
 
 constexpr int64_t kSpare = int64_t{1} << 20;  // For records, and what a file system needs itself.
 
-using Checking = std::function<absl::Status(const RemoteFile&)>;
+using Checking = std::function<void(const RemoteFile&)>;
 
 // Whether the file there is the hub's.
 absl::StatusOr<bool> is_done(const Folder& folder, const RemoteFile& remote, Inventory& inventory,
-                             const Checking& checking) {
+                             const Checking& checking, const std::stop_token& stop) {
   TITAN_ASSIGN_OR_RETURN(const auto about, folder.find(remote.name));
   if (!about || about->st_size != remote.size) return false;
   if (inventory.has(remote, *about)) return true;
-  TITAN_RETURN_IF_ERROR(checking(remote));
+  checking(remote);
   TITAN_ASSIGN_OR_RETURN(const File file, folder.open(remote.name, O_RDONLY));
-  const absl::Status same = check_content(file, remote, [] { return absl::OkStatus(); });
+  const absl::Status same = check_content(
+      file, remote, [&stop] { return stop.stop_requested() ? absl::CancelledError("interrupted") : absl::OkStatus(); });
   if (absl::IsDataLoss(same)) return false;
   TITAN_RETURN_IF_ERROR(same);
   inventory.add(remote, *about);
@@ -49,7 +50,7 @@ int64_t Plan::left() const {
 }
 
 absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
-                               Inventory& inventory, const Checking& checking) {
+                               Inventory& inventory, const Checking& checking, const std::stop_token& stop) {
   std::stable_sort(files.begin(), files.end(), [](const auto& a, const auto& b) { return a.size < b.size; });
   Plan plan{commit, {}};
   for (RemoteFile& remote : files) {
@@ -58,7 +59,7 @@ absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> fil
                                                      " cannot be kept here: what is called so "
                                                      "belongs to downloads; leave it out with --exclude"));
     PlannedFile file;
-    TITAN_ASSIGN_OR_RETURN(file.done, is_done(folder, remote, inventory, checking));
+    TITAN_ASSIGN_OR_RETURN(file.done, is_done(folder, remote, inventory, checking, stop));
     if (!file.done) file.there = recorded_parts(folder, remote);
     file.remote = std::move(remote);
     plan.files.push_back(std::move(file));

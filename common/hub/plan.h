@@ -1,6 +1,7 @@
 #pragma once
 
 #include <functional>
+#include <stop_token>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,10 @@ struct Plan {
 };
 
 // Compares the folder with the files. One that is there and in no inventory is read through, which `checking` is told
-// before; what that says ends the planning. Errors: InvalidArgument for a name that cannot be there.
+// before. Errors: InvalidArgument for a name that cannot be there, Cancelled.
 absl::StatusOr<Plan> make_plan(const Folder& folder, std::vector<RemoteFile> files, const std::string& commit,
-                               Inventory& inventory, const std::function<absl::Status(const RemoteFile&)>& checking);
+                               Inventory& inventory, const std::function<void(const RemoteFile&)>& checking,
+                               const std::stop_token& stop);
 
 // ResourceExhausted unless the folder's disk has room for what is left.
 absl::Status check_space(const Folder& folder, const Plan& plan);

@@ -10,6 +10,8 @@
 namespace titan::hub {
 namespace {
 
+constexpr absl::Duration kWorthTelling = absl::Milliseconds(900);
+
 // So that those who were sent away together do not come back together.
 double jitter() {
   thread_local std::minstd_rand generator(std::random_device{}());
@@ -40,7 +42,9 @@ absl::Status with_retries(const RetryPolicy& policy, const std::stop_token& stop
     if (brought() > before) failed = 0, wait = policy.first_wait;
     if (++failed >= policy.attempts) return gave_up(outcome.status, failed);
     const absl::Duration asked = std::min(outcome.retry_after.value_or(absl::ZeroDuration()), policy.longest_asked);
-    if (!wait_for(std::max(asked, wait * jitter()), stop)) return absl::CancelledError("interrupted");
+    const absl::Duration pause = std::max(asked, wait * jitter());
+    if (policy.telling && pause >= kWorthTelling) policy.telling(outcome.status, pause);
+    if (!wait_for(pause, stop)) return absl::CancelledError("interrupted");
     wait = std::min(wait * 2, policy.longest_wait);
   }
 }

@@ -14,6 +14,8 @@ struct RetryPolicy {
   absl::Duration first_wait = absl::Seconds(0.5);  // Then twice as long each time, a quarter more or less by chance.
   absl::Duration longest_wait = absl::Seconds(30);
   absl::Duration longest_asked = absl::Seconds(600);  // Of what a server asks for by Retry-After.
+  // Is told of waits that a person would wonder about, on the thread that waits.
+  std::function<void(const absl::Status&, absl::Duration)> telling = nullptr;
 };
 
 // Waits unless somebody stops it: then false.

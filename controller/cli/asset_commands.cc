@@ -101,12 +101,15 @@ int told(const absl::Status& status, const hub::GetRequest& request) {
 }  // namespace
 
 int get_assets(const Globals& globals, const AssetsRequest& request) {
-  const absl::StatusOr<hub::GetRequest> wanted = to_get(globals, request);
+  absl::StatusOr<hub::GetRequest> wanted = to_get(globals, request);
   if (!wanted.ok()) return report(wanted.status(), "");
   std::stop_source stop;
   Interrupt::block_signals();
   const Interrupt interrupt([&stop](int) { stop.request_stop(); });
   AssetProgress progress(globals.format != Format::kTable);
+  wanted->transfer.retry.telling = [&progress](const absl::Status& why, absl::Duration wait) {
+    progress.retrying(why, wait);
+  };
   const absl::StatusOr<hub::GetResult> result = hub::get(*wanted, progress, stop.get_token());
   progress.end();
   if (!result.ok()) return told(result.status(), *wanted);

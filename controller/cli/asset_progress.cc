@@ -24,13 +24,24 @@ constexpr double kOldRate = 0.8;  // Of the rate, a drawing later.
 AssetProgress::AssetProgress(bool quiet) : quiet_(quiet), terminal_(!quiet && isatty(STDERR_FILENO) != 0) {}
 
 void AssetProgress::say(const std::string& line) {
-  end();
+  sync::Lock lock(mutex_);
+  clear();
   note(line);
 }
 
-void AssetProgress::end() {
+void AssetProgress::clear() {
   if (drawn_) std::fputs("\r\033[K", stderr);
   drawn_ = false;
+}
+
+void AssetProgress::end() {
+  sync::Lock lock(mutex_);
+  clear();
+}
+
+int64_t AssetProgress::bytes() {
+  sync::Lock lock(mutex_);
+  return arrived_;
 }
 
 void AssetProgress::waiting(const std::string& folder) {
@@ -42,7 +53,10 @@ void AssetProgress::checking(const hub::RemoteFile& file) {
 }
 
 void AssetProgress::planned(const hub::Plan& plan) {
-  size_ = plan.size(), there_ = size_ - plan.left();
+  {
+    sync::Lock lock(mutex_);
+    size_ = plan.size(), there_ = size_ - plan.left();
+  }
   if (plan.left() == 0) return;
   say(absl::StrCat(counted(plan.files.size(), "file"), ", ", bytes_text(size_),
                    there_ == 0 ? "" : absl::StrCat("; ", bytes_text(there_), " of it there already"), "; commit ",
@@ -50,6 +64,7 @@ void AssetProgress::planned(const hub::Plan& plan) {
 }
 
 void AssetProgress::arrived(int64_t bytes) {
+  sync::Lock lock(mutex_);
   arrived_ += bytes;
   if (!terminal_) return;
   if (const absl::Time now = absl::Now(); now - last_ >= kDrawEach) draw(now);
@@ -75,9 +90,15 @@ void AssetProgress::finished(const hub::RemoteFile& file) {
   say(absl::StrCat(hub::shown(file.name), "  ", bytes_text(file.size)));
 }
 
-void AssetProgress::again(const hub::RemoteFile& file, const absl::Status& why) {
-  end();
+void AssetProgress::again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) {
+  sync::Lock lock(mutex_);
+  clear();
+  there_ -= lost;
   warn(absl::StrCat(hub::shown(file.name), " is fetched anew: ", why.message()));
+}
+
+void AssetProgress::retrying(const absl::Status& why, absl::Duration wait) {
+  say(absl::StrCat(why.message(), "; trying again in ", duration_text(absl::ToDoubleSeconds(wait) + 0.5)));
 }
 
 }  // namespace titan::cli

@@ -5,6 +5,7 @@
 
 #include "absl/time/time.h"
 #include "common/hub/download.h"
+#include "common/sync/sync.h"
 
 namespace titan::cli {
 
@@ -18,16 +19,19 @@ class AssetProgress : public hub::Watcher {
   void planned(const hub::Plan& plan) override;
   void arrived(int64_t bytes) override;
   void finished(const hub::RemoteFile& file) override;
-  void again(const hub::RemoteFile& file, const absl::Status& why) override;
+  void again(const hub::RemoteFile& file, int64_t lost, const absl::Status& why) override;
+  void retrying(const absl::Status& why, absl::Duration wait);  // On any thread.
 
-  int64_t bytes() const { return arrived_; }
+  int64_t bytes();
   void end();  // Leaves no half line.
 
  private:
-  void draw(absl::Time now);
+  void draw(absl::Time now) TITAN_REQUIRES(mutex_);
+  void clear() TITAN_REQUIRES(mutex_);
   void say(const std::string& line);
 
   const bool quiet_, terminal_;
+  sync::Mutex mutex_;
   bool drawn_ = false;
   int64_t there_ = 0, size_ = 0, arrived_ = 0;
   double rate_ = 0;  // Bytes a second, smoothed over some seconds.

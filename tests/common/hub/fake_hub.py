@@ -95,7 +95,8 @@ class Quiet(ThreadingHTTPServer):
 
 
 class FakeHub:
-    def __init__(self, page=1000):
+    def __init__(self, page=1000, tls=None):
+        """`tls`: an ssl.SSLContext of the hub; what it sends elsewhere for comes plainly."""
         self.repos, self.gated, self.private = {}, set(), set()
         self.renamed = {}
         self.token = None  # The one that opens what is gated or private.
@@ -104,16 +105,19 @@ class FakeHub:
         self.gates = {}  # Events by name, which the fault "wait" waits for.
         self.page = page
         self.blobs = {}
+        self.tls = tls
         self.servers = {name: self._serve(name) for name in ("hub", "cdn")}
 
     def _serve(self, name):
         handler = type("Handler", (Handler,), {"hub": self, "name": name})
         server = Quiet(("127.0.0.1", 0), handler)
+        if self.tls and name == "hub":
+            server.socket = self.tls.wrap_socket(server.socket, server_side=True)
         threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True).start()
         return server
 
     def url(self, name="hub"):
-        return f"http://127.0.0.1:{self.servers[name].server_port}"
+        return f"{'https' if self.tls and name == 'hub' else 'http'}://127.0.0.1:{self.servers[name].server_port}"
 
     def close(self):
         for gate in self.gates.values():

@@ -8,6 +8,7 @@ import pty
 import random
 import shutil
 import signal
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -461,6 +462,58 @@ class Tokens(Case):
         self.assertIn("HF_HUB_OFFLINE", self.get(HF_HUB_OFFLINE="1", code=1))
         self.assertIn("HF_ENDPOINT", subprocess.run([TITANCTL, "assets", "get", "org/tiny"], cwd=self.folder, capture_output=True, text=True,
                                                     env=self.environment(HF_ENDPOINT="ftp://x")).stderr)
+
+
+class Encrypted(Case):
+    def setUp(self):
+        super().setUp()
+        self.command("init-ca", "ca")
+        self.command("issue", "--ca", "ca", "--controller", "--address", "127.0.0.1", "--out", "tls")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(self.folder / "tls/tls.crt", self.folder / "tls/tls.key")
+        self.hub = FakeHub(tls=context)
+        self.addCleanup(self.hub.close)
+        self.hub.repos["models", "org/tiny"] = self.repo
+
+    def command(self, *words):
+        subprocess.run([TITANCTL, "cluster", *words], cwd=self.folder, env=self.environment(), check=True, capture_output=True)
+
+    def test_whom_to_trust(self):
+        said = self.get(code=1)
+        self.assertIn("certificate", said)
+        self.assertIn(self.hub.url(), said)
+        ours = {"SSL_CERT_FILE": str(self.folder / "tls/ca.crt")}
+        self.get("--assets", "config", **ours)
+        self.check_here({"config.json", "generation_config.json"})
+        self.assertIn("from https to http", self.get(code=1, **ours))  # Nobody on the way decides where the bytes come from.
+        self.assertEqual([], self.hub.requests("cdn"))
+
+
+@unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: kills at random")
+class Soak(Case):
+    # Killed again and again, whatever it does: what arrives is right, and little is fetched twice.
+    def test_kills(self):
+        draw = random.Random(11)
+        for turn in range(20):
+            self.files = {"model.safetensors": content(4_000_000, turn), "config.json": content(5000, turn)}
+            self.repo = self.hub.add("org/tiny", self.files)
+            shutil.rmtree(self.out, ignore_errors=True)
+            self.hub.forget()
+            self.hub.order("drop", WEIGHTS, server="cdn", value=draw.randrange(50_000), times=5)
+            kills = 0
+            while True:
+                process = self.start("--assets", "config,safetensors", "--retries", "100")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.communicate(timeout=draw.uniform(0.03, 0.4))
+                if process.poll() is not None:
+                    break
+                process.send_signal(draw.choice([signal.SIGKILL, signal.SIGKILL, signal.SIGINT, signal.SIGTERM]))
+                kills += 1
+                if process.wait() == 0:
+                    break
+            self.assertEqual(0, process.returncode)
+            self.check_here(self.files)
+            print(f"turn {turn}: {kills} kills, {len(self.hub.requests('cdn'))} ranges", flush=True)
 
 
 @unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: Hugging Face's own client against this hub")
