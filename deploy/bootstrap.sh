@@ -45,7 +45,7 @@ debian_packages=(
   libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
-  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev
+  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev libcurl4-openssl-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   prometheus libfaketime
   clang-format clang-tidy

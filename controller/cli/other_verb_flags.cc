@@ -251,6 +251,7 @@ void add_other_verbs(CLI::App& root, Choice& choice) {
       .group("Other");
   add_config_verbs(root, choice);
   add_schedule_verbs(root, choice);
+  add_asset_verbs(root, choice);
 }
 
 }  // namespace titan::cli

@@ -27,6 +27,8 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kLongestShownLine = 60;
+constexpr char kGetTokenizer[] = "`titanctl assets get ORG/NAME --assets tokenizer` downloads one";
+constexpr char kGetWeights[] = "`titanctl assets get ORG/NAME` downloads them";
 
 std::string nearby_name(const fs::path& path) {
   std::error_code error;
@@ -66,8 +68,10 @@ class Checker {
         {origin == loaded_.origins.end() ? config::Origin{} : origin->second, key, value, message, suggestion});
   }
 
-  // A missing file or folder, with what it may have meant: only a path that is there is worth suggesting.
-  void missing(const std::string& key, const std::string& value, const std::string& what) {
+  // A missing file or folder, with what it may have meant: only a path that is there is worth suggesting. `remedy`:
+  // where else it comes from.
+  void missing(const std::string& key, const std::string& value, const std::string& what,
+               const std::string& remedy = "") {
     // The first part of the path that does not exist is the one that is misspelt.
     const fs::path given = fs::path(value).lexically_normal();
     fs::path wrong = given;
@@ -78,7 +82,9 @@ class Checker {
       if (wrong != given) better = (better / given.lexically_relative(wrong)).string();
       if (fs::exists(better, error)) return bad(key, value, what, meant(better));
     }
-    bad(key, value, what, "where only the nodes have it, --no-file-checks leaves this check out");
+    bad(key, value, what,
+        absl::StrCat(remedy, remedy.empty() ? "" : "; ",
+                     "where only the nodes have it, --no-file-checks leaves this check out"));
   }
 
   void check_dump_folder() {
@@ -149,9 +155,9 @@ class Checker {
     const std::string key = "model.hf_assets_path";
     const std::string& folder = config_.model.hf_assets_path;
     std::error_code error;
-    if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder");
+    if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder", kGetTokenizer);
     const auto found = tokenizer_files::find_tokenizer(folder);
-    if (!found.ok()) return bad(key, folder, std::string(found.status().message()));
+    if (!found.ok()) return bad(key, folder, std::string(found.status().message()), kGetTokenizer);
     const absl::StatusOr<int64_t> largest = tokenizer_files::largest_id(*found);
     if (!largest.ok()) return bad(key, folder, std::string(largest.status().message()));
     const auto spec = models::find(config_.model.name, config_.model.flavor);
@@ -218,7 +224,7 @@ class Checker {
     for (const auto& entry : fs::directory_iterator(path, error)) {
       if (entry.path().extension() == ".safetensors") return;
     }
-    bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for");
+    bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for", kGetWeights);
   }
 
   void check_manifest(const std::string& key, const std::string& value, const std::string& step_folder) {

@@ -28,7 +28,9 @@ void add_cluster_verbs(CLI::App& parent, Choice& choice);
 void add_certificate_verbs(CLI::App& parent, Choice& choice);
 // Of `titanctl auth token`.
 void add_token_verbs(CLI::App& parent, Choice& choice);
-// version, completion, schema, config, schedule.
+// Of `titanctl assets`.
+void add_asset_verbs(CLI::App& root, Choice& choice);
+// version, completion, schema, config, schedule, assets.
 void add_other_verbs(CLI::App& root, Choice& choice);
 
 // A subcommand with its examples, which help shows first. `act` becomes the choice's action when it is chosen.

@@ -106,6 +106,10 @@ class IncludeDirection(unittest.TestCase):
         self.assertEqual([], self.complaints(
             lambda path, name: "no gRPC or Protobuf here" if path.startswith(NO_WIRE) and name.startswith(WIRE) else None))
 
+    def test_curl_stays_in_one_folder(self):
+        self.assertEqual([], self.complaints(
+            lambda path, name: "downloads go through common/hub" if name.startswith("curl/") and not path.startswith("common/hub/") else None))
+
     def test_pure_folders(self):
         self.assertEqual([], self.complaints(
             lambda path, name: "this folder is pure" if path.startswith(PURE) and name.startswith(IMPURE) and name not in PURE_ALL_THE_SAME else None))

@@ -10,13 +10,14 @@ from pathlib import Path
 BIN = Path(os.environ.get("TITAN_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
 TORCH = ("libtorch", "libc10", "libgomp", "libcuda", "libnccl")
 WIRE = ("libgrpc", "libprotobuf", "libgpr")
+WEB = ("libcurl",)  # Asked by users alone: no daemon fetches anything.
 PROGRAMS = {
     "titanctl": TORCH,
-    "titan-controller": TORCH,
-    "titan-worker": TORCH,
-    "titan-shim": (*TORCH, *WIRE, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
-    "titan-stacks": (*TORCH, *WIRE, "libsqlite", "libyaml"),
-    "titan-data": (*TORCH, *WIRE, "libsqlite", "libyaml", "libsentencepiece", "libarrow", "libparquet"),  # That of pieces brings a Protobuf of its own.
+    "titan-controller": (*TORCH, *WEB),
+    "titan-worker": (*TORCH, *WEB),
+    "titan-shim": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libdw", "libelf"),  # Its ranks die with it: it reads no foreign files.
+    "titan-stacks": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml"),
+    "titan-data": (*TORCH, *WIRE, *WEB, "libsqlite", "libyaml", "libsentencepiece", "libarrow", "libparquet"),  # That of pieces brings a Protobuf of its own.
     "titan-rank": (*WIRE, "libsentencepiece", "libcudart", "libcublas", "libnccl", "libarrow", "libparquet"),  # CUDA, Arrow and pieces come with libraries that are loaded when they are wanted.
 }
 

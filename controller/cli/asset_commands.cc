@@ -1,0 +1,128 @@
+#include "controller/cli/asset_commands.h"
+
+#include <stop_token>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/hub/get.h"
+#include "common/hub/names.h"
+#include "common/hub/settings.h"
+#include "common/status/status.h"
+#include "common/storage/file.h"
+#include "common/text/counted.h"
+#include "controller/cli/asset_progress.h"
+#include "controller/cli/asset_text.h"
+#include "controller/cli/interrupt.h"
+#include "controller/cli/terminal.h"
+#include "nlohmann/json.hpp"
+
+namespace titan::cli {
+namespace {
+
+constexpr char kStates[][8] = {"there", "partly", "missing"};
+
+const char* state_of(const hub::PlannedFile& file) { return kStates[file.done ? 0 : file.there.total() > 0 ? 1 : 2]; }
+
+absl::StatusOr<hub::GetRequest> to_get(const Globals& globals, const AssetsRequest& request) {
+  if (request.token_on_command_line)
+    return absl::InvalidArgumentError(
+        "a token on the command line can be seen by everybody on this machine: set HF_TOKEN, or name a file that only "
+        "you "
+        "can read with --token-file");
+  hub::GetRequest out;
+  TITAN_ASSIGN_OR_RETURN(
+      out.transfer.repo,
+      hub::parse_repo(request.dataset ? hub::RepoKind::kDataset : hub::RepoKind::kModel, request.repo));
+  out.revision = request.revision;
+  TITAN_RETURN_IF_ERROR(hub::check_revision(out.revision));
+  out.selection = {request.all, request.assets, request.include, request.exclude};
+  TITAN_RETURN_IF_ERROR(hub::check_selection(out.selection));
+  std::vector<std::string> warnings;
+  TITAN_ASSIGN_OR_RETURN(out.transfer.settings, hub::settings_from(hub::process_environment(), request.endpoint,
+                                                                   request.token_file, warnings));
+  for (const std::string& warning : warnings) warn(warning);
+  out.transfer.settings.token_in_clear = globals.access.security.insecure;
+  if (globals.timeout_given) out.transfer.settings.patience = globals.timeout;
+  out.transfer.parallel = request.parallel;
+  out.transfer.piece = static_cast<int64_t>(request.piece_mib * (1 << 20));
+  out.transfer.retry.attempts = request.retries;
+  out.transfer.retry.first_wait = absl::Seconds(request.retry_seconds);
+  out.folder = storage::join_path(request.local_dir, out.transfer.repo.name());
+  out.dry_run = request.dry_run;
+  return out;
+}
+
+void print_json(const Globals& globals, const hub::GetRequest& request, const hub::GetResult& result, int64_t bytes) {
+  nlohmann::ordered_json files = nlohmann::ordered_json::array();
+  for (const hub::PlannedFile& file : result.plan.files) {
+    files.push_back({{"name", file.remote.name},
+                     {"size", file.remote.size},
+                     {"digest", file.remote.digest()},
+                     {"was", state_of(file)}});
+  }
+  print(nlohmann::ordered_json{{"repo", request.transfer.repo.id},
+                               {"revision", request.revision},
+                               {"commit", result.plan.commit},
+                               {"folder", request.folder},
+                               {"dry_run", request.dry_run},
+                               {"bytes_downloaded", bytes},
+                               {"bytes_left", request.dry_run ? result.plan.left() : 0},
+                               {"files", files}},
+        globals.format);
+}
+
+void print_dry_run(const hub::GetRequest& request, const hub::Plan& plan) {
+  Table table({"FILE", "SIZE", "HERE"});
+  for (const hub::PlannedFile& file : plan.files)
+    table.add({hub::shown(file.remote.name), bytes_text(file.remote.size), state_of(file)});
+  print(table.text());
+  print(absl::StrCat(counted(plan.files.size(), "file"), " of ", bytes_text(plan.size()), ", ", bytes_text(plan.left()),
+                     " to download into ", request.folder, "; commit ", plan.commit, "\n"));
+}
+
+std::string summary(const hub::GetRequest& request, const hub::Plan& plan) {
+  const std::string what = absl::StrCat(request.folder, ": ", counted(plan.files.size(), "file"), ", ",
+                                        bytes_text(plan.size()), ", commit ", plan.commit);
+  bool all_there = true;
+  for (const hub::PlannedFile& file : plan.files) all_there = all_there && file.done;
+  return what + (all_there ? "; all there already, nothing to do\n" : "\n");
+}
+
+int told(const absl::Status& status, const hub::GetRequest& request) {
+  if (absl::IsCancelled(status)) {
+    note(absl::StrCat("interrupted: what came is in ", request.folder, ", and the same command goes on with it"));
+    return kExitInterrupted;
+  }
+  if (absl::IsUnavailable(status))
+    return report(status, "the same command goes on where it ended; https_proxy and --endpoint lead around a network");
+  return report(status, "");
+}
+
+}  // namespace
+
+int get_assets(const Globals& globals, const AssetsRequest& request) {
+  absl::StatusOr<hub::GetRequest> wanted = to_get(globals, request);
+  if (!wanted.ok()) return report(wanted.status(), "");
+  std::stop_source stop;
+  Interrupt::block_signals();
+  const Interrupt interrupt([&stop](int) { stop.request_stop(); });
+  AssetProgress progress(globals.format != Format::kTable);
+  wanted->transfer.retry.telling = [&progress](const absl::Status& why, absl::Duration wait) {
+    progress.retrying(why, wait);
+  };
+  const absl::StatusOr<hub::GetResult> result = hub::get(*wanted, progress, stop.get_token());
+  progress.end();
+  if (!result.ok()) return told(result.status(), *wanted);
+  for (const std::string& nothing : result->unmatched)
+    warn(absl::StrCat(wanted->transfer.repo.id, " has no file for ", nothing));
+  if (globals.format != Format::kTable) {
+    print_json(globals, *wanted, *result, progress.bytes());
+  } else if (request.dry_run) {
+    print_dry_run(*wanted, result->plan);
+  } else {
+    print(summary(*wanted, result->plan));
+  }
+  return kExitOk;
+}
+
+}  // namespace titan::cli

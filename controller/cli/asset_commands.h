@@ -1,0 +1,30 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "controller/cli/globals.h"
+
+namespace titan::cli {
+
+// `titanctl assets get`.
+struct AssetsRequest {
+  std::string repo;
+  bool dataset = false;
+  std::string revision = "main";
+  bool all = false;
+  std::vector<std::string> assets, include, exclude;
+  std::string local_dir = "assets/hf";  // The files go into a folder in it that is called as the repository.
+  std::string endpoint, token_file;     // Empty: as the environment says.
+  int parallel = 8;
+  double piece_mib = 64;
+  int retries = 8;
+  double retry_seconds = 0.5;
+  bool dry_run = false;
+  bool token_on_command_line = false;
+};
+
+int get_assets(const Globals& globals, const AssetsRequest& request);
+
+}  // namespace titan::cli

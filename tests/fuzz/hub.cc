@@ -1,0 +1,76 @@
+// What a hub answers, and what a folder of downloads says of itself.
+
+#include <algorithm>
+#include <string>
+
+#include "common/hub/answer_error.h"
+#include "common/hub/folder.h"
+#include "common/hub/inventory.h"
+#include "common/hub/listing.h"
+#include "common/hub/names.h"
+#include "common/hub/part_file.h"
+#include "common/hub/range_sink.h"
+#include "common/hub/ranges.h"
+#include "common/hub/urls.h"
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/scratch.h"
+#include "tests/fuzz/target.h"
+
+namespace titan::fuzz {
+namespace {
+
+void require_inside(const std::string& name) {
+  require(!name.empty() && name[0] != '/' && ("/" + name + "/").find("/../") == std::string::npos &&
+              name.find('\0') == std::string::npos,
+          "a file's name stays in its folder");
+}
+
+}  // namespace
+
+// The answers about a revision and its files.
+TITAN_FUZZ(hub_answers, 3000) {
+  const std::string text(bytes);
+  const auto commit = hub::parse_info(text);
+  require(!commit.ok() || hub::is_commit(*commit), "a commit is one");
+  const auto files = hub::parse_tree(text);
+  if (!files.ok()) return;
+  for (const hub::RemoteFile& file : *files) {
+    require_inside(file.name);
+    require(file.size >= 0 && (file.digest().size() == 40 || file.digest().size() == 64), "a file can be compared");
+    require(hub::file_url("https://hub", {hub::RepoKind::kModel, "a/b"}, "main", file.name)
+                    .find_first_not_of("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-._~%/:") ==
+                std::string::npos,
+            "a URL needs no quotes");
+  }
+}
+
+// Headers: a place to go to, a page, a range, a time.
+TITAN_FUZZ(hub_headers, 3000) {
+  const std::string text(bytes);
+  const std::string next = hub::redirected("https://hub/a", text);
+  require(next.empty() || !hub::origin(next).empty(), "a redirect leads to a server");
+  if (hub::origin(text) == "https://hub:443")
+    require(text.size() >= 11 && text.find('@') > text.find_first_of("/?#\\", 8), "no other server has this origin");
+  (void)hub::next_cursor(text);
+  (void)hub::parse_retry_after(text);
+  if (const auto range = hub::parse_content_range(text))
+    require(range->range.begin >= 0 && range->range.begin < range->range.end && range->range.end <= range->size,
+            "a range");
+  for (const char c : hub::shown(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
+}
+
+// The record of a part of a file with 1000 bytes, of which 900 are there, and that of files which are whole.
+TITAN_FUZZ(hub_records, 400) {
+  scratch_file("a.part", std::string(900, 'x'));
+  scratch_file("a.part.json", bytes);
+  scratch_file(".titan-assets.json", bytes);
+  const auto folder = hub::Folder::make(scratch_folder());
+  require(folder.ok(), "the folder is there");
+  const hub::RemoteFile file{"a", 1000, "0123456789abcdef0123456789abcdef01234567", ""};
+  for (const hub::Range& range : hub::recorded_parts(*folder, file).all())
+    require(range.begin >= 0 && range.begin < range.end && range.end <= 900, "only what is there is there");
+  const hub::Inventory inventory = hub::Inventory::load(*folder);
+  require(inventory.save(*folder).ok(), "it is written again");
+}
+
+}  // namespace titan::fuzz
