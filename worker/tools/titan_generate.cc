@@ -31,7 +31,7 @@ struct Arguments {
   std::vector<std::string> prompts, prompt_tokens;
   std::vector<int64_t> stop_tokens;
   bool ignore_eos = false, with_bos = false, without_bos = false, quiet = false;
-  int64_t batch = 8;
+  int64_t batch = 8, seq_len = 0;
   titan::generate::Options options;
   titan::tools::RankOptions ranks;
 };
@@ -42,8 +42,9 @@ struct Prompt {
 };
 
 void add_options(CLI::App& app, Arguments& a) {
-  app.add_option("--checkpoint", a.checkpoint,
-                 "A step-N folder, a folder of such (the newest), or a folder of Hugging Face weights")
+  app.add_option(
+         "--checkpoint", a.checkpoint,
+         "A step-N folder, a folder of such (the newest), a folder of Hugging Face weights, or one of torchtitan's")
       ->required();
   app.add_option("--prompt", a.prompts, "Text to go on from; may be given several times")->group("Prompts");
   app.add_option("--prompts", a.prompt_file,
@@ -87,6 +88,10 @@ void add_options(CLI::App& app, Arguments& a) {
 
   app.add_option("--model", a.model.name, "Model family, where neither step nor config.json says it")->group("Model");
   app.add_option("--flavor", a.model.flavor, "Its size")->group("Model");
+  app.add_option("--seq-len", a.seq_len,
+                 "Tokens of its training sequences, where the checkpoint does not say: whether positions are stretched")
+      ->check(CLI::PositiveNumber)
+      ->group("Model");
   app.add_option("--library", a.model.library, "Library that brings it, as experimental.custom_import of a job")
       ->group("Model");
 
@@ -241,7 +246,8 @@ absl::Status check_tokens(const std::vector<Prompt>& prompts, const ModelSource&
 absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
   titan::storage::Files& files = titan::storage::posix_files();
-  TITAN_ASSIGN_OR_RETURN(const ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model));
+  TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model));
+  if (a.seq_len > 0) source.seq_len = a.seq_len;
   for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";
   const std::string folder = a.tokenizer.empty() ? source.tokenizer : a.tokenizer;
   std::unique_ptr<titan::data::Tokenizer> tokenizer;

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/shard.h"
@@ -109,6 +110,22 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
   return source;
 }
 
+absl::StatusOr<ModelSource> open_dcp(storage::Files& files, const std::string& path, const ModelChoice& choice) {
+  if (choice.name.empty() || choice.flavor.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": torch.distributed.checkpoint does not say which model it holds: name it with --model and --flavor"));
+  }
+  ModelSource source;
+  TITAN_ASSIGN_OR_RETURN(source.spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  source.candidate = {
+      .from = Candidate::From::kDcp, .source = Source::kInitial, .path = path, .model_only = true, .required = true};
+  Setup setup;
+  setup.model = source.spec;
+  setup.config.initial_load_model_only = true;
+  TITAN_RETURN_IF_ERROR(inspect(files, setup, source.candidate).status());
+  return source;
+}
+
 bool is_hugging_face(storage::Files& files, const std::string& path) {
   const auto entries = files.list(path);
   if (!entries.ok()) return false;
@@ -121,13 +138,16 @@ bool is_hugging_face(storage::Files& files, const std::string& path) {
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice) {
   if (!files.is_folder(path)) return absl::NotFoundError(absl::StrCat(path, ": not a folder"));
   if (files.exists(storage::join_path(path, kManifestName))) return open_step(files, path, choice);
+  if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, choice);
   if (is_hugging_face(files, path)) return open_hugging_face(files, path, choice);
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> steps, list_steps(files, path));
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (step->has_manifest) return open_step(files, step->path, choice);
+    if (step->has_dcp) return open_dcp(files, step->path, choice);
   }
-  return absl::NotFoundError(absl::StrCat(
-      path, ": no checkpoint: name a step-N folder, a folder of such, or a folder of Hugging Face weights"));
+  return absl::NotFoundError(absl::StrCat(path,
+                                          ": no checkpoint: name a step-N folder, a folder of such, a folder of "
+                                          "Hugging Face weights, or one of torchtitan's"));
 }
 
 }  // namespace titan::tools

@@ -16,7 +16,7 @@
 namespace titan::tools {
 
 struct ModelSource {
-  checkpoint::Candidate candidate;  // A step of Titan, or Hugging Face weights.
+  checkpoint::Candidate candidate;  // A step of Titan, Hugging Face weights, or torchtitan's own.
   models::ModelSpec spec;
   int64_t seq_len = 0;  // Of the training sequences, as far as they decide about positions.
   std::unique_ptr<checkpoint::HfMapper> mapper;
@@ -25,8 +25,8 @@ struct ModelSource {
   std::vector<std::string> warnings;
 };
 
-// `path`: a step-N folder, a folder of such (the newest), or a Hugging Face folder. A choice may be left empty: a step
-// says its model, and beside Hugging Face weights config.json does.
+// `path`: a step-N folder, a folder of such (the newest), a Hugging Face folder, or one of torch.distributed.checkpoint.
+// A choice may be left empty: a step says its model, and beside Hugging Face weights config.json does.
 // Errors: NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice);
 
