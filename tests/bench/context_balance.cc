@@ -48,7 +48,9 @@ T require(absl::StatusOr<T> value) {
 
 void measure(const Plan& plan, int64_t seq_len) {
   data::LoaderOptions options;
-  options.files = require(data::dataset_files(plan.dataset, plan.path));
+  const data::DatasetFiles found = require(data::dataset_files(plan.dataset, plan.path));
+  options.files = found.files;
+  options.kind.format = found.format;
   options.tokenizer_folder = plan.tokenizer;
   options.batch = plan.rows;
   options.seq_len = seq_len;

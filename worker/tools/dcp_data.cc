@@ -14,7 +14,8 @@ namespace {
 using nlohmann::json;
 
 // torchtitan: how many documents of the share were read, and the tokens of the last one that no row has.
-absl::StatusOr<json> dataset_state(const data::RankShare& share, const json& cursor, data::Tokenizer& tokenizer) {
+absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
+                                   data::Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data::StreamPosition position, data::position_from_json(cursor, share.files));
   if (share.share.step != 1 || position.document.document < share.share.begin)
     return absl::FailedPreconditionError(
@@ -22,7 +23,7 @@ absl::StatusOr<json> dataset_state(const data::RankShare& share, const json& cur
   std::vector<int32_t> tokens;
   int64_t documents = position.document.document - share.share.begin;
   if (position.token > 0) {
-    data::DocumentReader reader({.files = share.files, .share = share.share});
+    data::DocumentReader reader({.files = share.files, .kind = kind, .share = share.share});
     TITAN_RETURN_IF_ERROR(reader.seek(position.document, position.bad_lines));
     TITAN_ASSIGN_OR_RETURN(const auto document, reader.next());
     if (document.has_value()) TITAN_RETURN_IF_ERROR(tokenizer.encode_document(document->text, tokens));
@@ -62,18 +63,23 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
                                           const std::vector<json>& per_rank, const std::string& tokenizer) {
   const bool global = dataloader.value("order", "global") == "global";
   const int size = global ? 1 : dataloader.value("dp_size", 0);
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> files,
-                         data::dataset_files(config.training.dataset, config.training.dataset_path.value_or("")));
+  const config::DataLoader& settings = config.training.dataloader;
+  TITAN_ASSIGN_OR_RETURN(const data::DatasetFiles found,
+                         data::dataset_files(config.training.dataset, config.training.dataset_path.value_or(""),
+                                             data::format_from_name(settings.format).value_or(data::Format::kAuto)));
+  if (data::holds_tokens(found.format))
+    return absl::FailedPreconditionError("torchtitan trains on text: it has no place in tokens to go on from");
+  const data::FileKind kind{found.format, settings.text_key, settings.text_documents == "blank_lines"};
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> opened,
                          data::Tokenizer::load(tokenizer.empty() ? config.model.hf_assets_path : tokenizer));
   json all = {{"world_size", size}};
   for (int rank = 0; rank < size; ++rank) {
-    data::RankShare share{.files = files};
+    data::RankShare share{.files = found.files};
     if (!global) {
-      TITAN_ASSIGN_OR_RETURN(share, data::split_by_rank(files, rank, size));
+      TITAN_ASSIGN_OR_RETURN(share, data::split_by_rank(found.files, rank, size, kind));
     }
     TITAN_ASSIGN_OR_RETURN(const json cursor, cursor_of(dataloader, per_rank, rank));
-    TITAN_ASSIGN_OR_RETURN(json state, dataset_state(share, cursor, *opened));
+    TITAN_ASSIGN_OR_RETURN(json state, dataset_state(share, kind, cursor, *opened));
     all[absl::StrCat("dp_rank_", rank)] = loader_state(std::move(state));
   }
   return all;

@@ -127,7 +127,9 @@ std::vector<int64_t> prefix_of(const Arguments& a, const std::string& folder, co
   if (a.without_bos) return {};
   const std::optional<int32_t> bos = tokenizer.bos_id();
   if (a.with_bos) return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
-  if (const auto file = titan::data::read_tokenizer_file(folder); file.ok())
+  const auto json = titan::storage::read_file(titan::storage::posix_files(), folder + "/tokenizer.json", 1 << 30);
+  if (!json.ok()) return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
+  if (const auto file = titan::data::read_tokenizer_file(folder, *json); file.ok())
     return {file->prefix.begin(), file->prefix.end()};
   return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
 }

@@ -12,7 +12,7 @@ namespace titan::runtime {
 namespace {
 
 // One line whatever is in it.
-std::string quoted(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
+std::string in_quotes(const std::string& text) { return absl::StrCat("\"", absl::Utf8SafeCEscape(text), "\""); }
 
 }  // namespace
 
@@ -28,7 +28,7 @@ absl::StatusOr<std::unique_ptr<Samples>> Samples::create(const config::JobConfig
   for (const std::string& prompt : samples->prompts_) {
     std::vector<int32_t> ids;
     const absl::Status status = samples->tokenizer_->encode(prompt, ids);
-    if (!status.ok()) return annotate(status, absl::StrCat("validation.sample_prompts: ", quoted(prompt)));
+    if (!status.ok()) return annotate(status, absl::StrCat("validation.sample_prompts: ", in_quotes(prompt)));
     // As each document of training begins.
     if (const auto bos = samples->tokenizer_->bos_id()) ids.insert(ids.begin(), *bos);
     if (ids.empty())
@@ -63,7 +63,7 @@ std::vector<std::string> Samples::run(ShardedModel& model, const comm::DeviceMes
   std::vector<std::string> lines;
   for (size_t i = 0; i < made.size() && mesh.rank() == 0; ++i) {
     const std::string text = tokenizer_->decode({made[i].tokens.begin(), made[i].tokens.end()});
-    lines.push_back(absl::StrCat(quoted(prompts_[i]), " goes on ", quoted(text::valid_utf8(text))));
+    lines.push_back(absl::StrCat(in_quotes(prompts_[i]), " goes on ", in_quotes(text::valid_utf8(text))));
   }
   return lines;
 }
