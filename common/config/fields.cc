@@ -235,7 +235,9 @@ std::vector<Field> fields_of(Checkpoint& c) {
       Field(
           "initial_load_in_hf", c.initial_load_in_hf,
           "Start from Hugging Face safetensors in initial_load_path, or in model.hf_assets_path when that is not set"),
-      Field("initial_load_in_hf_quantized", c.initial_load_in_hf_quantized, "The Hugging Face weights are quantized"),
+      Field(
+          "initial_load_in_hf_quantized", c.initial_load_in_hf_quantized,
+          "The Hugging Face weights are quantized (fp8, MXFP4): a warning when they are not; they are read either way"),
       Field("last_save_model_only", c.last_save_model_only, "The last checkpoint holds only the model"),
       Field("last_save_in_hf", c.last_save_in_hf, "The last checkpoint is written as Hugging Face safetensors"),
       Field("export_dtype", c.export_dtype, "Type of the weights in a model-only last checkpoint")

@@ -79,7 +79,6 @@ const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules"},
       {"metrics.enable_wandb", "Weights & Biases"},
-      {"checkpoint.initial_load_in_hf_quantized", "loading quantized weights"},
       {"memory_estimation.enable", "memory estimation (a dry run, --comm.mode fake_backend, tells a rank's bytes)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
       {"experimental.custom_args_module", "Python extensions"},

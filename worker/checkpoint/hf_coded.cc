@@ -12,7 +12,7 @@ namespace titan::checkpoint {
 namespace {
 
 constexpr int64_t kPage = 4096;
-constexpr int64_t kSlab = int64_t{16} << 20;  // Quantized bytes that are held at once.
+constexpr int64_t kSlab = int64_t{2} << 20;  // Quantized bytes that are held at once: memory that is used again.
 
 absl::Status damaged(const Stored& tensor, const std::string& what) {
   return absl::DataLossError(
@@ -133,13 +133,15 @@ absl::StatusOr<at::Tensor> read_mxfp4(const Stored& tensor, const Stored& scales
     there.shape.push_back(tensor.entry.shape.back());
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, read_stored(tensor, there));
     const at::Tensor bytes = read.contiguous();
+    const at::Tensor part = out.narrow(0, first, count);
     there.shape.pop_back();
     there.shape.back() *= kMxfp4Group;
-    const at::Tensor numbers = at::empty(there.shape, at::kFloat);
+    const at::Tensor numbers = there.shape.back() == box.shape.back() ? part : at::empty(there.shape, at::kFloat);
     dequantize_mxfp4(bytes.const_data_ptr<uint8_t>(), exponents.const_data_ptr<uint8_t>(), exponents.numel(),
                      numbers.mutable_data_ptr<float>());
-    out.narrow(0, first, count)
-        .copy_(numbers.narrow(-1, box.offset.back() - groups.first * kMxfp4Group, box.shape.back()));
+    if (!numbers.is_same(part)) {
+      part.copy_(numbers.narrow(-1, box.offset.back() - groups.first * kMxfp4Group, box.shape.back()));
+    }
     return absl::OkStatus();
   };
   const int64_t row_bytes = tensor.entry.bytes() / std::max<int64_t>(1, tensor.entry.shape[0]);

@@ -25,8 +25,8 @@ struct Stored {
 // The box in the file's type, on the CPU. Runs of bytes that lie less than a page apart are read in one piece.
 absl::StatusOr<at::Tensor> read_stored(const Stored& tensor, const Box& box);
 
-// The box of the numbers of a quantized tensor, in float32. Holds no more than some 100 MiB besides. DataLoss naming
-// file and tensor when a scale or a number is NaN, or a scale is infinite or negative.
+// The box of the numbers of a quantized tensor, in float32. Holds little besides: some 20 MiB, or what one index of the
+// first dim takes. DataLoss naming file and tensor when a scale or a number is NaN, or a scale is infinite or negative.
 absl::StatusOr<at::Tensor> read_float8(const Stored& tensor, const Stored& scales, const Quantization& said,
                                        const Box& box);
 absl::StatusOr<at::Tensor> read_mxfp4(const Stored& tensor, const Stored& scales, const Box& box);

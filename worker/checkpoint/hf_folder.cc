@@ -200,14 +200,16 @@ absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMappe
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(layout->keys[0], there));
     return from_hf_box(*layout, shape, box, read).contiguous();
   }
-  std::vector<at::Tensor> rows;  // Of dim 0, only those of the box.
-  for (int64_t row = box.offset[0]; row < box.offset[0] + box.shape[0]; ++row) {
-    const std::string& key = layout->keys.at(static_cast<size_t>(row));
+  at::Tensor rows;  // Of dim 0, only those of the box.
+  for (int64_t row = 0; row < box.shape[0]; ++row) {
+    const std::string& key = layout->keys.at(static_cast<size_t>(box.offset[0] + row));
     TITAN_RETURN_IF_ERROR(check_tensor(weights, fqn, shape, *layout, key));
     TITAN_ASSIGN_OR_RETURN(const at::Tensor read, weights.read(key, there));
-    rows.push_back(from_hf_box(*layout, shape, box, read));
+    if (!rows.defined()) rows = at::empty(box.shape, read.options());
+    rows = rows.to(at::promote_types(rows.scalar_type(), read.scalar_type()));  // A release may quantize some of them.
+    rows.select(0, row).copy_(from_hf_box(*layout, shape, box, read));
   }
-  return at::stack(rows);
+  return rows;
 }
 
 namespace {

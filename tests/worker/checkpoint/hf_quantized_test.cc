@@ -14,6 +14,7 @@
 #include "common/storage/faulty_files.h"
 #include "tests/worker/checkpoint/fake_job.h"
 #include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/hf_layout.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace titan::checkpoint::testing {
@@ -148,6 +149,44 @@ TEST_F(HfQuantizedTest, AnyBoxOfMxfp4) {
     const auto got = read("w_blocks", shape, box);
     ASSERT_TRUE(got.ok()) << got.status();
     EXPECT_TRUE(at::equal(*got, part_of(from_mxfp4(blocks, exponents), box)));
+  }
+}
+
+class OneLayout : public HfMapper {
+ public:
+  explicit OneLayout(HfLayout layout) : layout_(std::move(layout)) {}
+  absl::StatusOr<std::vector<HfLayout>> layouts(const std::string&) const override { return std::vector{layout_}; }
+
+ private:
+  HfLayout layout_;
+};
+
+// How a tensor is laid out and how its numbers are stored have nothing to do with each other.
+TEST_F(HfQuantizedTest, EveryFormComesInFloat8) {
+  const HfLayout heads{.keys = {"t.0"}, .permute_heads = 4}, turned{.keys = {"t.0"}, .transposed = true};
+  const HfLayout half{.keys = {"t.0"}, .transposed = true, .part = 1, .parts = 2};
+  const HfLayout experts{.keys = {"t.0", "t.1", "t.2"}, .stacked = true};
+  const std::vector<std::pair<HfLayout, std::vector<int64_t>>> forms = {
+      {heads, {48, 33}}, {turned, {21, 40}}, {half, {21, 40}}, {experts, {3, 20, 35}}};
+  for (int round = 0; round < 40; ++round) {
+    const auto& [layout, shape] = forms[static_cast<size_t>(round) % forms.size()];
+    Tensors coded, numbers;
+    for (const std::string& key : layout.keys) {
+      const std::vector<int64_t> there = hf_shape(layout, shape);
+      const at::Tensor codes = float8_codes(there), scales = at::rand({count_of(there[0], 8), count_of(there[1], 8)});
+      numbers[key] = by_blocks(codes, scales, 8, 8);
+      const bool plain = key == "t.1" && draw(0, 1) == 0;  // One expert that was not quantized.
+      coded[key] = plain ? numbers[key].to(at::kBFloat16) : codes.view(at::kFloat8_e4m3fn);
+      if (plain) numbers[key] = coded[key].to(at::kFloat);
+      if (!plain) coded[key + "_scale_inv"] = scales;
+    }
+    const Box box = any_box(shape);
+    write(numbers, "");
+    const auto want = read_parameter(**HfFolder::open(posix_files(), folder_), OneLayout(layout), "p", shape, box);
+    write(coded, fp8_config(8, 8));
+    const auto got = read_parameter(**HfFolder::open(posix_files(), folder_), OneLayout(layout), "p", shape, box);
+    ASSERT_TRUE(want.ok() && got.ok()) << want.status() << got.status();
+    EXPECT_TRUE(at::equal(got->to(at::kFloat), *want)) << "form " << round % 4;
   }
 }
 
