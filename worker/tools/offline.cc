@@ -22,6 +22,7 @@
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
 #include "worker/tools/dcp_export.h"
+#include "worker/tools/weights_source.h"
 
 namespace titan::tools {
 namespace {
@@ -351,14 +352,12 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
                             const ModelChoice& choice, std::ostream& out) {
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, source));
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> warnings, check_hf_config(files, source, *mapper));
-  for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
-  TITAN_RETURN_IF_ERROR(check_keys(*weights, *mapper));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
+  for (const std::string& warning : weights->warnings()) out << "warning: " << warning << "\n";
   int64_t parameters = 0;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
     const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape) {
-      return read_parameter(*weights, *mapper, fqn, shape, whole(shape));
+      return weights->read(fqn, shape);
     };
     TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder));
     return absl::OkStatus();

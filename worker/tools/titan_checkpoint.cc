@@ -81,8 +81,10 @@ int main(int argc, char** argv) {
       ->check(CLI::ExistingDirectory);
   add_model_flags(*out, model, /*required=*/false);
 
-  CLI::App* in = app.add_subcommand("import", "Writes a Hugging Face folder's weights as a model-only step");
-  in->add_option("source", path, "Folder with *.safetensors")->required();
+  CLI::App* in = app.add_subcommand("import", "Writes another program's weights as a model-only step");
+  in->add_option("source", path,
+                 "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save")
+      ->required();
   in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
   add_model_flags(*in, model, /*required=*/true);
 
