@@ -229,7 +229,8 @@ std::vector<Field> fields_of(Checkpoint& c) {
             "Each fault-tolerant replica saves its data position at every step"),
       Field("folder", c.folder, "Folder of the checkpoints under dump_folder"),
       Field("interval", c.interval, "Steps between two checkpoints").in("steps").at_least(1),
-      Field("initial_load_path", c.initial_load_path, "Checkpoint to start from when the job has none of its own")
+      Field("initial_load_path", c.initial_load_path,
+            "Checkpoint to start from when the job has none of its own: a step's folder, or one of torchtitan's")
           .is_path(),
       Field("initial_load_model_only", c.initial_load_model_only, "Take only the model from initial_load_path"),
       Field(

@@ -220,6 +220,8 @@ class Checker {
     const std::string& path = *config_.checkpoint.initial_load_path;
     std::error_code error;
     if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
+    // Of torch.distributed.checkpoint: the ranks read it.
+    if (!config_.checkpoint.initial_load_in_hf && fs::exists(path + "/.metadata", error)) return;
     if (!config_.checkpoint.initial_load_in_hf) return check_manifest(key, path, path);
     for (const auto& entry : fs::directory_iterator(path, error)) {
       if (entry.path().extension() == ".safetensors") return;

@@ -28,14 +28,6 @@ bool is_other_state(const std::string& key) {
   return false;
 }
 
-// Tables and counters that every program makes anew.
-bool is_derived(const std::string& key) {
-  for (const char* suffix : {"freqs_cis", "rope_cache", "tokens_per_expert"}) {
-    if (absl::EndsWith(key, suffix)) return true;
-  }
-  return false;
-}
-
 // torchtitan's names, which are ours: the model's stand by themselves, an optimizer's state behind its parameter's. A
 // folder of somebody else may have a dict "model" of them.
 class Names {
@@ -123,6 +115,13 @@ absl::StatusOr<at::Tensor> read_slice(DcpFolder& folder, const std::vector<Slice
 }
 
 }  // namespace
+
+bool is_derived(const std::string& fqn) {
+  for (const char* suffix : {"freqs_cis", "rope_cache", "tokens_per_expert"}) {
+    if (absl::EndsWith(fqn, suffix)) return true;
+  }
+  return false;
+}
 
 absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate) {
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, candidate.path));

@@ -11,6 +11,9 @@
 
 namespace titan::checkpoint {
 
+// Tables and counters that every program makes anew: no weights.
+bool is_derived(const std::string& fqn);
+
 // Rank 0: that it can be read at all; fills in manifest_crc, step and tied_head.
 absl::Status inspect_dcp(storage::Files& files, const Setup& setup, Candidate& candidate);
 

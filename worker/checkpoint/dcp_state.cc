@@ -72,6 +72,11 @@ absl::StatusOr<json> dcp_train_state(DcpFolder& folder) {
   }
   if (has("dataloader.world_size")) {
     TITAN_ASSIGN_OR_RETURN(state["dataloader"], dataloader(folder));
+    // torchtitan counts the tokens of one data-parallel rank, we those of all.
+    int64_t tokens = state.value("ntokens_seen", int64_t{0});
+    if (__builtin_mul_overflow(tokens, state["dataloader"]["dp_size"].get<int64_t>(), &tokens))
+      return absl::DataLossError(absl::StrCat(folder.folder(), ": train_state.ntokens_seen makes no sense"));
+    state["ntokens_seen"] = tokens;
   }
   return state;
 }

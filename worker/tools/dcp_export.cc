@@ -147,7 +147,11 @@ class Export {
   absl::Status write_train_state() {
     const json& state = step_.manifest().train_state;
     TITAN_RETURN_IF_ERROR(out_.add("train_state.step", json(step_.manifest().step)));
-    return out_.add("train_state.ntokens_seen", json(state.value("ntokens_seen", int64_t{0})));
+    // Of one data-parallel rank; in order global there is one place in the data, as on one rank.
+    const json dataloader = state.value("dataloader", json::object());
+    const bool global = dataloader.value("order", "global") == "global";
+    const int64_t ranks = global ? 1 : std::max<int64_t>(1, dataloader.value("dp_size", int64_t{1}));
+    return out_.add("train_state.ntokens_seen", json(state.value("ntokens_seen", int64_t{0}) / ranks));
   }
 
   void write_data() {

@@ -23,6 +23,7 @@
 #include "worker/tools/adapters.h"
 #include "worker/tools/dcp_export.h"
 #include "worker/tools/model_choice.h"
+#include "worker/tools/weights_source.h"
 
 namespace titan::tools {
 namespace {
@@ -376,16 +377,12 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
                             const ModelChoice& choice, std::ostream& out, int64_t max_file_bytes) {
   TITAN_ASSIGN_OR_RETURN(const models::ModelSpec spec, model::find_spec(choice.name, choice.flavor, choice.library));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfFolder> weights, HfFolder::open(files, source));
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> warnings, check_hf_config(files, source, *mapper));
-  for (const std::string& warning : warnings) out << "warning: " << warning << "\n";
-  for (const std::string& note : quantization_notes(*weights, false)) out << "warning: " << note << "\n";
-  if (weights->quantized() > 0) out << counted(weights->quantized(), "quantized tensor") << " to float32\n";
-  TITAN_RETURN_IF_ERROR(check_keys(*weights, *mapper));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
+  for (const std::string& warning : weights->warnings()) out << "warning: " << warning << "\n";
   int64_t parameters = 0;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
     const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) {
-      return read_parameter(*weights, *mapper, fqn, shape, box);
+      return weights->read(fqn, shape, box);
     };
     const auto progress = [&](const std::string& block) { out << "reading " << block << std::endl; };
     TITAN_ASSIGN_OR_RETURN(parameters, write_step(files, read, spec, "import", folder, max_file_bytes, progress));

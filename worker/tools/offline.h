@@ -34,7 +34,8 @@ struct ExportOptions {
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out);
 
-// A Hugging Face folder as a model-only step that did not exist before: name it in checkpoint.initial_load_path, or
+// A Hugging Face folder, a folder of torch.distributed.checkpoint or a file of torch.save as a model-only step that did
+// not exist before: name it in checkpoint.initial_load_path, or
 // make it {dump}/{folder}/step-0. It appears whole or not at all. A config.json beside the weights must be the model's.
 // Quantized weights (fp8, MXFP4) become float32. Tensors are cut into pieces of `max_file_bytes` at most, of which some
 // three are in memory at once.

@@ -82,9 +82,10 @@ int main(int argc, char** argv) {
   add_model_flags(*out, model, /*required=*/false);
 
   CLI::App* in = app.add_subcommand(
-      "import",
-      "Writes a Hugging Face folder's weights as a model-only step in float32; fp8 and MXFP4 are dequantized");
-  in->add_option("source", path, "Folder with *.safetensors")->required();
+      "import", "Writes another program's weights as a model-only step in float32; fp8 and MXFP4 are dequantized");
+  in->add_option("source", path,
+                 "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save")
+      ->required();
   in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
   int64_t piece_bytes = int64_t{256} << 20;
   in->add_option("--max-file-bytes", piece_bytes,

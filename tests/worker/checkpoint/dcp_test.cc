@@ -123,7 +123,7 @@ TEST_F(DcpTest, TrainStateComesAlong) {
   EXPECT_EQ(loaded->step, 10);
   const json places = {{{"sample_idx", 5}, {"tokens_left", 3}}, {{"unread", "it has no dataloader.dp_rank_1"}}};
   const json state = {{"step", 10},
-                      {"ntokens_seen", 1000},
+                      {"ntokens_seen", 2000},  // Of both ranks.
                       {"lr_scheduler", {{"last_epoch", 9}}},
                       {"dataloader", {{"order", "per_rank"}, {"dp_size", 2}, {"ranks", places}}}};
   EXPECT_EQ(loaded->train_state, state);

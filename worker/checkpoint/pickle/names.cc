@@ -30,6 +30,8 @@ constexpr std::string_view kKnown[] = {
     "torch._utils._rebuild_tensor_v2",
     "torch.bfloat16",
     "torch.bool",
+    "torch.distributed._shard.sharded_tensor.metadata.MEM_FORMAT_ENCODING",
+    "torch.distributed._shard.sharded_tensor.metadata.TensorProperties",
     "torch.distributed.checkpoint.filesystem._StorageInfo",
     "torch.distributed.checkpoint.metadata.BytesStorageMetadata",
     "torch.distributed.checkpoint.metadata.ChunkStorageMetadata",

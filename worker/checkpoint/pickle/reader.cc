@@ -194,6 +194,8 @@ class Machine {
   }
   void build() {
     const Id state = pop();
+    // Attributes of a dict of a class of its own, as a module's state_dict() has them.
+    if (stack_.size() > floor() && document_.at(stack_.back()).kind == Kind::kDict) return;
     Value& object = top(Kind::kObject);
     if (object.items.size() != 2) return damaged("an object gets its state twice");
     object.items.push_back(state);

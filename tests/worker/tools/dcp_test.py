@@ -1,0 +1,112 @@
+"""titan-checkpoint against PyTorch itself: folders of torch.distributed.checkpoint and files of torch.save, in and out."""
+
+import collections
+import os
+import subprocess
+import sys
+import tempfile
+import warnings
+
+import torch
+import torch.distributed.checkpoint as dcp
+from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
+from safetensors import safe_open
+
+TOOL = os.path.join(os.environ["TITAN_BIN"], "titan-checkpoint")
+warnings.filterwarnings("ignore")  # One process is meant.
+
+
+def run(*arguments, expect=0):
+    done = subprocess.run([TOOL, *arguments], capture_output=True, text=True)
+    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return done.stdout + done.stderr
+
+
+def take(source, step, expect=0):
+    return run("import", source, step, "--model", "llama3", "--flavor", "debugmodel", expect=expect)
+
+
+def weights():
+    """The llama3 debugmodel's, every one another; matrices of the first layer are kept transposed, some are bfloat16."""
+    torch.manual_seed(3)
+    state = {"tok_embeddings.weight": torch.randn(2048, 256), "norm.weight": torch.randn(256), "output.weight": torch.randn(2048, 256)}
+    for layer in range(6):
+        for name, shape in (("attention.wq", (256, 256)), ("attention.wk", (256, 256)), ("attention.wv", (256, 256)),
+                            ("attention.wo", (256, 256)), ("feed_forward.w1", (768, 256)), ("feed_forward.w2", (256, 768)),
+                            ("feed_forward.w3", (768, 256)), ("attention_norm", (256,)), ("ffn_norm", (256,))):
+            value = torch.randn(*shape)
+            if layer == 0 and value.dim() == 2:
+                value = torch.randn(*shape[::-1]).t()
+            state[f"layers.{layer}.{name}.weight"] = value.bfloat16() if layer == 5 else value
+    return state
+
+
+def check_step(step, state):
+    found = {}
+    for name in os.listdir(step):
+        if name.endswith(".safetensors"):
+            with safe_open(os.path.join(step, name), framework="pt") as file:
+                found |= {key.removeprefix("model."): file.get_tensor(key) for key in file.keys()}
+    assert found.keys() == state.keys(), found.keys() ^ state.keys()
+    for key, value in state.items():
+        assert torch.equal(found[key], value.float()), key
+
+
+class Evil:
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return os.mkdir, (self.path,)
+
+
+def main():
+    with tempfile.TemporaryDirectory() as root:
+        state = weights()
+        dcp.save({**state, "optimizer": {"state.norm.weight.step": torch.tensor(4.0)}, "train_state": {"step": 4}},
+                 storage_writer=FileSystemWriter(f"{root}/dcp", thread_count=2), no_dist=True)
+        take(f"{root}/dcp", f"{root}/a/step-0")
+        check_step(f"{root}/a/step-0", state)
+        dcp.save({"model": state}, checkpoint_id=f"{root}/nested", no_dist=True)
+        take(f"{root}/nested", f"{root}/b/step-0")
+        check_step(f"{root}/b/step-0", state)
+
+        # Out, into PyTorch's loader and its own converter.
+        run("export", f"{root}/a/step-0", f"{root}/out", "--format", "dcp", "--max-file-bytes", "5000000")
+        assert sorted(os.listdir(f"{root}/out"))[0] == ".metadata" and len(os.listdir(f"{root}/out")) > 3
+        loaded = {key: torch.zeros(value.shape) for key, value in state.items()}
+        dcp.load(loaded, checkpoint_id=f"{root}/out", no_dist=True)
+        assert all(torch.equal(loaded[key], value.float()) for key, value in state.items())
+        dcp_to_torch_save(f"{root}/out", f"{root}/converted.pt")
+        converted = torch.load(f"{root}/converted.pt", weights_only=True)
+        assert all(torch.equal(converted[key], value.float()) for key, value in state.items())
+        run("export", f"{root}/a/step-0", f"{root}/half", "--format", "dcp", "--dtype", "bfloat16")
+        loaded = {"norm.weight": torch.zeros(256, dtype=torch.bfloat16)}
+        dcp.load(loaded, checkpoint_id=f"{root}/half", no_dist=True)
+        assert torch.equal(loaded["norm.weight"], state["norm.weight"].bfloat16())
+
+        # One file: as converted, as a module's state_dict(), nested.
+        take(f"{root}/converted.pt", f"{root}/c/step-0")
+        check_step(f"{root}/c/step-0", state)
+        module = collections.OrderedDict(state)
+        module._metadata = collections.OrderedDict({"": {"version": 1}})
+        torch.save({"model": module, "step": 3}, f"{root}/module.pt")
+        take(f"{root}/module.pt", f"{root}/d/step-0")
+        check_step(f"{root}/d/step-0", state)
+
+        # Nothing is run, and what does not fit is named.
+        torch.save({"tok_embeddings.weight": Evil(f"{root}/made")}, f"{root}/evil.pt")
+        said = take(f"{root}/evil.pt", f"{root}/e/step-0", expect=1)
+        assert "posix.mkdir" in said and not os.path.exists(f"{root}/made"), said
+        torch.save({**state, "layers.6.attention.wq.weight": torch.zeros(2)}, f"{root}/more.pt")
+        assert "has no use for layers.6.attention.wq.weight" in take(f"{root}/more.pt", f"{root}/e/step-0", expect=1)
+        del state["norm.weight"]
+        dcp.save(state, checkpoint_id=f"{root}/less", no_dist=True)
+        assert "it has no norm.weight" in take(f"{root}/less", f"{root}/e/step-0", expect=1)
+        assert not os.path.exists(f"{root}/e/step-0")
+
+
+if __name__ == "__main__":
+    main()
+    sys.exit(0)

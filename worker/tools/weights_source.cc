@@ -1,0 +1,166 @@
+#include "worker/tools/weights_source.h"
+
+#include <optional>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/models/sizes.h"
+#include "common/status/status.h"
+#include "common/text/counted.h"
+#include "worker/checkpoint/dcp_folder.h"
+#include "worker/checkpoint/dcp_loading.h"
+#include "worker/checkpoint/hf_folder.h"
+#include "worker/checkpoint/model_check.h"
+#include "worker/checkpoint/torch_file.h"
+
+namespace titan::tools {
+namespace {
+
+using namespace titan::checkpoint;
+
+class HuggingFaceSource : public WeightsSource {
+ public:
+  static absl::StatusOr<std::unique_ptr<WeightsSource>> open(storage::Files& files, const std::string& path,
+                                                             const HfMapper& mapper) {
+    auto source = std::make_unique<HuggingFaceSource>(mapper);
+    TITAN_ASSIGN_OR_RETURN(source->weights_, HfFolder::open(files, path));
+    TITAN_ASSIGN_OR_RETURN(source->warnings_, check_hf_config(files, path, mapper));
+    TITAN_RETURN_IF_ERROR(check_keys(*source->weights_, mapper));
+    for (const std::string& note : quantization_notes(*source->weights_, false)) source->warnings_.push_back(note);
+    if (const int64_t quantized = source->weights_->quantized(); quantized > 0)
+      source->warnings_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
+    return source;
+  }
+  explicit HuggingFaceSource(const HfMapper& mapper) : mapper_(mapper) {}
+
+  absl::StatusOr<at::Tensor> read(const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) override {
+    return read_parameter(*weights_, mapper_, fqn, shape, box);
+  }
+
+ private:
+  const HfMapper& mapper_;
+  std::unique_ptr<HfFolder> weights_;
+};
+
+// Names that torchtitan and we share.
+class NamedSource : public WeightsSource {
+ public:
+  NamedSource(std::string path, std::string prefix) : path_(std::move(path)), prefix_(std::move(prefix)) {}
+
+  absl::StatusOr<at::Tensor> read(const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) override {
+    const std::string name = prefix_ + fqn;
+    const std::optional<std::vector<int64_t>> there = shape_of(name);
+    if (!there && absl::EndsWith(fqn, "expert_bias")) return at::Tensor();
+    if (!there) return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: it has no ", name));
+    if (*there == shape) return read_named(name, box);
+    return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: ", name, " is ",
+                                                      shape_text(*there), " there and ", shape_text(shape), " here"));
+  }
+
+  // Of all names there: none of a parameter that the model lacks.
+  absl::Status check(const std::vector<std::string>& names, const models::ModelSpec& spec) const {
+    std::set<std::string> known;
+    for (const models::Tensor& one : models::parameters(spec)) known.insert(one.fqn);
+    if (spec.tied_embeddings) known.insert("output.weight");
+    for (const std::string& name : names) {
+      if (!absl::StartsWith(name, prefix_)) continue;
+      const std::string fqn = name.substr(prefix_.size());
+      const bool derived = is_derived(fqn) || absl::EndsWith(fqn, "expert_bias");
+      const bool other =
+          prefix_.empty() && (absl::StartsWith(fqn, "optimizer.") || absl::StartsWith(fqn, "train_state."));
+      if (!known.contains(fqn) && !derived && !other) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(path_, " does not fit this model, which has no use for ", name,
+                         "; name the model that these weights belong to with --model and --flavor"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
+ protected:
+  virtual std::optional<std::vector<int64_t>> shape_of(const std::string& name) const = 0;
+  virtual absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) = 0;
+
+ private:
+  std::string path_, prefix_;
+};
+
+class DcpSource : public NamedSource {
+ public:
+  DcpSource(std::unique_ptr<DcpFolder> folder, const std::string& prefix)
+      : NamedSource(folder->folder(), prefix), folder_(std::move(folder)) {}
+
+ protected:
+  std::optional<std::vector<int64_t>> shape_of(const std::string& name) const override {
+    const auto found = folder_->metadata().tensors.find(name);
+    if (found == folder_->metadata().tensors.end()) return std::nullopt;
+    return found->second.shape;
+  }
+  absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) override {
+    return folder_->read(name, box);
+  }
+
+ private:
+  std::unique_ptr<DcpFolder> folder_;
+};
+
+class TorchFileSource : public NamedSource {
+ public:
+  explicit TorchFileSource(std::unique_ptr<TorchFile> file) : NamedSource(file->path(), ""), file_(std::move(file)) {}
+
+ protected:
+  std::optional<std::vector<int64_t>> shape_of(const std::string& name) const override {
+    const auto found = file_->tensors().find(name);
+    if (found == file_->tensors().end()) return std::nullopt;
+    return found->second.shape;
+  }
+  // Boxes of one tensor come one after the other: it is read once.
+  absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) override {
+    if (name != name_) {
+      TITAN_ASSIGN_OR_RETURN(tensor_, file_->read(name));
+      name_ = name;
+    }
+    at::Tensor part = tensor_;
+    for (size_t dim = 0; dim < box.shape.size(); ++dim)
+      part = part.narrow(static_cast<int64_t>(dim), box.offset[dim], box.shape[dim]);
+    return part;
+  }
+
+ private:
+  std::unique_ptr<TorchFile> file_;
+  std::string name_;  // Of the newest tensor.
+  at::Tensor tensor_;
+};
+
+template <typename Map>
+std::vector<std::string> names_of(const Map& map) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : map) names.push_back(name);
+  return names;
+}
+
+absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, const std::string& path,
+                                                        const models::ModelSpec& spec) {
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, path));
+  const std::vector<std::string> names = names_of(folder->metadata().tensors);
+  const bool nested = folder->metadata().tensors.contains("model.tok_embeddings.weight");
+  auto source = std::make_unique<DcpSource>(std::move(folder), nested ? "model." : "");
+  TITAN_RETURN_IF_ERROR(source->check(names, spec));
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& files, const std::string& path,
+                                                            const models::ModelSpec& spec, const HfMapper& mapper) {
+  if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
+  if (files.is_folder(path) || !files.exists(path)) return HuggingFaceSource::open(files, path, mapper);
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
+  const std::vector<std::string> names = names_of(file->tensors());
+  auto source = std::make_unique<TorchFileSource>(std::move(file));
+  TITAN_RETURN_IF_ERROR(source->check(names, spec));
+  return source;
+}
+
+}  // namespace titan::tools
