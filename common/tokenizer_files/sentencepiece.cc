@@ -20,6 +20,7 @@ using Type = SentencePiece::Type;
 using Kind = SentencePieceModel::Kind;
 
 constexpr size_t kMostPieces = (1 << 22) - 1;
+constexpr size_t kLongestPiece = 8000;  // Bytes; the package's own limit.
 
 absl::Status wrong(const std::string& what) { return absl::InvalidArgumentError(what); }
 
@@ -166,6 +167,10 @@ class ModelReader {
       if (piece.text.empty() || piece.text.find('\0') != std::string::npos ||
           text::valid_utf8(piece.text) != piece.text) {
         return wrong(absl::StrCat("piece ", id, " is empty or not UTF-8"));
+      }
+      if (piece.text.size() >= kLongestPiece) {
+        return wrong(
+            absl::StrCat("piece ", id, " has ", piece.text.size(), " bytes, of which it may have ", kLongestPiece));
       }
       if (!std::isfinite(piece.score)) return wrong(absl::StrCat(name(piece), " has no finite score"));
       const bool is_reserved =

@@ -13,6 +13,7 @@
 namespace titan::tokenizer_files {
 namespace {
 
+constexpr size_t kLongestToken = 8000;           // Bytes. What it is made of is looked for, which takes their square.
 constexpr int32_t kLargestRank = (1 << 22) - 1;  // Far beyond any vocabulary; tables are as long as the largest number.
 
 using Token = std::pair<std::string, int32_t>;
@@ -21,7 +22,8 @@ std::optional<Token> parse_line(absl::string_view line) {
   const size_t space = line.find(' ');
   Token token;
   if (space == 0 || space == absl::string_view::npos || !absl::Base64Unescape(line.substr(0, space), &token.first) ||
-      token.first.empty() || !absl::SimpleAtoi(line.substr(space + 1), &token.second)) {
+      token.first.empty() || token.first.size() > kLongestToken ||
+      !absl::SimpleAtoi(line.substr(space + 1), &token.second)) {
     return std::nullopt;
   }
   return token.second < 0 || token.second > kLargestRank ? std::nullopt : std::optional(token);

@@ -17,13 +17,24 @@ namespace {
 
 using nlohmann::json;
 
+constexpr int kDeepest = 16;  // Sequences inside each other.
+
+size_t longest_result(const std::string& text) { return 1000 * text.size() + 100000; }
+absl::Status too_long() { return bad("normalizer: a text becomes more than a thousand times as long"); }
+
 Normalizer::Step form(std::string (*make)(std::string_view)) {
-  return [make](std::string& text, bool&) { text = make(text); };
+  return [make](std::string& text, bool&) {
+    text = make(text);
+    return absl::OkStatus();
+  };
 }
 
 absl::StatusOr<Normalizer::Step> prepend(const json& step) {
   const std::string start = text_of(step, "prepend");
-  return [start](std::string& text, bool&) { text.insert(0, start); };
+  return [start](std::string& text, bool&) {
+    text.insert(0, start);
+    return absl::OkStatus();
+  };
 }
 
 absl::StatusOr<Normalizer::Step> replace(const json& step) {
@@ -36,13 +47,15 @@ absl::StatusOr<Normalizer::Step> replace(const json& step) {
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<SplitPattern> compiled, SplitPattern::compile(text, options));
   return [compiled, content = text_of(step, "content")](std::string& text, bool& from_start) {
     std::string replaced;
+    const size_t limit = longest_result(text);
     const auto part = [&](std::string_view piece, bool matched) {
       if (matched && replaced.empty() && content.empty()) from_start = false;
       replaced += matched ? std::string_view(content) : piece;
-      return absl::OkStatus();
+      return replaced.size() > limit ? too_long() : absl::OkStatus();
     };
-    // What a pattern cannot say of a text (PCRE2 ran out of memory) leaves the text as it is.
-    if (compiled->parts(text, part).ok()) text = std::move(replaced);
+    TITAN_RETURN_IF_ERROR(compiled->parts(text, part));
+    text = std::move(replaced);
+    return absl::OkStatus();
   };
 }
 
@@ -53,6 +66,7 @@ absl::StatusOr<Normalizer::Step> strip(const json& step) {
     if (right) end = std::max(begin, white_space_begin(text, end));
     from_start = from_start && begin == 0;
     text = text.substr(begin, end - begin);
+    return absl::OkStatus();
   };
 }
 
@@ -73,6 +87,7 @@ absl::StatusOr<Normalizer::Step> nmt(const json&) {
       at += next.length;
     }
     text = std::move(out);
+    return absl::OkStatus();
   };
 }
 
@@ -81,6 +96,7 @@ absl::StatusOr<Normalizer::Step> strip_accents(const json&) {
     const std::string kept = without_marks(text);
     from_start = from_start && !kept.empty() && kept.substr(0, 1) == text.substr(0, 1);
     text = kept;
+    return absl::OkStatus();
   };
 }
 
@@ -92,7 +108,10 @@ absl::StatusOr<Normalizer::Step> precompiled(const json& step) {
   absl::StatusOr<Charsmap> map = Charsmap::parse(bytes);
   if (!map.ok()) return annotate(map.status(), "normalizer \"Precompiled\"");
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<CharsmapByCluster> rules, CharsmapByCluster::create(*std::move(map)));
-  return [rules](std::string& text, bool&) { text = rules->apply(text); };
+  return [rules](std::string& text, bool&) {
+    text = rules->apply(text);
+    return absl::OkStatus();
+  };
 }
 
 absl::StatusOr<Normalizer::Step> make_step(const std::string& type, const json& step) {
@@ -112,26 +131,30 @@ absl::StatusOr<Normalizer::Step> make_step(const std::string& type, const json& 
                           "Nmt, Precompiled, Lowercase, StripAccents or none"));
 }
 
-absl::Status add_steps(const json& normalizer, Normalizer& steps) {
+absl::Status add_steps(const json& normalizer, int depth, Normalizer& steps) {
   const std::string type = normalizer.is_object() ? text_of(normalizer, "type") : "";
   if (type != "Sequence") {
     TITAN_ASSIGN_OR_RETURN(Normalizer::Step step, make_step(type, normalizer));
     steps.add(std::move(step));
     return absl::OkStatus();
   }
+  if (depth == kDeepest) return bad("normalizer: more than 16 \"Sequence\" inside each other");
   const json* parts = member(normalizer, "normalizers");
   if (parts == nullptr || !parts->is_array()) return bad("normalizer: a \"Sequence\" without \"normalizers\"");
-  for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_steps(part, steps));
+  for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_steps(part, depth + 1, steps));
   return absl::OkStatus();
 }
 
 }  // namespace
 
-std::string Normalizer::apply(std::string_view text, bool* from_start) const {
+absl::StatusOr<std::string> Normalizer::apply(std::string_view text, bool* from_start) const {
   std::string result(text);
+  const size_t limit = longest_result(result);
   bool kept = true;
   for (const Step& step : steps_) {
-    if (!result.empty()) step(result, kept);
+    if (result.empty()) break;
+    TITAN_RETURN_IF_ERROR(step(result, kept));
+    if (result.size() > limit) return too_long();
   }
   if (from_start != nullptr) *from_start = kept;
   return result;
@@ -139,7 +162,7 @@ std::string Normalizer::apply(std::string_view text, bool* from_start) const {
 
 absl::StatusOr<Normalizer> read_normalizer(const json& normalizer) {
   Normalizer steps;
-  TITAN_RETURN_IF_ERROR(add_steps(normalizer, steps));
+  TITAN_RETURN_IF_ERROR(add_steps(normalizer, 0, steps));
   return steps;
 }
 

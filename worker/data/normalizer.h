@@ -15,12 +15,13 @@ class Normalizer {
  public:
   // Changes `text`, which is not empty. `from_start` stays true while the text's first character comes from the first
   // one of the original.
-  using Step = std::function<void(std::string& text, bool& from_start)>;
+  using Step = std::function<absl::Status(std::string& text, bool& from_start)>;
 
   void add(Step step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
 
-  std::string apply(std::string_view text, bool* from_start = nullptr) const;
+  // InvalidArgument for a text that becomes a thousand times as long.
+  absl::StatusOr<std::string> apply(std::string_view text, bool* from_start = nullptr) const;
 
  private:
   std::vector<Step> steps_;

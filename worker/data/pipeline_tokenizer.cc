@@ -21,11 +21,13 @@ constexpr const char* kGpt2Pattern =
     "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+";
 constexpr double kUnknownPenalty = 10;  // How much less likely than the least likely token a character without one is.
 
-std::vector<AddedToken> with_normalized(const TokenizerFile& file, bool normalized) {
+absl::StatusOr<std::vector<AddedToken>> with_normalized(const TokenizerFile& file, bool normalized) {
   std::vector<AddedToken> chosen;
   for (AddedToken token : file.added_tokens) {
     if (token.normalized != normalized) continue;
-    if (normalized) token.content = file.normalizer.apply(token.content);
+    if (normalized) {
+      TITAN_ASSIGN_OR_RETURN(token.content, file.normalizer.apply(token.content));
+    }
     chosen.push_back(std::move(token));
   }
   return chosen;
@@ -39,6 +41,7 @@ struct Parts {
   std::unique_ptr<WordModel> model;
   std::vector<std::unique_ptr<SplitPattern>> splits;
   std::unique_ptr<SplitPattern> gpt2;  // Null without ByteLevel's own split.
+  std::vector<AddedToken> original_tokens, normalized_tokens;
 };
 
 // Added tokens are cut out of the text, the rest is normalised, cut into words, and each word given to the model.
@@ -46,8 +49,8 @@ class PipelineTokenizer final : public Tokenizer {
  public:
   PipelineTokenizer(const TokenizerFile& file, Parts parts)
       : parts_(std::move(parts)),
-        original_tokens_(with_normalized(file, false)),
-        normalized_tokens_(with_normalized(file, true)),
+        original_tokens_(parts_.original_tokens),
+        normalized_tokens_(parts_.normalized_tokens),
         normalizer_(file.normalizer),
         byte_level_(file.byte_level),
         byte_fallback_(file.byte_fallback),
@@ -71,12 +74,12 @@ class PipelineTokenizer final : public Tokenizer {
   absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
     if (!is_utf8(text)) return absl::InvalidArgumentError("text is not UTF-8");
     const auto add = [&](int32_t id) { tokens.push_back(id); };
-    const auto original = [&](std::string_view part) {
+    const auto original = [&](std::string_view part) -> absl::Status {
       bool at_start = part.data() == text.data();
       std::string normalized;
       if (!normalizer_.empty()) {
         bool from_start = true;
-        normalized = normalizer_.apply(part, &from_start);
+        TITAN_ASSIGN_OR_RETURN(normalized, normalizer_.apply(part, &from_start));
         at_start = at_start && from_start;
         part = normalized;
       }
@@ -213,6 +216,8 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_model(const TokenizerFile& file)
 absl::StatusOr<std::unique_ptr<Tokenizer>> make_pipeline_tokenizer(const TokenizerFile& file) {
   Parts parts;
   TITAN_ASSIGN_OR_RETURN(parts.model, make_model(file));
+  TITAN_ASSIGN_OR_RETURN(parts.original_tokens, with_normalized(file, false));
+  TITAN_ASSIGN_OR_RETURN(parts.normalized_tokens, with_normalized(file, true));
   for (const SplitStep& step : file.splits) {
     TITAN_ASSIGN_OR_RETURN(auto split, SplitPattern::compile(step.pattern, step.options));
     parts.splits.push_back(std::move(split));

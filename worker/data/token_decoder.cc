@@ -19,13 +19,18 @@ using nlohmann::json;
 using DecoderStep = TokenDecoder::Step;
 using Tokens = std::vector<std::string>;
 
+constexpr int kDeepestDecoder = 16;  // Sequences inside each other.
 constexpr char kReplacement[] = "\uFFFD";
 
 absl::StatusOr<DecoderStep> decode_replace(const json& step) {
   const json* pattern = member(step, "pattern");
   const std::string text = pattern != nullptr && pattern->is_object() ? text_of(*pattern, "String") : "";
   if (text.empty()) return bad("decoder \"Replace\": only a pattern with \"String\" is supported");
-  return [text, content = text_of(step, "content")](Tokens& tokens) {
+  const std::string content = text_of(step, "content");
+  if (content.size() > text.size()) {
+    return bad(absl::StrCat("decoder \"Replace\": \"", text, "\" by what is longer is not supported"));
+  }
+  return [text, content](Tokens& tokens) {
     for (std::string& token : tokens) token = absl::StrReplaceAll(token, {{text, content}});
   };
 }
@@ -103,16 +108,17 @@ absl::StatusOr<DecoderStep> make_decoder_step(const std::string& type, const jso
                           "\" is not supported; use Replace, ByteFallback, Fuse, Strip, Metaspace or none"));
 }
 
-absl::Status add_decoder_steps(const json& decoder, TokenDecoder& steps) {
+absl::Status add_decoder_steps(const json& decoder, int depth, TokenDecoder& steps) {
   const std::string type = decoder.is_object() ? text_of(decoder, "type") : "";
   if (type != "Sequence") {
     TITAN_ASSIGN_OR_RETURN(DecoderStep step, make_decoder_step(type, decoder));
     steps.add(std::move(step));
     return absl::OkStatus();
   }
+  if (depth == kDeepestDecoder) return bad("decoder: more than 16 \"Sequence\" inside each other");
   const json* parts = member(decoder, "decoders");
   if (parts == nullptr || !parts->is_array()) return bad("decoder: a \"Sequence\" without \"decoders\"");
-  for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_decoder_steps(part, steps));
+  for (const json& part : *parts) TITAN_RETURN_IF_ERROR(add_decoder_steps(part, depth + 1, steps));
   return absl::OkStatus();
 }
 
@@ -129,7 +135,7 @@ absl::StatusOr<TokenDecoder> read_decoder(const json* decoder) {
     steps.join_with_spaces();
     return steps;
   }
-  TITAN_RETURN_IF_ERROR(add_decoder_steps(*decoder, steps));
+  TITAN_RETURN_IF_ERROR(add_decoder_steps(*decoder, 0, steps));
   return steps;
 }
 

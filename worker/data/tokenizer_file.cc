@@ -68,6 +68,16 @@ class FileReader {
     return absl::OkStatus();
   }
 
+  // The tokens that the post-processor puts around a text.
+  absl::Status check_template() const {
+    for (const std::vector<int32_t>* side : {&file_.prefix, &file_.suffix}) {
+      for (const int32_t id : *side) {
+        if (!ids_.by_id.contains(id)) return bad(absl::StrCat("post_processor: no token has the id ", id));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   TokenizerFile& file() { return file_; }
   TokenizerFile take() {
     file_.size = static_cast<int64_t>(ids_.by_token.size());
@@ -148,6 +158,7 @@ absl::StatusOr<TokenizerFile> read_tokenizer_file(const std::string& folder, con
     TITAN_RETURN_IF_ERROR(annotate(reader.added_tokens(root), path));
     TITAN_ASSIGN_OR_RETURN(const json config, read_tokenizer_config(folder));
     TITAN_RETURN_IF_ERROR(annotate(reader.config(config), absl::StrCat(folder, "/tokenizer_config.json")));
+    TITAN_RETURN_IF_ERROR(annotate(reader.check_template(), path));
   } catch (const json::exception& error) {  // A value of another type than the format's.
     return bad(absl::StrCat(path, ": ", error.what()));
   }

@@ -1,0 +1,98 @@
+// What a folder's tokenizer is, and what is said of files that are damaged or of another kind.
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_replace.h"
+#include "common/tokenizer_files/find.h"
+#include "common/tokenizer_files/largest_id.h"
+#include "common/tokenizer_files/sentencepiece.h"
+#include "common/tokenizer_files/tiktoken.h"
+#include "tests/common/tokenizer_files/model_files.h"
+#include "tests/worker/data/testing.h"
+
+namespace titan::tokenizer_files {
+namespace {
+
+using data::testing::Folder;
+using ::testing::HasSubstr;
+using Type = SentencePiece::Type;
+namespace made = data::testing;
+
+TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
+  const Folder folder;
+  EXPECT_THAT(find_tokenizer(folder.path()).status().message(),
+              ::testing::AllOf(HasSubstr("no tokenizer.json"), HasSubstr("tokenizer.model"), HasSubstr("*.tiktoken")));
+  EXPECT_THAT(find_tokenizer(folder.path() + "/none").status().message(), HasSubstr("no such folder"));
+  folder.write("a.tiktoken", made::tiktoken_file());
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kTiktoken);
+  folder.write("b.tiktoken", made::tiktoken_file());
+  EXPECT_THAT(find_tokenizer(folder.path()).status().message(), HasSubstr("several *.tiktoken"));
+  folder.write("tokenizer.model", "version https://git-lfs\n");
+  EXPECT_EQ(find_tokenizer(folder.path()).status().code(), absl::StatusCode::kInvalidArgument);
+  folder.write("tokenizer.model", made::tiktoken_file());
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kTiktoken);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 258);
+  folder.write("tokenizer.model", made::pair_model());
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kSentencePiece);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 263);
+  folder.write("tokenizer.json",
+               R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}, "added_tokens": [{"id": 7}]})");
+  EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kJson);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 7);
+}
+
+TEST(TiktokenFileTest, SaysWhichLineIsWrong) {
+  const std::string file = made::tiktoken_file();
+  ASSERT_TRUE(parse_tiktoken(file).ok());
+  EXPECT_TRUE(parse_tiktoken(absl::StrReplaceAll(file, {{"\n", "\r\n"}})).ok());
+  const struct {
+    const char* from;
+    const char* to;
+    const char* message;
+  } cases[] = {{"AA== 0\n", "AA==\n", "line 1: \"AA==\" is no token"},
+               {"AQ== 1\n", "AQ== one\n", "line 2"},
+               {"AQ== 1\n", "A?== 1\n", "line 2"},
+               {"AQ== 1\n", "AQ== -1\n", "line 2"},
+               {"AQ== 1\n", "AQ== 99999999\n", "line 2"},
+               {"AQ== 1\n", "AA== 1\n", "a token that is there already"},
+               {"AQ== 1\n", "AQ== 0\n", "has a rank that is taken"},
+               {"AQ== 1\n", "", "no token for the byte 0x01"}};
+  for (const auto& broken : cases) {
+    const std::string changed = absl::StrReplaceAll(file, {{broken.from, broken.to}});
+    EXPECT_THAT(parse_tiktoken(changed).status().message(), HasSubstr(broken.message)) << broken.to;
+  }
+}
+
+TEST(SentencePieceFileTest, SaysWhatIsWrong) {
+  const std::string controls = made::control_pieces(), a = made::piece("a", -1);
+  ASSERT_TRUE(parse_sentencepiece(controls + a).ok());
+  const struct {
+    std::string bytes;
+    const char* message;
+  } cases[] = {{controls + a.substr(0, a.size() - 1), "damaged or cut short"},
+               {std::string("\x0b", 1), "damaged or cut short"},
+               {a, "has 0 pieces of type UNKNOWN"},
+               {controls + a + a, "piece \"a\" is there twice"},
+               {controls + made::piece("", -1), "piece 3 is empty"},
+               {controls + made::piece("\xff", -1), "piece 3 is empty or not UTF-8"},
+               {controls + made::piece(std::string(9000, 'a'), -1), "9000 bytes"},
+               {controls + made::piece("a", std::numeric_limits<float>::infinity()), "has no finite score"},
+               {controls + made::piece("a", -1, static_cast<Type>(9)), "piece \"a\" has the unknown type 9"},
+               {controls + made::piece("<0x0A>", 0, Type::kByte), "byte_fallback is not set"},
+               {controls + made::bytes_field(2, made::number_field(35, 1)), "there is no piece <0x00>"},
+               {controls + made::piece("newline", 0, Type::kUnknown), "has 2 pieces of type UNKNOWN"},
+               {controls + made::bytes_field(2, made::number_field(3, 3)), "model_type is WORD"},
+               {controls + made::bytes_field(2, made::number_field(24, 1)), "treat_whitespace_as_suffix"},
+               {controls + made::bytes_field(5, made::bytes_field(2, "x")), "denormalizer_spec"}};
+  for (const auto& broken : cases) {
+    EXPECT_THAT(parse_sentencepiece(broken.bytes).status().message(), HasSubstr(broken.message));
+  }
+}
+
+}  // namespace
+}  // namespace titan::tokenizer_files
