@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/data/bad_lines.h"
 
 namespace titan::data {
 
@@ -30,9 +31,7 @@ absl::Status DocumentReader::note_bad_line(const std::string& why) {
   ++bad_lines_;
   const std::string warning = absl::StrCat(open_->name(), ": ", why);
   if (bad_lines_ > options_.max_bad_lines) {
-    return absl::InvalidArgumentError(absl::StrCat(warning, "; that is malformed ", document_word(options_.kind), " ",
-                                                   bad_lines_, ", more than training.dataloader.max_bad_lines = ",
-                                                   options_.max_bad_lines, " (", document_rule(options_.kind), ")"));
+    return too_many_bad_lines(warning, bad_lines_, options_.max_bad_lines, options_.kind);
   }
   if (!read_before_) warnings_.push_back(absl::StrCat(warning, ", skipped"));
   return absl::OkStatus();
