@@ -20,7 +20,7 @@ class TextBlocks {
   struct Options {
     std::vector<std::string> files;
     std::string text_key = "text";
-    int64_t block_bytes = 128 * 1024;
+    int64_t block_bytes = 32 * 1024;
   };
   // Errors: NotFound and what else the disk says.
   static absl::StatusOr<TextBlocks> open(const Options& options);
