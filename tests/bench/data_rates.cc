@@ -1,8 +1,9 @@
 // data_rates FOLDER_WITH_TOKENIZER TEXT.jsonl SCRATCH: own tokens a second of one data-parallel rank's reader among 1,
 // 16, 256 and 4096, of text that it reads alone, of text that all ranks count together, and of a token index. The other
 // ranks are only simulated: what they would have counted is in the file of counts, what this one has to count is not.
-#include <chrono>
+// Seconds are the thread's processor time: other work on the machine changes them little.
 #include <cstdio>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -17,11 +18,13 @@
 namespace {
 
 using namespace titan::data;
-using Clock = std::chrono::steady_clock;
-
 constexpr int64_t kRow = 4097;
 
-double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+double now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
 
 template <typename T>
 T value(absl::StatusOr<T> result) {
@@ -34,22 +37,22 @@ std::unique_ptr<Tokenizer> load(const std::string& folder) { return value(Tokeni
 
 // Microbatches of a row a rank, until it took two seconds or as many batches.
 void measure(const char* name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open) {
-  const auto before = Clock::now();
+  const double before = now();
   const std::unique_ptr<RowSource> rows = open();
   const int64_t rank = ranks / 2;
-  auto start = before;
+  double start = before;
   double first = 0;
   int64_t batches = 0;
-  for (; batches < 2000 && (batches < 2 || seconds_since(start) < 2); ++batches) {
+  for (; batches < 2000 && (batches < 2 || now() - start < 2); ++batches) {
     value(rows->skip(rank));
     value(rows->next());
     value(rows->skip(ranks - rank - 1));
     value(rows->position());
     if (batches > 0) continue;
-    first = seconds_since(before);
-    start = Clock::now();
+    first = now() - before;
+    start = now();
   }
-  const double each = seconds_since(start) / static_cast<double>(batches - 1);
+  const double each = (now() - start) / static_cast<double>(batches - 1);
   std::printf("| %s | %d | %.3f | %.2f | %.0f |\n", name, ranks, first, each * 1e3,
               static_cast<double>(kRow - 1) / each);
   std::fflush(stdout);

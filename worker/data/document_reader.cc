@@ -78,22 +78,9 @@ absl::Status DocumentReader::seek(const DocumentPosition& position, int64_t bad_
 
 void DocumentReader::rewind() {
   open_ = nullptr;
-  position_ = {};
+  position_ = options_.start;
   bad_lines_ = 0;
   read_before_ = true;
-}
-
-absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files, const FileKind& kind) {
-  int64_t count = 0;
-  for (const std::string& file : files) {
-    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> open, DocumentFile::open(file, kind, {}));
-    while (true) {
-      TITAN_ASSIGN_OR_RETURN(const bool found, open->next());
-      if (!found) break;
-      ++count;
-    }
-  }
-  return count;
 }
 
 }  // namespace titan::data

@@ -28,7 +28,8 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_pt
                          TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
-  const std::string counts_file = absl::StrCat("token-counts-", blocks.fingerprint(mark), ".bin");
+  TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
+  const std::string counts_file = absl::StrCat("token-counts-", fingerprint, ".bin");
   const CountedRows::Options options{.row_tokens = wanted.row_tokens,
                                      .loop = wanted.loop,
                                      .max_bad_lines = wanted.max_bad_lines,
@@ -43,10 +44,14 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_pt
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
-    TITAN_ASSIGN_OR_RETURN(share, split_by_rank(wanted.files, wanted.dp_rank, wanted.dp_size, wanted.kind));
+    TITAN_ASSIGN_OR_RETURN(
+        share, split_by_rank(wanted.files, wanted.dp_rank, wanted.dp_size, wanted.kind, wanted.counts_folder));
   }
-  DocumentReader reader(
-      {.files = share.files, .kind = wanted.kind, .share = share.share, .max_bad_lines = wanted.max_bad_lines});
+  DocumentReader reader({.files = share.files,
+                         .kind = wanted.kind,
+                         .share = share.share,
+                         .start = share.start,
+                         .max_bad_lines = wanted.max_bad_lines});
   return OpenedRows{
       std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
       std::move(share.files)};

@@ -34,7 +34,10 @@ absl::Status SharedCounts::load(int64_t window) {
   size_t before = static_cast<size_t>(ranks_) + 1;
   while (true) {
     const Missing missing = find_missing(window);
-    if (missing.blocks.empty()) return absl::OkStatus();
+    if (missing.blocks.empty()) {
+      alone_ = alone_ && missing.of_others_known == 0;
+      return absl::OkStatus();
+    }
     const auto now = std::chrono::steady_clock::now();
     if (now < deadline) {
       if (std::exchange(before, missing.blocks.size()) > missing.blocks.size()) deadline = now + kPatience;

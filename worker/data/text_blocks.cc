@@ -7,9 +7,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "common/status/status.h"
-#include "common/storage/crc32c.h"
+#include "worker/data/file_facts.h"
 #include "worker/data/json_lines.h"
 #include "worker/data/line_reader.h"
 #include "worker/data/line_start.h"
@@ -22,7 +21,6 @@ absl::StatusOr<TextBlocks> TextBlocks::open(const Options& options) {
     struct stat facts {};
     if (::stat(file.c_str(), &facts) != 0) return errno_status(errno, file);
     blocks.sizes_.push_back(facts.st_size);
-    blocks.times_.push_back(facts.st_mtim.tv_sec * 1'000'000'000 + facts.st_mtim.tv_nsec);
     const int64_t count = (facts.st_size + options.block_bytes - 1) / options.block_bytes;
     blocks.first_block_.push_back(blocks.first_block_.back() + count);
   }
@@ -65,14 +63,10 @@ absl::StatusOr<TextBlocks::Block> TextBlocks::read(int64_t number, Tokenizer& to
   return block;
 }
 
-std::string TextBlocks::fingerprint(const TokenizerMark& tokenizer) const {
-  std::string facts = absl::StrCat(options_.text_key, "|", tokenizer.sum, "|", tokenizer.bos, "|", tokenizer.eos);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < sizes_.size(); ++i) {
-    absl::StrAppend(&facts, "|", options_.files[i], ",", sizes_[i], ",", times_[i]);
-    bytes += sizes_[i];
-  }
-  return absl::StrFormat("%08x-%d-%d", storage::crc32c(facts.data(), facts.size()), bytes, options_.block_bytes);
+absl::StatusOr<std::string> TextBlocks::fingerprint(const TokenizerMark& tokenizer) const {
+  const std::string more = absl::StrCat(options_.text_key, "|", tokenizer.sum, "|", tokenizer.bos, "|", tokenizer.eos);
+  TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(options_.files, more));
+  return absl::StrCat(facts, "-", options_.block_bytes);
 }
 
 }  // namespace titan::data

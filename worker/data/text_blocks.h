@@ -55,13 +55,13 @@ class TextBlocks {
   absl::StatusOr<Block> read(int64_t block, Tokenizer& tokenizer) const;
 
   // What counts depend on, for the name of their file: other data or another tokenizer has another.
-  std::string fingerprint(const TokenizerMark& tokenizer) const;
+  absl::StatusOr<std::string> fingerprint(const TokenizerMark& tokenizer) const;
 
  private:
   explicit TextBlocks(Options options) : options_(std::move(options)) {}
 
   Options options_;
-  std::vector<int64_t> sizes_, times_;
+  std::vector<int64_t> sizes_;
   std::vector<int64_t> first_block_ = {0};  // Of each file, and the number of all.
 };
 
