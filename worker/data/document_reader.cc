@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/data/bad_lines.h"
 
 namespace titan::data {
 
@@ -30,9 +31,7 @@ absl::Status DocumentReader::note_bad_line(const std::string& why) {
   ++bad_lines_;
   const std::string warning = absl::StrCat(open_->name(), ": ", why);
   if (bad_lines_ > options_.max_bad_lines) {
-    return absl::InvalidArgumentError(absl::StrCat(warning, "; that is malformed ", document_word(options_.kind), " ",
-                                                   bad_lines_, ", more than training.dataloader.max_bad_lines = ",
-                                                   options_.max_bad_lines, " (", document_rule(options_.kind), ")"));
+    return too_many_bad_lines(warning, bad_lines_, options_.max_bad_lines, options_.kind);
   }
   if (!read_before_) warnings_.push_back(absl::StrCat(warning, ", skipped"));
   return absl::OkStatus();
@@ -79,22 +78,9 @@ absl::Status DocumentReader::seek(const DocumentPosition& position, int64_t bad_
 
 void DocumentReader::rewind() {
   open_ = nullptr;
-  position_ = {};
+  position_ = options_.start;
   bad_lines_ = 0;
   read_before_ = true;
-}
-
-absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files, const FileKind& kind) {
-  int64_t count = 0;
-  for (const std::string& file : files) {
-    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> open, DocumentFile::open(file, kind, {}));
-    while (true) {
-      TITAN_ASSIGN_OR_RETURN(const bool found, open->next());
-      if (!found) break;
-      ++count;
-    }
-  }
-  return count;
 }
 
 }  // namespace titan::data

@@ -42,9 +42,10 @@ class DocumentReader {
     std::vector<std::string> files;
     FileKind kind;
     DocumentShare share;
+    DocumentPosition start = {};  // Where every pass begins: no document of the share is before it.
     int64_t max_bad_lines = 100;
   };
-  explicit DocumentReader(Options options) : options_(std::move(options)) {}
+  explicit DocumentReader(Options options) : options_(std::move(options)), position_(options_.start) {}
 
   // The next document, or nothing after the last. Errors: InvalidArgument past max_bad_lines (names file and line) and
   // for damaged compressed data, NotFound and others from the disk.
@@ -75,8 +76,5 @@ class DocumentReader {
   std::vector<std::string> warnings_;
   std::unique_ptr<DocumentFile> open_;  // The file of position_, once something was read of it.
 };
-
-// The number of documents of all files, malformed ones included.
-absl::StatusOr<int64_t> count_documents(const std::vector<std::string>& files, const FileKind& kind = {});
 
 }  // namespace titan::data

@@ -1,4 +1,6 @@
 // JSON lines: a line is a document, {"text": "..."}; blank lines are none.
+#include "worker/data/json_lines.h"
+
 #include <cstring>
 #include <utility>
 
@@ -9,9 +11,8 @@
 #include "worker/data/line_reader.h"
 
 namespace titan::data {
-namespace {
 
-DocumentText parse_line(std::string_view line, const std::string& key) {
+DocumentText parse_json_line(std::string_view line, const std::string& key) {
   try {
     nlohmann::json record = nlohmann::json::parse(line.begin(), line.end());
     if (!record.is_object()) return {"", "not a JSON object"};
@@ -25,6 +26,8 @@ DocumentText parse_line(std::string_view line, const std::string& key) {
     return {"", encoding ? "not JSON in UTF-8" : "not JSON"};
   }
 }
+
+namespace {
 
 class JsonLines final : public DocumentFile {
  public:
@@ -40,7 +43,7 @@ class JsonLines final : public DocumentFile {
   }
   FilePlace start() const override { return start_; }
   FilePlace place() const override { return lines_.place(); }
-  absl::StatusOr<DocumentText> text() override { return parse_line(line_, key_); }
+  absl::StatusOr<DocumentText> text() override { return parse_json_line(line_, key_); }
   std::string name() const override { return lines_.name(); }
 
  private:

@@ -1,28 +1,30 @@
 #include "worker/data/line_reader.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/data/bad_lines.h"
 
 namespace titan::data {
 namespace {
 
-constexpr size_t kReadChunk = 1024 * 1024;
+constexpr size_t kReadChunk = 1024 * 1024, kLeastChunk = 16 * 1024;
 
 }  // namespace
 
 bool blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place) {
+absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place, int64_t wanted) {
   LineReader reader(path, place);
+  reader.chunk_ = std::clamp<size_t>(static_cast<size_t>(wanted), kLeastChunk, kReadChunk);
   // The byte before a line's start ends the line before; anything else is another file than the one of the place.
   const int64_t before = place.offset > 0 ? 1 : 0;
   TITAN_ASSIGN_OR_RETURN(reader.source_, ByteSource::open(path, place.offset - before));
   if (before == 0) return reader;
   TITAN_RETURN_IF_ERROR(reader.fill().status());
   if (reader.buffer_.empty() || (reader.buffer_[0] != '\n' && reader.buffer_.size() > 1)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": no line starts at byte ", place.offset,
-                     ", where the checkpoint's data position is: the dataset has changed"));
+    return no_line_at(path, place.offset);
   }
   reader.consumed_ = 1;
   return reader;
@@ -33,8 +35,8 @@ absl::StatusOr<bool> LineReader::fill() {
   buffer_.erase(0, consumed_);
   consumed_ = 0;
   const size_t before = buffer_.size();
-  buffer_.resize(before + kReadChunk);
-  absl::StatusOr<size_t> got = source_->read(buffer_.data() + before, kReadChunk);
+  buffer_.resize(before + chunk_);
+  absl::StatusOr<size_t> got = source_->read(buffer_.data() + before, chunk_);
   buffer_.resize(before + (got.ok() ? *got : 0));
   if (!got.ok()) return got.status();
   return *got > 0;

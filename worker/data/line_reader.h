@@ -14,7 +14,9 @@ namespace titan::data {
 class LineReader {
  public:
   // Errors: as ByteSource; InvalidArgument when no line starts at `place`.
-  static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place);
+  // `wanted`: the bytes that will be read, about; more can be.
+  static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place,
+                                         int64_t wanted = int64_t{1} << 20);
 
   // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.
   absl::StatusOr<bool> next(std::string_view& line);
@@ -30,6 +32,7 @@ class LineReader {
 
   std::string path_;
   FilePlace place_;
+  size_t chunk_ = 0;  // Bytes that are read together.
   std::unique_ptr<ByteSource> source_;
   std::string buffer_;
   size_t consumed_ = 0;

@@ -244,7 +244,8 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
                                                        .max_bad_lines = options.max_bad_lines,
                                                        .per_rank = !global,
                                                        .dp_rank = options.dp_rank,
-                                                       .dp_size = options.dp_size},
+                                                       .dp_size = options.dp_size,
+                                                       .counts_folder = options.counts_folder},
                                                       std::move(tokenizer)));
   TITAN_ASSIGN_OR_RETURN(const StreamPosition start, opened.rows->position());
   BatchMaker maker(std::move(opened.rows), global ? options.batch * options.dp_size : options.batch,

@@ -32,6 +32,7 @@ struct LoaderOptions {
   int dp_size = 1;
   bool loop = true;                               // Training never ends; validation may.
   int64_t max_bad_lines = 100;                    // More malformed lines than this fail the job.
+  std::string counts_folder;                      // RowsWanted::counts_folder.
   int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
   std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.
 };

@@ -1,9 +1,12 @@
 #include "worker/data/open_rows.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/storage/file.h"
+#include "worker/data/counted_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
 #include "worker/data/token_rows.h"
@@ -11,13 +14,44 @@
 namespace titan::data {
 namespace {
 
+// From so many ranks on, counting together is less work than reading everything.
+constexpr int kManyRanks = 4;
+
+bool can_be_counted(const RowsWanted& wanted) {
+  const auto compressed = [](const std::string& file) { return file.ends_with(".gz") || file.ends_with(".zst"); };
+  return !wanted.per_rank && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
+         wanted.kind.format == Format::kJsonLines && std::none_of(wanted.files.begin(), wanted.files.end(), compressed);
+}
+
+absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(TextBlocks blocks,
+                         TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
+  TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
+  TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
+  TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
+  const std::string counts_file = absl::StrCat("token-counts-", fingerprint, ".bin");
+  const CountedRows::Options options{.row_tokens = wanted.row_tokens,
+                                     .loop = wanted.loop,
+                                     .max_bad_lines = wanted.max_bad_lines,
+                                     .rank = wanted.dp_rank,
+                                     .ranks = wanted.dp_size,
+                                     .counts_file = storage::join_path(wanted.counts_folder, counts_file),
+                                     .text_key = wanted.kind.text_key};
+  return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
+}
+
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+  if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
-    TITAN_ASSIGN_OR_RETURN(share, split_by_rank(wanted.files, wanted.dp_rank, wanted.dp_size, wanted.kind));
+    TITAN_ASSIGN_OR_RETURN(
+        share, split_by_rank(wanted.files, wanted.dp_rank, wanted.dp_size, wanted.kind, wanted.counts_folder));
   }
-  DocumentReader reader(
-      {.files = share.files, .kind = wanted.kind, .share = share.share, .max_bad_lines = wanted.max_bad_lines});
+  DocumentReader reader({.files = share.files,
+                         .kind = wanted.kind,
+                         .share = share.share,
+                         .start = share.start,
+                         .max_bad_lines = wanted.max_bad_lines});
   return OpenedRows{
       std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
       std::move(share.files)};

@@ -21,6 +21,7 @@ struct RowsWanted {
   int64_t max_bad_lines = 100;
   bool per_rank = false;  // The rank's own documents, not the stream of all.
   int dp_rank = 0, dp_size = 1;
+  std::string counts_folder;  // Where ranks share what they counted; none: each reads everything.
 };
 
 struct OpenedRows {

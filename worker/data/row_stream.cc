@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/data/bad_lines.h"
 
 namespace titan::data {
 namespace {
@@ -59,10 +60,7 @@ absl::StatusOr<bool> RowStream::append_document() {
   TITAN_ASSIGN_OR_RETURN(std::optional<Document> document, reader_.next());
   if (!document.has_value()) {
     if (!loop_) return false;
-    if (!pass_had_tokens_) {
-      return absl::InvalidArgumentError(
-          "the dataset has no document with text for this rank: every line is blank or malformed");
-    }
+    if (!pass_had_tokens_) return no_documents();
     warn_of_repeats();
     pass_had_tokens_ = false;
     ++pass_;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/data/document_index.h"
 
 namespace titan::data {
 namespace {
@@ -26,14 +27,15 @@ absl::StatusOr<DocumentShare> contiguous_share(int64_t documents, int dp_rank, i
 }
 
 absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size,
-                                        const FileKind& kind) {
+                                        const FileKind& kind, const std::string& index_folder) {
   RankShare mine;
   if (dp_size == 1) {
     mine.files = files;
   } else if (std::none_of(files.begin(), files.end(), compressed)) {
     mine.files = files;
-    TITAN_ASSIGN_OR_RETURN(const int64_t documents, count_documents(files, kind));
-    TITAN_ASSIGN_OR_RETURN(mine.share, contiguous_share(documents, dp_rank, dp_size));
+    TITAN_ASSIGN_OR_RETURN(const DocumentIndex index, DocumentIndex::get(files, kind, index_folder));
+    TITAN_ASSIGN_OR_RETURN(mine.share, contiguous_share(index.documents(), dp_rank, dp_size));
+    mine.start = index.before(mine.share.begin);
   } else if (files.size() % dp_size == 0) {
     for (size_t i = dp_rank; i < files.size(); i += dp_size) mine.files.push_back(files[i]);
   } else {

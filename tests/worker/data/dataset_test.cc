@@ -6,8 +6,10 @@
 
 #include <filesystem>
 #include <fstream>
+#include <random>
 
 #include "worker/data/datasets.h"
+#include "worker/data/document_index.h"
 #include "worker/data/document_reader.h"
 #include "worker/data/sharding.h"
 
@@ -163,14 +165,14 @@ TEST_F(DatasetTest, ReadsEveryKindOfFile) {
   const std::string empty = write("d.json", "");
   EXPECT_THAT(read_all({plain, gz, empty, zst}),
               ElementsAre("one", "two\né", "unended", "three", "four", "five", "six"));
-  EXPECT_EQ(*count_documents({plain, gz, empty, zst}), 7);
+  EXPECT_EQ(DocumentIndex::make({plain, gz, empty, zst}, {})->documents(), 7);
 }
 
 TEST_F(DatasetTest, LinesMayBeLongerThanTheBuffer) {
   const std::string large(3'500'000, 'x');
   const std::string file = write("a.json", line("a") + line(large) + line("b"));
   EXPECT_THAT(read_all({file}), ElementsAre("a", large, "b"));
-  EXPECT_EQ(*count_documents({file}), 3);
+  EXPECT_EQ(DocumentIndex::make({file}, {})->documents(), 3);
 }
 
 TEST_F(DatasetTest, MalformedLinesAreNamedAndSkipped) {
@@ -267,6 +269,50 @@ TEST_F(DatasetTest, ContiguousChunksWithTheRemainderFirst) {
   const auto too_many = split_by_rank(files, 0, 12);
   EXPECT_EQ(too_many.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(too_many.status().message(), HasSubstr("11 documents for 12"));
+}
+
+// Once an index of documents is kept, a rank's chunk is found without reading what is before it; whatever is wrong with
+// the index, or changes in the data, it is made again.
+TEST_F(DatasetTest, ChunksAreFoundByAnIndexThatIsKept) {
+  std::string text;
+  for (int i = 0; i < 10'000; ++i) text += line(std::to_string(i)) + (i % 3 == 0 ? "\n" : "");
+  const std::vector<std::string> files = {write("a.json", text), write("b.json", text)};
+  const std::string kept = folder_ + "/kept";
+  const auto share = split_by_rank(files, 2, 3, {}, kept);
+  ASSERT_TRUE(share.ok()) << share.status();
+  EXPECT_GT(share->start.offset, 0);
+  EXPECT_LE(share->share.begin - share->start.document, 4096);
+  DocumentReader near({.files = files, .share = share->share, .start = share->start});
+  DocumentReader far({.files = files, .share = share->share});
+  const std::vector<std::string> texts = read_all(far);
+  EXPECT_EQ(read_all(near), texts);
+  near.rewind();
+  EXPECT_EQ(read_all(near), texts);
+
+  std::string path;
+  for (const auto& entry : fs::directory_iterator(kept)) {
+    if (entry.path().extension() == ".json") path = entry.path();
+  }
+  std::ifstream stream(path, std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(stream), {}};
+  const std::string whole = DocumentIndex::from_text(good)->to_text();
+  EXPECT_EQ(whole, good);
+  std::mt19937 random(4);
+  for (int i = 0; i < 200; ++i) {
+    std::string bad = good;
+    if (i % 2 == 0) {
+      bad.resize(random() % bad.size());
+    } else {
+      char& changed = bad[random() % bad.size()];
+      changed = static_cast<char>(changed ^ (1 + random() % 255));
+    }
+    EXPECT_EQ(DocumentIndex::from_text(bad).status().code(), absl::StatusCode::kDataLoss) << i;
+  }
+  std::ofstream(path, std::ios::binary) << good.substr(0, 100);
+  EXPECT_EQ(split_by_rank(files, 2, 3, {}, kept)->start, share->start);
+  write("b.json", text + text);
+  EXPECT_EQ(split_by_rank(files, 0, 3, {}, kept)->share.end, 10'000);
+  EXPECT_EQ(split_by_rank(files, 2, 3, {}, "/dev/null/no")->share.begin, 20'000);
 }
 
 TEST_F(DatasetTest, CompressedFilesAreDealtLikeAStream) {

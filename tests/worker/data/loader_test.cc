@@ -150,6 +150,21 @@ TEST_F(LoaderTest, RestoreContinuesFromAnyPoint) {
   }
 }
 
+// Of many ranks each counts its share of the text and tokenises its own rows: no batch and no cursor is another.
+TEST_F(LoaderTest, RanksThatCountTogetherGetTheSameBatches) {
+  const Rows all = read_global(options(), 1, 12, 40);
+  LoaderOptions shared = options();
+  shared.counts_folder = folder_.path() + "/counts";
+  EXPECT_EQ(read_global(shared, 6, 2, 17), Rows(all.begin(), all.begin() + 17 * 12));
+  EXPECT_FALSE(std::filesystem::is_empty(shared.counts_folder));
+  auto loader = open(options(Order::kGlobal, 1, 2, 6));
+  read(*loader, 17);
+  const nlohmann::json cursor = loader->state();
+  for (const int size : {2, 4, 12}) {
+    EXPECT_EQ(read_global(shared, size, 12 / size, 23, cursor), Rows(all.begin() + 17 * 12, all.end())) << size;
+  }
+}
+
 TEST_F(LoaderTest, RestoreOnAnotherDegreeContinuesTheGlobalStream) {
   const Rows all = read_global(options(), 1, 12, 40);
   for (const int before : {1, 2, 3, 4}) {

@@ -187,7 +187,7 @@ class Tokens(unittest.TestCase):
     def test_killed_anywhere_it_goes_on_to_the_same_bytes(self):
         lines = [line for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line != "{broken"]
         big = self.root / "big.jsonl"
-        big.write_text("\n".join(lines * 90) + "\n")
+        big.write_text("\n".join(lines * 150) + "\n")
         words = [DATA, "tokenize", "--tokenizer", TOKENIZER, "--shard-mib", "1", "--threads", "2", big, "--out"]
 
         def sums(folder):

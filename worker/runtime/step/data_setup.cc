@@ -17,6 +17,8 @@ absl::Status check_vocabulary(const config::Model& model, const data::Loader& lo
                                                  model.flavor, " has a vocabulary of ", spec.vocab_size));
 }
 
+std::string counts_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
+
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
@@ -46,6 +48,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = true,
+               .counts_folder = counts_folder(config),
                .spans = share.spans});
 }
 
@@ -59,6 +62,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const confi
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = validation.steps > 0,
+               .counts_folder = counts_folder(config),
                .spans = share.spans});
 }
 

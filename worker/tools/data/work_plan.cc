@@ -2,13 +2,11 @@
 
 #include <sys/stat.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
 #include "common/status/status.h"
-#include "worker/data/byte_source.h"
+#include "worker/data/line_start.h"
 
 namespace titan::tools {
 namespace {
@@ -19,25 +17,12 @@ absl::StatusOr<struct stat> facts_of(const std::string& path) {
   return facts;
 }
 
-// The first line that starts at byte `offset` or behind it.
-absl::StatusOr<int64_t> line_from(const std::string& path, int64_t offset) {
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::ByteSource> source, data::ByteSource::open(path, offset - 1));
-  std::vector<char> buffer(64 * 1024);
-  for (int64_t at = offset - 1;;) {
-    TITAN_ASSIGN_OR_RETURN(const size_t got, source->read(buffer.data(), buffer.size()));
-    if (got == 0) return at;
-    const void* found = std::memchr(buffer.data(), '\n', got);
-    if (found != nullptr) return at + (static_cast<const char*>(found) - buffer.data()) + 1;
-    at += static_cast<int64_t>(got);
-  }
-}
-
 bool compressed(const std::string& file) { return file.ends_with(".gz") || file.ends_with(".zst"); }
 
 absl::Status cut_at_lines(const std::string& file, int64_t size, int64_t shard_bytes, std::vector<WorkUnit>& units) {
   int64_t begin = 0;
   for (int64_t cut = shard_bytes; cut < size; cut += shard_bytes) {
-    TITAN_ASSIGN_OR_RETURN(const int64_t end, line_from(file, cut));
+    TITAN_ASSIGN_OR_RETURN(const int64_t end, data::line_start(file, cut));
     if (end <= begin || end >= size) continue;  // A line longer than a shard.
     units.push_back({{file}, begin, end, end - begin});
     begin = end;

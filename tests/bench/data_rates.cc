@@ -1,0 +1,103 @@
+// data_rates FOLDER_WITH_TOKENIZER TEXT.jsonl SCRATCH: own tokens a second of one data-parallel rank's reader among 1,
+// 16, 256 and 4096, of text that it reads alone, of text that all ranks count together, and of a token index. The other
+// ranks are only simulated: what they would have counted is in the file of counts, what this one has to count is not.
+// Seconds are the thread's processor time: other work on the machine changes them little.
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iostream>
+
+#include "worker/data/counted_rows.h"
+#include "worker/data/row_stream.h"
+#include "worker/data/token_rows.h"
+#include "worker/data/tokens/manifest.h"
+#include "worker/tools/data/tokenizing.h"
+
+namespace {
+
+using namespace titan::data;
+constexpr int64_t kRow = 4097;
+
+double now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) / 1e9;
+}
+
+template <typename T>
+T value(absl::StatusOr<T> result) {
+  if (result.ok()) return *std::move(result);
+  std::cerr << result.status() << "\n";
+  std::exit(1);
+}
+
+std::unique_ptr<Tokenizer> load(const std::string& folder) { return value(Tokenizer::load(folder)); }
+
+// Microbatches of a row a rank, until it took two seconds or as many batches.
+void measure(const char* name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open) {
+  const double before = now();
+  const std::unique_ptr<RowSource> rows = open();
+  const int64_t rank = ranks / 2;
+  double start = before;
+  double first = 0;
+  int64_t batches = 0;
+  for (; batches < 2000 && (batches < 2 || now() - start < 2); ++batches) {
+    value(rows->skip(rank));
+    value(rows->next());
+    value(rows->skip(ranks - rank - 1));
+    value(rows->position());
+    if (batches > 0) continue;
+    first = now() - before;
+    start = now();
+  }
+  const double each = (now() - start) / static_cast<double>(batches - 1);
+  std::printf("| %s | %d | %.3f | %.2f | %.0f |\n", name, ranks, first, each * 1e3,
+              static_cast<double>(kRow - 1) / each);
+  std::fflush(stdout);
+}
+
+// Leaves all counts but those that `rank` has to make.
+void forget(const std::string& counts, int64_t blocks, int rank, int ranks) {
+  std::filesystem::copy_file(counts + ".all", counts, std::filesystem::copy_options::overwrite_existing);
+  std::fstream file(counts, std::ios::binary | std::ios::in | std::ios::out);
+  const std::string nothing(24, '\0');
+  for (int64_t block = rank; block < blocks; block += ranks) file.seekp(block * 24).write(nothing.data(), 24);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  if (argc != 4) return 2;
+  const std::string tokenizer = argv[1], text = argv[2], scratch = argv[3], counts = scratch + "/counts";
+  const auto mark = value(mark_of(tokenizer, *load(tokenizer)));
+  titan::tools::TokenizeProgress progress;
+  const auto made = value(titan::tools::tokenize(
+      {.tokenizer_folder = tokenizer, .out = scratch + "/index", .input = {Format::kJsonLines, {text}}, .threads = 2},
+      progress, [](const std::string&) {}));
+  std::cout << made.tokens << " tokens of " << std::filesystem::file_size(text) << " bytes\n\n"
+            << "| rows from | ranks | first batch s | batch ms | own tokens/s |\n|---|---|---|---|---|\n";
+  const TextBlocks blocks = value(TextBlocks::open({.files = {text}}));
+  const auto counted = [&](int rank, int ranks) {
+    return std::make_unique<CountedRows>(
+        blocks, load(tokenizer),
+        CountedRows::Options{.row_tokens = kRow, .rank = rank, .ranks = ranks, .counts_file = counts});
+  };
+  value(counted(0, 1)->skip(made.tokens / kRow + 1));  // All of it, once.
+  std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
+  for (const int ranks : {1, 16, 256, 4096}) {
+    measure("text, alone", ranks, [&] {
+      return std::make_unique<RowStream>(DocumentReader({.files = {text}}), load(tokenizer), kRow, true);
+    });
+    measure("text, counted together", ranks, [&] {
+      forget(counts, blocks.count(), ranks / 2, ranks);
+      return counted(ranks / 2, ranks);
+    });
+    measure("token index", ranks, [&] {
+      TokenSet set = value(TokenSet::open(Format::kTitan, {scratch + "/index/" + kTokenManifest}));
+      return value(
+          TokenRows::open(std::move(set), {.row_tokens = kRow, .max_token_id = static_cast<int32_t>(mark.max_id)}));
+    });
+  }
+}

@@ -1,0 +1,133 @@
+// What is trained on when documents are tokens already, and text that ranks count together.
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tests/fuzz/parts.h"
+#include "tests/fuzz/scratch.h"
+#include "tests/fuzz/target.h"
+#include "worker/data/counted_rows.h"
+#include "worker/data/document_reader.h"
+#include "worker/data/row_stream.h"
+#include "worker/data/token_rows.h"
+#include "worker/data/tokens/manifest.h"
+#include "worker/data/tokens/shard_format.h"
+
+namespace titan::fuzz {
+namespace {
+
+constexpr int32_t kMaxId = 1000;
+
+// Some rows of whatever there is, on from a few places.
+void read_rows(data::Format format, const std::string& file) {
+  auto set = data::TokenSet::open(format, {file});
+  if (!set.ok()) return;
+  auto rows = data::TokenRows::open(*std::move(set), {.row_tokens = 7, .max_token_id = kMaxId});
+  if (!rows.ok()) return;
+  for (const int64_t skipped : {0, 1, 1000}) {
+    (void)(*rows)->skip(skipped);
+    const auto row = (*rows)->next();
+    if (row.ok() && *row != nullptr) {
+      require(std::all_of(*row, *row + 7, [](int32_t id) { return id >= 0 && id <= kMaxId; }), "ids of the vocabulary");
+    }
+    const auto position = (*rows)->position();
+    if (position.ok()) (void)(*rows)->seek(*position);
+  }
+}
+
+// A tokenizer of bytes, in no need of a file.
+class Bytes final : public data::Tokenizer {
+ public:
+  absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
+    for (const char c : text) tokens.push_back(static_cast<unsigned char>(c));
+    return absl::OkStatus();
+  }
+  absl::Status encode_document(std::string_view text, std::vector<int32_t>& tokens) override {
+    if (text.size() % 3 == 0) tokens.push_back(256);  // So that some documents have no token.
+    return encode(text, tokens);
+  }
+  std::string decode(const std::vector<int32_t>&) const override { return ""; }
+  int64_t vocab_size() const override { return 257; }
+  int32_t max_id() const override { return 256; }
+  std::optional<int32_t> bos_id() const override { return std::nullopt; }
+  std::optional<int32_t> eos_id() const override { return std::nullopt; }
+};
+
+}  // namespace
+
+// The manifest, and a shard's two files; with an odd first byte the header's checksum is made right.
+TITAN_FUZZ(token_index, 300) {
+  Parts parts(bytes);
+  const bool repair = parts.byte() % 2 == 1;
+  const std::string manifest = scratch_file(data::kTokenManifest, parts.next());
+  std::string index(parts.next());
+  if (repair && index.size() >= sizeof(data::ShardHeader)) {
+    data::ShardHeader header;
+    std::memcpy(&header, index.data(), sizeof header);
+    header.sum = data::header_sum(header);
+    std::memcpy(index.data(), &header, sizeof header);
+  }
+  scratch_file("shard-00000.index", index);
+  const std::string tokens = scratch_file("shard-00000.tokens", parts.rest());
+  const auto read = data::read_manifest(storage::posix_files(), manifest);
+  if (read.ok()) {
+    scratch_file("again.json", manifest_text(*read));
+    const auto again = data::read_manifest(storage::posix_files(), scratch_folder() + "/again.json");
+    require(again.ok() && manifest_text(*again) == manifest_text(*read), "written and read it is the same");
+  }
+  read_rows(data::Format::kTitan, manifest);
+  const auto shard = data::open_titan_shard(tokens);
+  if (shard.ok()) (void)(*shard)->verify();
+}
+
+// Megatron-LM's .idx and .bin.
+TITAN_FUZZ(megatron, 400) {
+  Parts parts(bytes);
+  const std::string index = scratch_file("set.idx", parts.next());
+  scratch_file("set.bin", parts.rest());
+  read_rows(data::Format::kMegatron, index);
+  const auto shard = data::open_megatron_shard(index);
+  if (shard.ok()) (void)(*shard)->verify();
+}
+
+// JSON lines in blocks, and what others are said to have counted of them.
+TITAN_FUZZ(counted_rows, 150) {
+  Parts parts(bytes);
+  const int64_t block_bytes = 1 + parts.byte(), row = 1 + parts.byte() % 40;
+  const std::string counts = scratch_file("counts", parts.next());
+  const std::string file = scratch_file("counted.jsonl", parts.rest());
+  auto blocks = data::TextBlocks::open({.files = {file}, .text_key = "text", .block_bytes = block_bytes});
+  if (!blocks.ok()) return;
+  data::CountedRows counted(*std::move(blocks), std::make_unique<Bytes>(), {.row_tokens = row, .counts_file = counts});
+  data::RowStream whole(data::DocumentReader({.files = {file}, .kind = {}, .share = {}}), std::make_unique<Bytes>(),
+                        row, true);
+  for (int i = 0; i < 12; ++i) {
+    const auto a = counted.next(), b = whole.next();
+    require(a.ok() == b.ok(), "both fail or none");
+    if (!a.ok()) return;
+    require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
+    const auto position = counted.position();
+    require(position.ok() && counted.seek(*position).ok() && whole.seek(*position).ok(), "a position is found again");
+  }
+}
+
+// Plain text between blank lines.
+TITAN_FUZZ(paragraphs, 400) {
+  const std::string path = scratch_file("text.txt", bytes);
+  const data::FileKind kind{.format = data::Format::kText, .text_key = "", .blank_lines = true};
+  data::DocumentReader reader({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});
+  for (int i = 0; i < 100; ++i) {
+    const auto document = reader.next();
+    if (!document.ok() || !document->has_value()) break;
+    require(!(*document)->text.empty(), "a document has text");
+    data::DocumentReader again({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});
+    require(again.seek((*document)->position, 0).ok(), "a position is found again");
+    const auto found = again.next();
+    require(found.ok() && found->has_value() && (*found)->text == (*document)->text, "with the document there");
+  }
+}
+
+}  // namespace titan::fuzz

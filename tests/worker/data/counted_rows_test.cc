@@ -1,0 +1,232 @@
+// Ranks that share the counting of a stream: the rows and positions are those of one reader of everything.
+#include "worker/data/counted_rows.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <random>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "tests/worker/data/testing.h"
+#include "worker/data/row_stream.h"
+#include "worker/data/stream_state.h"
+
+namespace titan::data {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Rows = std::vector<std::vector<int32_t>>;
+
+class CountedRowsTest : public ::testing::Test {
+ protected:
+  CountedRowsTest() {
+    folder_.write_tokenizer(testing::byte_tokenizer());
+    std::mt19937 random(11);
+    // Lines from nothing to many blocks long, over files of which one is empty and one has no end of line.
+    for (int file = 0; file < 4; ++file) {
+      std::string text;
+      for (int i = 0; file != 2 && i < 40; ++i) {
+        const size_t length = i == 17 ? 3000 : random() % 90;
+        text += nlohmann::json{{"text", std::string(length, static_cast<char>('a' + random() % 26))}}.dump() + "\n";
+        if (i % 13 == 5) text += "\n{broken\n  \n";
+      }
+      if (file == 3) text.pop_back();
+      files_.push_back(folder_.write(absl::StrCat("part-", file, ".json"), text));
+    }
+  }
+
+  std::unique_ptr<Tokenizer> tokenizer() const { return *Tokenizer::load(folder_.path()); }
+
+  std::unique_ptr<RowStream> stream(int64_t row_tokens, bool loop = true) const {
+    return std::make_unique<RowStream>(DocumentReader({.files = files_}), tokenizer(), row_tokens, loop);
+  }
+
+  std::unique_ptr<CountedRows> rank(int64_t block_bytes, const std::string& counts,
+                                    CountedRows::Options options) const {
+    options.counts_file = folder_.path() + "/" + counts;
+    return std::make_unique<CountedRows>(*TextBlocks::open({.files = files_, .block_bytes = block_bytes}), tokenizer(),
+                                         options);
+  }
+
+  testing::Folder folder_;
+  std::vector<std::string> files_;
+};
+
+// Rows of this rank of each batch of `ranks` rows; and what every rank says of where that ends.
+Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
+  Rows rows;
+  for (int i = 0; i < batches; ++i) {
+    if (*source.skip(rank) < rank) break;
+    const auto row = source.next();
+    EXPECT_TRUE(row.ok()) << row.status();
+    if (!row.ok() || *row == nullptr) break;
+    rows.emplace_back(*row, *row + row_tokens);
+    if (*source.skip(ranks - rank - 1) < ranks - rank - 1) break;
+  }
+  return rows;
+}
+
+Rows all_rows(RowSource& source, int64_t row_tokens, int count) { return deal(source, row_tokens, 0, 1, count); }
+
+// Threads as ranks, each counting its share: any block size, any number of ranks; a second run counts nothing.
+TEST_F(CountedRowsTest, RanksTogetherGiveTheStream) {
+  constexpr int64_t kRow = 33;
+  constexpr int kBatches = 60;
+  for (const int64_t block_bytes : {50, 700, 100'000}) {
+    for (const int ranks : {1, 2, 5}) {
+      const Rows expected = all_rows(*stream(kRow), kRow, kBatches * ranks);
+      for (int run = 0; run < 2; ++run) {
+        std::vector<Rows> rows(ranks);
+        std::vector<int64_t> counted(ranks);
+        std::vector<StreamPosition> ends(ranks);
+        std::vector<std::thread> threads;
+        for (int i = 0; i < ranks; ++i) {
+          threads.emplace_back([&, i] {
+            auto mine = rank(block_bytes, absl::StrCat(block_bytes, "-", ranks),
+                             {.row_tokens = kRow, .rank = i, .ranks = ranks});
+            rows[i] = deal(*mine, kRow, i, ranks, kBatches);
+            ends[i] = *mine->position();
+            counted[i] = mine->blocks_counted();
+          });
+        }
+        for (std::thread& thread : threads) thread.join();
+        for (int i = 0; i < ranks; ++i) {
+          ASSERT_EQ(rows[i].size(), kBatches);
+          for (int batch = 0; batch < kBatches; ++batch) ASSERT_EQ(rows[i][batch], expected[batch * ranks + i]);
+          EXPECT_EQ(ends[i], ends[0]);
+          if (run == 1) {
+            EXPECT_EQ(counted[i], 0) << "of " << ranks;
+          }
+        }
+      }
+    }
+  }
+}
+
+// A cursor of the one is a cursor of the other, wherever it is and whatever the rows' length.
+TEST_F(CountedRowsTest, CursorsAreThoseOfTheReaderOfEverything) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const int64_t row = 1 + static_cast<int64_t>(random() % 120), after = 1 + static_cast<int64_t>(random() % 120);
+    const int rows = static_cast<int>(random() % 200);
+    const int64_t block_bytes = 30 + static_cast<int64_t>(random() % 900);
+    auto whole = stream(row);
+    auto counted = rank(block_bytes, absl::StrCat("c", round), {.row_tokens = row});
+    all_rows(*whole, row, rows);
+    ASSERT_EQ(*counted->skip(rows), rows);
+    const auto from_whole = position_from_json(to_json(*whole->position(), files_), files_);
+    const auto from_counted = position_from_json(to_json(*counted->position(), files_), files_);
+    ASSERT_TRUE(from_whole.ok() && from_counted.ok());
+    Rows continued;
+    for (const StreamPosition& cursor : {*from_whole, *from_counted}) {
+      auto text = stream(after);
+      auto again = rank(block_bytes, absl::StrCat("c", round), {.row_tokens = after});
+      ASSERT_TRUE(text->seek(cursor).ok());
+      const absl::Status sought = again->seek(cursor);
+      ASSERT_TRUE(sought.ok()) << sought;
+      const Rows a = all_rows(*text, after, 150), b = all_rows(*again, after, 150);
+      ASSERT_EQ(a, b) << round;
+      if (continued.empty()) continued = a;
+      ASSERT_EQ(continued, a) << round;
+      const StreamPosition end = *again->position(), end_of_text = *text->position();
+      EXPECT_EQ(end.pass, end_of_text.pass);
+      if (end.token > 0) {  // At a border the places before and after are the same.
+        EXPECT_EQ(end, end_of_text) << round;
+      }
+    }
+  }
+}
+
+TEST_F(CountedRowsTest, WithoutLoopItEndsWhereTheStreamEnds) {
+  const Rows expected = all_rows(*stream(50, /*loop=*/false), 50, 10'000);
+  auto rows = rank(300, "end", {.row_tokens = 50, .loop = false});
+  EXPECT_EQ(all_rows(*rows, 50, 10'000), expected);
+  EXPECT_EQ(*rows->next(), nullptr);
+  EXPECT_EQ(*rows->skip(4), 0);
+}
+
+// Malformed lines are named as a reader names them, by all ranks, once.
+TEST_F(CountedRowsTest, MalformedLinesAreNamedAndLimited) {
+  auto whole = stream(64);
+  all_rows(*whole, 64, 500);
+  const std::vector<std::string> expected = whole->take_warnings();
+  auto rows = rank(256, "bad", {.row_tokens = 64});
+  ASSERT_EQ(*rows->skip(500), 500);
+  EXPECT_EQ(rows->take_warnings(), expected);
+  EXPECT_FALSE(expected.empty());
+  auto strict = rank(256, "bad", {.row_tokens = 64, .max_bad_lines = 2});
+  const auto failed = strict->skip(500);
+  EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(failed.status().message(),
+              HasSubstr("malformed line 3, more than training.dataloader.max_bad_lines = 2"));
+}
+
+// Whatever lies in the file of counts, the rows are the same: what is damaged is counted again.
+TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
+  const Rows expected = all_rows(*stream(40), 40, 300);
+  auto first = rank(400, "counts", {.row_tokens = 40});
+  ASSERT_EQ(all_rows(*first, 40, 300), expected);
+  const std::string path = folder_.path() + "/counts";
+  std::ifstream file(path, std::ios::binary);
+  const std::string good{std::istreambuf_iterator<char>(file), {}};
+  ASSERT_FALSE(good.empty());
+  std::mt19937 random(9);
+  int again = 0;
+  for (int i = 0; i < 200; ++i) {
+    std::string bad = good;
+    if (i % 4 == 0) bad.resize(random() % bad.size());
+    for (int flips = 0; i % 4 != 0 && flips < 3; ++flips) bad[random() % bad.size()] = static_cast<char>(random());
+    folder_.write("counts", bad);
+    auto rows = rank(400, "counts", {.row_tokens = 40});
+    ASSERT_EQ(all_rows(*rows, 40, 300), expected) << i;
+    again += rows->blocks_counted() > 0;
+  }
+  EXPECT_GT(again, 150);
+}
+
+// A rank whose others never come counts for them after a while, and does not wait again; with a file that cannot be
+// written, too.
+TEST_F(CountedRowsTest, ARankAloneGoesOn) {
+  const Rows expected = all_rows(*stream(40), 40, 100);
+  auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8});
+  EXPECT_EQ(all_rows(*alone, 40, 100), expected);
+  auto nowhere = rank(400, "no/such/folder", {.row_tokens = 40, .rank = 1, .ranks = 8});
+  EXPECT_EQ(all_rows(*nowhere, 40, 100), expected);
+}
+
+TEST_F(CountedRowsTest, ChangedDataIsNoticed) {
+  auto rows = rank(400, "changed", {.row_tokens = 40});
+  const StreamPosition start = *rows->position();
+  ASSERT_EQ(*rows->skip(60), 60);
+  const StreamPosition middle = *rows->position();
+  folder_.write("part-0.json", "{\"text\": \"other\"}\n" + std::string(8000, ' '));
+  auto again = rank(400, "changed", {.row_tokens = 40});
+  ASSERT_TRUE(again->seek(start).ok());
+  const auto read = again->next();
+  EXPECT_EQ(read.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(read.status().message(), HasSubstr("the dataset has changed"));
+  EXPECT_THAT(again->seek({.document = {.file = 9}}).message(), HasSubstr("has 4 files"));
+  StreamPosition between = middle;
+  between.document.offset += 1;
+  EXPECT_THAT(again->seek(between).message(), HasSubstr("no line starts at byte"));
+}
+
+TEST_F(CountedRowsTest, DataWithoutDocumentsIsAnError) {
+  for (const char* text : {"", "\n\n\n", "broken\n", "{\"other\": 1}\n"}) {
+    files_ = {folder_.write("empty.json", text)};
+    const std::string counts = absl::StrCat("none-", std::string(text).size());
+    EXPECT_THAT(rank(400, counts, {.row_tokens = 40})->next().status().message(), HasSubstr("no document with text"));
+  }
+  files_ = {folder_.write("few.json", "{\"text\": \"two words\"}\n")};
+  auto few = rank(400, "few", {.row_tokens = 5});
+  all_rows(*few, 5, 20);
+  EXPECT_THAT(few->take_warnings(), ElementsAre(HasSubstr("only 11 tokens, fewer than 8 rows of 4")));
+  all_rows(*few, 5, 20);
+  EXPECT_THAT(few->take_warnings(), IsEmpty());
+}
+
+}  // namespace
+}  // namespace titan::data
