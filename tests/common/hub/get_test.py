@@ -156,6 +156,9 @@ class Downloads(Case):
         self.assertIn("no file for --include *.bin", self.get("--include", "*.bin", "--assets", "config"))
         self.assertIn("config.json", self.get("--include", "*.bin", code=3))
         self.assertIn("did you mean 'tokenizer'", self.get("--assets", "tokeniser", code=2))
+        before = subprocess.run([TITANCTL, "assets", "get", "--assets", "index,config", "--include", "*.md", "org/tiny", "--dry-run", "--endpoint",
+                                 self.hub.url()], env=self.environment(), capture_output=True, text=True, cwd=self.folder)
+        self.assertIn("4 files of", before.stdout, before.stderr)
 
     def test_a_dataset_over_pages(self):
         self.hub.page = 2
