@@ -158,6 +158,7 @@ class FakeHub:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # Headers and body are two writes: the second would wait for an answer to the first.
     hub: FakeHub
     name: str
 

@@ -151,7 +151,7 @@ class Downloads(Case):
             self.assertEqual(expected, {file["name"] for file in listed["files"]}, words)
             self.assertEqual(sum(len(self.files[name]) for name in expected), listed["bytes_left"])
         self.assertFalse(self.out.exists(), "a dry run makes nothing")
-        self.get("--all")
+        self.get("--assets", "all")
         self.check_here(everything)
         self.assertIn("no file for --include *.bin", self.get("--include", "*.bin", "--assets", "config"))
         self.assertIn("config.json", self.get("--include", "*.bin", code=3))
@@ -486,8 +486,17 @@ class Encrypted(Case):
         self.assertEqual([], self.hub.requests("cdn"))
 
 
-@unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: kills at random")
+@unittest.skipUnless(os.environ.get("TITAN_LONG") == "1", "TITAN_LONG=1: seconds of waiting")
 class Soak(Case):
+    # A server that is silent, before its first byte or after some, is asked again once --timeout is over.
+    def test_silence(self):
+        for after in (0, 1000):
+            with self.subTest(after):
+                shutil.rmtree(self.out, ignore_errors=True)
+                self.hold(after)
+                self.get("--timeout", "1")
+                self.check_here()
+
     # Killed again and again, whatever it does: what arrives is right, and little is fetched twice.
     def test_kills(self):
         draw = random.Random(11)
