@@ -1,6 +1,8 @@
 #include "common/hub/urls.h"
 
-#include <optional>
+#include <curl/curl.h>
+
+#include <memory>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -19,15 +21,29 @@ std::string api(const std::string& endpoint, const Repo& repo) {
   return absl::StrCat(endpoint, "/api/", repo.kind == RepoKind::kModel ? "models" : "datasets", "/", repo.id);
 }
 
-// "host:port", "host" or "[address]:port", without a path.
-std::optional<std::string> with_port(std::string authority, const std::string& scheme) {
-  const size_t bracket = authority.rfind(']');
-  const size_t colon = authority.rfind(':');
-  const bool named = colon != std::string::npos && (bracket == std::string::npos || colon > bracket);
-  if (!named) return absl::StrCat(authority, scheme == "https" ? ":443" : ":80");
-  int port = 0;
-  if (!absl::SimpleAtoi(authority.substr(colon + 1), &port) || port < 1 || port > 65535) return std::nullopt;
-  return absl::StrCat(authority.substr(0, colon), ":", port);
+// Servers write them into addresses as they are.
+std::string with_encoded_blanks(const std::string& location) {
+  std::string out;
+  for (const char c : location) {
+    if (c > 0x20 && c < 0x7f) {
+      out += c;
+    } else {
+      absl::StrAppendFormat(&out, "%%%02X", static_cast<unsigned char>(c));
+    }
+  }
+  return out;
+}
+
+struct FreeUrl {
+  void operator()(CURLU* url) const { curl_url_cleanup(url); }
+};
+
+std::string part(CURLU* url, CURLUPart which, unsigned int flags = 0) {
+  char* text = nullptr;
+  if (curl_url_get(url, which, &text, flags) != CURLUE_OK) return "";
+  std::string out = text;
+  curl_free(text);
+  return out;
 }
 
 }  // namespace
@@ -60,16 +76,18 @@ std::string file_url(const std::string& endpoint, const Repo& repo, const std::s
                       percent_encoded(commit, false), "/", percent_encoded(file, true));
 }
 
+// By the reader that also sends the request: where two readers differ, a token could go to the wrong server.
 std::string origin(const std::string& url) {
-  const size_t end = url.find(kSchemes);
-  if (end == std::string::npos) return "";
-  const std::string scheme = absl::AsciiStrToLower(url.substr(0, end));
-  if (scheme != "http" && scheme != "https") return "";
-  const size_t host = end + 3;
-  const std::string authority = absl::AsciiStrToLower(url.substr(host, url.find_first_of("/?#\\", host) - host));
-  if (authority.empty() || authority[0] == ':' || absl::StrContains(authority, '@')) return "";
-  const std::optional<std::string> whole = with_port(authority, scheme);
-  return whole ? absl::StrCat(scheme, kSchemes, *whole) : "";
+  const std::unique_ptr<CURLU, FreeUrl> read(curl_url());
+  if (curl_url_set(read.get(), CURLUPART_URL, url.c_str(), 0) != CURLUE_OK) return "";
+  const std::string scheme = part(read.get(), CURLUPART_SCHEME);
+  const std::string host = absl::AsciiStrToLower(part(read.get(), CURLUPART_HOST));
+  const bool plain = host.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789.-_:[]") == std::string::npos;
+  const bool has_user = !part(read.get(), CURLUPART_USER).empty() || !part(read.get(), CURLUPART_PASSWORD).empty();
+  if ((scheme != "http" && scheme != "https") || host.empty() || !plain || has_user ||
+      url.find('\0') != std::string::npos)
+    return "";
+  return absl::StrCat(scheme, kSchemes, host, ":", part(read.get(), CURLUPART_PORT, CURLU_DEFAULT_PORT));
 }
 
 bool is_loopback(const std::string& url) {
@@ -84,13 +102,18 @@ bool is_loopback(const std::string& url) {
   return host == "localhost" || host == "[::1]" || (address && numbers[0] == "127");
 }
 
-std::string redirected(const std::string& url, const std::string& location) {
+std::string redirected(const std::string& url, const std::string& named) {
+  const std::string location = with_encoded_blanks(named);
+  const size_t scheme_end = url.find(kSchemes);
+  std::string whole = location;
   if (absl::StartsWith(location, "//")) {
-    const std::string whole = absl::StrCat(url.substr(0, url.find(kSchemes) + 1), location);
-    return origin(whole).empty() ? "" : whole;
+    whole = absl::StrCat(url.substr(0, scheme_end + 1), location);
+  } else if (absl::StartsWith(location, "/")) {
+    whole = absl::StrCat(url.substr(0, url.find('/', scheme_end + 3)), location);
+  } else if (!absl::StrContains(location, kSchemes)) {
+    return "";
   }
-  if (!absl::StartsWith(location, "/")) return origin(location).empty() ? "" : location;
-  return absl::StrCat(url.substr(0, url.find('/', url.find(kSchemes) + 3)), location);
+  return origin(whole).empty() ? "" : whole;
 }
 
 std::string next_cursor(const std::string& link_header) {

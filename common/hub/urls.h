@@ -24,8 +24,8 @@ std::string origin(const std::string& url);
 // Whether what is sent there stays on this machine.
 bool is_loopback(const std::string& url);
 
-// Where a redirect leads that an answer from `url` names: absolute, or a path on the same server. "" when it is
-// neither.
+// Where a redirect leads that an answer from `url` names: absolute, or a path on the same server; blanks are encoded.
+// "" when it is neither.
 std::string redirected(const std::string& url, const std::string& location);
 
 // The parameter `cursor` of the address that a Link header calls next; "" when there is none.

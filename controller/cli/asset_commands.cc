@@ -36,6 +36,7 @@ absl::StatusOr<hub::GetRequest> to_get(const Globals& globals, const AssetsReque
   out.revision = request.revision;
   TITAN_RETURN_IF_ERROR(hub::check_revision(out.revision));
   out.selection = {request.all, request.assets, request.include, request.exclude};
+  if (std::erase(out.selection.assets, "all") > 0) out.selection.all = true;
   TITAN_RETURN_IF_ERROR(hub::check_selection(out.selection));
   std::vector<std::string> warnings;
   TITAN_ASSIGN_OR_RETURN(out.transfer.settings, hub::settings_from(hub::process_environment(), request.endpoint,

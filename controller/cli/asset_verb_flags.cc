@@ -9,8 +9,10 @@ namespace {
 void add_choice_of_files(CLI::App& get, AssetsRequest& wanted) {
   get.add_option("repo", wanted.repo, "ORG/NAME")->required();
   get.add_option("--assets", wanted.assets,
-                 "Kinds, with commas: tokenizer, config, index, safetensors (all of these, unless something is chosen)")
-      ->delimiter(',');
+                 "Kinds, with commas between: tokenizer, config, index, safetensors (these four, unless something is "
+                 "chosen); all: as --all")
+      ->delimiter(',')
+      ->allow_extra_args(false);  // The repository may stand behind it.
   get.add_option("--include", wanted.include, "Glob of names, also of their last parts; may be repeated")
       ->allow_extra_args(false);
   get.add_option("--exclude", wanted.exclude, "Glob of names to leave out; may be repeated")->allow_extra_args(false);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "absl/strings/ascii.h"
 #include "common/hub/answer_error.h"
 #include "common/hub/folder.h"
 #include "common/hub/inventory.h"
@@ -49,8 +50,13 @@ TITAN_FUZZ(hub_headers, 3000) {
   const std::string text(bytes);
   const std::string next = hub::redirected("https://hub/a", text);
   require(next.empty() || !hub::origin(next).empty(), "a redirect leads to a server");
-  if (hub::origin(text) == "https://hub:443")
-    require(text.size() >= 11 && text.find('@') > text.find_first_of("/?#\\", 8), "no other server has this origin");
+  if (hub::origin(text) == "https://hub:443") {
+    const std::string rest = absl::AsciiStrToLower(text).substr(std::min(text.size(), text.find(':') + 1));
+    const size_t begin = std::min(rest.size(), rest.find_first_not_of('/'));
+    const std::string server = rest.substr(begin, rest.find_first_of("/?#", begin) - begin);
+    const std::string host = server.substr(server.rfind('@') + 1);  // All of it where there is none.
+    require(host == "hub" || host.compare(0, 4, "hub:") == 0, "no other server has this origin");
+  }
   (void)hub::next_cursor(text);
   (void)hub::parse_retry_after(text);
   if (const auto range = hub::parse_content_range(text))

@@ -68,7 +68,7 @@ class Packages(unittest.TestCase):
                     self.assertRegex(output(self.root / "usr/bin" / program, "--version"), rf"^{program} ")
 
     def test_dependencies_are_those_that_are_linked(self):
-        for package, library in (("titanctl", "libgrpc++"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp"),
+        for package, library in (("titanctl", "libgrpc++"), ("titanctl", "libcurl4"), ("titan-controller", "libsqlite3-0"), ("titan-worker", "libprometheus-cpp"),
                                  ("titan-worker", "libdw1")):
             with self.subTest(package):
                 self.assertIn(library, self.field(package, "Depends"))

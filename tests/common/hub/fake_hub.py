@@ -58,7 +58,8 @@ class Repo:
         self.listed = {}  # Entries of the tree that are added as they are, or replace a file's.
 
     def commit(self, files, branch="main"):
-        name = hashlib.sha1(repr(sorted(files.items())).encode() + branch.encode() + str(len(self.commits)).encode()).hexdigest()
+        contents = sorted((path, git_blob(content)) for path, content in files.items())
+        name = hashlib.sha1(repr((contents, branch, len(self.commits))).encode()).hexdigest()
         self.commits[name] = dict(files)
         self.branches[branch] = name
         return name
@@ -157,6 +158,7 @@ class FakeHub:
 
 class Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # Headers and body are two writes: the second would wait for an answer to the first.
     hub: FakeHub
     name: str
 

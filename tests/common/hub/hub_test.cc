@@ -64,10 +64,12 @@ TEST(UrlsTest, OriginsTellServersApart) {
   EXPECT_EQ(origin("HTTPS://Hub.example/a"), origin("https://hub.example:443?b"));
   for (const char* other :
        {"http://hub.example", "https://hub.example:444", "https://hub.example.evil", "https://evil/hub.example",
-        "https://evil#@hub.example", "https://evil\\@hub.example", "https://hub.example:0443x"})
+        "https://evil#@hub.example", "https://evil\\@hub.example", "https://hub.example\\@evil",
+        "https://hub.example@evil", "https://hub.example:443@evil", "https://hub.example:pw@evil/",
+        "https://hub.example%40evil", "https://hub.example\t.evil", "https://hub.example:0443x"})
     EXPECT_NE(origin(other), origin("https://hub.example")) << other;
   for (const char* none :
-       {"ftp://a", "https://", "https://:80", "https://u@hub.example", "https://u:p@hub.example", "a", "https://a:0"})
+       {"ftp://a", "https://", "https://:80", "https://u@hub.example", "https://u:p@hub.example", "https://u@", "a"})
     EXPECT_EQ(origin(none), "") << none;
   EXPECT_EQ(origin("http://[::1]:80/x"), origin("http://[::1]"));
   for (const char* near : {"http://127.0.0.1:1", "http://localhost", "http://[::1]:5"})
@@ -81,6 +83,7 @@ TEST(UrlsTest, RedirectsAndPages) {
   EXPECT_EQ(redirected("https://a", "/e"), "https://a/e");
   EXPECT_EQ(redirected("https://a/b", "//c/d"), "https://c/d");
   EXPECT_EQ(redirected("https://a/b", "http://c/d"), "http://c/d");
+  EXPECT_EQ(redirected("https://a/b", "http://c/d e?f=\xc3\xa9"), "http://c/d%20e?f=%C3%A9");
   for (const char* bad : {"", "file:///etc/passwd", "e", "https://u:p@c/"})
     EXPECT_EQ(redirected("https://a/b", bad), "") << bad;
   EXPECT_EQ(next_cursor(R"(<https://x/y?limit=2&cursor=ab%3D&z=1>; rel="next")"), "ab%3D");
