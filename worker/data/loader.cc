@@ -42,9 +42,6 @@ class BatchMaker {
 
   absl::StatusOr<StreamPosition> position() { return stream_->position(); }
   absl::Status seek(const StreamPosition& position) { return stream_->seek(position); }
-  absl::Status seek_behind(int64_t documents, int64_t tokens_left) {
-    return stream_->seek_behind(documents, tokens_left);
-  }
 
  private:
   absl::Status fill(Batch& batch) {
@@ -69,6 +66,19 @@ class BatchMaker {
   std::unique_ptr<RowSource> stream_;
   int64_t rows_, first_, batch_, seq_len_;
 };
+
+RowsWanted rows_wanted(const LoaderOptions& options) {
+  return {.files = options.files,
+          .kind = options.kind,
+          .tokenizer_folder = options.tokenizer_folder,
+          .row_tokens = options.seq_len + 1,
+          .loop = options.loop,
+          .max_bad_lines = options.max_bad_lines,
+          .per_rank = options.order == Order::kPerRank,
+          .dp_rank = options.dp_rank,
+          .dp_size = options.dp_size,
+          .counts_folder = options.counts_folder};
+}
 
 class PrefetchingLoader final : public Loader {
  public:
@@ -101,16 +111,16 @@ class PrefetchingLoader final : public Loader {
   }
 
   absl::Status restore(const nlohmann::json& state) override {
+    StreamPosition position;
     if (state.is_object() && state.contains("sample_idx")) {
-      stop();
-      TITAN_RETURN_IF_ERROR(
-          maker_.seek_behind(state.at("sample_idx").get<int64_t>(), state.at("tokens_left").get<int64_t>()));
+      TITAN_ASSIGN_OR_RETURN(position, place_behind(rows_wanted(options_), state.at("sample_idx").get<int64_t>(),
+                                                    state.at("tokens_left").get<int64_t>()));
     } else {
       TITAN_RETURN_IF_ERROR(check_owner(state));
-      TITAN_ASSIGN_OR_RETURN(const StreamPosition position, position_from_json(state, files_));
-      stop();
-      TITAN_RETURN_IF_ERROR(maker_.seek(position));
+      TITAN_ASSIGN_OR_RETURN(position, position_from_json(state, files_));
     }
+    stop();
+    TITAN_RETURN_IF_ERROR(maker_.seek(position));
     TITAN_ASSIGN_OR_RETURN(returned_, maker_.position());
     warnings_.clear();
     return absl::OkStatus();
@@ -236,17 +246,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   const int32_t max_token_id = tokenizer->max_id();
   const std::optional<int32_t> end_of_document = tokenizer->eos_id();
   const bool global = options.order == Order::kGlobal;
-  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, open_rows({.files = options.files,
-                                                       .kind = options.kind,
-                                                       .tokenizer_folder = options.tokenizer_folder,
-                                                       .row_tokens = options.seq_len + 1,
-                                                       .loop = options.loop,
-                                                       .max_bad_lines = options.max_bad_lines,
-                                                       .per_rank = !global,
-                                                       .dp_rank = options.dp_rank,
-                                                       .dp_size = options.dp_size,
-                                                       .counts_folder = options.counts_folder},
-                                                      std::move(tokenizer)));
+  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, open_rows(rows_wanted(options), std::move(tokenizer)));
   TITAN_ASSIGN_OR_RETURN(const StreamPosition start, opened.rows->position());
   BatchMaker maker(std::move(opened.rows), global ? options.batch * options.dp_size : options.batch,
                    global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);

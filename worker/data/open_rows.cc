@@ -40,8 +40,12 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_pt
   return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
 }
 
-absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
-  if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
+struct Stream {
+  std::unique_ptr<RowStream> rows;
+  std::vector<std::string> files;
+};
+
+absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
     TITAN_ASSIGN_OR_RETURN(
@@ -52,9 +56,14 @@ absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_pt
                          .share = share.share,
                          .start = share.start,
                          .max_bad_lines = wanted.max_bad_lines});
-  return OpenedRows{
-      std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
-      std::move(share.files)};
+  return Stream{std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
+                std::move(share.files)};
+}
+
+absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+  if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
+  TITAN_ASSIGN_OR_RETURN(Stream stream, stream_of_text(wanted, std::move(tokenizer)));
+  return OpenedRows{std::move(stream.rows), std::move(stream.files)};
 }
 
 // Tokens of another tokenizer train a model that nobody can use.
@@ -90,6 +99,19 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
   return rows_of_text(wanted, std::move(tokenizer));
+}
+
+absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
+  if (holds_tokens(wanted.kind.format)) {
+    return absl::InvalidArgumentError(
+        "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "
+        "put "
+        "\"dataloader\" into checkpoint.exclude_from_loading");
+  }
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
+  TITAN_ASSIGN_OR_RETURN(const Stream stream, stream_of_text(wanted, std::move(tokenizer)));
+  TITAN_RETURN_IF_ERROR(stream.rows->seek_behind(documents, tokens_left));
+  return stream.rows->position();
 }
 
 }  // namespace titan::data

@@ -33,4 +33,8 @@ struct OpenedRows {
 // tokens are not of.
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer);
 
+// The position of these rows by torchtitan's numbers (RowStream::seek_behind), of text alone; of the stream of all, for
+// any number of ranks.
+absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left);
+
 }  // namespace titan::data

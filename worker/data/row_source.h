@@ -35,10 +35,6 @@ class RowSource {
   // Where the next row starts.
   virtual absl::StatusOr<StreamPosition> position() = 0;
   virtual absl::Status seek(const StreamPosition& position) = 0;
-  // The same by torchtitan's numbers: so many documents of the reader's share were read in this pass, and the last
-  // `tokens_left` tokens of them are still to come. InvalidArgument when they are not so many, or where nobody counts
-  // so.
-  virtual absl::Status seek_behind(int64_t documents, int64_t tokens_left);
 
   // What was met since the last call; some of it once, as that a pass over the documents gives so few rows that
   // training would repeat them without end.

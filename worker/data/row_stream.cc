@@ -16,13 +16,6 @@ constexpr int64_t kFewRows = 8;
 }  // namespace
 
 // A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
-absl::Status RowSource::seek_behind(int64_t, int64_t) {
-  return absl::InvalidArgumentError(
-      "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "
-      "leave "
-      "the position out (checkpoint.exclude_from_loading = [\"dataloader\"])");
-}
-
 std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
   if (tokens >= kFewRows * row_tokens) return "";
   return absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows, " rows of ",
