@@ -206,6 +206,14 @@ TEST_F(LoaderTest, GoesOnFromTorchtitansPlace) {
   }
   EXPECT_EQ(documents, 40);
   auto loader = open(options);
+  // One place for any number of ranks, also for those that count the stream together.
+  ASSERT_TRUE(loader->restore({{"sample_idx", 20}, {"tokens_left", 5}}).ok());
+  LoaderOptions many = options;
+  many.dp_rank = 3, many.dp_size = 6;
+  many.counts_folder = folder_.path() + "/counts";
+  auto one_of_many = open(many);
+  ASSERT_TRUE(one_of_many->restore({{"sample_idx", 20}, {"tokens_left", 5}}).ok());
+  EXPECT_EQ(one_of_many->state(), loader->state());
   EXPECT_THAT(std::string(loader->restore({{"sample_idx", 41}, {"tokens_left", 0}}).message()), HasSubstr("has 40"));
   EXPECT_THAT(std::string(loader->restore({{"sample_idx", 1}, {"tokens_left", 999}}).message()),
               HasSubstr("first document"));
