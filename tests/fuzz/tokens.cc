@@ -50,6 +50,8 @@ class Bytes final : public data::Tokenizer {
     return encode(text, tokens);
   }
   std::string decode(const std::vector<int32_t>&) const override { return ""; }
+  std::string spelling(int32_t) const override { return ""; }
+  std::string bytes(int32_t) const override { return ""; }
   int64_t vocab_size() const override { return 257; }
   int32_t max_id() const override { return 256; }
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
