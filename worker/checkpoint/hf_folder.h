@@ -4,7 +4,6 @@
 
 #include <ATen/ATen.h>
 
-#include <functional>
 #include <map>
 #include <memory>
 #include <string>
@@ -15,7 +14,6 @@
 #include "common/storage/file.h"
 #include "worker/checkpoint/hf_coded.h"
 #include "worker/checkpoint/hf_mapper.h"
-#include "worker/checkpoint/shard.h"
 
 namespace titan::checkpoint {
 
@@ -68,34 +66,5 @@ std::vector<std::string> quantization_notes(const HfFolder& weights, bool expect
 // are damaged.
 absl::StatusOr<at::Tensor> read_parameter(const HfFolder& weights, const HfMapper& mapper, const std::string& fqn,
                                           const std::vector<int64_t>& shape, const Box& box);
-
-// One rank's share of turning the "model.*" tensors of a step into Hugging Face files.
-struct HfExport {
-  at::ScalarType dtype = at::kFloat;
-  int64_t max_file_bytes = int64_t{2} << 30;  // A file is put together in memory.
-  std::string tokenizer_folder;               // For config.json; may be empty (hf_config.h).
-};
-struct HfFile {
-  std::string name;  // "model-00001-of-00003.safetensors"
-  std::vector<std::string> fqns;
-};
-// The same on every rank. NotFound when the mapper does not know a parameter.
-absl::StatusOr<std::vector<HfFile>> plan_export(const Manifest& manifest, const HfMapper& mapper,
-                                                const HfExport& options);
-// Writes one of the files as `{folder}/{name}`; returns the Hugging Face keys and bytes in it.
-struct HfWritten {
-  std::vector<std::string> keys;
-  int64_t bytes = 0;
-};
-absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& step, const HfMapper& mapper,
-                                            const HfFile& file, const HfExport& options, const std::string& folder,
-                                            const std::string& name, const std::atomic<bool>* stop = nullptr);
-// The text of model.safetensors.index.json.
-std::string hf_index(const std::vector<HfFile>& files, const std::vector<HfWritten>& written);
-
-// All of it in one process, into a new or empty folder: files, index, config.json.
-absl::Status export_folder(storage::Files& files, StepReader& step, const HfMapper& mapper, const HfExport& options,
-                           const std::string& folder,
-                           const std::function<void(const std::string& file)>& progress = {});
 
 }  // namespace titan::checkpoint

@@ -5,6 +5,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_config.h"
+#include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/saver.h"
 #include "worker/checkpoint/verdict.h"

@@ -38,6 +38,11 @@ int64_t checked_bytes(const std::vector<int64_t>& shape, c10::ScalarType dtype) 
   return bytes;
 }
 
+// A number beyond 64 bits reads as a fraction, which fits no integer.
+bool whole_numbers(const nlohmann::json& list) {
+  return std::all_of(list.begin(), list.end(), [](const nlohmann::json& number) { return number.is_number_integer(); });
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> safetensors_dtype(c10::ScalarType type) {
@@ -105,6 +110,9 @@ absl::StatusOr<std::map<std::string, TensorEntry>> read_header(storage::Readable
   for (const auto& [key, value] : header.items()) {
     if (key == "__metadata__") continue;
     try {
+      if (!whole_numbers(value.at("shape")) || !whole_numbers(value.at("data_offsets"))) {
+        return bad("tensor ", key, ": its shape or its place is not of whole numbers");
+      }
       TensorEntry entry{.key = key, .shape = value.at("shape").get<std::vector<int64_t>>()};
       const auto dtype = scalar_type(value.at("dtype").get<std::string>());
       if (!dtype.ok()) return bad("tensor ", key, ": ", dtype.status().message());

@@ -12,6 +12,7 @@
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "nlohmann/json.hpp"
+#include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/safetensors.h"

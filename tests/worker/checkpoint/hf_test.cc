@@ -7,6 +7,7 @@
 #include "common/rank_protocol/launch.h"
 #include "tests/worker/checkpoint/fake_job.h"
 #include "tests/worker/data/testing.h"
+#include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/step_folders.h"
 
