@@ -2,6 +2,7 @@
 the documents' tokens, on every number of ranks and across changes of it; a killed titan-data goes on to the same bytes; and of
 damaged files nothing is ever read in silence."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -160,6 +161,22 @@ class Tokens(unittest.TestCase):
                 self.assertEqual(in_rows(self.documents, 33, 100), self.whole(folder, row_tokens=33, batches=100)["rows"])
         by_prefix = self.root / "megatron-8" / "a_text_document"
         self.assertEqual(in_rows(self.documents[:half], 9, 50), self.whole(by_prefix, row_tokens=9, batches=50)["rows"])
+
+    def test_every_kind_of_text_becomes_an_index(self):
+        texts = [json.loads(line)["text"] for path in sorted(self.text.iterdir()) for line in path.read_text().splitlines() if line.startswith('{"')]
+        kinds = {"packed.jsonl.gz": gzip.compress("".join(json.dumps({"text": t}) + "\n" for t in texts).encode())}
+        for name, data in kinds.items():
+            (self.root / name).write_bytes(data)
+        if (BIN / "titan-parquet.so").exists():
+            import pyarrow as pa
+            import pyarrow.parquet as pq
+            kinds["rows.parquet"] = None
+            pq.write_table(pa.table({"text": texts}), self.root / "rows.parquet", row_group_size=50)
+        for name in kinds:
+            index = self.root / f"of-{name}"
+            subprocess.run([*self.words(index)[:-1], self.root / name], check=True, capture_output=True)
+            for source in (self.root / name, index):
+                self.assertEqual(in_rows(self.documents, 33, 480), self.whole(source, row_tokens=33, batches=480)["rows"], source)
 
     def test_malformed_lines_are_named_and_counted(self):
         made = self.make(self.root / "again")
