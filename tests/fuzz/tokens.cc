@@ -117,7 +117,7 @@ TITAN_FUZZ(counted_rows, 150) {
 }
 
 // Plain text between blank lines.
-TITAN_FUZZ(paragraphs, 400) {
+TITAN_FUZZ(paragraphs, 100) {
   const std::string path = scratch_file("text.txt", bytes);
   const data::FileKind kind{.format = data::Format::kText, .text_key = "", .blank_lines = true};
   data::DocumentReader reader({.files = {path}, .kind = kind, .share = {}, .max_bad_lines = 1 << 20});

@@ -18,11 +18,13 @@ CountedRows::CountedRows(TextBlocks blocks, std::unique_ptr<Tokenizer> tokenizer
     : blocks_(std::move(blocks)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
-      counts_(BlockCounts(options.counts_file), blocks_.count(), options.rank, options.ranks,
-              [this](int64_t number) -> absl::StatusOr<BlockCount> {
-                TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* block, read_block(number));
-                return block->count;
-              }),
+      counts_(
+          BlockCounts(options.counts_file), blocks_.count(), options.rank, options.ranks,
+          [this](int64_t number) -> absl::StatusOr<BlockCount> {
+            TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* block, read_block(number));
+            return block->count;
+          },
+          options.patience),
       row_(static_cast<size_t>(options.row_tokens)) {}
 
 absl::StatusOr<const int32_t*> CountedRows::next() {

@@ -24,6 +24,7 @@ class CountedRows final : public RowSource {
     int rank = 0, ranks = 1;
     std::string counts_file;
     std::string text_key = "text";
+    absl::Duration patience = absl::Seconds(1);  // With ranks whose counts do not come.
   };
   CountedRows(TextBlocks blocks, std::unique_ptr<Tokenizer> tokenizer, const Options& options);
 

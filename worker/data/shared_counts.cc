@@ -11,12 +11,17 @@ namespace titan::data {
 namespace {
 
 constexpr size_t kKeptWindows = 3;
-constexpr std::chrono::milliseconds kPatience(1000), kPause(2);
+constexpr std::chrono::milliseconds kPause(2);
 
 }  // namespace
 
-SharedCounts::SharedCounts(BlockCounts file, int64_t blocks, int rank, int ranks, Count count)
-    : file_(std::move(file)), blocks_(blocks), rank_(rank), ranks_(ranks), count_(std::move(count)) {}
+SharedCounts::SharedCounts(BlockCounts file, int64_t blocks, int rank, int ranks, Count count, absl::Duration patience)
+    : file_(std::move(file)),
+      blocks_(blocks),
+      rank_(rank),
+      ranks_(ranks),
+      count_(std::move(count)),
+      patience_(patience) {}
 
 absl::StatusOr<BlockCount> SharedCounts::get(int64_t block) {
   const int64_t window = block / ranks_;
@@ -30,7 +35,8 @@ absl::Status SharedCounts::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
   TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So that nobody waits there.
-  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : kPatience);
+  const auto patience = absl::ToChronoMilliseconds(patience_);
+  auto deadline = std::chrono::steady_clock::now() + (alone_ ? std::chrono::milliseconds(0) : patience);
   size_t before = static_cast<size_t>(ranks_) + 1;
   while (true) {
     const Missing missing = find_missing(window);
@@ -40,7 +46,7 @@ absl::Status SharedCounts::load(int64_t window) {
     }
     const auto now = std::chrono::steady_clock::now();
     if (now < deadline) {
-      if (std::exchange(before, missing.blocks.size()) > missing.blocks.size()) deadline = now + kPatience;
+      if (std::exchange(before, missing.blocks.size()) > missing.blocks.size()) deadline = now + patience;
       std::this_thread::sleep_for(kPause);
       continue;
     }

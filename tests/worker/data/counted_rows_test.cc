@@ -191,9 +191,10 @@ TEST_F(CountedRowsTest, DamagedCountsAreCountedAgain) {
 // written, too.
 TEST_F(CountedRowsTest, ARankAloneGoesOn) {
   const Rows expected = all_rows(*stream(40), 40, 100);
-  auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8});
+  auto alone = rank(400, "alone", {.row_tokens = 40, .rank = 1, .ranks = 8, .patience = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*alone, 40, 100), expected);
-  auto nowhere = rank(400, "no/such/folder", {.row_tokens = 40, .rank = 1, .ranks = 8});
+  auto nowhere =
+      rank(400, "no/such/folder", {.row_tokens = 40, .rank = 1, .ranks = 8, .patience = absl::Milliseconds(20)});
   EXPECT_EQ(all_rows(*nowhere, 40, 100), expected);
 }
 

@@ -1,8 +1,8 @@
 #pragma once
 
-// The files of a shard of Titan's token index (docs/howto/prepare-data.md). NAME.tokens: the tokens, little-endian, nothing else.
-// NAME.index: the header, the documents' first tokens (8 bytes each, with the number of all tokens behind), then a
-// CRC-32C for each block of NAME.tokens and one for each block of those numbers.
+// The files of a shard of Titan's token index (docs/howto/prepare-data.md). NAME.tokens: the tokens, little-endian,
+// nothing else. NAME.index: the header, the documents' first tokens (8 bytes each, with the number of all tokens
+// behind), then a CRC-32C for each block of NAME.tokens and one for each block of those numbers.
 
 #include <array>
 #include <bit>
