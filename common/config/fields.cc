@@ -69,7 +69,8 @@ std::vector<Field> fields_of(Model& c) {
             "(block_causal); the flavor's own when not set")
           .one_of({"causal", "block_causal"}),
       Field("hf_assets_path", c.hf_assets_path,
-            "Hugging Face folder with tokenizer.json, and the weights when checkpoint.initial_load_in_hf is set")
+            "Folder with tokenizer.json, tokenizer.model or *.tiktoken, and the weights when "
+            "checkpoint.initial_load_in_hf is set")
           .is_path(),
       Field("converters", c.converters, "Conversions applied to the model before training")
           .one_of({"lora", "quantize.linear.float8", "quantize.linear.mx", "quantize.grouped_mm.float8",

@@ -63,27 +63,27 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& 
   return std::make_unique<Bpe>(std::move(pairs));
 }
 
-std::unique_ptr<WordModel> make_unigrams(const SentencePieceModel& model) {
+absl::StatusOr<std::unique_ptr<WordModel>> make_unigrams(const SentencePieceModel& model) {
   std::vector<UnigramPiece> pieces;
   UnigramOptions options;
   options.single_precision = true;
   options.unknown_id = model.unknown_id;
   options.byte_tokens.fill(-1);
-  // The package's own start: as scores are below 0, this smallest of positive numbers stays the best.
-  float least = std::numeric_limits<float>::max(), best = std::numeric_limits<float>::min();
+  float least = std::numeric_limits<float>::max();
   for (size_t id = 0; id < model.pieces.size(); ++id) {
     const SentencePiece& piece = model.pieces[id];
     const auto number = static_cast<int32_t>(id);
     if (piece.type == Type::kByte) options.byte_tokens[*byte_of_token(piece.text)] = number;
-    if (piece.type == Type::kNormal) {
-      least = std::min(least, piece.score);
-      best = std::max(best, piece.score);
+    if (piece.type == Type::kUserDefined) {
+      // Their bonus changes how sums round, and with it which of two equal paths is taken.
+      return absl::InvalidArgumentError(
+          absl::StrCat("piece \"", piece.text, "\" is USER_DEFINED, which is not supported in a UNIGRAM model"));
     }
-    if (piece.type != Type::kNormal && piece.type != Type::kUserDefined) continue;
-    pieces.push_back({piece.text, number, piece.score, piece.type == Type::kUserDefined});
+    if (piece.type != Type::kNormal) continue;
+    least = std::min(least, piece.score);
+    pieces.push_back({piece.text, number, piece.score});
   }
   options.unknown_score = least - kUnknownPiecePenalty;
-  options.best_score = best;
   return std::make_unique<Unigram>(pieces, options);
 }
 
@@ -104,9 +104,6 @@ class SentencePieceTokenizer final : public Tokenizer {
       words_->encode(part, tokens);
       return absl::OkStatus();
     };
-    // The best path of the other kind goes through the user's pieces by their score.
-    if (model_.kind == SentencePieceModel::Kind::kUnigram)
-      return normalized.empty() ? absl::OkStatus() : words(normalized);
     return user_pieces_.split(normalized, words, [&](int32_t id) { tokens.push_back(id); });
   }
 
@@ -192,7 +189,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(Sentence
   TITAN_ASSIGN_OR_RETURN(Charsmap rules, Charsmap::parse(model.charsmap));
   std::unique_ptr<WordModel> words;
   if (model.kind == SentencePieceModel::Kind::kUnigram) {
-    words = make_unigrams(model);
+    TITAN_ASSIGN_OR_RETURN(words, make_unigrams(model));
   } else {
     TITAN_ASSIGN_OR_RETURN(words, make_pairs(model));
   }

@@ -20,7 +20,7 @@ std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramP
 
 Unigram::Unigram(const std::vector<UnigramPiece>& pieces, const UnigramOptions& options)
     : options_(options), trie_(by_place(pieces)) {
-  for (const UnigramPiece& piece : pieces) scores_.push_back({piece.id, piece.user_defined, piece.score});
+  for (const UnigramPiece& piece : pieces) scores_.push_back({piece.id, piece.score});
 }
 
 void Unigram::encode(std::string_view word, std::vector<int32_t>& tokens) {
@@ -44,16 +44,15 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& tokens) {
   cache_.emplace(key, std::vector<int32_t>(tokens.begin() + static_cast<ptrdiff_t>(before), tokens.end()));
 }
 
-// Viterbi: endings[i] is the best way to reach byte i. Sums are kept in `Sum` and compared in double; of equal ones the
-// first stays. All of it as the two packages do, since paths of equal probability are told apart by what rounding
-// leaves.
+// Viterbi: endings[i] is the best way to reach byte i. Sums are kept and compared as `Sum`; of equal ones the first
+// stays. All of it as the two packages do, since paths of equal probability are told apart by what rounding leaves.
 template <typename Sum>
 void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& endings) {
   endings.assign(text.size() + 1, {});
-  const auto offer = [&](size_t begin, size_t end, auto score, int32_t piece) {
+  const auto offer = [&](size_t begin, size_t end, Sum score, int32_t piece) {
     Ending<Sum>& ending = endings[end];
     if (ending.begin >= 0 && !(score > ending.score)) return;
-    ending = {static_cast<Sum>(score), static_cast<int32_t>(begin), piece};
+    ending = {score, static_cast<int32_t>(begin), piece};
   };
   for (size_t begin = 0; begin < text.size();) {
     const size_t next = std::min<size_t>(begin + decode_utf8(text, begin).length, text.size());
@@ -66,8 +65,7 @@ void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& en
       const int32_t place = trie_.value(node);
       if (place == DoubleArray::kNone) continue;
       const Score& piece = scores_[place];
-      const double bonus = static_cast<double>(static_cast<Sum>(end - begin) * static_cast<Sum>(options_.best_score));
-      offer(begin, end, static_cast<Sum>((piece.user_defined ? bonus - 0.1 : piece.score)) + till_here, piece.id);
+      offer(begin, end, static_cast<Sum>(piece.score) + till_here, piece.id);
       single = single || end == next;
     }
     if (!single) offer(begin, next, static_cast<Sum>(options_.unknown_score) + till_here, options_.unknown_id);

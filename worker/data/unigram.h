@@ -16,14 +16,12 @@ namespace titan::data {
 struct UnigramPiece {
   std::string text;
   int32_t id = 0;
-  double score = 0;           // The logarithm of its probability.
-  bool user_defined = false;  // Wins over everything that covers the same text.
+  double score = 0;  // The logarithm of its probability.
 };
 
 struct UnigramOptions {
   int32_t unknown_id = 0;
   double unknown_score = 0;              // Of a character without a piece.
-  double best_score = 0;                 // Of all pieces, by which those that the user defined are scored.
   std::array<int32_t, 256> byte_tokens;  // What stands for unknown text, byte by byte; -1: that byte has none.
   bool single_precision = false;         // Sums scores in float and remembers no words, as SentencePiece does.
 };
@@ -56,7 +54,6 @@ class Unigram final : public WordModel {
   DoubleArray trie_;
   struct Score {
     int32_t id;
-    bool user_defined;
     double score;
   };
   std::vector<Score> scores_;  // By the trie's values.

@@ -64,18 +64,18 @@ inline std::string charsmap() {
   return little_endian(static_cast<uint32_t>(trie.size())) + trie + std::string("a\0", 2);
 }
 
-// Byte fallback, bytes from 3 on; then "▁" 259, "a" 260, "b" 261, "ab" 262, "▁ab" 263.
+// Byte fallback, bytes from 3 on; then "▁" 259, "a" 260, "b" 261, "ab" 262, "▁ab" 263, the user's "<x>" 264.
 inline std::string pair_model() {
   return control_pieces() + byte_pieces() + piece("\u2581", -4) + piece("a", -5) + piece("b", -6) + piece("ab", -1) +
-         piece("\u2581ab", -2) + bytes_field(2, number_field(3, 2) + number_field(35, 1)) +
+         piece("\u2581ab", -2) + piece("<x>", 0, SentencePiece::Type::kUserDefined) +
+         bytes_field(2, number_field(3, 2) + number_field(35, 1)) +
          bytes_field(3, bytes_field(2, "") + number_field(4, 0));
 }
 
-// No bytes; "▁" 3, "a" 4, "b" 5, "ab" 6, "▁a" 7, the user's "<x>" 8. "A" is "a".
+// No bytes; "▁" 3, "a" 4, "b" 5, "ab" 6, "▁a" 7. "A" is "a".
 inline std::string unigram_model() {
   return control_pieces() + piece("\u2581", -4) + piece("a", -3) + piece("b", -3) + piece("ab", -5) +
-         piece("\u2581a", -4) + piece("<x>", 0, SentencePiece::Type::kUserDefined) +
-         bytes_field(2, number_field(3, 1)) + bytes_field(3, bytes_field(2, charsmap()));
+         piece("\u2581a", -4) + bytes_field(2, number_field(3, 1)) + bytes_field(3, bytes_field(2, charsmap()));
 }
 
 // The 256 bytes, then "ab" 256, " a" 257, "abab" 258.

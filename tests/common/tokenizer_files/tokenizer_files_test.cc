@@ -39,7 +39,7 @@ TEST(FindTokenizerTest, JsonComesFirstAndContentTellsTheRest) {
   EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 258);
   folder.write("tokenizer.model", made::pair_model());
   EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kSentencePiece);
-  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 263);
+  EXPECT_EQ(largest_id(*find_tokenizer(folder.path())).value(), 264);
   folder.write("tokenizer.json",
                R"({"model": {"type": "Unigram", "vocab": [["a", -1]]}, "added_tokens": [{"id": 7}]})");
   EXPECT_EQ(find_tokenizer(folder.path())->kind, FileKind::kJson);

@@ -45,7 +45,8 @@ TEST(SentencePieceTokenizerTest, PairsMergeByScoreAndBytesStandForTheRest) {
   EXPECT_EQ((*tokenizer)->spelling(263), "\u2581ab");
   EXPECT_EQ((*tokenizer)->bytes(263), " ab");
   EXPECT_EQ((*tokenizer)->bytes(3 + '\n'), "\n");
-  EXPECT_EQ((*tokenizer)->max_id(), 263);
+  EXPECT_EQ((*tokenizer)->max_id(), 264);
+  EXPECT_THAT(document(**tokenizer, "a<x>b"), ElementsAre(1, 259, 260, 264, 261, 2));
   // Names of control pieces are text.
   EXPECT_THAT(document(**tokenizer, "<s>"), ElementsAre(1, 259, 3 + '<', 3 + 's', 3 + '>', 2));
 }
@@ -55,8 +56,11 @@ TEST(SentencePieceTokenizerTest, UnigramsTakeTheBestPath) {
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
   // "▁a b" costs 7 and "▁ ab" 9; "A" is "a"; white space around goes; neighbouring unknown characters are one.
   EXPECT_THAT(document(**tokenizer, "  Ab ab  "), ElementsAre(1, 7, 5, 7, 5, 2));
-  EXPECT_THAT(document(**tokenizer, "azzb<x>a"), ElementsAre(1, 7, 0, 5, 8, 4, 2));
-  EXPECT_EQ((*tokenizer)->decode({7, 0, 5, 8}), "a \u2047 b<x>");
+  EXPECT_THAT(document(**tokenizer, "azzba"), ElementsAre(1, 7, 0, 5, 4, 2));
+  EXPECT_EQ((*tokenizer)->decode({7, 0, 5}), "a \u2047 b");
+  const std::string users =
+      testing::unigram_model() + testing::piece("<x>", 0, testing::SentencePiece::Type::kUserDefined);
+  EXPECT_THAT(load_model(users).status().message(), HasSubstr("piece \"<x>\" is USER_DEFINED"));
 }
 
 TEST(TiktokenTokenizerTest, RanksMergeAndSpecialTokensFollow) {

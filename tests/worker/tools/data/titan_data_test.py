@@ -1,0 +1,77 @@
+"""titan-data encode and decode: ids, pieces and places of texts from arguments, files and standard input, and what is refused."""
+
+import json
+import os
+import subprocess
+import tempfile
+import unittest
+from pathlib import Path
+
+BIN = Path(os.environ["TITAN_BIN"])
+TOKENIZER = Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
+# "a", "b", their marks, and bytes for the rest.
+PAIRS = {"model": {"type": "BPE", "byte_fallback": True, "unk_token": "<unk>",
+                   "vocab": {"<unk>": 0, "▁": 1, "a": 2, "b": 3, "ab": 4, "▁ab": 5, **{f"<0x{b:02X}>": 6 + b for b in range(256)}},
+                   "merges": [["a", "b"], ["▁", "ab"]]},
+         "normalizer": None, "pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always", "split": True},
+         "decoder": {"type": "Sequence", "decoders": [{"type": "Replace", "pattern": {"String": "▁"}, "content": " "},
+                                                      {"type": "ByteFallback"}, {"type": "Fuse"},
+                                                      {"type": "Strip", "content": " ", "start": 1, "stop": 0}]}}
+
+
+def titan_data(*arguments, stdin=b""):
+    done = subprocess.run([BIN / "titan-data", *map(str, arguments)], input=stdin, capture_output=True, timeout=60)
+    return done.returncode, done.stdout.decode(errors="replace"), done.stderr.decode()
+
+
+class TitanData(unittest.TestCase):
+    def setUp(self):
+        self.folder = Path(self.enterContext(tempfile.TemporaryDirectory()))
+        (self.folder / "tokenizer.json").write_text(json.dumps(PAIRS))
+
+    def encode(self, *arguments, tokenizer=None, stdin=b""):
+        code, out, said = titan_data("encode", "--tokenizer", tokenizer or self.folder, *arguments, stdin=stdin)
+        self.assertEqual((0, ""), (code, said))
+        return out
+
+    def test_a_text_comes_back(self):
+        for text in ("Hello wörld 😀", "two\nlines ", "spaces  within"):
+            for tokenizer in (TOKENIZER, self.folder):
+                ids = self.encode("--", text, tokenizer=tokenizer)
+                self.assertEqual((0, text + "\n", ""), titan_data("decode", "--tokenizer", tokenizer, stdin=ids.encode()))
+        self.assertEqual((0, "ab\n", ""), titan_data("decode", "--tokenizer", self.folder, "[2,", "3]"))
+
+    def test_texts_of_arguments_files_and_standard_input(self):
+        (self.folder / "text").write_bytes(b"ab\n")
+        self.assertEqual("5\n5 16\n", self.encode("ab", "--file", self.folder / "text"))
+        self.assertEqual("5 16\n", self.encode(stdin=b"ab\n"))
+
+    def test_pieces_and_their_places(self):
+        told = json.loads(self.encode("-o", "json", "ab abé"))
+        self.assertEqual({"ids": [5, 5, 6 + 0xC3, 6 + 0xA9], "pieces": ["▁ab", "▁ab", "<0xC3>", "<0xA9>"],
+                          "offsets": [[0, 2], [2, 5], [5, 6], [6, 7]]}, told)
+        self.assertEqual('5\t0-2\t"▁ab"\n16\t2-3\t"<0x0A>"\n', self.encode("-o", "table", "ab\n"))
+        told = json.loads(self.encode("-o", "json", "--bos", "--eos", "a", tokenizer=TOKENIZER))
+        self.assertEqual(["<|begin_of_text|>", "a", "<|end_of_text|>"], told["pieces"])
+        self.assertEqual([None, [0, 1], None], told["offsets"])
+
+    def test_places_are_told_only_where_the_text_was_kept(self):
+        (self.folder / "tokenizer.json").write_text(json.dumps(PAIRS | {"normalizer": {"type": "Lowercase"}}))
+        self.assertEqual([None], json.loads(self.encode("-o", "json", "AB"))["offsets"])
+
+    def test_what_is_refused(self):
+        for code, words, arguments in [
+                (3, "no such folder", ["encode", "--tokenizer", self.folder / "none", "a"]),
+                (3, "cannot be read", ["encode", "--tokenizer", self.folder, "--file", self.folder / "none"]),
+                (2, "has no BOS token; leave --bos out", ["encode", "--tokenizer", self.folder, "--bos", "a"]),
+                (2, "--tokenizer is required", ["encode", "a"]),
+                (2, '"262" is no token: they are numbers from 0 to 261', ["decode", "--tokenizer", self.folder, "262"])]:
+            got, _, said = titan_data(*arguments)
+            self.assertEqual(code, got, said)
+            self.assertIn(words, said)
+        code, _, said = titan_data("encode", "--tokenizer", self.folder, stdin=b"\xff")
+        self.assertEqual((2, "titan-data: standard input: text is not UTF-8\n"), (code, said))
+
+
+if __name__ == "__main__":
+    unittest.main()
