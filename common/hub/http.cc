@@ -136,7 +136,8 @@ void Http::State::set_options(const std::string& url, std::optional<Range> range
   curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error.data());
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
-  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // A proxy is told no token.
+  curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // The proxy of a tunnel is told no token.
+  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);    // And what it says is no answer of the hub's.
   curl_easy_setopt(curl, CURLOPT_USERAGENT, "titan/" TITAN_VERSION);
   curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
   const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(settings.patience));
