@@ -1,7 +1,8 @@
 """Titan's tokenizer gives the tokens, and the decoded text, of the Python `tokenizers` package for vocabularies of characters: the kinds of
 Llama 2, Mistral, T5, XLM-R and ALBERT, each trained on the spot, on varied Unicode text (two of them on more than 10 MB).
 
-Arguments name some of them; --speed is for the speed on the English of the assets, with one thread each.
+Without TITAN_LONG=1 some kinds on the smaller text. Arguments name kinds; --speed is for the speed on the English of the assets, with
+one thread each.
 """
 
 import json
@@ -16,6 +17,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalize
 
 from varied_texts import compare, english_texts, make_texts, ours, training_texts, write_texts
 
+SHORT = ["llama2", "mistral-first-whole", "t5"]
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]
 SPECIAL = ["<unk>", "<s>", "</s>"]
 LLAMA_DECODER = decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
@@ -149,8 +151,12 @@ def compare_decoded(name, texts, ids, tokenizer, decoded):
 
 def main():
     english = english_texts()
-    large, small = make_texts(5, 7_600_000, english), make_texts(6, 400_000, english, last=0x12000)
-    assert sum(len(text.encode()) for text in large) > 10_000_000
+    small = make_texts(6, 400_000, english, last=0x12000)
+    if os.environ.get("TITAN_LONG") or sys.argv[1:]:
+        large = make_texts(5, 7_600_000, english)
+        assert sum(len(text.encode()) for text in large) > 10_000_000
+    else:
+        large, sys.argv[1:] = small, SHORT
     learnt = training_texts(large) + english[:150]
     speed_alone, clock = "--speed" in sys.argv, time.monotonic
     if speed_alone:

@@ -1,7 +1,8 @@
 """Titan gives the tokens, and the decoded text, of the Python packages `sentencepiece` and `tiktoken` for tokenizer.model and *.tiktoken
 files, on varied Unicode text (one model of each kind on more than 10 MB). All of them are trained on the spot.
 
-Arguments name some of them; --speed is for the speed on the English of the assets, with one thread each.
+Without TITAN_LONG=1 some kinds on the smaller text. Arguments name kinds; --speed is for the speed on the English of the assets, with
+one thread each.
 """
 
 import base64
@@ -18,6 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from varied_texts import compare, english_texts, make_texts, ours, training_texts, write_texts
 
+SHORT = ["tiktoken-llama3", "sentencepiece-llama2", "sentencepiece-unigram"]
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = "|".join([
@@ -95,8 +97,12 @@ def compare_decoded(name, texts, decoded, expected):
 
 def main():
     english = english_texts()
-    large, small = make_texts(8, 7_600_000, english), make_texts(9, 400_000, english, last=0x12000)
-    assert sum(len(text.encode()) for text in large) > 10_000_000
+    small = make_texts(9, 400_000, english, last=0x12000)
+    if os.environ.get("TITAN_LONG") or sys.argv[1:]:
+        large = make_texts(8, 7_600_000, english)
+        assert sum(len(text.encode()) for text in large) > 10_000_000
+    else:
+        large, sys.argv[1:] = small, SHORT
     learnt = training_texts(large) + english[:150]
     speed_alone, clock = "--speed" in sys.argv, time.monotonic
     if speed_alone:
