@@ -18,6 +18,7 @@ ALLOWED = {
     "nn/attention_pairs.cc": (1, "numbers of documents, which are kept on the CPU"),
     "optim/adam.cc": (2, "the step's number and gate, by optimizer.implementation foreach and for-loop"),
     "runtime/step/frozen_base.cc": (3, "the digest of a model that is not trained, once before the first step"),
+    "runtime/step/samples.cc": (1, "validation: the tokens that a text goes on with, once a token"),
     "runtime/step/step_report.h": (1, "the step's report of all ranks: a step later, or where the host needs it"),
     "runtime/step/validator.cc": (2, "validation: is there a batch, and its loss"),
 }
@@ -36,6 +37,7 @@ BLOCKING = {
     "parallel/qk_clip.cc": (2, "the gate, and the factors of offloaded shards; elsewhere all is on one device"),
     "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),
     "runtime/step/frozen_base.cc": (1, "the digest of a frozen base, at the start and at a resumption"),
+    "runtime/step/samples.cc": (1, "validation: the tokens that rank 0 chose, once a token"),
 }
 
 

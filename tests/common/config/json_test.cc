@@ -161,7 +161,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                         "module_fqns_per_model_fragment": [], "num_fragments": 1},
     "experimental": {"custom_import": "", "custom_args_module": ""},
     "validation": {"enable": false, "dataset": "c4_validation", "dataset_path": null, "local_batch_size": 8, "seq_len": 2048,
-                   "freq": 10, "steps": -1,
+                   "freq": 10, "steps": -1, "sample_prompts": [], "sample_max_new_tokens": 64, "sample_temperature": 0.0,
                    "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
                                   "order": "global", "prefetch": 2, "max_bad_lines": 100, "format": "auto",
                                 "text_key": "text", "text_documents": "file"}},

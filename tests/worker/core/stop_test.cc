@@ -66,8 +66,8 @@ TEST(StopTest, AHangingShimIsKilledAfterTheGrace) {
   EXPECT_EQ(world.last(1).exits(0).signal(), 9);
 }
 
-// A disk that takes its time: until the end is on it the node would say that the attempt lives, and the controller stops
-// what lives. Each would answer the other at the network's speed.
+// A disk that takes its time: until the end is on it the node would say that the attempt lives, and the controller
+// stops what lives. Each would answer the other at the network's speed.
 TEST(StopTest, NothingIsAnsweredWhileTheEndIsBeingWritten) {
   World world;
   world.connect();

@@ -8,7 +8,8 @@
 
 namespace titan::data {
 
-// What tells whether tokens are a tokenizer's: the checksum of tokenizer.json, and what surrounds documents.
+// What tells whether tokens are a tokenizer's: the checksum of the file that says what it is, and what surrounds
+// documents.
 struct TokenizerMark {
   uint32_t sum = 0;
   int64_t bos = -1, eos = -1, max_id = 0;

@@ -25,9 +25,10 @@ struct ModelSource {
   std::vector<std::string> warnings;
 };
 
-// `path`: a step-N folder, a folder of such (the newest), a Hugging Face folder, or one of torch.distributed.checkpoint.
-// A choice may be left empty: a step says its model, and beside Hugging Face weights config.json does.
-// Errors: NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition (another model's).
+// `path`: a step-N folder, a folder of such (the newest), a Hugging Face folder, or one of
+// torch.distributed.checkpoint. A choice may be left empty: a step says its model, and beside Hugging Face weights
+// config.json does. Errors: NotFound (no checkpoint there; says what one is), InvalidArgument, FailedPrecondition
+// (another model's).
 absl::StatusOr<ModelSource> open_source(storage::Files& files, const std::string& path, const ModelChoice& choice);
 
 }  // namespace titan::tools
