@@ -380,6 +380,7 @@ absl::Status import_weights(storage::Files& files, const std::string& source, co
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<HfMapper> mapper, model::make_hf_mapper(spec));
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<WeightsSource> weights, open_weights(files, source, spec, *mapper));
   for (const std::string& warning : weights->warnings()) out << "warning: " << warning << "\n";
+  for (const std::string& note : weights->notes()) out << note << "\n";
   int64_t parameters = 0;
   TITAN_RETURN_IF_ERROR(make_whole(files, step, [&](const std::string& folder) -> absl::Status {
     const auto read = [&](const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) {

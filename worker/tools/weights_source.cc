@@ -29,7 +29,7 @@ class HuggingFaceSource : public WeightsSource {
     TITAN_RETURN_IF_ERROR(check_keys(*source->weights_, mapper));
     for (const std::string& note : quantization_notes(*source->weights_, false)) source->warnings_.push_back(note);
     if (const int64_t quantized = source->weights_->quantized(); quantized > 0)
-      source->warnings_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
+      source->notes_.push_back(absl::StrCat(counted(quantized, "quantized tensor"), " to float32"));
     return source;
   }
   explicit HuggingFaceSource(const HfMapper& mapper) : mapper_(mapper) {}

@@ -24,10 +24,11 @@ class WeightsSource {
   // it.
   virtual absl::StatusOr<at::Tensor> read(const std::string& fqn, const std::vector<int64_t>& shape,
                                           const checkpoint::Box& box) = 0;
-  virtual const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<std::string>& notes() const { return notes_; }  // Worth saying, and nothing to worry about.
 
  protected:
-  std::vector<std::string> warnings_;
+  std::vector<std::string> warnings_, notes_;
 };
 
 // Errors: FailedPrecondition when it holds what the model has no use for. `mapper` outlives the source.
