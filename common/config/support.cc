@@ -77,11 +77,12 @@ Origin origin_of(const std::map<std::string, Origin>& origins, std::string_view 
 
 const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
-      {"job.custom_config_module", "custom configuration modules"},
+      {"job.custom_config_module", "custom configuration modules",
+       "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},
       {"metrics.enable_wandb", "Weights & Biases"},
-      {"memory_estimation.enable", "memory estimation (a dry run, --comm.mode fake_backend, tells a rank's bytes)"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
-      {"experimental.custom_args_module", "Python extensions"},
+      {"experimental.custom_args_module", "custom arguments",
+       "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},
   };
   return table;
 }
@@ -90,6 +91,7 @@ const std::vector<Harmless>& harmless() {
   static const auto& table = *new std::vector<Harmless>{
       {"parallelism.expert_parallel_comm_backend",
        "DeepEP's kernels are not used yet, tokens travel by the standard exchange", "deepep"},
+      {"memory_estimation.disable_fake_mode", "memory is estimated on tensors that hold none"},
   };
   return table;
 }
@@ -139,7 +141,6 @@ const std::vector<Detail>& details() {
       {"resources.kernels", "resources.device", "cuda", "reference"},
       {"quantize.", "model.converters"},
       {"lora.", "model.converters"},
-      {"memory_estimation.disable_fake_mode", "memory_estimation.enable"},
       {"checkpoint.enable_ft_dataloader_checkpoints", "fault_tolerance.enable"},
       {"debug.deterministic_warn_only", "debug.deterministic"},
       {"fault_tolerance.", "fault_tolerance.enable"},
@@ -156,7 +157,8 @@ std::vector<Problem> check_support(const JobConfig& config, const std::map<std::
     const nlohmann::json& standard = at(defaults, row.key);
     if (value == standard) continue;
     problems.push_back({origin_of(origins, row.key), std::string(row.key), text_of(value),
-                        absl::StrCat(std::string(row.feature), ": not supported yet"),
+                        absl::StrCat(std::string(row.feature), ": ",
+                                     row.instead.empty() ? "not supported yet" : std::string(row.instead)),
                         absl::StrCat("set ", std::string(row.key), " = ", standard.dump())});
   }
   return problems;

@@ -9,11 +9,12 @@
 
 namespace titan::config {
 
-// One key whose feature does not exist yet and would change numbers or write files: it is refused unless it has its
-// default value. Building the feature deletes the row.
+// One key whose feature does not exist and would change numbers or write files: it is refused unless it has its default
+// value. Building the feature deletes the row.
 struct Unsupported {
   std::string_view key;
   std::string_view feature;
+  std::string_view instead = {};  // Why it never will, and what is there for it; empty: it does not exist yet.
 };
 const std::vector<Unsupported>& unsupported();
 

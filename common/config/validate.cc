@@ -310,6 +310,7 @@ absl::Status validate(const JobConfig& config) { return to_status(check(config))
 absl::Status validate(const Loaded& loaded) { return to_status(check(loaded.config, loaded.origins)); }
 
 void resolve(JobConfig& config) {
+  if (config.memory_estimation.enable) config.comm.mode = "fake_backend";  // A dry run, which tells all bytes.
   const absl::StatusOr<mesh::Mesh> mesh = mesh::Mesh::create(degrees_of(config.parallelism), config.resources.ranks);
   if (!mesh.ok()) return;
   config.parallelism.data_parallel_shard_degree = mesh->degrees().dp_shard;

@@ -21,7 +21,7 @@ absl::Status validate(const JobConfig& config);
 absl::Status validate(const Loaded& loaded);
 
 // Fills what follows from the other keys: data_parallel_shard_degree and global_batch_size -1,
-// lr_scheduler.total_steps. Call on a valid configuration.
+// lr_scheduler.total_steps, and the mode of a job that only estimates its memory. Call on a valid configuration.
 void resolve(JobConfig& config);
 
 // A seed for a job that sets none, from text that no two jobs share: the same text gives the same seed, 0 to 2^32 - 1.

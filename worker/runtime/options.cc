@@ -72,7 +72,7 @@ int usable_cores() { return std::max(1U, std::thread::hardware_concurrency()); }
 
 CommMode mode_of(const config::JobConfig& config) {
   if (config.comm.mode == "local_tensor") return CommMode::kLocalThreads;
-  if (config.comm.mode == "fake_backend") return CommMode::kDryRun;
+  if (config.comm.mode == "fake_backend" || config.memory_estimation.enable) return CommMode::kDryRun;
   return CommMode::kProcesses;
 }
 

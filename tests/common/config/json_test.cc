@@ -212,7 +212,8 @@ TEST(SupportTest, EveryRowRefusesItsKeyByName) {
     change(fields.at(key));
     const std::string message(validate(config).message());
     EXPECT_THAT(message, HasSubstr(key + " = "));
-    EXPECT_THAT(message, HasSubstr("not supported yet; set " + key + " = "));
+    const std::string why = row.instead.empty() ? "not supported yet" : std::string(row.instead);
+    EXPECT_THAT(message, HasSubstr(why + "; set " + key + " = "));
   }
   for (const Harmless& row : harmless()) EXPECT_TRUE(fields.count(std::string(row.key))) << row.key;
   for (const Detail& detail : details()) {
@@ -220,6 +221,16 @@ TEST(SupportTest, EveryRowRefusesItsKeyByName) {
     const bool whole_section = detail.key.back() == '.';
     EXPECT_TRUE(whole_section || fields.count(std::string(detail.key))) << detail.key;
   }
+}
+
+TEST(ResolveTest, MemoryIsEstimatedByADryRun) {
+  JobConfig config;
+  resolve(config);
+  EXPECT_EQ(config.comm.mode, "default");
+  config.memory_estimation.enable = true;
+  EXPECT_TRUE(validate(config).ok());
+  resolve(config);
+  EXPECT_EQ(config.comm.mode, "fake_backend");
 }
 
 TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {

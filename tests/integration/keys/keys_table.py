@@ -164,7 +164,7 @@ ROWS = [
     ("job.description", "another", "record", "a job"),
     ("job.print_config", True, "log"),
     ("job.save_config_file", "used.json", "files"),
-    ("job.custom_config_module", "mine", "refused", "a job", "not supported yet"),
+    ("job.custom_config_module", "mine", "refused", "a job", "experimental.custom_import"),
 
     ("profiling.enable_profiling", True, "files", "a trace a step"),
     ("profiling.profile_freq", 2, "files", "traces"),
@@ -333,8 +333,8 @@ ROWS = [
     *keys("comm", {"save_traces_folder": "t", "save_traces_file_prefix": "p"}, "warned", "a job without recordings", OFF),
     *each("comm.mode", ["local_tensor", "fake_backend"], "record", "a job of two ranks"),
 
-    ("memory_estimation.enable", True, "refused", "a job", "not supported yet"),
-    ("memory_estimation.disable_fake_mode", True, "warned", "a job", OFF),
+    ("memory_estimation.enable", True, "record", "a job of two ranks"),
+    ("memory_estimation.disable_fake_mode", True, "warned", "a job", "has no effect"),
     ("fault_tolerance.enable", True, "refused", "a job", "not supported yet"),
     *keys("fault_tolerance", {"process_group": "nccl", "process_group_timeout_ms": 7, "replica_id": 1, "group_size": 2,
                               "min_replica_size": 2, "sync_steps": 7, "should_quantize": True, "fragment_sync_delay": 1,
@@ -342,7 +342,7 @@ ROWS = [
           "warned", "a job", OFF),
     *each("fault_tolerance.semi_sync_method", ["local_sgd", "diloco"], "warned", "a job", OFF),
     ("experimental.custom_import", "models.py", "refused", "a job", "expects a shared library"),
-    ("experimental.custom_args_module", "mine", "refused", "a job", "not supported yet"),
+    ("experimental.custom_args_module", "mine", "refused", "a job", "experimental.custom_import"),
 
     ("validation.enable", True, "validation"),
     ("validation.dataset", "c4_test", "validation", "validation"),
