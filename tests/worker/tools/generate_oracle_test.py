@@ -12,7 +12,7 @@ import torch
 import transformers
 
 BIN = pathlib.Path(os.environ["TITAN_BIN"])
-NEW = 40
+NEW = 24  # Beyond windows and chunks, together with the prompts.
 SMALL = dict(vocab_size=320, hidden_size=48, num_hidden_layers=4, num_attention_heads=4, num_key_value_heads=2, head_dim=16,
              intermediate_size=80, max_position_embeddings=512, bos_token_id=1, eos_token_id=2, pad_token_id=0)
 YARN = dict(rope_type="yarn", factor=8.0, beta_fast=32.0, beta_slow=1.0, original_max_position_embeddings=32)
