@@ -12,7 +12,7 @@ from pathlib import Path
 BUILD = Path(os.environ["TITAN_BIN"]).parent
 DEPS = os.path.realpath(os.environ["TITAN_DEPS"])
 TORCH = (BUILD / "bin/titan-rank").exists()
-PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", *(("titan-rank", "titan-checkpoint", "titan-data") if TORCH else ()))
+PROGRAMS = ("titanctl", "titan-controller", "titan-worker", "titan-shim", "titan-stacks", *(("titan-rank", "titan-checkpoint", "titan-data", "titan-generate") if TORCH else ()))
 COMPONENTS = ("titanctl", "titan-controller", "titan-worker", "titan-common", "titan-doc", *(("titan-rank", "titan-sdk") if TORCH else ()))
 NOBODY = 65534
 needs_rank = unittest.skipUnless(TORCH, "built without LibTorch")
