@@ -118,7 +118,9 @@ void FlightTail::add_group(int number, const FlightGroup& group) {
 void FlightTail::add_call(int64_t number, const FlightCall& call) {
   TailCall& to = page_->call[number % kCalls];
   to.stamp.store(0, std::memory_order_relaxed);
+#ifndef TITAN_THREAD_SANITIZER  // Which knows no fences; whoever reads is another process.
   std::atomic_thread_fence(std::memory_order_release);
+#endif
   to.sequence = call.sequence;
   to.elements = call.elements;
   to.mark = call.mark;
