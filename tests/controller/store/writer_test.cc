@@ -31,6 +31,7 @@ class WriterTest : public ::testing::Test {
     if (status.ok()) {
       for (size_t i = 0; i < group.size(); ++i) results.emplace_back(++revision_);
     }
+    ++written_;
     return status;
   }
 
@@ -50,8 +51,8 @@ class WriterTest : public ::testing::Test {
   }
 
   std::atomic<bool> held_{false}, started_{false}, full_{false};
-  std::atomic<int> writes_{0}, largest_{0}, failures_{0};
-  absl::Status failure_;
+  std::atomic<int> writes_{0}, written_{0}, largest_{0}, failures_{0};  // Begun and done.
+  absl::Status failure_;                                                // Of the next write; set while there is none.
   int64_t revision_ = 0;
   std::unique_ptr<Writer> writer_;
 };
@@ -118,7 +119,7 @@ TEST_F(WriterTest, AnswersComeBeforeTheEnd) {
     EXPECT_TRUE(result.ok());
     answered = true;
   });
-  while (writes_ < 1) std::this_thread::yield();
+  while (written_ < 1) std::this_thread::yield();
   failure_ = absl::InternalError("fsync");
   auto lost = commit(WhenFull::kRetry);
   while (writes_ < 2) std::this_thread::yield();
