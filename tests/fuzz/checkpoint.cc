@@ -86,15 +86,20 @@ TITAN_FUZZ(shard_report, 1000) {
   }
 }
 
-// The header with its length in front, then zeroes as far as the first byte says.
-TITAN_FUZZ(safetensors, 2500) {
-  Parts parts(bytes);
+// A header with its length in front, then zeroes as far as the first byte says.
+std::string safetensors_file(Parts& parts) {
   const uint8_t zeroes = parts.byte();
   const std::string header(parts.rest());
   const uint64_t length = header.size();
   std::string file(reinterpret_cast<const char*>(&length), 8);
   file += header;
   file.append(zeroes, '\0');
+  return file;
+}
+
+TITAN_FUZZ(safetensors, 2500) {
+  Parts parts(bytes);
+  const std::string file = safetensors_file(parts);
   Text text(file);
   const auto entries = checkpoint::read_header(text, "model.safetensors");
   Text raw(bytes);
@@ -120,16 +125,11 @@ TITAN_FUZZ(safetensors, 2500) {
 }
 
 // What a folder's config.json and headers say of quantized weights: whoever reads them allocates the shape, and reads a
-// scale for each block. The config as one part, a header as the rest, then bytes as far as the first byte says.
+// scale for each block. The config as one part, a file as the rest.
 TITAN_FUZZ(quantized, 10000) {
   Parts parts(bytes);
   const auto said = checkpoint::quantization_of(std::string(parts.next()), "config.json");
-  const uint8_t zeroes = parts.byte();
-  const std::string header(parts.rest());
-  const uint64_t length = header.size();
-  std::string file(reinterpret_cast<const char*>(&length), 8);
-  file += header;
-  file.append(zeroes, '\0');
+  const std::string file = safetensors_file(parts);
   Text text(file);
   const auto entries = checkpoint::read_header(text, "model.safetensors");
   if (!said.ok() || !entries.ok()) return;

@@ -54,6 +54,7 @@ class Bytes final : public data::Tokenizer {
   std::string bytes(int32_t) const override { return ""; }
   int64_t vocab_size() const override { return 257; }
   int32_t max_id() const override { return 256; }
+  std::vector<int32_t> prefix() const override { return {}; }
   std::optional<int32_t> bos_id() const override { return std::nullopt; }
   std::optional<int32_t> eos_id() const override { return std::nullopt; }
 };

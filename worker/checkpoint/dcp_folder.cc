@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
+#include "worker/checkpoint/part.h"
+#include "worker/checkpoint/torch_file.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -81,15 +83,8 @@ absl::Status DcpFolder::read_piece(const DcpMetadata::Tensor& tensor, const DcpM
   storage::ReadableFile& file = *open_[piece.place.file];
   const auto item = static_cast<int64_t>(c10::elementSize(type));
   if (!is_packed(saved)) {
-    at::Tensor whole_storage = at::empty({saved.storage.bytes / item}, at::TensorOptions().dtype(type));
-    TITAN_RETURN_IF_ERROR(file.read(saved.storage.begin, whole_storage.numel() * item,
-                                    static_cast<char*>(whole_storage.mutable_data_ptr())));
-    at::Tensor from = whole_storage.as_strided(saved.shape, saved.strides, saved.offset), to = out;
-    for (size_t d = 0; d < part->shape.size(); ++d) {
-      from = from.narrow(static_cast<int64_t>(d), part->offset[d] - piece.box.offset[d], part->shape[d]);
-      to = to.narrow(static_cast<int64_t>(d), part->offset[d] - box.offset[d], part->shape[d]);
-    }
-    to.copy_(from);
+    TITAN_ASSIGN_OR_RETURN(const at::Tensor there, read_saved(file, saved, type));
+    part_of(out, box, *part).copy_(part_of(there, piece.box, *part));
     return absl::OkStatus();
   }
   Window window(file, saved.storage);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_dequantize.h"
+#include "worker/checkpoint/part.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -83,10 +84,7 @@ absl::StatusOr<at::Tensor> read_stored(const Stored& tensor, const Box& box) {
       for_each_run(wide, whole(entry.shape), wide, [&](int64_t from, int64_t to, int64_t count) -> absl::Status {
         return tensor.file->read(entry.begin + from * size, count * size, bytes + to * size);
       }));
-  for (size_t d = 0; d < box.shape.size(); ++d) {
-    out = out.narrow(static_cast<int64_t>(d), box.offset[d] - wide.offset[d], box.shape[d]);
-  }
-  return out;
+  return part_of(std::move(out), wide, box);
 }
 
 absl::StatusOr<at::Tensor> read_float8(const Stored& tensor, const Stored& scales, const Quantization& said,

@@ -106,16 +106,7 @@ absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
 
 // Writes the live tensors: all ranks agreed.
 LoadResult Loader::take(const Candidate& candidate, StagedLoad& staged, std::vector<Slice>& slices, Part part) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
-    if (!read.defined() || slices[i].local.numel() == 0) continue;
-    if (slices[i].store) {
-      slices[i].store(read);
-    } else {
-      slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
-    }
-  }
+  fill_slices(slices, staged);
   LoadResult result{.source = candidate.source, .path = candidate.path, .model_only = candidate.model_only};
   const std::vector<std::string>& excluded = session_.setup.config.exclude_from_loading;
   result.model_loaded =

@@ -308,6 +308,19 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
   return candidate.error;
 }
 
+void fill_slices(std::vector<Slice>& slices, StagedLoad& staged) {
+  const at::NoGradGuard no_grad;
+  for (size_t i = 0; i < slices.size(); ++i) {
+    const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
+    if (!read.defined() || slices[i].local.numel() == 0) continue;
+    if (slices[i].store) {
+      slices[i].store(read);
+    } else {
+      slices[i].local.copy_(slices[i].form == nullptr ? read : slices[i].form->kept(read));
+    }
+  }
+}
+
 nlohmann::json without_excluded(nlohmann::json train_state, const std::vector<std::string>& exclude) {
   for (const char* member : {"lr_scheduler", "dataloader"}) {
     if (contains(exclude, member)) train_state.erase(member);

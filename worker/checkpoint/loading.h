@@ -59,6 +59,9 @@ absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& ca
                                       const std::vector<Slice>& slices, const std::vector<std::string>& exclude,
                                       const HfMapper* hf);
 
+// Puts what was read into the live tensors, and lets go of it.
+void fill_slices(std::vector<Slice>& slices, StagedLoad& staged);
+
 // Drops what `exclude` names from a saved train state: "lr_scheduler" and "dataloader" are members, "train_state" is
 // the rest.
 nlohmann::json without_excluded(nlohmann::json train_state, const std::vector<std::string>& exclude);

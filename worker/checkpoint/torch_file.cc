@@ -20,6 +20,15 @@ const Value& state_dict(const pickle::Document& document) {
 
 }  // namespace
 
+absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
+                                      c10::ScalarType type) {
+  const int64_t items = saved.storage.bytes / static_cast<int64_t>(c10::elementSize(type));
+  at::Tensor storage = at::empty({items}, at::TensorOptions().dtype(type));
+  TITAN_RETURN_IF_ERROR(file.read(saved.storage.begin, static_cast<int64_t>(storage.nbytes()),
+                                  static_cast<char*>(storage.mutable_data_ptr())));
+  return storage.as_strided(saved.shape, saved.strides, saved.offset);
+}
+
 absl::StatusOr<std::unique_ptr<TorchFile>> TorchFile::open(storage::Files& files, const std::string& path) {
   std::unique_ptr<TorchFile> opened(new TorchFile(path));
   TITAN_ASSIGN_OR_RETURN(opened->file_, files.open(path));
@@ -47,11 +56,8 @@ absl::StatusOr<at::Tensor> TorchFile::read(const std::string& name) const {
   if (found == tensors_.end()) return absl::NotFoundError(absl::StrCat(path_, ": no tensor ", name));
   const pickle::SavedTensor& saved = found->second;
   TITAN_ASSIGN_OR_RETURN(const c10::ScalarType type, dcp_type(saved.type));
-  at::Tensor storage =
-      at::empty({saved.storage.bytes / static_cast<int64_t>(c10::elementSize(type))}, at::TensorOptions().dtype(type));
-  TITAN_RETURN_IF_ERROR(file_->read(saved.storage.begin, static_cast<int64_t>(storage.nbytes()),
-                                    static_cast<char*>(storage.mutable_data_ptr())));
-  return storage.as_strided(saved.shape, saved.strides, saved.offset).contiguous();
+  TITAN_ASSIGN_OR_RETURN(const at::Tensor tensor, read_saved(*file_, saved, type));
+  return tensor.contiguous();
 }
 
 }  // namespace titan::checkpoint

@@ -16,6 +16,10 @@
 
 namespace titan::checkpoint {
 
+// Whole, on the CPU, in `type`, which is the saved one's.
+absl::StatusOr<at::Tensor> read_saved(storage::ReadableFile& file, const pickle::SavedTensor& saved,
+                                      c10::ScalarType type);
+
 class TorchFile {
  public:
   // The dict itself, or the one under "model" or "state_dict" in it. Errors: those of pickle::Archive;

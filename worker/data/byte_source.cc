@@ -142,11 +142,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> decoder(const std::string& path, std
 
 }  // namespace
 
+bool is_compressed(const std::string& path) { return absl::EndsWith(path, ".gz") || absl::EndsWith(path, ".zst"); }
+
 absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path, int64_t offset) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return errno_status(errno, path);
   auto plain = std::make_unique<PlainSource>(path, fd);
-  if (!absl::EndsWith(path, ".gz") && !absl::EndsWith(path, ".zst")) {
+  if (!is_compressed(path)) {
     TITAN_RETURN_IF_ERROR(plain->seek(offset));
     return plain;
   }

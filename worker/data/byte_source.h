@@ -8,6 +8,9 @@
 
 namespace titan::data {
 
+// Whether ByteSource decompresses such a file: its name ends with .gz or .zst.
+bool is_compressed(const std::string& path);
+
 // The bytes of a file, decompressed when its name ends with .gz or .zst.
 class ByteSource {
  public:

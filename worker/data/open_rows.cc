@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
+#include "worker/data/byte_source.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
@@ -18,9 +19,9 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  const auto compressed = [](const std::string& file) { return file.ends_with(".gz") || file.ends_with(".zst"); };
   return !wanted.per_rank && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
-         wanted.kind.format == Format::kJsonLines && std::none_of(wanted.files.begin(), wanted.files.end(), compressed);
+         wanted.kind.format == Format::kJsonLines &&
+         std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
 absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {

@@ -60,6 +60,7 @@ class PipelineTokenizer final : public Tokenizer {
         size_(file.size),
         bos_id_(file.bos_id),
         eos_id_(file.eos_id),
+        own_prefix_(file.prefix),
         prefix_(file.prefix),
         suffix_(file.suffix) {
     // torchtitan adds BOS and EOS unless the post-processor already puts them somewhere.
@@ -126,6 +127,7 @@ class PipelineTokenizer final : public Tokenizer {
 
   int64_t vocab_size() const override { return size_; }
   int32_t max_id() const override { return static_cast<int32_t>(spellings_.size()) - 1; }
+  std::vector<int32_t> prefix() const override { return own_prefix_; }
   std::optional<int32_t> bos_id() const override { return bos_id_; }
   std::optional<int32_t> eos_id() const override { return eos_id_; }
 
@@ -172,8 +174,9 @@ class PipelineTokenizer final : public Tokenizer {
   TokenDecoder decoder_;
   int64_t size_;
   std::optional<int32_t> bos_id_, eos_id_;
-  std::vector<int32_t> prefix_, suffix_;
-  std::vector<std::string> spellings_;  // By id.
+  std::vector<int32_t> own_prefix_;       // The file's,
+  std::vector<int32_t> prefix_, suffix_;  // and what stands around a document of torchtitan's.
+  std::vector<std::string> spellings_;    // By id.
   std::vector<bool> known_;
 };
 

@@ -157,6 +157,9 @@ class SentencePieceTokenizer final : public Tokenizer {
 
   int64_t vocab_size() const override { return static_cast<int64_t>(model_.pieces.size()); }
   int32_t max_id() const override { return static_cast<int32_t>(model_.pieces.size()) - 1; }
+  std::vector<int32_t> prefix() const override {
+    return bos_id() ? std::vector<int32_t>{*bos_id()} : std::vector<int32_t>{};
+  }
   std::optional<int32_t> bos_id() const override { return or_none(model_.bos_id); }
   std::optional<int32_t> eos_id() const override { return or_none(model_.eos_id); }
 

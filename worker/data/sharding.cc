@@ -2,19 +2,13 @@
 
 #include <algorithm>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/data/byte_source.h"
 #include "worker/data/document_index.h"
 
 namespace titan::data {
-namespace {
-
-bool compressed(const std::string& file) { return absl::EndsWith(file, ".gz") || absl::EndsWith(file, ".zst"); }
-
-}  // namespace
-
 absl::StatusOr<DocumentShare> contiguous_share(int64_t documents, int dp_rank, int dp_size) {
   if (documents < dp_size) {
     return absl::InvalidArgumentError(absl::StrCat("the dataset has ", counted(documents, "document"), " for ", dp_size,
@@ -31,7 +25,7 @@ absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, i
   RankShare mine;
   if (dp_size == 1) {
     mine.files = files;
-  } else if (std::none_of(files.begin(), files.end(), compressed)) {
+  } else if (std::none_of(files.begin(), files.end(), is_compressed)) {
     mine.files = files;
     TITAN_ASSIGN_OR_RETURN(const DocumentIndex index, DocumentIndex::get(files, kind, index_folder));
     TITAN_ASSIGN_OR_RETURN(mine.share, contiguous_share(index.documents(), dp_rank, dp_size));

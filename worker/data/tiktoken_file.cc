@@ -121,6 +121,7 @@ absl::StatusOr<TokenizerFile> read_tiktoken(std::string_view bytes, const std::s
   Names tokens = special_tokens(chosen->name, ranks);
   TITAN_RETURN_IF_ERROR(rename(config, tokens));
   TITAN_ASSIGN_OR_RETURN(file.bos_id, named_token(config, "bos_token", chosen->bos, tokens));
+  if (file.bos_id) file.prefix = {*file.bos_id};
   TITAN_ASSIGN_OR_RETURN(file.eos_id, named_token(config, "eos_token", chosen->eos, tokens));
   for (const auto& [text, rank] : file.vocabulary) {
     if (const auto taken = tokens.find(rank); taken != tokens.end()) {

@@ -38,6 +38,8 @@ class Tokenizer {
 
   virtual int64_t vocab_size() const = 0;  // Added tokens included. No id is larger than max_id().
   virtual int32_t max_id() const = 0;
+  // What the tokenizer's own files put before a text: its post-processor's tokens, and BOS where there is none such.
+  virtual std::vector<int32_t> prefix() const = 0;
   virtual std::optional<int32_t> bos_id() const = 0;
   virtual std::optional<int32_t> eos_id() const = 0;
 };

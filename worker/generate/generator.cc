@@ -137,10 +137,9 @@ std::vector<Generation> generate(const Forward& forward, const std::vector<nn::B
   const int64_t longest = *std::max_element(lengths.begin(), lengths.end()) + options.max_new_tokens;
   KvCache cache(blocks, static_cast<int64_t>(prompts.size()), longest);
   Rows rows(prompts, options);
-  const auto goes_on = [&] { return !rows.all_done() && !(options.stopped && options.stopped()); };
-  if (!goes_on()) return rows.results();
+  if (rows.all_done()) return rows.results();
   rows.take(pass_prompts(forward, cache, prompts, lengths, options));
-  for (std::vector<int64_t> positions = lengths; goes_on();) {
+  for (std::vector<int64_t> positions = lengths; !rows.all_done();) {
     rows.take(pass_newest(forward, cache, rows.newest(), positions, options));
     for (int64_t& position : positions) ++position;
   }

@@ -33,7 +33,6 @@ struct Options {
   // Makes everybody's choice rank 0's, where several ranks run this together; empty: there is one.
   std::function<void(std::vector<int64_t>&)> agree;
   std::function<void(size_t prompt, int64_t token)> on_token;  // Each as it comes; may be empty.
-  std::function<bool()> stopped;  // Asked before each pass, on all ranks alike: whoever says yes gets what there is.
 };
 
 struct Generation {

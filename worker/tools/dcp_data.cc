@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
-#include "worker/data/datasets.h"
+#include "worker/data/configured_files.h"
 #include "worker/data/document_reader.h"
 #include "worker/data/sharding.h"
 #include "worker/data/stream_state.h"
@@ -63,23 +63,21 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
                                           const std::vector<json>& per_rank, const std::string& tokenizer) {
   const bool global = dataloader.value("order", "global") == "global";
   const int size = global ? 1 : dataloader.value("dp_size", 0);
-  const config::DataLoader& settings = config.training.dataloader;
-  TITAN_ASSIGN_OR_RETURN(const data::DatasetFiles found,
-                         data::dataset_files(config.training.dataset, config.training.dataset_path.value_or(""),
-                                             data::format_from_name(settings.format).value_or(data::Format::kAuto)));
-  if (data::holds_tokens(found.format))
+  const config::Training& training = config.training;
+  TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
+                         data::configured_files(training.dataset, training.dataset_path, training.dataloader));
+  if (data::holds_tokens(found.kind.format))
     return absl::FailedPreconditionError("torchtitan trains on text: it has no place in tokens to go on from");
-  const data::FileKind kind{found.format, settings.text_key, settings.text_documents == "blank_lines"};
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> opened,
                          data::Tokenizer::load(tokenizer.empty() ? config.model.hf_assets_path : tokenizer));
   json all = {{"world_size", size}};
   for (int rank = 0; rank < size; ++rank) {
     data::RankShare share{.files = found.files};
     if (!global) {
-      TITAN_ASSIGN_OR_RETURN(share, data::split_by_rank(found.files, rank, size, kind));
+      TITAN_ASSIGN_OR_RETURN(share, data::split_by_rank(found.files, rank, size, found.kind));
     }
     TITAN_ASSIGN_OR_RETURN(const json cursor, cursor_of(dataloader, per_rank, rank));
-    TITAN_ASSIGN_OR_RETURN(json state, dataset_state(share, kind, cursor, *opened));
+    TITAN_ASSIGN_OR_RETURN(json state, dataset_state(share, found.kind, cursor, *opened));
     all[absl::StrCat("dp_rank_", rank)] = loader_state(std::move(state));
   }
   return all;

@@ -8,7 +8,7 @@
 #include "common/status/status.h"
 #include "worker/checkpoint/dcp_writer.h"
 #include "worker/checkpoint/pickle/writer.h"
-#include "worker/optim/lr_schedule.h"
+#include "worker/optim/configured_schedule.h"
 #include "worker/tools/dcp_data.h"
 
 namespace titan::tools {
@@ -81,13 +81,8 @@ class Export {
     if (config_.optimizer.name != "AdamW" && config_.optimizer.name != "Adam")
       return instead(absl::StrCat("torchtitan has no optimizer ", config_.optimizer.name));
     if (!config_.optimizer.param_groups.empty()) return instead("torchtitan has no optimizer.param_groups");
-    const config::LrScheduler& lr = config_.lr_scheduler;
     TITAN_ASSIGN_OR_RETURN(const optim::LrSchedule schedule,
-                           optim::LrSchedule::create({.warmup_steps = lr.warmup_steps,
-                                                      .total_steps = lr.total_steps.value_or(config_.training.steps),
-                                                      .decay_ratio = lr.decay_ratio,
-                                                      .decay_type = lr.decay_type,
-                                                      .min_lr_factor = lr.min_lr_factor}));
+                           optim::LrSchedule::create(optim::schedule_options(config_)));
     const json& state = step_.manifest().train_state;
     const json scheduler = state.value("lr_scheduler", json::object());
     epoch_ = scheduler.value("last_epoch", step_.manifest().step);

@@ -15,7 +15,6 @@
 #include "common/version/version.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/tokenizer.h"
-#include "worker/data/tokenizer_file.h"
 #include "worker/tools/generate/rank_model.h"
 #include "worker/tools/generate/text.h"
 
@@ -122,16 +121,12 @@ at::ScalarType type_of(const Arguments& a) {
   return a.dtype == "bfloat16" ? at::kBFloat16 : a.dtype == "float64" ? at::kDouble : at::kFloat;
 }
 
-// What stands before a prompt: as the tokenizer's own post-processor has it, unless it is said.
-std::vector<int64_t> prefix_of(const Arguments& a, const std::string& folder, const titan::data::Tokenizer& tokenizer) {
+// What stands before a prompt: as the tokenizer's own files have it, unless it is said.
+std::vector<int32_t> prefix_of(const Arguments& a, const titan::data::Tokenizer& tokenizer) {
   if (a.without_bos) return {};
+  if (!a.with_bos) return tokenizer.prefix();
   const std::optional<int32_t> bos = tokenizer.bos_id();
-  if (a.with_bos) return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
-  const auto json = titan::storage::read_file(titan::storage::posix_files(), folder + "/tokenizer.json", 1 << 30);
-  if (!json.ok()) return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
-  if (const auto file = titan::data::read_tokenizer_file(folder, *json); file.ok())
-    return {file->prefix.begin(), file->prefix.end()};
-  return bos ? std::vector<int64_t>{*bos} : std::vector<int64_t>{};
+  return bos ? std::vector<int32_t>{*bos} : std::vector<int32_t>{};
 }
 
 absl::StatusOr<std::vector<std::string>> texts_of(const Arguments& a) {
@@ -160,8 +155,7 @@ absl::StatusOr<std::vector<int64_t>> ids_of(const std::string& words) {
   return ids;
 }
 
-absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, const std::string& folder,
-                                             titan::data::Tokenizer* tokenizer) {
+absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, titan::data::Tokenizer* tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> texts, texts_of(a));
   std::vector<Prompt> prompts;
   if (!texts.empty() && tokenizer == nullptr)
@@ -169,7 +163,8 @@ absl::StatusOr<std::vector<Prompt>> read_all(const Arguments& a, const std::stri
   for (const std::string& text : texts) {
     std::vector<int32_t> ids;
     TITAN_RETURN_IF_ERROR(titan::annotate(tokenizer->encode(text, ids), "prompt"));
-    Prompt prompt{text, prefix_of(a, folder, *tokenizer)};
+    const std::vector<int32_t> before = prefix_of(a, *tokenizer);
+    Prompt prompt{text, {before.begin(), before.end()}};
     prompt.tokens.insert(prompt.tokens.end(), ids.begin(), ids.end());
     if (prompt.tokens.empty())
       return absl::InvalidArgumentError("an empty prompt, and a tokenizer that puts no token before it: --bos may");
@@ -256,7 +251,7 @@ absl::Status run(Arguments& a) {
   if (!folder.empty()) {
     TITAN_ASSIGN_OR_RETURN(tokenizer, titan::data::Tokenizer::load(folder));
   }
-  TITAN_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_all(a, folder, tokenizer.get()));
+  TITAN_ASSIGN_OR_RETURN(const std::vector<Prompt> prompts, read_all(a, tokenizer.get()));
   TITAN_RETURN_IF_ERROR(check_tokens(prompts, source));
   if (!a.ignore_eos) {
     a.options.stop_tokens = source.stop_tokens;

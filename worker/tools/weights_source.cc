@@ -12,6 +12,7 @@
 #include "worker/checkpoint/dcp_loading.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
+#include "worker/checkpoint/part.h"
 #include "worker/checkpoint/torch_file.h"
 
 namespace titan::tools {
@@ -121,10 +122,7 @@ class TorchFileSource : public NamedSource {
       TITAN_ASSIGN_OR_RETURN(tensor_, file_->read(name));
       name_ = name;
     }
-    at::Tensor part = tensor_;
-    for (size_t dim = 0; dim < box.shape.size(); ++dim)
-      part = part.narrow(static_cast<int64_t>(dim), box.offset[dim], box.shape[dim]);
-    return part;
+    return part_of(tensor_, whole(tensor_.sizes().vec()), box);
   }
 
  private:

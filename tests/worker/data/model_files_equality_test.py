@@ -17,7 +17,7 @@ import sentencepiece
 import tiktoken
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
-from varied_texts import compare, english_texts, make_texts, ours, training_texts, write_texts
+from varied_texts import compare, compare_decoded, english_texts, make_texts, ours, training_texts, write_texts
 
 SHORT = ["tiktoken-llama3", "sentencepiece-llama2", "sentencepiece-unigram"]
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
@@ -86,13 +86,6 @@ def sentencepiece_variants(texts, work):
         model = sentencepiece.SentencePieceProcessor(model_file=str(work / name / "tokenizer.model"))
         yield (name, name in ("llama2", "unigram"), lambda texts: [model.encode(text) for text in texts],
                lambda ids: [model.decode(tokens) for tokens in ids], model.id_to_piece)
-
-
-def compare_decoded(name, texts, decoded, expected):
-    for text, mine, theirs in zip(texts, decoded, expected):
-        if mine != theirs:
-            at = next((i for i, (a, b) in enumerate(zip(theirs, mine)) if a != b), min(len(theirs), len(mine)))
-            sys.exit(f"{name}: decoded differs: Python {theirs[at:at + 20]!r}, Titan {mine[at:at + 20]!r}, text starts {text[:60]!r}")
 
 
 def main():

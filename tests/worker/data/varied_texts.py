@@ -125,3 +125,10 @@ def compare(name, spelling, texts, expected, got):
         tokens = [spelling(i) for i in theirs[max(0, at - 3) : at + 5]]
         wrong = [spelling(i) for i in mine[max(0, at - 3) : at + 5]]
         sys.exit(f"{name}: token {at} differs: Python {tokens}, Titan {wrong}, text starts {text[:60]!r}")
+
+
+def compare_decoded(name, texts, decoded, expected):
+    for text, mine, theirs in zip(texts, decoded, expected):
+        if mine != theirs:
+            at = next((i for i, (a, b) in enumerate(zip(theirs, mine)) if a != b), min(len(theirs), len(mine)))
+            sys.exit(f"{name}: decoded differs: Python {theirs[at:at + 20]!r}, Titan {mine[at:at + 20]!r}, text starts {text[:60]!r}")

@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
-#include "worker/data/datasets.h"
+#include "worker/data/configured_files.h"
 #include "worker/model/registry.h"
 
 namespace titan::runtime {
@@ -23,11 +23,10 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
                                                    const config::DataLoader& settings, data::LoaderOptions options) {
-  const data::Format format = data::format_from_name(settings.format).value_or(data::Format::kAuto);
-  absl::StatusOr<data::DatasetFiles> found = data::dataset_files(dataset, dataset_path.value_or(""), format);
+  absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(dataset, dataset_path, settings);
   if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
   options.files = std::move(found->files);
-  options.kind = {found->format, settings.text_key, settings.text_documents == "blank_lines"};
+  options.kind = std::move(found->kind);
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;

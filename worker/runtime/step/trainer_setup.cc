@@ -20,6 +20,7 @@
 #include "worker/model/hf_mapper.h"
 #include "worker/model/registry.h"
 #include "worker/nn/product_speed.h"
+#include "worker/optim/configured_schedule.h"
 #include "worker/runtime/failure/failure.h"
 #include "worker/runtime/memory/device_memory.h"
 #include "worker/runtime/metrics_out/device_peak.h"
@@ -86,15 +87,6 @@ MetricsSetup metrics_setup(const RankContext& context, const models::ModelSpec& 
   setup.device_peak = peak_of_device(context, setup.memory ? setup.memory->device_name() : "");
   if (!context.leads_process) setup.console = [](const std::string&) {};
   return setup;
-}
-
-optim::LrScheduleOptions schedule_options(const config::JobConfig& config) {
-  const config::LrScheduler& lr = config.lr_scheduler;
-  return {.warmup_steps = lr.warmup_steps,
-          .total_steps = lr.total_steps.value_or(config.training.steps),
-          .decay_ratio = lr.decay_ratio,
-          .decay_type = lr.decay_type,
-          .min_lr_factor = lr.min_lr_factor};
 }
 
 // Events say it to the node; this says it to whoever reads the log.
@@ -201,7 +193,7 @@ void Trainer::build() {
       update_early(unit, first_slot, count);
     });
   }
-  schedule_ = value(optim::LrSchedule::create(schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
+  schedule_ = value(optim::LrSchedule::create(optim::schedule_options(config_)), kExitBadConfig, "LR_SCHEDULER");
   if (context_.rank == 0) {
     for (const std::string& warning : schedule_->warnings()) context_.reporter->warning(warning);
     log_line(absl::StrCat("Model ", spec_.name, " ", spec_.flavor, " size: ", models::parameter_count(spec_),

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "common/status/status.h"
+#include "worker/data/byte_source.h"
 #include "worker/data/line_start.h"
 
 namespace titan::tools {
@@ -16,8 +17,6 @@ absl::StatusOr<struct stat> facts_of(const std::string& path) {
   if (::stat(path.c_str(), &facts) != 0) return errno_status(errno, path);
   return facts;
 }
-
-bool compressed(const std::string& file) { return file.ends_with(".gz") || file.ends_with(".zst"); }
 
 absl::Status cut_at_lines(const std::string& file, int64_t size, int64_t shard_bytes, std::vector<WorkUnit>& units) {
   int64_t begin = 0;
@@ -42,7 +41,7 @@ absl::StatusOr<std::vector<WorkUnit>> plan_work(const data::DatasetFiles& input,
   for (const std::string& file : input.files) {
     TITAN_ASSIGN_OR_RETURN(const struct stat facts, facts_of(file));
     const auto size = static_cast<int64_t>(facts.st_size);
-    if (size > 2 * shard_bytes && input.format == data::Format::kJsonLines && !compressed(file)) {
+    if (size > 2 * shard_bytes && input.format == data::Format::kJsonLines && !data::is_compressed(file)) {
       flush();
       TITAN_RETURN_IF_ERROR(cut_at_lines(file, size, shard_bytes, units));
       continue;

@@ -30,16 +30,6 @@ absl::Status run_rank(const RankOptions& options, int rank, const mesh::Mesh& sh
   return body(*device, mesh);
 }
 
-// As checkpoint::Loader does it for ranks that must agree first.
-void fill(std::vector<checkpoint::Slice>& slices, checkpoint::StagedLoad& staged) {
-  const at::NoGradGuard no_grad;
-  for (size_t i = 0; i < slices.size(); ++i) {
-    const at::Tensor read = std::exchange(staged.tensors[i], at::Tensor());
-    if (!read.defined() || slices[i].local.numel() == 0) continue;
-    slices[i].store ? slices[i].store(read) : void(slices[i].local.copy_(read));
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(storage::Files& files, const ModelSource& source,
@@ -66,7 +56,7 @@ absl::StatusOr<std::unique_ptr<RankModel>> RankModel::load(storage::Files& files
     return absl::FailedPreconditionError(absl::StrCat(source.candidate.path, " has ", staged.unclaimed.front(),
                                                       ", which ", source.spec.name, " ", source.spec.flavor, " lacks"));
   }
-  fill(slices, staged);
+  checkpoint::fill_slices(slices, staged);
   made->model_->prepare_gathers();
   return made;
 }

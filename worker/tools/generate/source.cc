@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/find.h"
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/step_folders.h"
-#include "worker/data/tokenizer_file.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/hf_spec.h"
 #include "worker/model/registry.h"
@@ -30,9 +30,9 @@ absl::StatusOr<json> read_object(storage::Files& files, const std::string& path)
   return object;
 }
 
-bool has_tokenizer(storage::Files& files, const std::string& folder) {
-  return files.exists(storage::join_path(folder, "tokenizer.json")) ||
-         files.exists(storage::join_path(folder, "tokenizer.model"));
+// One that cannot be read is a tokenizer, too: who loads it says why.
+bool has_tokenizer(const std::string& folder) {
+  return !absl::IsNotFound(tokenizer_files::find_tokenizer(folder).status());
 }
 
 // "eos_token_id" of generation_config.json, else of config.json: a number or several.
@@ -74,8 +74,7 @@ absl::StatusOr<ModelSource> open_step(storage::Files& files, const std::string& 
   const json seq_len = of_config(manifest, "training", "seq_len"),
              assets = of_config(manifest, "model", "hf_assets_path");
   if (seq_len.is_number_integer()) source.seq_len = seq_len.get<int64_t>();
-  if (assets.is_string() && has_tokenizer(files, assets.get<std::string>()))
-    source.tokenizer = assets.get<std::string>();
+  if (assets.is_string() && has_tokenizer(assets.get<std::string>())) source.tokenizer = assets.get<std::string>();
   return source;
 }
 
@@ -104,7 +103,7 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
                       .path = path,
                       .model_only = true,
                       .required = true};
-  if (has_tokenizer(files, path)) source.tokenizer = path;
+  if (has_tokenizer(path)) source.tokenizer = path;
   TITAN_ASSIGN_OR_RETURN(const json generation, read_object(files, storage::join_path(path, "generation_config.json")));
   source.stop_tokens = stop_tokens_of(generation, config);
   return source;

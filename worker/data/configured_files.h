@@ -1,0 +1,23 @@
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/config/job_config.h"
+#include "worker/data/document_file.h"
+
+namespace titan::data {
+
+// What a job trains or validates on, as its keys say it: the files in the dataset's order, and how they are read.
+struct ConfiguredFiles {
+  std::vector<std::string> files;
+  FileKind kind;
+};
+// Errors: those of dataset_files().
+absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
+                                                 const std::optional<std::string>& dataset_path,
+                                                 const config::DataLoader& settings);
+
+}  // namespace titan::data
