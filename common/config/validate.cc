@@ -9,6 +9,7 @@
 #include "common/config/checker.h"
 #include "common/config/lora.h"
 #include "common/config/mesh.h"
+#include "common/config/raw.h"
 #include "common/config/support.h"
 #include "common/config/update_rules.h"
 #include "common/mesh/mesh.h"
@@ -302,6 +303,7 @@ std::vector<Problem> check(const JobConfig& config, const std::map<std::string, 
   check_names(checker);
   std::vector<Problem> problems = check_support(config, origins);
   problems.insert(problems.end(), checker.problems().begin(), checker.problems().end());
+  make_printable(problems);
   return problems;
 }
 

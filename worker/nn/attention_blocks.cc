@@ -20,6 +20,21 @@ at::Tensor tokens_first_empty(const std::vector<int64_t>& shape, const at::Tenso
 
 }  // namespace
 
+BlockOutput with_sinks(BlockOutput result, const at::Tensor& sinks) {
+  if (!sinks.defined()) return result;
+  const at::ScalarType type = result.out.scalar_type();
+  const at::Tensor together = at::logaddexp(result.lse, sinks.to(result.lse.scalar_type()).view({1, -1, 1}));
+  const at::Tensor share = (result.lse - together).exp_().unsqueeze(-1);
+  return {type == share.scalar_type() ? result.out.mul_(share) : (result.out * share).to(type), together};
+}
+
+at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad_out, const BlockOutput& result) {
+  const at::ScalarType exact = result.lse.scalar_type();
+  const at::Tensor weight = (sinks.to(exact).view({1, -1, 1}) - result.lse).exp_();  // Of the sink, for each query.
+  const at::Tensor own = (grad_out.to(exact) * result.out).sum(-1);
+  return (weight * own).sum(at::IntArrayRef{0, 2}).neg_().to(sinks.scalar_type());
+}
+
 BlockwiseAttention::BlockwiseAttention(at::Tensor q, int64_t v_dim, double scale, bool once)
     : q_(std::move(q)), v_dim_(v_dim), once_(once), kernel_(make_attention_kernel(q_, v_dim, scale)) {}
 
@@ -61,14 +76,9 @@ void BlockwiseAttention::merge(const BlockPair& pair, const BlockOutput& block) 
 }
 
 BlockOutput BlockwiseAttention::finish(const at::Tensor& sinks) {
-  if (sinks.defined()) {
-    const at::Tensor together = at::logaddexp(total_.lse, sinks.to(total_.lse.scalar_type()).view({1, -1, 1}));
-    const at::Tensor share = (total_.lse - together).exp_().unsqueeze(-1);
-    total_.out = total_.out.scalar_type() == share.scalar_type() ? total_.out.mul_(share) : total_.out * share;
-    total_.lse = together;
-  }
-  total_.out = total_.out.to(q_.scalar_type());
-  return std::move(total_);
+  BlockOutput result = with_sinks(std::move(total_), sinks);
+  result.out = result.out.to(q_.scalar_type());
+  return result;
 }
 
 GradientSum::GradientSum(const at::Tensor& like)
@@ -120,10 +130,7 @@ void BlockwiseGradients::add(const at::Tensor& k, const at::Tensor& v, const std
 at::Tensor BlockwiseGradients::grad_q() { return grad_q_.take().to(q_.scalar_type()); }
 
 at::Tensor BlockwiseGradients::grad_sinks(const at::Tensor& sinks) const {
-  const at::ScalarType exact = merged_.lse.scalar_type();
-  const at::Tensor weight = (sinks.to(exact).view({1, -1, 1}) - merged_.lse).exp_();  // Of the sink, for each query.
-  const at::Tensor own = (grad_out_.to(exact) * merged_.out).sum(-1);
-  return (weight * own).sum(at::IntArrayRef{0, 2}).neg_().to(sinks.scalar_type());
+  return nn::grad_sinks(sinks, grad_out_, merged_);
 }
 
 }  // namespace titan::nn

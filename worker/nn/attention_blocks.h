@@ -15,6 +15,11 @@ namespace titan::nn {
 // With neighbours in the last dimension, which kernels take for granted; nearly always the tensor itself.
 inline at::Tensor dense_heads(const at::Tensor& heads) { return heads.stride(3) == 1 ? heads : heads.contiguous(); }
 
+// The result with sinks ([H], undefined: none) as one more key without value; `out` may be used up.
+BlockOutput with_sinks(BlockOutput result, const at::Tensor& sinks);
+// Of the sinks, where `result` has them.
+at::Tensor grad_sinks(const at::Tensor& sinks, const at::Tensor& grad_out, const BlockOutput& result);
+
 class BlockwiseAttention {
  public:
   // `once`: every query is in exactly one pair, so that nothing is merged.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "worker/nn/attention_blocks.h"
+#include "worker/nn/attention_cudnn.h"
 #include "worker/nn/attention_flash.h"
 #include "worker/nn/attention_plan.h"
 #include "worker/nn/attention_ranges.h"
@@ -80,8 +81,9 @@ at::Tensor attend(const AttentionInput& input, const MicrobatchContext& context)
     note_largest_logits(input.q, input.k, visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}}),
                         input.scale, input.largest);
   }
-  if (flash_takes(input.q, input.v.size(3)) && (may_hide(input.mask, tokens, context) || !fused_by_torch(input))) {
-    return attend_by(flash_plan(input, context), input);
+  const bool hides = may_hide(input.mask, tokens, context);
+  if (flash_takes(input.q, input.v.size(3)) && (hides || !fused_by_torch(input))) {
+    return attend_by(!hides && cudnn_takes(input) ? cudnn_plan(input.scale) : flash_plan(input, context), input);
   }
   const Spans spans = spans_of(input.mask.documents ? context.documents : at::Tensor(), input.mask.chunk, tokens);
   std::vector<BlockPair> pairs = visible_pairs(spans, input.mask.window, {{0, tokens}}, {{0, tokens}});

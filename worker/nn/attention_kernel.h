@@ -23,7 +23,7 @@ class AttentionKernel {
  public:
   virtual ~AttentionKernel() = default;
 
-  // Every query must see a key.
+  // Every query must see a key, and every key be seen.
   virtual BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) = 0;
 
   // This block's share of the gradients of a softmax over many blocks, whose merged result is (out, lse): the

@@ -24,12 +24,24 @@ class CudaAttentionKernel final : public AttentionKernel {
   explicit CudaAttentionKernel(double scale) : scale_(scale) {}
 
   BlockOutput forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) override {
-    return flash_fits(q, v) ? flash_forward(q, k, v, band) : efficient_forward(q, k, v, band);
+    if (!flash_fits(q, v)) return efficient_forward(q, k, v, band);
+    const int64_t first = apart(q, k, band);
+    if (first == 0) return flash_forward(q, k, v, band);
+    const BlockOutput early = flash_forward(q.narrow(2, 0, first), k, v, band);
+    const BlockOutput late = flash_forward(q.narrow(2, first, q.size(2) - first), k, v, shifted(band, first));
+    return {joined(early.out, late.out), at::cat({early.lse, late.lse}, 2)};
   }
   BlockGradients backward(const at::Tensor& grad_out, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                           const BlockOutput& merged, const Band& band) override {
-    return flash_fits(q, v) ? flash_backward(grad_out, q, k, v, merged, band)
-                            : efficient_backward(grad_out, q, k, v, merged, band);
+    if (!flash_fits(q, v)) return efficient_backward(grad_out, q, k, v, merged, band);
+    const int64_t first = apart(q, k, band);
+    if (first == 0) return flash_backward(grad_out, q, k, v, merged, band);
+    const auto part = [&](int64_t begin, int64_t length) {
+      const auto of = [&](const at::Tensor& tensor) { return tensor.narrow(2, begin, length); };
+      return flash_backward(of(grad_out), of(q), k, v, {of(merged.out), of(merged.lse)}, shifted(band, begin));
+    };
+    const BlockGradients early = part(0, first), late = part(first, q.size(2) - first);
+    return {joined(early.q, late.q), early.k.to(at::kFloat).add_(late.k), early.v.to(at::kFloat).add_(late.v)};
   }
 
  private:
@@ -53,6 +65,18 @@ class CudaAttentionKernel final : public AttentionKernel {
     const int64_t diagonal = k.size(2) - q.size(2);
     return {band.cuts_before(q.size(2)) ? diagonal - band.first : -1,
             band.cuts_after(k.size(2)) ? band.last - diagonal : -1};
+  }
+
+  // Flash attention takes a right window of as many keys as there are for none, though it hides keys from the first of
+  // more queries than keys. How many queries are a call of their own, for which that does not happen; 0: all are one.
+  static int64_t apart(const at::Tensor& q, const at::Tensor& k, const Band& band) {
+    const int64_t keys = k.size(2);
+    const bool taken_for_none = band.cuts_after(keys) && band.last + q.size(2) - keys >= keys;
+    return taken_for_none ? keys - band.last : 0;
+  }
+  static Band shifted(const Band& band, int64_t queries) { return {band.first + queries, band.last + queries}; }
+  static at::Tensor joined(const at::Tensor& early, const at::Tensor& late) {  // Tokens before heads in memory.
+    return at::cat({early.transpose(1, 2), late.transpose(1, 2)}, 1).transpose(1, 2);
   }
 
   BlockOutput flash_forward(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Band& band) {

@@ -31,7 +31,7 @@ struct Band {
 
 inline constexpr int64_t kAllRows = -1;
 
-// Each of its queries sees at least one of its keys.
+// Each of its queries sees at least one of its keys, and each key is seen.
 struct BlockPair {
   int64_t row = kAllRows;  // Of the batch.
   int64_t query = 0, queries = 0;

@@ -5,6 +5,7 @@
 #include "tests/worker/nn/attention_case.h"
 #include "tests/worker/nn/flash_stand_in.h"
 #include "worker/comm/device_graphs.h"
+#include "worker/nn/attention_kernel.h"
 
 // What a GPU is told for each mask, and that it comes to the same attention: the same calls, by operators that write
 // the scores down on the CPU.
@@ -119,6 +120,35 @@ TEST_F(DocumentsOfLayersTest, AreNeverCaptured) {
       EXPECT_ANY_THROW(attend_by_flash(input_, context_)) << i;
     }
     attend_by_flash(input_, context_);
+  }
+}
+
+// Pieces of rows: any band in which each query sees a key and each key is seen, also with more queries than keys.
+TEST(AttentionFlashTest, BandsOfPiecesAreExact) {
+  at::manual_seed(6);
+  titan::testing::Draw pick(6);
+  for (int i = 0; i < 100; ++i) {
+    const int64_t queries = pick({1, 9, 40, 64}), keys = pick({1, 9, 40, 64});
+    const int64_t last = std::max(std::min<int64_t>(pick({0, 3, 70}), keys - 1), keys - queries);
+    const int64_t first = std::min<int64_t>(pick({0, -5, -100}), keys - queries);
+    const auto heads = [&](int64_t count, int64_t tokens, int64_t size) {
+      return at::randn({2, tokens, count, size}, at::kDouble).to(at::kBFloat16).transpose(1, 2);
+    };
+    const at::Tensor q = heads(4, queries, 16), k = heads(2, keys, 16), v = heads(2, keys, 8);
+    const at::Tensor grad_out = heads(4, queries, 8);
+    const auto run = [&](std::unique_ptr<AttentionKernel> kernel, at::ScalarType type) {
+      const auto as = [type](const at::Tensor& tensor) { return tensor.to(type); };
+      const BlockOutput result = kernel->forward(as(q), as(k), as(v), {first, last});
+      const BlockGradients gradients = kernel->backward(as(grad_out), as(q), as(k), as(v), result, {first, last});
+      return std::vector<at::Tensor>{result.out, result.lse, gradients.q, gradients.k, gradients.v};
+    };
+    const auto got = run(make_cuda_attention_kernel(0.3), at::kBFloat16);
+    const auto expected = run(make_plain_attention_kernel(0.3), at::kDouble);
+    for (size_t j = 0; j < got.size(); ++j) {
+      EXPECT_LE((got[j].to(at::kDouble) - expected[j]).abs().max().item<double>(),
+                0.03 * (1 + expected[j].abs().max().item<double>()))
+          << "result " << j << ", " << queries << " queries, " << keys << " keys, " << first << " to " << last;
+    }
   }
 }
 

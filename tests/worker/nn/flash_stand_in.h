@@ -21,12 +21,13 @@ struct FlashMask {
   bool causal;
   int64_t left, right;
 
-  // bool [queries, keys] of a span; its last query and key are aligned.
-  at::Tensor hidden(int64_t tokens) const {
-    const at::Tensor ahead = at::arange(tokens) - at::arange(tokens).unsqueeze(1);
+  // bool [queries, keys] of a span; its last query and key are aligned. As the kernels do, windows of as many keys as
+  // there are count for none.
+  at::Tensor hidden(int64_t queries, int64_t keys) const {
+    const at::Tensor ahead = at::arange(keys) - at::arange(keys - queries, keys).unsqueeze(1);
     at::Tensor hidden = at::zeros_like(ahead, at::kBool);
-    if (causal || right >= 0) hidden.logical_or_(ahead.gt(causal ? 0 : right));
-    return left >= 0 ? hidden.logical_or_(ahead.lt(-left)) : hidden;
+    if (causal || (right >= 0 && right < keys)) hidden.logical_or_(ahead.gt(causal ? 0 : right));
+    return left >= 0 && left < keys ? hidden.logical_or_(ahead.lt(-left)) : hidden;
   }
 };
 
@@ -63,7 +64,7 @@ inline at::Tensor flash_heads(const at::Tensor& tokens, int64_t heads) {
 }
 inline at::Tensor flash_scores(const at::Tensor& q, const at::Tensor& k, double scale, const FlashMask& mask) {
   const at::Tensor scores = at::matmul(flash_heads(q, q.size(1)), flash_heads(k, q.size(1)).transpose(-1, -2)) * scale;
-  return scores.masked_fill(mask.hidden(q.size(0)), -std::numeric_limits<double>::infinity());
+  return scores.masked_fill(mask.hidden(q.size(0), k.size(0)), -std::numeric_limits<double>::infinity());
 }
 
 inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> flash_forward(
@@ -71,7 +72,8 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> fl
     const std::optional<at::Tensor>& cum_k, int64_t max_q, int64_t max_k, double dropout, bool causal, bool debug,
     std::optional<double> scale, std::optional<int64_t> left, std::optional<int64_t> right,
     const std::optional<at::Tensor>&, const std::optional<at::Tensor>&) {
-  TORCH_CHECK(dropout == 0 && !debug && max_q == max_k && cum_q.has_value() == cum_k.has_value());
+  TORCH_CHECK(dropout == 0 && !debug && cum_q.has_value() == cum_k.has_value());
+  TORCH_CHECK(cum_q.has_value() ? max_q == max_k : k.size(1) == max_k, max_q, " queries, ", max_k, " keys");
   TORCH_CHECK(q.size(-1) == k.size(-1) && q.size(-1) == v.size(-1), "heads of unequal size");
   ++flash_called.forward;
   const at::ScalarType exact = q.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -93,7 +95,8 @@ inline std::tuple<at::Tensor, at::Tensor, at::Tensor> flash_backward(
     const at::Tensor& lse, const at::Tensor& cum_q, const at::Tensor& cum_k, int64_t max_q, int64_t max_k,
     double dropout, bool causal, const at::Tensor&, const at::Tensor&, std::optional<double> scale,
     std::optional<int64_t> left, std::optional<int64_t> right) {
-  TORCH_CHECK(dropout == 0 && max_q == max_k && cum_q.defined() == cum_k.defined() && lse.is_contiguous());
+  TORCH_CHECK(dropout == 0 && cum_q.defined() == cum_k.defined() && lse.is_contiguous());
+  TORCH_CHECK(cum_q.defined() ? max_q == max_k : k.size(1) == max_k, max_q, " queries, ", max_k, " keys");
   TORCH_CHECK(grad_out.sizes() == q.sizes() && out.sizes() == q.sizes(), "gradients of other shapes");
   ++flash_called.backward;
   at::Tensor grad_q = at::empty(q.sizes(), q.options()), grad_k = at::empty(k.sizes(), k.options()),
