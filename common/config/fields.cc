@@ -165,9 +165,10 @@ std::vector<Field> fields_of(Training& c) {
       Field("max_norm", c.max_norm, "Gradients are scaled down to this global L2 norm").above_zero(),
       Field("max_logits_mib", c.max_logits_mib,
             "Logits of a microbatch beyond this are computed in parts of the vocabulary, and once more in the backward "
-            "pass; 0: all at once")
+            "pass; 0: all at once; -1: 64 on CPUs, 2048 on GPUs")
           .in("MiB")
-          .between(0, kMost),
+          .between(0, kMost)
+          .or_value(-1),
       Field("steps", c.steps, "Optimizer steps to train").in("steps").at_least(1),
       Field("enable_cpu_offload", c.enable_cpu_offload,
             "Keep parameters, gradients and optimizer states in host memory"),

@@ -116,7 +116,7 @@ struct Training {
   std::int64_t global_batch_size = -1;  // resolve() replaces -1.
   std::int64_t seq_len = 2048;
   double max_norm = 1.0;
-  std::int64_t max_logits_mib = 64;
+  std::int64_t max_logits_mib = -1;  // most_logit_bytes() reads it.
   std::int64_t steps = 10000;
   bool enable_cpu_offload = false;
   std::string dtype = "float32";

@@ -337,4 +337,9 @@ std::int64_t accumulation_steps(const JobConfig& config) {
   return config.training.global_batch_size / (config.training.local_batch_size * batch_degree(config));
 }
 
+std::int64_t most_logit_bytes(const JobConfig& config) {
+  const std::int64_t automatic = config.resources.device == "cuda" ? 2048 : 64;
+  return (config.training.max_logits_mib < 0 ? automatic : config.training.max_logits_mib) << 20;
+}
+
 }  // namespace titan::config

@@ -34,4 +34,8 @@ int processes(const JobConfig& config);
 int batch_degree(const JobConfig& config);
 std::int64_t accumulation_steps(const JobConfig& config);
 
+// Bytes of a microbatch's logits on a rank beyond which they are computed in parts; 0: never. By itself 64 MiB on CPUs,
+// 2 GiB on GPUs: there the time of parts shows (docs/benchmarks-gpu.md).
+std::int64_t most_logit_bytes(const JobConfig& config);
+
 }  // namespace titan::config

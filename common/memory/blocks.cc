@@ -4,6 +4,7 @@
 
 #include "absl/strings/numbers.h"
 #include "common/config/lora.h"
+#include "common/config/validate.h"
 
 namespace titan::memory {
 namespace {
@@ -260,7 +261,7 @@ models::ActivationShape activation_shape(const config::JobConfig& config) {
           .gathered_ranks = deals_experts && p.expert_parallel_dispatcher == "allgather" ? p.expert_parallel_degree : 0,
           .keys = config.training.seq_len,
           .element_bytes = element,
-          .most_logit_bytes = config.training.max_logits_mib << 20,
+          .most_logit_bytes = config::most_logit_bytes(config),
           .fused_norms = config.resources.device == "cuda",
           .adapters = config::adapters_of(config)};
 }

@@ -77,8 +77,8 @@ absl::Status not_a_tail(const std::string& path, const char* what) {
 std::vector<FlightCall> calls_of(const FlightTailPage& page, size_t groups) {
   std::vector<std::pair<int64_t, const TailCall*>> order;
   for (int i = 0; i < FlightTail::kCalls; ++i) {
-    const int64_t number = page.call[i].stamp.load(std::memory_order_relaxed) - 1;
-    if (number >= 0 && number % FlightTail::kCalls == i) order.emplace_back(number, &page.call[i]);
+    const int64_t stamp = page.call[i].stamp.load(std::memory_order_relaxed);  // Its number, from 1.
+    if (stamp > 0 && (stamp - 1) % FlightTail::kCalls == i) order.emplace_back(stamp - 1, &page.call[i]);
   }
   std::sort(order.begin(), order.end());
   std::vector<FlightCall> calls;

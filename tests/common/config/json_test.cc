@@ -119,7 +119,7 @@ TEST(DefaultsTest, AreThoseOfTorchtitan) {
                   "momentum": 0.95, "nesterov": true, "ns_steps": 5, "adjust_lr": "match_rms_adamw", "qk_clip": 0.0, "param_groups": []},
     "lr_scheduler": {"warmup_steps": 200, "total_steps": null, "decay_ratio": null, "decay_type": "linear", "min_lr_factor": 0.0},
     "training": {"dataset": "c4_test", "dataset_path": null, "local_batch_size": 8, "global_batch_size": -1, "seq_len": 2048,
-                 "max_logits_mib": 64, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
+                 "max_logits_mib": -1, "max_norm": 1.0, "steps": 10000, "enable_cpu_offload": false, "dtype": "float32",
                  "mixed_precision_param": "bfloat16", "mixed_precision_reduce": "float32", "gc_freq": 50, "gc_debug": false,
                  "nonfinite_policy": "fail", "read_step": "auto",
                  "dataloader": {"num_workers": 0, "persistent_workers": false, "pin_memory": false, "prefetch_factor": null,
@@ -247,6 +247,18 @@ TEST(ResolveTest, FillsWhatFollowsFromTheRanks) {
   config.training.global_batch_size = 48;
   EXPECT_EQ(accumulation_steps(config), 2);
   EXPECT_TRUE(validate(config).ok());
+}
+
+TEST(ResolveTest, MoreLogitsAtOnceOnGpus) {
+  JobConfig config;
+  config.resources.device = "cpu";
+  EXPECT_EQ(most_logit_bytes(config), int64_t{64} << 20);
+  config.resources.device = "cuda";
+  EXPECT_EQ(most_logit_bytes(config), int64_t{2} << 30);
+  config.training.max_logits_mib = 7;
+  EXPECT_EQ(most_logit_bytes(config), int64_t{7} << 20);
+  config.training.max_logits_mib = 0;
+  EXPECT_EQ(most_logit_bytes(config), 0);
 }
 
 }  // namespace

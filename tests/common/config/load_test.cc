@@ -502,6 +502,17 @@ TEST(ReportTest, SavesTheConfigurationUnderTheDumpFolder) {
 }
 
 // YAML anchors that multiply, deep nesting and cut or damaged files give an error or a configuration, never a crash.
+// What a check tells goes into terminals and logs, whatever was written as a name.
+TEST(LoadTest, NamesAreShownWithoutControlCharacters) {
+  for (const char* name : {"debug\bmodel", "a\ttab", "\x1b[2J"}) {
+    JobConfig config;
+    config.model.flavor = name;
+    const std::string message(validate(config).message());
+    EXPECT_THAT(message, HasSubstr("model.flavor"));
+    for (const char c : message) EXPECT_TRUE(c == '\n' || static_cast<unsigned char>(c) >= ' ') << message;
+  }
+}
+
 TEST(LoadTest, DamagedFilesNeverCrash) {
   std::string bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n";
   for (char c = 'b'; c <= 'j'; ++c) {

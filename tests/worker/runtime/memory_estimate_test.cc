@@ -114,7 +114,7 @@ class Draw {
                       " --training.seq_len ", length, " --parallelism.fsdp_reshard_after_forward ",
                       any<std::string>({"default", "default", "always", "never"}), " --resources.device ",
                       any<std::string>({"cuda", "cuda", "cpu"}), " --training.max_logits_mib ",
-                      any<int>({64, 64, 0, 7, 500}))});
+                      any<int>({64, -1, 0, 7, 500}))});
   }
   std::vector<Case> take() { return std::move(cases_); }
 

@@ -8,6 +8,7 @@
 #include "common/config/lora.h"
 #include "common/config/mesh.h"
 #include "common/config/update_rules.h"
+#include "common/config/validate.h"
 #include "common/status/status.h"
 #include "worker/model/adapters.h"
 #include "worker/model/attention_masks.h"
@@ -52,10 +53,9 @@ std::map<Axis, comm::Messages> messages_of(const config::Parallelism& parallelis
 
 absl::StatusOr<model::Model> build_model(const config::JobConfig& config, const models::ModelSpec& spec,
                                          int64_t seq_len, const comm::DeviceMesh& mesh) {
-  TITAN_ASSIGN_OR_RETURN(model::Model model,
-                         model::build(spec, {.seq_len = config.training.seq_len,
-                                             .most_logit_bytes = config.training.max_logits_mib << 20,
-                                             .longest_row = seq_len}));
+  TITAN_ASSIGN_OR_RETURN(model::Model model, model::build(spec, {.seq_len = config.training.seq_len,
+                                                                 .most_logit_bytes = config::most_logit_bytes(config),
+                                                                 .longest_row = seq_len}));
   const mesh::Mesh& shape = mesh.mesh();
   const config::Parallelism& parallelism = config.parallelism;
   model::ParallelOptions options;
