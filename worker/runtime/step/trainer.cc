@@ -349,13 +349,12 @@ void Trainer::report_data_warnings() {
   }
 }
 
-// How long the end of a rank may wait for what its figures are sent to: a stop's grace and the limits of silence are
-// for the rank itself.
+// How long the end of a rank may wait until its figures are sent. It shows no progress meanwhile: what is taken for a
+// hang begins at several times the timeout.
 absl::Duration Trainer::outputs_patience(bool stopped) const {
   constexpr absl::Duration kMost = absl::Seconds(30);
-  const absl::Duration grace = stopped ? stop_patience() : time_after_stop();
-  const absl::Duration least = std::min(grace, absl::Seconds(config_.comm.train_timeout_seconds));
-  return std::clamp(least, absl::ZeroDuration(), kMost);
+  const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
+  return stopped ? std::clamp(stop_patience(), absl::ZeroDuration(), most) : most;
 }
 
 ExitCode Trainer::finish(bool stopped) {

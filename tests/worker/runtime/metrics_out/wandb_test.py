@@ -35,7 +35,8 @@ def until(what, holds, seconds=60):
 
 
 def lines_of(path):
-    return [json.loads(line) for line in Path(path).read_text().splitlines()] if Path(path).exists() else []
+    """The last line of who was killed, or still writes, may be half written."""
+    return [json.loads(line) for line in Path(path).read_text().split("\n")[:-1]] if Path(path).exists() else []
 
 
 def scalars_of(line):
@@ -68,9 +69,7 @@ class Case(unittest.TestCase):
                 "TITAN_RANK_PYTHON": sys.executable, "WANDB_API_KEY": KEY, **more}
 
     def calls(self, kind):
-        # The newest line may be half written.
-        text = self.calls_at.read_text() if self.calls_at.exists() else ""
-        return [call for call in map(json.loads, text.split("\n")[:-1]) if call["call"] == kind]
+        return [call for call in lines_of(self.calls_at) if call["call"] == kind]
 
 
 class OfARank(Case):
@@ -118,11 +117,12 @@ class OfARank(Case):
     # Whatever becomes of it, the losses are those of a job without it.
     def test_sends_the_lines_of_the_job(self):
         names = {"WANDB_TEAM": "us", "WANDB_RUN_NAME": "first", "WANDB_RUN_TAGS": "a,b", "WANDB_RUN_GROUP": "g"}
-        outs = self.run_all({"without": {"wandb": False}, "dies": {"mood": "dies"}, "missing": {"mood": "missing"}, "with": {"environment": names}})
+        outs = self.run_all({"without": {"wandb": False}, "dies": {"mood": "dies"}, "missing": {"mood": "missing"},
+                             "hangs": {"mood": "hangs", "comm.train_timeout_seconds": 1}, "with": {"environment": names}})
         self.turn_to("without")
         without = self.losses()
         self.assertFalse((self.dump / "wandb").exists())
-        for name, says in [("dies", "ended by signal 9"), ("missing", "pip install wandb")]:
+        for name, says in [("dies", "ended by signal 9"), ("missing", "pip install wandb"), ("hangs", "did not have everything 1s after the end")]:
             with self.subTest(name):
                 self.turn_to(name)
                 self.assertEqual(without, self.losses())

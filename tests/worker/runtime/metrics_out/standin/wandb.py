@@ -40,6 +40,8 @@ class Run:
         note(call="log", id=self.id, step=step, data=data)
 
     def finish(self, exit_code=None):
+        if MOOD == "hangs":
+            signal.pause()
         note(call="finish", exit_code=exit_code)
 
 
