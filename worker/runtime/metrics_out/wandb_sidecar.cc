@@ -77,8 +77,8 @@ std::string python() {
   return named != nullptr && *named != '\0' ? named : "python3";
 }
 
-}  // namespace
-
+// Beside the program, in the bin folder next to its own (tests), or where an installation has it; empty: it is not
+// there.
 std::string wandb_program() {
   std::error_code error;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -88,6 +88,8 @@ std::string wandb_program() {
   }
   return "";
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<WandbSidecar>> WandbSidecar::start(const Setup& setup) {
   const std::string program = wandb_program();

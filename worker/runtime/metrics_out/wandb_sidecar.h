@@ -50,7 +50,4 @@ class WandbSidecar {
   bool warned_ = false;
 };
 
-// titan_wandb.py, beside the program or where an installation has it; empty: it is not there.
-std::string wandb_program();
-
 }  // namespace titan::runtime
