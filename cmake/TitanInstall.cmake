@@ -4,6 +4,7 @@
 #   bin/                       the programs
 #   lib/titan/                 LibTorch as its wheel lays it out, torch/lib beside nvidia/*/lib: that is how its parts find each other
 #   lib/titan/titan-parquet.so, lib/titan/arrow/   what reads Parquet files, and Arrow's two libraries from the wheel of pyarrow
+#   lib/titan/titan_wandb.py   what sends a job's figures to Weights & Biases, with the wandb of the node's Python
 #   lib/titan/sdk/             what a model library outside of this tree is compiled with
 #   lib/systemd/system/        units that start the programs of P
 #   share/titan/               configs, the text and tokenizer that they train on (assets), what Prometheus and Grafana take
@@ -41,6 +42,7 @@ if(TITAN_TORCH)
   set(_torch_to lib/titan/torch/lib)
   set(_cuda_from nvidia/cu13/lib)
   install(TARGETS titan-rank titan-checkpoint titan-data titan-generate RUNTIME DESTINATION bin COMPONENT titan-rank)
+  install(FILES worker/runtime/metrics_out/titan_wandb.py DESTINATION lib/titan COMPONENT titan-rank)
   set_target_properties(titan-rank titan-checkpoint titan-generate PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/titan/torch/lib")
   # LibTorch's CPU half, and the two CUDA libraries that this asks for.
   install(FILES ${_torch}/lib/libtorch_cpu.so ${_torch}/lib/libc10.so ${_torch_gomp} DESTINATION ${_torch_to} COMPONENT titan-libtorch)

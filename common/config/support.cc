@@ -79,7 +79,6 @@ const std::vector<Unsupported>& unsupported() {
   static const auto& table = *new std::vector<Unsupported>{
       {"job.custom_config_module", "custom configuration modules",
        "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},
-      {"metrics.enable_wandb", "Weights & Biases"},
       {"fault_tolerance.enable", "fault-tolerant replicas"},
       {"experimental.custom_args_module", "custom arguments",
        "they are Python, which does not run here; a model of one's own is a library (experimental.custom_import)"},

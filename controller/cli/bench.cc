@@ -61,6 +61,7 @@ std::vector<std::string> measuring_overrides(const BenchOptions& options) {
                                     "--metrics.log_freq",
                                     "1",
                                     "--metrics.no_enable_tensorboard",
+                                    "--metrics.no_enable_wandb",
                                     "--validation.no_enable",
                                     "--profiling.no_enable_profiling",
                                     "--restart.no_progress_limit",

@@ -131,8 +131,9 @@ class Install(unittest.TestCase):
         folder = self.work_folder()
         (folder / "titanctl").symlink_to(moved / "bin/titanctl")
         done = self.titanctl("./titanctl", "run", moved / "share/titan/configs/llama3_tiny.toml", "--nproc", 1, "--training.steps", 2,
-                             "--metrics.log_freq", 1, "--validation.no_enable", cwd=folder)
+                             "--metrics.log_freq", 1, "--metrics.enable_wandb", "--validation.no_enable", cwd=folder)
         self.assertEqual(0, done.returncode, done.stderr + done.stdout)
+        self.assertTrue((folder / "outputs/llama3_tiny/wandb/sidecar.log").is_file(), "titan_wandb.py was not found")
         self.assertEqual(2, len(re.findall(r"loss:", done.stdout)))
         self.assertTrue((folder / "outputs/llama3_tiny/checkpoint/step-2/manifest.json").is_file())
 

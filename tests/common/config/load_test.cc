@@ -128,10 +128,10 @@ TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
   const std::vector<std::string> here = {"--training.dataset_path", "/data/c4"};
   EXPECT_TRUE(validate(toml(kLlama8b, here)).ok());
-  std::vector<std::string> wandb = here;
-  wandb.push_back("--metrics.enable_wandb");
-  EXPECT_THAT(validate(toml(kLlama8b, wandb)).message(),
-              HasSubstr("metrics.enable_wandb = true: Weights & Biases: not supported yet"));
+  std::vector<std::string> replicas = here;
+  replicas.push_back("--fault_tolerance.enable");
+  EXPECT_THAT(validate(toml(kLlama8b, replicas)).message(),
+              HasSubstr("fault_tolerance.enable = true: fault-tolerant replicas: not supported yet"));
 }
 
 TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {

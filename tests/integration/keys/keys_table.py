@@ -179,7 +179,7 @@ ROWS = [
     ("metrics.enable_tensorboard", True, "files"),
     ("metrics.save_tb_folder", "curves", "files", "TensorBoard"),
     ("metrics.save_for_all_ranks", True, "files", "TensorBoard of two ranks"),
-    ("metrics.enable_wandb", True, "refused", "a job", "not supported yet"),
+    ("metrics.enable_wandb", True, "files"),
     ("metrics.device_peak_tflops", 0.5, "log"),
 
     ("model.name", "small_qwen3", "loss"),

@@ -17,6 +17,7 @@ constexpr const char* kOwn[] = {"PATH=/bin",
                                 "TITAN_RANK_LEVEL=avx2",
                                 "LC=no",
                                 "AWS_SECRET_ACCESS_KEY=s",
+                                "WANDB_API_KEY=k",
                                 "SITE_A=1",
                                 "SITE_B=2",
                                 "EDITOR",
@@ -36,6 +37,8 @@ TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
   EXPECT_THAT(rank_environment(kOwn, {"SITE_*", "EDITOR"}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
                           "TITAN_RANK_LEVEL=avx2", "SITE_A=1", "SITE_B=2", "EDITOR"));
+  // A secret of whoever runs the worker: for all jobs on it, or for none.
+  EXPECT_THAT(rank_environment(kOwn, {"WANDB_*"}), ::testing::Contains("WANDB_API_KEY=k"));
 }
 
 // What speaks in the daemon's name stays with it.

@@ -9,6 +9,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/runtime/metrics_out/console_line.h"
 #include "worker/runtime/metrics_out/event_file.h"
+#include "worker/runtime/metrics_out/wandb_sidecar.h"
 
 namespace titan::runtime {
 namespace {
@@ -154,6 +155,7 @@ class Logger : public MetricsLogger {
       if (setup_.config.save_for_all_ranks) folder = storage::join_path(folder, absl::StrCat("rank_", setup_.rank));
       board_ = std::make_unique<TensorBoard>(files_, folder);
     }
+    if (setup_.config.enable_wandb && lines_ != nullptr) start_wandb();
     memory_->reset_peak();
   }
 
@@ -230,9 +232,34 @@ class Logger : public MetricsLogger {
     return named;
   }
 
-  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
+  void no_more() override {
+    if (wandb_ != nullptr) wandb_->no_more_lines();
+  }
+  void end(absl::Duration patience) override {
+    if (wandb_ != nullptr) tell(wandb_->end(patience));
+    wandb_.reset();
+  }
+
+  std::vector<std::string> take_warnings() override {
+    if (wandb_ != nullptr) tell(wandb_->look());
+    return std::exchange(warnings_, {});
+  }
 
  private:
+  void start_wandb() {
+    absl::StatusOr<std::unique_ptr<WandbSidecar>> started =
+        WandbSidecar::start({setup_.dump_folder, setup_.job_uid, setup_.attempt});
+    if (started.ok()) {
+      wandb_ = *std::move(started);
+    } else {
+      warnings_.push_back(absl::StrCat("metrics.enable_wandb: ", started.status().message()));
+    }
+  }
+  void tell(WandbSidecar::News news) {
+    if (!news.run.empty()) print(absl::StrCat("Weights & Biases: ", news.run));
+    if (!news.warning.empty()) warnings_.push_back(std::move(news.warning));
+  }
+
   double window_seconds() const { return std::max(absl::ToDoubleSeconds(clock_.monotonic() - window_start_), 1e-9); }
   double tokens_per_second(double seconds) const {
     return static_cast<double>(tokens_) / (seconds * setup_.non_data_parallel_size);
@@ -274,6 +301,7 @@ class Logger : public MetricsLogger {
   std::unique_ptr<MemoryMonitor> memory_;
   std::unique_ptr<JsonLines> lines_;
   std::unique_ptr<TensorBoard> board_;
+  std::unique_ptr<WandbSidecar> wandb_;
   int64_t tokens_ = 0;
   int64_t batches_ = 0;
   absl::Duration data_loading_;

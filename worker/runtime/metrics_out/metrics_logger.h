@@ -1,6 +1,7 @@
 #pragma once
 
-// Where a step's figures go: torchtitan's console line, {dump}/metrics.jsonl and TensorBoard event files.
+// Where a step's figures go: torchtitan's console line, {dump}/metrics.jsonl, TensorBoard event files, and from
+// metrics.jsonl to Weights & Biases.
 
 #include <cstdint>
 #include <functional>
@@ -90,6 +91,11 @@ class MetricsLogger {
   // warnings() tells. Errors: FailedPrecondition "fenced: ..." when a newer attempt owns the dump folder.
   virtual absl::StatusOr<NamedMetrics> log(int64_t step, const StepMetrics& metrics) = 0;
   virtual absl::StatusOr<NamedMetrics> log_validation(int64_t step, double loss) = 0;
+
+  // Nothing is logged from here on: what still travels to Weights & Biases may end, while the rank does other things.
+  virtual void no_more() = 0;
+  // Waits for that, for so long at most.
+  virtual void end(absl::Duration patience) = 0;
 
   // Outputs that could not be written since the last call.
   virtual std::vector<std::string> take_warnings() = 0;

@@ -349,11 +349,22 @@ void Trainer::report_data_warnings() {
   }
 }
 
+// How long the end of a rank may wait until its figures are sent. It shows no progress meanwhile: what is taken for a
+// hang begins at several times the timeout.
+absl::Duration Trainer::outputs_patience(bool stopped) const {
+  constexpr absl::Duration kMost = absl::Seconds(30);
+  const absl::Duration most = std::min(kMost, absl::Seconds(config_.comm.train_timeout_seconds));
+  return stopped ? std::clamp(stop_patience(), absl::ZeroDuration(), most) : most;
+}
+
 ExitCode Trainer::finish(bool stopped) {
   context_.reporter->enter(Phase::kExit);
+  metrics_->no_more();
   if (checkpointer_) check(checkpointer_->wait(), rank_protocol::kExitStorage, "CHECKPOINT");
   context_.mesh->group(mesh::Axis::kWorld).barrier();  // Notices a rank that is gone.
   if (context_.store) comm::leave_together(*context_.store, context_.rank, context_.world, std::chrono::seconds(10));
+  metrics_->end(outputs_patience(stopped));
+  for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
   if (context_.rank == 0) {
     log_line(stopped ? absl::StrCat("Stopped on request after step ", step_) : "Training completed");
   }

@@ -77,6 +77,7 @@ class Trainer {
   void save_if_due();
   absl::Duration time_after_stop() const;
   absl::Duration stop_patience() const;
+  absl::Duration outputs_patience(bool stopped) const;
   void acknowledge_commands();
   rank_protocol::ExitCode finish(bool stopped);
   void report_data_warnings();

@@ -19,7 +19,10 @@ namespace titan::runtime {
 namespace {
 
 using storage::posix_files;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
 using ::testing::MatchesRegex;
 
 class FixedMemory : public MemoryMonitor {
@@ -317,6 +320,22 @@ TEST_F(MetricsTest, TensorBoardFolder) {
   }
   ASSERT_TRUE((*logger)->log_validation(10, 0.5).ok());
   EXPECT_TRUE(posix_files().is_folder(dump + "/tb/" + stamp + (target != nullptr ? "/rank_0" : "")));
+}
+
+// Training goes on, and the job hears of it once.
+TEST_F(MetricsTest, WithoutPythonThereIsOneWarning) {
+  setenv("TITAN_RANK_PYTHON", "/nowhere/python3", /*overwrite=*/1);
+  auto setup = this->setup();
+  setup.config.enable_wandb = true;
+  auto logger = MetricsLogger::create(std::move(setup));
+  unsetenv("TITAN_RANK_PYTHON");
+  ASSERT_TRUE(logger.ok());
+  EXPECT_TRUE((*logger)->log(1, {}).ok());
+  EXPECT_THAT((*logger)->take_warnings(),
+              ElementsAre(AllOf(HasSubstr("start /nowhere/python3"), HasSubstr("pip install wandb"))));
+  (*logger)->no_more();
+  (*logger)->end(absl::Seconds(30));
+  EXPECT_THAT((*logger)->take_warnings(), IsEmpty());
 }
 
 }  // namespace
