@@ -4,7 +4,7 @@
 #   deploy/bootstrap.sh [--with-oracles] [--with-cuda] [--quiet]
 #
 #   (default)        Debian packages, the LibTorch wheel with the two CUDA libraries its CPU half asks for, and the text assets
-#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece, wandb (2.7 GB of CUDA wheels)
+#   --with-oracles   also what the numeric tests compare against: torchtitan, transformers, peft, bitsandbytes, tensorboard and its profiler plugin, tiktoken, sentencepiece (2.7 GB of CUDA wheels)
 #   --with-cuda      also the CUDA toolkit's wheels, for building the CUDA device library
 #   --quiet          print only what is installed and errors
 #
@@ -97,7 +97,7 @@ torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
 client_packages="grpcio==1.85.3"  # Calls of whoever keeps to nothing: tests/integration/hostile.
 parquet_packages="pyarrow==26.0.1"  # Arrow reads Parquet files; optional.
-oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 wandb==0.31.0 pandas numpy"
+oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 pandas numpy"
 cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"
 
 pip_install() { logged "$deps/venv/bin/python" -m pip install --no-input --progress-bar off "$@"; }

@@ -235,7 +235,7 @@ class ByItself(Case):
         self.assertEqual([(None, 2)], self.steps())
 
     # The package itself, without a network: its own file holds every line.
-    @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG is not set")
+    @unittest.skipUnless(os.environ.get("TITAN_LONG"), "TITAN_LONG is not set; needs pip install wandb==0.31.0")
     def test_the_real_package_offline(self):
         from wandb.proto import wandb_internal_pb2 as wire
 
