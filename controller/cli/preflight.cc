@@ -221,13 +221,23 @@ class Checker {
     const std::string& path = *config_.checkpoint.initial_load_path;
     std::error_code error;
     if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
-    // Of torch.distributed.checkpoint: the ranks read it.
-    if (!config_.checkpoint.initial_load_in_hf && fs::exists(path + "/.metadata", error)) return;
+    if (!config_.checkpoint.initial_load_in_hf && holds_dcp(path)) return;
     if (!config_.checkpoint.initial_load_in_hf) return check_manifest(key, path, path);
     for (const auto& entry : fs::directory_iterator(path, error)) {
       if (entry.path().extension() == ".safetensors") return;
     }
     bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for", kGetWeights);
+  }
+
+  // Of torch.distributed.checkpoint, or a folder of such steps: the ranks read it.
+  static bool holds_dcp(const fs::path& folder) {
+    std::error_code error;
+    if (fs::exists(folder / ".metadata", error)) return true;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (absl::StartsWith(entry.path().filename().string(), "step-") && fs::exists(entry.path() / ".metadata", error))
+        return true;
+    }
+    return false;
   }
 
   void check_manifest(const std::string& key, const std::string& value, const std::string& step_folder) {
