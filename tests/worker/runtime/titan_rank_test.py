@@ -114,18 +114,18 @@ def losses(folder):
     return curve
 
 
-def make_sentencepiece(folder, texts):
+def make_sentencepiece(folder, learnt, texts):
     """A model in `folder`, and the documents' tokens as its package has them."""
     import sentencepiece  # Here and below: many tests import this file.
 
-    lines = [line for text in texts for line in text.split("\n") if line.strip()]
+    lines = [line for text in learnt for line in text[:3000].split("\n") if line.strip()]
     sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=os.path.join(folder, "tokenizer"), vocab_size=400,
                                              model_type="unigram", user_defined_symbols=["perl", "the "], minloglevel=2, num_threads=1)
     model = sentencepiece.SentencePieceProcessor(model_file=os.path.join(folder, "tokenizer.model"))
     return [[model.bos_id(), *model.encode(text), model.eos_id()] for text in texts]
 
 
-def make_tiktoken(folder, texts):
+def make_tiktoken(folder, _, texts):
     import tiktoken
 
     merged = [b"th", b"the", b" the", b"in", b"ing", b"er", b" a", b"on"]
@@ -586,14 +586,15 @@ class TitanRankTest(unittest.TestCase):
     def test_a_job_reads_text_by_each_kind_of_tokenizer(self):
         # Trains on exactly the tokens of the kind's package: a job that is given those has the same losses.
         with open(os.path.join(ASSETS, "c4_test", "data.json")) as file:
-            texts = [json.loads(line)["text"][:3000] for line in file][:12]
+            whole = [json.loads(line)["text"] for line in file][:12]
+        texts = [one[at:at + 60] for one in whole for at in (100, 400)]  # Several of them, with their ends, in a row.
         text = self.folder("text.jsonl")
         with open(text, "w") as file:
             file.writelines(json.dumps({"text": one}) + "\n" for one in texts)
         for kind, make in (("sentencepiece", make_sentencepiece), ("tiktoken", make_tiktoken)):
             assets, tokens = self.folder(kind), self.folder(kind + "-tokens")
             os.mkdir(assets)
-            write_megatron(tokens, make(assets, texts))
+            write_megatron(tokens, make(assets, whole, texts))
             few = ["--training.steps", "2", "--checkpoint.no_enable", "--model.hf_assets_path", assets, "--training.dataset_path"]
             ours, theirs = (self.finish("%s-of-%d" % (kind, i), 1, [*few, path]) for i, path in enumerate((text, tokens)))
             self.assertEqual(sorted(ours), [1, 2])
