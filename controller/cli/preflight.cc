@@ -15,6 +15,7 @@
 #include "common/config/assets.h"
 #include "common/config/pipeline.h"
 #include "common/models/registry.h"
+#include "common/models/repository.h"
 #include "common/text/nearest.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
@@ -27,7 +28,6 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr size_t kLongestShownLine = 60;
-constexpr char kGetTokenizer[] = "`titanctl assets get ORG/NAME --assets tokenizer` downloads one";
 constexpr char kGetWeights[] = "`titanctl assets get ORG/NAME` downloads them";
 
 std::string nearby_name(const fs::path& path) {
@@ -154,10 +154,11 @@ class Checker {
   void check_tokenizer() {
     const std::string key = "model.hf_assets_path";
     const std::string& folder = config_.model.hf_assets_path;
+    const std::string advice = models::tokenizer_advice(config_.model.name, config_.model.flavor);
     std::error_code error;
-    if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder", kGetTokenizer);
+    if (!fs::is_directory(folder, error)) return missing(key, folder, "no such folder", advice);
     const auto found = tokenizer_files::find_tokenizer(folder);
-    if (!found.ok()) return bad(key, folder, std::string(found.status().message()), kGetTokenizer);
+    if (!found.ok()) return bad(key, folder, std::string(found.status().message()), advice);
     const absl::StatusOr<int64_t> largest = tokenizer_files::largest_id(*found);
     if (!largest.ok()) return bad(key, folder, std::string(largest.status().message()));
     const auto spec = models::find(config_.model.name, config_.model.flavor);
@@ -220,13 +221,23 @@ class Checker {
     const std::string& path = *config_.checkpoint.initial_load_path;
     std::error_code error;
     if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
-    // Of torch.distributed.checkpoint: the ranks read it.
-    if (!config_.checkpoint.initial_load_in_hf && fs::exists(path + "/.metadata", error)) return;
+    if (!config_.checkpoint.initial_load_in_hf && holds_dcp(path)) return;
     if (!config_.checkpoint.initial_load_in_hf) return check_manifest(key, path, path);
     for (const auto& entry : fs::directory_iterator(path, error)) {
       if (entry.path().extension() == ".safetensors") return;
     }
     bad(key, path, "the folder holds no *.safetensors, which checkpoint.initial_load_in_hf asks for", kGetWeights);
+  }
+
+  // Of torch.distributed.checkpoint, or a folder of such steps: the ranks read it.
+  static bool holds_dcp(const fs::path& folder) {
+    std::error_code error;
+    if (fs::exists(folder / ".metadata", error)) return true;
+    for (const auto& entry : fs::directory_iterator(folder, error)) {
+      if (absl::StartsWith(entry.path().filename().string(), "step-") && fs::exists(entry.path() / ".metadata", error))
+        return true;
+    }
+    return false;
   }
 
   void check_manifest(const std::string& key, const std::string& value, const std::string& step_folder) {

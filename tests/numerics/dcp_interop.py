@@ -101,6 +101,25 @@ def compare(what, losses, truth, first, last):
     return worst <= LOSS_LIMIT
 
 
+def text_of(checkpoint, *words):
+    done = subprocess.run([BIN / "titan-generate", "--checkpoint", checkpoint, "--prompt", "Once upon a time", "--max-new-tokens", "16",
+                           "-o", "json", "-q", *words], capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"titan-generate from {checkpoint}: {done.stderr}")
+    return done.stdout
+
+
+# What torchtitan saved writes what the same weights as a Hugging Face folder write.
+def same_text(case, saved, folder):
+    model = ["--model", case.model, "--flavor", case.flavor]
+    for words in (["import", saved, folder / "text/step-0", *model], ["export", folder / "text/step-0", folder / "text/hf"]):
+        subprocess.run([BIN / "titan-checkpoint", *words], check=True, capture_output=True)
+    tokenizer = ["--tokenizer", ASSETS / "tokenizer"]
+    ours, theirs = text_of(saved, *model, *tokenizer), text_of(folder / "text/hf", *tokenizer)
+    if ours != theirs:
+        sys.exit(f"{saved} writes {ours}, the Hugging Face folder of its weights {theirs}")
+
+
 def take_turns(name, case, folder):
     every = case.turn if LONG else 2
     total = 3 * every
@@ -108,6 +127,7 @@ def take_turns(name, case, folder):
     saved = folder / f"truth/dump/checkpoint/step-{every}"
     titan = run_titan(folder / "titan", case, saved, total, every)
     good = compare(f"{name}: Titan from torchtitan", titan, truth, every + 1, total)
+    same_text(case, saved, folder)
     export(folder / f"titan/dump/checkpoint/step-{2 * every}", folder / f"back/dump/checkpoint/step-{2 * every}")
     back = run_peer(folder / "back", case, case.last, total, total)
     return compare(f"{name}: torchtitan from Titan", back, truth, 2 * every + 1, total) and good

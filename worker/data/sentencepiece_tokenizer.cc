@@ -63,7 +63,12 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_pairs(const SentencePieceModel& 
   return std::make_unique<Bpe>(std::move(pairs));
 }
 
-absl::StatusOr<std::unique_ptr<WordModel>> make_unigrams(const SentencePieceModel& model) {
+// Whatever the file says: no path is better than one through the fewest and longest pieces of the user's own.
+float user_score(const SentencePiece& piece) {
+  return static_cast<float>(0.1 * (static_cast<double>(piece.text.size()) - 1));
+}
+
+std::unique_ptr<WordModel> make_unigrams(const SentencePieceModel& model) {
   std::vector<UnigramPiece> pieces;
   UnigramOptions options;
   options.single_precision = true;
@@ -74,11 +79,7 @@ absl::StatusOr<std::unique_ptr<WordModel>> make_unigrams(const SentencePieceMode
     const SentencePiece& piece = model.pieces[id];
     const auto number = static_cast<int32_t>(id);
     if (piece.type == Type::kByte) options.byte_tokens[*byte_of_token(piece.text)] = number;
-    if (piece.type == Type::kUserDefined) {
-      // Their bonus changes how sums round, and with it which of two equal paths is taken.
-      return absl::InvalidArgumentError(
-          absl::StrCat("piece \"", piece.text, "\" is USER_DEFINED, which is not supported in a UNIGRAM model"));
-    }
+    if (piece.type == Type::kUserDefined) pieces.push_back({piece.text, number, user_score(piece)});
     if (piece.type != Type::kNormal) continue;
     least = std::min(least, piece.score);
     pieces.push_back({piece.text, number, piece.score});
@@ -100,6 +101,10 @@ class SentencePieceTokenizer final : public Tokenizer {
   absl::Status encode(std::string_view text, std::vector<int32_t>& tokens) override {
     if (!is_utf8(text)) return absl::InvalidArgumentError("text is not UTF-8");
     const std::string normalized = normalizer_.apply(text);
+    if (model_.kind == SentencePieceModel::Kind::kUnigram) {  // The user's own pieces have a score among the others.
+      words_->encode(normalized, tokens);
+      return absl::OkStatus();
+    }
     const auto words = [&](std::string_view part) {
       words_->encode(part, tokens);
       return absl::OkStatus();
@@ -192,7 +197,7 @@ absl::StatusOr<std::unique_ptr<Tokenizer>> make_sentencepiece_tokenizer(Sentence
   TITAN_ASSIGN_OR_RETURN(Charsmap rules, Charsmap::parse(model.charsmap));
   std::unique_ptr<WordModel> words;
   if (model.kind == SentencePieceModel::Kind::kUnigram) {
-    TITAN_ASSIGN_OR_RETURN(words, make_unigrams(model));
+    words = make_unigrams(model);
   } else {
     TITAN_ASSIGN_OR_RETURN(words, make_pairs(model));
   }

@@ -1,6 +1,7 @@
 #include "worker/data/unigram.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "worker/data/utf8.h"
 
@@ -14,6 +15,17 @@ std::vector<std::pair<std::string, int32_t>> by_place(const std::vector<UnigramP
     if (!piece.text.empty()) keys.emplace_back(piece.text, static_cast<int32_t>(&piece - pieces.data()));
   }
   return keys;
+}
+
+// Beyond it SentencePiece counts from the start of the next piece on, so that a float still tells scores apart.
+constexpr float kLargestSum = 100000;
+
+template <typename Ending>
+void count_anew(std::vector<Ending>& endings, size_t begin, size_t reached) {
+  const auto till_here = endings[begin].score;
+  for (size_t i = begin; i <= reached; ++i) {
+    if (i == begin || endings[i].begin >= 0) endings[i].score -= till_here;
+  }
 }
 
 }  // namespace
@@ -49,13 +61,16 @@ void Unigram::encode(std::string_view word, std::vector<int32_t>& tokens) {
 template <typename Sum>
 void Unigram::find_best_path(std::string_view text, std::vector<Ending<Sum>>& endings) {
   endings.assign(text.size() + 1, {});
+  size_t reached = 0;
   const auto offer = [&](size_t begin, size_t end, Sum score, int32_t piece) {
     Ending<Sum>& ending = endings[end];
+    reached = std::max(reached, end);
     if (ending.begin >= 0 && !(score > ending.score)) return;
     ending = {score, static_cast<int32_t>(begin), piece};
   };
   for (size_t begin = 0; begin < text.size();) {
     const size_t next = std::min<size_t>(begin + decode_utf8(text, begin).length, text.size());
+    if (options_.single_precision && std::abs(endings[begin].score) > kLargestSum) count_anew(endings, begin, reached);
     const Sum till_here = endings[begin].score;
     bool single = false;
     int32_t node = DoubleArray::kRoot;

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/models/identity.h"
 #include "common/status/status.h"
+#include "common/storage/process_identity.h"
 #include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/hf_export.h"
@@ -109,6 +110,30 @@ absl::Status check_tensors(const std::string& path, const Manifest& manifest, co
   return absl::OkStatus();
 }
 
+constexpr char kPartial[] = ".partial-", kWriter[] = ".writer";  // The latter says whose the former is.
+
+// What writers of `whole` left when they were killed. Of one that lives, or that cannot be seen from here, nothing is
+// touched.
+void remove_leftovers(storage::Files& files, const std::string& whole) {
+  const std::filesystem::path parent = std::filesystem::absolute(whole).parent_path();
+  const std::string prefix = std::filesystem::path(whole).filename().string() + kPartial;
+  const auto names = files.list(parent.string());
+  if (!names.ok()) return;
+  for (const std::string& name : *names) {
+    const std::string folder = storage::join_path(parent.string(), name);
+    if (!absl::StartsWith(name, prefix)) continue;
+    const auto writer = storage::read_file(files, storage::join_path(folder, kWriter), 4096);
+    if (writer.ok() && storage::certainly_gone(*writer)) files.remove_folder(folder).IgnoreError();
+  }
+}
+
+absl::Status sign(storage::Files& files, const std::string& partial) {
+  TITAN_RETURN_IF_ERROR(files.make_folders(partial));
+  TITAN_ASSIGN_OR_RETURN(const auto writer, files.create(storage::join_path(partial, kWriter)));
+  TITAN_RETURN_IF_ERROR(writer->append(storage::process_identity()));
+  return writer->close();
+}
+
 // Makes the new folder `path` with what `fill` writes into the folder that it is given: whole or not at all.
 absl::Status make_whole(storage::Files& files, const std::string& path,
                         absl::FunctionRef<absl::Status(const std::string&)> fill) {
@@ -116,13 +141,17 @@ absl::Status make_whole(storage::Files& files, const std::string& path,
     return absl::AlreadyExistsError(absl::StrCat(path, ": exists already; name a new folder"));
   }
   const std::string whole = path.substr(0, path.find_last_not_of('/') + 1);
-  const std::string partial = absl::StrCat(whole, ".partial-", getpid());
-  absl::Status status = fill(partial);
+  remove_leftovers(files, whole);
+  const std::string partial = absl::StrCat(whole, kPartial, getpid());
+  absl::Status status = sign(files, partial);
+  if (status.ok()) status = fill(partial);
   if (status.ok()) status = files.rename(partial, whole);
   if (!status.ok()) {
     files.remove_folder(partial).IgnoreError();
     return status;
   }
+  // Last: what is killed before then can still be told from what is being written.
+  TITAN_RETURN_IF_ERROR(files.remove(storage::join_path(whole, kWriter)));
   return files.sync_folder(std::filesystem::absolute(whole).parent_path().string());
 }
 

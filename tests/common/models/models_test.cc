@@ -8,6 +8,7 @@
 #include "common/models/consistency.h"
 #include "common/models/identity.h"
 #include "common/models/registry.h"
+#include "common/models/repository.h"
 #include "common/models/sizes.h"
 
 namespace titan::models {
@@ -230,6 +231,18 @@ TEST(IdentityTest, EveryNumberCounts) {
     EXPECT_EQ(found[0].positions, positions.contains(name.substr(0, name.find('.')))) << name;
     EXPECT_EQ(found[0].here, value.dump());
   }
+}
+
+TEST(RepositoryTest, EveryReleasedFlavorHasOne) {
+  for (const std::string& name : names()) {
+    for (const std::string& flavor : flavors(name)) {
+      const bool own = flavor.find("debug") != flavor.npos || flavor == "bench";
+      EXPECT_EQ(repository(name, flavor).empty(), own) << name << " " << flavor;
+    }
+  }
+  EXPECT_EQ(tokenizer_advice("llama3", "8B"),
+            "`titanctl assets get meta-llama/Llama-3.1-8B --assets tokenizer` downloads one");
+  EXPECT_THAT(tokenizer_advice("somebodys", "own"), HasSubstr("get ORG/NAME --assets"));
 }
 
 TEST(IdentityTest, FlavorsThatDifferInTheMaskAloneAreOneModel) {

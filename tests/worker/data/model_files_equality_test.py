@@ -19,7 +19,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from varied_texts import compare, compare_decoded, english_texts, make_texts, ours, training_texts, write_texts
 
-SHORT = ["tiktoken-llama3", "sentencepiece-llama2", "sentencepiece-unigram"]
+SHORT = ["tiktoken-llama3", "sentencepiece-llama2", "sentencepiece-unigram-user"]
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
 LLAMA3 = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 O200K = "|".join([
@@ -77,6 +77,9 @@ def sentencepiece_variants(texts, work):
             ("bpe-rules", {"model_type": "bpe", "normalization_rule_name": "nmt_nfkc_cf", "user_defined_symbols": ["<|tool|>", "né"]}),
             ("bpe-across-words", {"model_type": "bpe", **plain, "split_by_whitespace": False, "add_dummy_prefix": False}),
             ("unigram-bytes", {"model_type": "unigram", **plain}),
+            # Of one piece's ending the other begins, one is within another, two are words of the texts, one has no other character.
+            ("unigram-user", {"model_type": "unigram", "user_defined_symbols": ["<|tool|>", "<|tool|>x", "tion", "ion ", "on t", "the", "né", "🙂"]}),
+            ("unigram-user-bytes", {"model_type": "unigram", **plain, "user_defined_symbols": ["<|end_of_text|>", "end", "nd_of", "\n\n"]}),
             ("unigram-kept", {"model_type": "unigram", "normalization_rule_name": "nfkc", "remove_extra_whitespaces": False,
                               "add_dummy_prefix": False, "unk_surface": "?", "bos_id": -1})]:
         (work / name).mkdir()
@@ -105,6 +108,9 @@ def main():
         clock = time.process_time  # Others share the machine.
     # tiktoken's regular expressions give up on longer runs.
     large, small = [[text[:20000] for text in texts if "\0" not in text] for texts in (large, small)]
+    # So long that sums of scores are begun anew in the middle.
+    if not speed_alone:
+        small = [*small, "\n".join(english)[:600_000]]
     with tempfile.TemporaryDirectory() as work:
         work = pathlib.Path(work)
         write_texts(work / "large", large)

@@ -58,9 +58,17 @@ TEST(SentencePieceTokenizerTest, UnigramsTakeTheBestPath) {
   EXPECT_THAT(document(**tokenizer, "  Ab ab  "), ElementsAre(1, 7, 5, 7, 5, 2));
   EXPECT_THAT(document(**tokenizer, "azzba"), ElementsAre(1, 7, 0, 5, 4, 2));
   EXPECT_EQ((*tokenizer)->decode({7, 0, 5}), "a \u2047 b");
-  const std::string users =
-      testing::unigram_model() + testing::piece("<x>", 0, testing::SentencePiece::Type::kUserDefined);
-  EXPECT_THAT(load_model(users).status().message(), HasSubstr("piece \"<x>\" is USER_DEFINED"));
+}
+
+TEST(SentencePieceTokenizerTest, PiecesOfTheUsersOwnComeBeforeTheBestPath) {
+  constexpr auto kUser = testing::SentencePiece::Type::kUserDefined;
+  auto tokenizer =
+      load_model(testing::unigram_model() + testing::piece("<X>", 0, kUser) + testing::piece("aA", -99, kUser));
+  ASSERT_TRUE(tokenizer.ok()) << tokenizer.status();
+  // "<X>" 8 and "aA" 9 stay as they are written, whatever rules and scores say; "a<" and "bA" are no such pieces.
+  EXPECT_THAT(document(**tokenizer, "<X>ab<X>"), ElementsAre(1, 3, 8, 6, 8, 2));
+  EXPECT_THAT(document(**tokenizer, "aAa<bA"), ElementsAre(1, 3, 9, 4, 0, 5, 4, 2));
+  EXPECT_EQ((*tokenizer)->decode({3, 8, 6, 9}), "<X>abaA");
 }
 
 TEST(TiktokenTokenizerTest, RanksMergeAndSpecialTokensFollow) {

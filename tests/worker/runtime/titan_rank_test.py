@@ -1,5 +1,6 @@
 """titan-rank as real processes, without daemons: finish, save on SIGTERM, resume, a killed peer, exit codes."""
 
+import base64
 import glob
 import json
 import math
@@ -9,11 +10,13 @@ import re
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import tempfile
 import time
 import unittest
 
+ASSETS = os.path.join(os.environ["TITAN_DEPS"], "assets")
 RANK = os.path.join(os.environ["TITAN_BIN"], "titan-rank")
 CONFIG = os.path.join(os.environ["TITAN_SOURCE"], "configs", "llama3_tiny.toml")
 SMALL = [
@@ -109,6 +112,42 @@ def losses(folder):
             if "loss_metrics/global_avg_loss" in entry:
                 curve[entry["step"]] = entry["loss_metrics/global_avg_loss"]
     return curve
+
+
+def make_sentencepiece(folder, learnt, texts):
+    """A model in `folder`, and the documents' tokens as its package has them."""
+    import sentencepiece  # Here and below: many tests import this file.
+
+    lines = [line for text in learnt for line in text[:3000].split("\n") if line.strip()]
+    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_prefix=os.path.join(folder, "tokenizer"), vocab_size=400,
+                                             model_type="unigram", user_defined_symbols=["perl", "the "], minloglevel=2, num_threads=1)
+    model = sentencepiece.SentencePieceProcessor(model_file=os.path.join(folder, "tokenizer.model"))
+    return [[model.bos_id(), *model.encode(text), model.eos_id()] for text in texts]
+
+
+def make_tiktoken(folder, _, texts):
+    import tiktoken
+
+    merged = [b"th", b"the", b" the", b"in", b"ing", b"er", b" a", b"on"]
+    ranks = {token: rank for rank, token in enumerate([bytes([byte]) for byte in range(256)] + merged)}
+    with open(os.path.join(folder, "tokenizer.model"), "w") as file:
+        file.writelines("%s %d\n" % (base64.b64encode(token).decode(), rank) for token, rank in ranks.items())
+    words = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
+    encoding = tiktoken.Encoding("llama3", pat_str=words, mergeable_ranks=ranks, special_tokens={})
+    begin = len(ranks)  # Llama 3's special tokens follow: <|begin_of_text|>, <|end_of_text|>, ...
+    return [[begin, *encoding.encode(text), begin + 1] for text in texts]
+
+
+def write_megatron(prefix, documents):
+    """As Megatron-LM's preprocessing, each document one sequence of int32."""
+    count, lengths = len(documents), [len(document) for document in documents]
+    firsts = [4 * sum(lengths[:i]) for i in range(count)]
+    with open(prefix + ".bin", "wb") as out:
+        for document in documents:
+            out.write(struct.pack("<%di" % len(document), *document))
+    with open(prefix + ".idx", "wb") as out:
+        out.write(b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, count, count + 1))
+        out.write(struct.pack("<%di%dq%dq" % (count, count, count + 1), *lengths, *firsts, *range(count + 1)))
 
 
 class TitanRankTest(unittest.TestCase):
@@ -544,6 +583,23 @@ class TitanRankTest(unittest.TestCase):
             output = process.communicate(timeout=120)[0]
             self.assertEqual(0, process.returncode, output)
 
+    def test_a_job_reads_text_by_each_kind_of_tokenizer(self):
+        # Trains on exactly the tokens of the kind's package: a job that is given those has the same losses.
+        with open(os.path.join(ASSETS, "c4_test", "data.json")) as file:
+            whole = [json.loads(line)["text"] for line in file][:12]
+        texts = [one[at:at + 60] for one in whole for at in (100, 400)]  # Several of them, with their ends, in a row.
+        text = self.folder("text.jsonl")
+        with open(text, "w") as file:
+            file.writelines(json.dumps({"text": one}) + "\n" for one in texts)
+        for kind, make in (("sentencepiece", make_sentencepiece), ("tiktoken", make_tiktoken)):
+            assets, tokens = self.folder(kind), self.folder(kind + "-tokens")
+            os.mkdir(assets)
+            write_megatron(tokens, make(assets, whole, texts))
+            few = ["--training.steps", "2", "--checkpoint.no_enable", "--model.hf_assets_path", assets, "--training.dataset_path"]
+            ours, theirs = (self.finish("%s-of-%d" % (kind, i), 1, [*few, path]) for i, path in enumerate((text, tokens)))
+            self.assertEqual(sorted(ours), [1, 2])
+            self.assertEqual(ours, theirs, kind)
+
     def test_errors_have_their_own_exit_codes_and_name_the_cause(self):
         def run(words):
             done = subprocess.run([RANK, *words], capture_output=True, text=True, timeout=90)
@@ -565,6 +621,9 @@ class TitanRankTest(unittest.TestCase):
                           "--training.dataset_path", "/nonexistent/data"])
         self.assertEqual(code, 11)
         self.assertIn("/nonexistent/data", text)
+        code, text = run(["--config", CONFIG, *SMALL, "--job.dump_folder", self.folder("nowords"), "--model.hf_assets_path", "/nowhere"])
+        self.assertEqual(code, 11)
+        self.assertIn("model.hf_assets_path: /nowhere: no such folder; `titanctl assets get ORG/NAME --assets tokenizer`", text)
         blocked = self.folder("file")
         with open(blocked, "w"):
             pass

@@ -2,6 +2,9 @@
 
 import collections
 import os
+import pathlib
+import resource
+import signal
 import subprocess
 import sys
 import tempfile
@@ -53,6 +56,31 @@ def check_step(step, state):
         assert torch.equal(found[key], value.float()), key
 
 
+def identity(process):
+    """As common/storage/process_identity.h names a process."""
+    boot = pathlib.Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    start = pathlib.Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[19]
+    return f"{boot} {os.readlink('/proc/self/ns/pid')} {process} {start}"
+
+
+def check_leftovers(step, target):
+    """What a killed export left goes with the next one; what a living one writes stays."""
+    def small_files():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))  # Beyond it the kernel ends who writes.
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+    killed = subprocess.Popen([TOOL, "export", step, target], preexec_fn=small_files, stdout=subprocess.DEVNULL)
+    assert killed.wait() == -signal.SIGXFSZ, killed.returncode
+    left, alive, unknown = (pathlib.Path(f"{target}.partial-{name}") for name in (killed.pid, os.getpid(), "of-nobody"))
+    assert left.is_dir() and not os.path.exists(target)
+    for folder in (alive, unknown):
+        folder.mkdir()
+    (alive / ".writer").write_text(identity(os.getpid()))
+    run("export", step, target)
+    assert not left.exists() and alive.exists() and unknown.exists()
+    assert not any(name.startswith(".") for name in os.listdir(target)), os.listdir(target)
+
+
 class Evil:
     def __init__(self, path):
         self.path = path
@@ -85,6 +113,8 @@ def main():
         loaded = {"norm.weight": torch.zeros(256, dtype=torch.bfloat16)}
         dcp.load(loaded, checkpoint_id=f"{root}/half", no_dist=True)
         assert torch.equal(loaded["norm.weight"], state["norm.weight"].bfloat16())
+
+        check_leftovers(f"{root}/a/step-0", f"{root}/again")
 
         # One file: as converted, as a module's state_dict(), nested.
         take(f"{root}/converted.pt", f"{root}/c/step-0")

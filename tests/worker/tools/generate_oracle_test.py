@@ -9,6 +9,7 @@ import unittest
 
 import tokenizers
 import torch
+import torch.distributed.checkpoint
 import transformers
 
 BIN = pathlib.Path(os.environ["TITAN_BIN"])
@@ -149,6 +150,30 @@ class TextTest(unittest.TestCase):
             for checkpoint in (step, step.parent):
                 line, = lines(generate(checkpoint, "--prompt-tokens", "5 6 7", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"))
                 self.assertEqual(line["tokens"], likeliest(model, [5, 6, 7], 8))
+            self.from_torchtitans_names(model, pathlib.Path(root) / "torchtitan")
+
+    # A folder as torchtitan saves one, with what its training has beside the weights.
+    def from_torchtitans_names(self, model, folder):
+        def interleaved(weight):  # Of each head, the two halves of a rotation side by side.
+            return weight.view(16, 2, 8, 256).transpose(1, 2).reshape(256, 256)
+
+        own = {"model.embed_tokens": "tok_embeddings", "model.norm": "norm", "lm_head": "output"}
+        parts = {"self_attn.q_proj": "attention.wq", "self_attn.k_proj": "attention.wk", "self_attn.v_proj": "attention.wv",
+                 "self_attn.o_proj": "attention.wo", "mlp.gate_proj": "feed_forward.w1", "mlp.down_proj": "feed_forward.w2",
+                 "mlp.up_proj": "feed_forward.w3", "input_layernorm": "attention_norm", "post_attention_layernorm": "ffn_norm"}
+        own |= {f"model.layers.{layer}.{theirs}": f"layers.{layer}.{ours}" for layer in range(6) for theirs, ours in parts.items()}
+        state = {own[key.removesuffix(".weight")] + ".weight": interleaved(value) if key.endswith(("q_proj.weight", "k_proj.weight")) else value
+                 for key, value in model.float().state_dict().items()}
+        state |= {"optimizer": {"state.norm.weight.step": torch.tensor(4.0)}, "train_state": {"step": torch.tensor(4)}}
+        torch.distributed.checkpoint.save(state, checkpoint_id=folder / "step-4", no_dist=True)
+        words = ["--prompt-tokens", "5 6 7", "--model", "llama3", "--max-new-tokens", 8, "--dtype", "float64", "-o", "json"]
+        for checkpoint, ranks in ((folder / "step-4", 1), (folder, 2)):
+            line, = lines(generate(checkpoint, *words, "--flavor", "debugmodel", "--tensor-parallel", ranks))
+            self.assertEqual(line["tokens"], likeliest(model.double(), [5, 6, 7], 8))
+        self.assertIn("--model and --flavor", generate(folder, "--prompt-tokens", "5", expect=2).stderr)
+        # Refused before it has memory.
+        self.assertIn("tok_embeddings.weight is [2048, 256] there and [128256, 16384]",
+                      generate(folder, *words, "--flavor", "405B", expect=1).stderr)
 
     def test_what_cannot_be_done_is_said(self):
         refusals = [

@@ -1,7 +1,9 @@
 #include "worker/runtime/step/data_setup.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/models/repository.h"
 #include "common/status/status.h"
+#include "common/tokenizer_files/find.h"
 #include "worker/data/configured_files.h"
 #include "worker/model/registry.h"
 
@@ -17,6 +19,13 @@ absl::Status check_vocabulary(const config::Model& model, const data::Loader& lo
                                                  model.flavor, " has a vocabulary of ", spec.vocab_size));
 }
 
+// A loader's failure; of a folder without a tokenizer with what gets one.
+absl::Status explain(const absl::Status& failure, const config::Model& model) {
+  if (!absl::IsNotFound(tokenizer_files::find_tokenizer(model.hf_assets_path).status())) return failure;
+  return absl::Status(failure.code(), absl::StrCat("model.hf_assets_path: ", std::string(failure.message()), "; ",
+                                                   models::tokenizer_advice(model.name, model.flavor)));
+}
+
 std::string counts_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
@@ -30,8 +39,9 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<data::Loader> loader, data::open_loader(options));
-  TITAN_RETURN_IF_ERROR(check_vocabulary(model, *loader));
+  absl::StatusOr<std::unique_ptr<data::Loader>> loader = data::open_loader(options);
+  if (!loader.ok()) return explain(loader.status(), model);
+  TITAN_RETURN_IF_ERROR(check_vocabulary(model, **loader));
   return loader;
 }
 

@@ -5,6 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/tokenizer_files/find.h"
+#include "worker/checkpoint/box.h"
+#include "worker/checkpoint/dcp_folder.h"
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
@@ -12,6 +14,7 @@
 #include "worker/checkpoint/step_folders.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/hf_spec.h"
+#include "worker/model/model.h"
 #include "worker/model/registry.h"
 #include "worker/tools/adapters.h"
 
@@ -109,6 +112,25 @@ absl::StatusOr<ModelSource> open_hugging_face(storage::Files& files, const std::
   return source;
 }
 
+// Of the shapes alone, before the model has memory: a wrong flavor may be too large for the machine.
+absl::Status check_shapes(storage::Files& files, const std::string& path, const models::ModelSpec& spec) {
+  TITAN_ASSIGN_OR_RETURN(const model::Model model, model::build(spec, {}));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, path));
+  const auto& tensors = folder->metadata().tensors;
+  for (const auto& block : model.blocks) {
+    for (const nn::Parameter& parameter : block->parameters()) {
+      auto found = tensors.find(parameter.fqn);
+      if (found == tensors.end()) found = tensors.find("model." + parameter.fqn);
+      if (found == tensors.end() || found->second.shape == parameter.shape) continue;  // A missing one is named later.
+      return absl::FailedPreconditionError(
+          absl::StrCat(path, " does not fit ", spec.name, " ", spec.flavor, ": ", found->first, " is ",
+                       shape_text(found->second.shape), " there and ", shape_text(parameter.shape),
+                       " in that model; name the one that was trained with --model and --flavor"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<ModelSource> open_dcp(storage::Files& files, const std::string& path, const ModelChoice& choice) {
   if (choice.name.empty() || choice.flavor.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
@@ -116,6 +138,7 @@ absl::StatusOr<ModelSource> open_dcp(storage::Files& files, const std::string& p
   }
   ModelSource source;
   TITAN_ASSIGN_OR_RETURN(source.spec, model::find_spec(choice.name, choice.flavor, choice.library));
+  TITAN_RETURN_IF_ERROR(check_shapes(files, path, source.spec));
   source.candidate = {
       .from = Candidate::From::kDcp, .source = Source::kInitial, .path = path, .model_only = true, .required = true};
   Setup setup;
