@@ -17,13 +17,15 @@ absl::Status check_vocabulary(const config::Model& model, const data::Loader& lo
                                                  model.flavor, " has a vocabulary of ", spec.vocab_size));
 }
 
-std::string counts_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
+// What ranks share about the data, and what a job that goes on finds again.
+std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
                                                    const config::DataLoader& settings, data::LoaderOptions options) {
-  absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(dataset, dataset_path, settings);
+  absl::StatusOr<data::ConfiguredFiles> found =
+      data::configured_files(dataset, dataset_path, settings, options.counts_folder);
   if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
   options.files = std::move(found->files);
   options.kind = std::move(found->kind);
@@ -47,7 +49,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = true,
-               .counts_folder = counts_folder(config),
+               .counts_folder = data_folder(config),
                .spans = share.spans});
 }
 
@@ -61,7 +63,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const confi
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = validation.steps > 0,
-               .counts_folder = counts_folder(config),
+               .counts_folder = data_folder(config),
                .spans = share.spans});
 }
 
