@@ -6,7 +6,6 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/hub/client.h"
@@ -56,12 +55,18 @@ std::string to_text(const std::string& path, const Listing& listing) {
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
+std::string text_of(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
 // Nothing for what is no record of this path.
 std::optional<Listing> from_text(const std::string& path, const std::string& text) {
   const nlohmann::json json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object() || json.value("path", "") != path) return std::nullopt;
-  Listing listing{.commit = json.value("commit", "")};
-  for (const nlohmann::json& name : json.value("files", nlohmann::json::array())) {
+  if (!json.is_object() || text_of(json, "path") != path) return std::nullopt;
+  Listing listing{.commit = text_of(json, "commit")};
+  if (!json.contains("files")) return std::nullopt;
+  for (const nlohmann::json& name : json["files"]) {
     if (!name.is_string() || !hub::check_file_name(name).ok()) return std::nullopt;
     listing.names.push_back(name);
   }
