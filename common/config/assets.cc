@@ -9,13 +9,27 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr char kC4[] = "hf://datasets/allenai/c4";
+
 void resolve_dataset(const fs::path& assets, const std::string& dataset, std::optional<std::string>& path) {
   if (comes_with_titan(dataset) && !path.has_value()) path = (assets / dataset).string();
+}
+
+void resolve_c4(JobConfig& config) {
+  std::optional<std::string>& validation = config.validation.dataset_path;
+  const std::string& dataset = config.validation.dataset;
+  if (!validation.has_value() && (dataset == "c4" || (dataset == "c4_validation" && streams_c4(config))))
+    validation = kC4;
+  if (streams_c4(config)) config.training.dataset_path = kC4;
 }
 
 }  // namespace
 
 bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
+
+bool streams_c4(const JobConfig& config) {
+  return config.training.dataset == "c4" && !config.training.dataset_path.has_value();
+}
 
 std::string assets_folder() {
   if (const char* named = std::getenv("TITAN_ASSETS"); named != nullptr && *named != '\0') return named;
@@ -31,6 +45,7 @@ std::string assets_folder() {
 }
 
 void resolve_assets(JobConfig& config) {
+  resolve_c4(config);
   const fs::path assets = assets_folder();
   if (assets.empty()) return;
   std::error_code error;

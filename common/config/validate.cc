@@ -12,6 +12,7 @@
 #include "common/config/raw.h"
 #include "common/config/support.h"
 #include "common/config/update_rules.h"
+#include "common/hub/dataset_path.h"
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
@@ -237,17 +238,16 @@ void check_samples(Checker& check) {
 }
 
 void check_data(Checker& check) {
-  const auto needs_path = [&](const std::string& section, const std::string& dataset, const auto& path) {
-    if (dataset != "c4" || path.has_value()) return;
-    check.fail(section + ".dataset", dataset,
-               absl::StrCat("is a local copy of allenai/c4: ", section, ".dataset_path must name its folder"),
-               "or use c4_test or c4_validation, which come with the installation");
+  const auto check_path = [&](const std::string& key, const std::optional<std::string>& path) {
+    if (!path.has_value() || !hub::is_hub_path(*path)) return;
+    if (const auto parsed = hub::parse_dataset_path(*path); !parsed.ok())
+      check.fail(key, *path, std::string(parsed.status().message()), "");
   };
   const JobConfig& config = check.config();
-  needs_path("training", config.training.dataset, config.training.dataset_path);
+  check_path("training.dataset_path", config.training.dataset_path);
   check_samples(check);
   if (!config.validation.enable) return;
-  needs_path("validation", config.validation.dataset, config.validation.dataset_path);
+  check_path("validation.dataset_path", config.validation.dataset_path);
   if (config.validation.dataloader.order == "per_rank" && config.validation.steps < 0) {
     check.fail("validation.dataloader.order", "per_rank",
                "gives ranks unequal numbers of batches, but validation.steps = -1 validates on all data",

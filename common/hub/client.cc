@@ -59,12 +59,12 @@ absl::StatusOr<std::string> Client::resolve(const Repo& repo, const std::string&
 }
 
 absl::StatusOr<std::vector<RemoteFile>> Client::list(const Repo& repo, const std::string& commit,
-                                                     const std::stop_token& stop) {
+                                                     const std::stop_token& stop, const std::string& folder) {
   std::vector<RemoteFile> files;
   std::string cursor;
   for (int page = 0; page < kMostPages; ++page) {
     std::string link;
-    absl::StatusOr<std::string> tree = text(tree_url(settings_.endpoint, repo, commit, cursor), link, stop);
+    absl::StatusOr<std::string> tree = text(tree_url(settings_.endpoint, repo, commit, cursor, folder), link, stop);
     if (!tree.ok()) return annotate(tree.status(), absl::StrCat("files of ", of(repo)));
     absl::StatusOr<std::vector<RemoteFile>> more = parse_tree(*tree);
     if (!more.ok()) return annotate(more.status(), absl::StrCat("files of ", of(repo)));

@@ -28,8 +28,9 @@ class Client {
 
   // The commit that a branch or tag is now. Unlike the tree of a branch, that of a commit does not change.
   absl::StatusOr<std::string> resolve(const Repo& repo, const std::string& revision, const std::stop_token& stop);
-  absl::StatusOr<std::vector<RemoteFile>> list(const Repo& repo, const std::string& commit,
-                                               const std::stop_token& stop);
+  // All files below a folder of the repository; "": of all of it.
+  absl::StatusOr<std::vector<RemoteFile>> list(const Repo& repo, const std::string& commit, const std::stop_token& stop,
+                                               const std::string& folder = "");
 
   // Bytes of a file as they come. `facts` is called before the first one of each answer, `bytes` with where they lie;
   // errors of either end the reading.

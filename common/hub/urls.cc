@@ -65,9 +65,9 @@ std::string info_url(const std::string& endpoint, const Repo& repo, const std::s
 }
 
 std::string tree_url(const std::string& endpoint, const Repo& repo, const std::string& commit,
-                     const std::string& cursor) {
-  return absl::StrCat(api(endpoint, repo), "/tree/", percent_encoded(commit, false), "?recursive=true",
-                      cursor.empty() ? "" : "&cursor=", cursor);
+                     const std::string& cursor, const std::string& folder) {
+  return absl::StrCat(api(endpoint, repo), "/tree/", percent_encoded(commit, false), folder.empty() ? "" : "/",
+                      percent_encoded(folder, true), "?recursive=true", cursor.empty() ? "" : "&cursor=", cursor);
 }
 
 std::string file_url(const std::string& endpoint, const Repo& repo, const std::string& commit,

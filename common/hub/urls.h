@@ -13,9 +13,9 @@ std::string percent_encoded(const std::string& text, bool keep_slashes);
 
 // `endpoint` has no '/' at its end. A revision with slashes is one word of the path.
 std::string info_url(const std::string& endpoint, const Repo& repo, const std::string& revision);
-// `cursor`: of the page before, encoded as it came; empty for the first one.
+// `cursor`: of the page before, encoded as it came; empty for the first one. `folder`: only what is below it.
 std::string tree_url(const std::string& endpoint, const Repo& repo, const std::string& commit,
-                     const std::string& cursor);
+                     const std::string& cursor, const std::string& folder = "");
 std::string file_url(const std::string& endpoint, const Repo& repo, const std::string& commit, const std::string& file);
 
 // "scheme://host:port" with the port always there, in small letters; "" when it is no http or https address, or one

@@ -14,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "common/config/assets.h"
 #include "common/config/pipeline.h"
+#include "common/hub/dataset_path.h"
 #include "common/models/registry.h"
 #include "common/models/repository.h"
 #include "common/text/nearest.h"
@@ -133,7 +134,8 @@ class Checker {
     if (tokenizer == config::Model{}.hf_assets_path)
       check_asset("model.hf_assets_path", tokenizer, "tokenizer/tokenizer.json");
     check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
-    if (!config_.validation.enable) return;
+    const bool of_hub = config::streams_c4(config_) && config_.validation.dataset == "c4_validation";
+    if (!config_.validation.enable || of_hub) return;
     check_own_text("validation.dataset", config_.validation.dataset, config_.validation.dataset_path);
   }
 
@@ -192,7 +194,7 @@ class Checker {
   }
 
   void check_dataset(const std::string& key, const std::optional<std::string>& path) {
-    if (!path.has_value()) return;
+    if (!path.has_value() || hub::is_hub_path(*path)) return;
     std::error_code error;
     const std::vector<std::string> files = data_files(*path);
     if (files.empty() && fs::is_directory(*path, error)) {

@@ -5,6 +5,7 @@
 
 #include "absl/strings/ascii.h"
 #include "common/hub/answer_error.h"
+#include "common/hub/dataset_path.h"
 #include "common/hub/folder.h"
 #include "common/hub/inventory.h"
 #include "common/hub/listing.h"
@@ -63,6 +64,20 @@ TITAN_FUZZ(hub_headers, 3000) {
     require(range->range.begin >= 0 && range->range.begin < range->range.end && range->range.end <= range->size,
             "a range");
   for (const char c : hub::shown(text)) require(c >= 0x20 && c < 0x7f, "can be shown");
+}
+
+// Where a job's data lies, as its user says it.
+TITAN_FUZZ(hub_paths, 2000) {
+  const auto path = hub::parse_dataset_path(std::string(bytes));
+  if (!path.ok()) return;
+  if (!path->place.empty()) require_inside(path->place);
+  const auto again = hub::parse_dataset_path(hub::to_text(*path));
+  require(again.ok() && hub::to_text(*again) == hub::to_text(*path) && again->place == path->place,
+          "a path says what it was read from");
+  if (const std::string folder = hub::folder_of(path->place); !folder.empty()) {
+    require_inside(folder);
+    require(path->place.compare(0, folder.size(), folder) == 0, "a glob lies below its folder");
+  }
 }
 
 // The record of a part of a file with 1000 bytes, of which 900 are there, and that of files which are whole.

@@ -76,6 +76,7 @@ class Packages(unittest.TestCase):
         self.assertEqual("all", self.field("titan-common", "Architecture"))
         if "titan-rank" in self.packages:
             self.assertRegex(self.field("titan-rank", "Depends"), r"titan-common \(= 1\.2\.3\)")
+            self.assertIn("libcurl4", self.field("titan-rank", "Depends"))
 
     def test_settings_are_kept_and_units_read_them(self):
         for daemon in DAEMONS:

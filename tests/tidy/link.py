@@ -10,7 +10,7 @@ from pathlib import Path
 BIN = Path(os.environ.get("TITAN_BIN", Path(__file__).resolve().parents[2] / "build/release/bin"))
 TORCH = ("libtorch", "libc10", "libgomp", "libcuda", "libnccl")
 WIRE = ("libgrpc", "libprotobuf", "libgpr")
-WEB = ("libcurl",)  # Asked by users alone: no daemon fetches anything.
+WEB = ("libcurl",)  # Users ask a hub, and ranks read text there: no daemon fetches anything.
 PROGRAMS = {
     "titanctl": TORCH,
     "titan-controller": (*TORCH, *WEB),

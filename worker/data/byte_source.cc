@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/data/remote_files.h"
 
 namespace titan::data {
 namespace {
@@ -133,6 +134,14 @@ class ZstdSource final : public CompressedSource {
   bool inside_ = false;
 };
 
+absl::StatusOr<std::unique_ptr<ByteSource>> open_on_disk(const std::string& path, int64_t offset) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return errno_status(errno, path);
+  auto plain = std::make_unique<PlainSource>(path, fd);
+  TITAN_RETURN_IF_ERROR(plain->seek(offset));
+  return plain;
+}
+
 absl::StatusOr<std::unique_ptr<ByteSource>> decoder(const std::string& path, std::unique_ptr<ByteSource> raw) {
   if (absl::EndsWith(path, ".zst")) return std::make_unique<ZstdSource>(path, std::move(raw));
   auto gzip = std::make_unique<GzipSource>(path, std::move(raw));
@@ -144,15 +153,13 @@ absl::StatusOr<std::unique_ptr<ByteSource>> decoder(const std::string& path, std
 
 bool is_compressed(const std::string& path) { return absl::EndsWith(path, ".gz") || absl::EndsWith(path, ".zst"); }
 
-absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path, int64_t offset) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return errno_status(errno, path);
-  auto plain = std::make_unique<PlainSource>(path, fd);
-  if (!is_compressed(path)) {
-    TITAN_RETURN_IF_ERROR(plain->seek(offset));
-    return plain;
-  }
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, decoder(path, std::move(plain)));
+absl::StatusOr<std::unique_ptr<ByteSource>> ByteSource::open(const std::string& path, int64_t offset,
+                                                             RemoteFiles* remote) {
+  const int64_t first = is_compressed(path) ? 0 : offset;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> raw,
+                         remote != nullptr ? remote->open(path, first) : open_on_disk(path, first));
+  if (!is_compressed(path)) return raw;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ByteSource> source, decoder(path, std::move(raw)));
   std::vector<char> skipped(kInflateChunk);
   while (offset > 0) {
     TITAN_ASSIGN_OR_RETURN(const size_t got,

@@ -15,9 +15,11 @@ struct ConfiguredFiles {
   std::vector<std::string> files;
   FileKind kind;
 };
-// Errors: those of dataset_files().
+// `record_folder`: where it is written down which commit of a hub is read (hub_files); "": nowhere.
+// Errors: those of dataset_files(), and hub_files() for a dataset_path of a hub; Unimplemented for what is not
+// streamed.
 absl::StatusOr<ConfiguredFiles> configured_files(const std::string& dataset,
                                                  const std::optional<std::string>& dataset_path,
-                                                 const config::DataLoader& settings);
+                                                 const config::DataLoader& settings, const std::string& record_folder);
 
 }  // namespace titan::data

@@ -8,6 +8,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/hub/dataset_path.h"
 #include "common/status/status.h"
 #include "common/text/nearest.h"
 
@@ -75,25 +76,26 @@ void enter_indexes(std::vector<std::string>& files) {
   }
 }
 
-struct Listed {
-  std::vector<std::string> files;
-  bool chosen = false;  // By name or glob: the user says what they are.
-};
-
-absl::StatusOr<Listed> list_files(const std::string& path) {
+absl::StatusOr<ListedFiles> list_files(const std::string& path) {
+  if (hub::is_hub_path(path)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path,
+                     ": only a job reads files of a hub as it goes: fetch them with titanctl assets get ORG/NAME "
+                     "--dataset --include GLOB, and name the folder"));
+  }
   std::error_code error;
-  if (fs::is_regular_file(path, error)) return Listed{{path}, true};
+  if (fs::is_regular_file(path, error)) return ListedFiles{{path}, true};
   if (fs::is_directory(path, error)) {
     TITAN_ASSIGN_OR_RETURN(std::vector<std::string> files, list_folder(path));
-    return Listed{std::move(files), false};
+    return ListedFiles{std::move(files), false};
   }
   if (path.find_first_of("*?[") != std::string::npos) {
     std::vector<std::string> files = expand_glob(path);
     if (files.empty()) return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no file matches"));
     enter_indexes(files);
-    return Listed{std::move(files), true};
+    return ListedFiles{std::move(files), true};
   }
-  if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return Listed{{index}, true};
+  if (const std::string index = path + ".idx"; fs::is_regular_file(index, error)) return ListedFiles{{index}, true};
   return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": no such file or folder"));
 }
 
@@ -106,7 +108,7 @@ std::vector<std::string> of_format(const std::vector<std::string>& files, Format
   return chosen;
 }
 
-DatasetFiles choose(const Listed& listed, Format format) {
+DatasetFiles choose(const ListedFiles& listed, Format format) {
   if (format != Format::kAuto) {
     const bool text = format == Format::kText || format == Format::kJsonLines || format == Format::kParquet;
     return {format, listed.chosen && text ? listed.files : of_format(listed.files, format)};
@@ -118,17 +120,29 @@ DatasetFiles choose(const Listed& listed, Format format) {
   return {};
 }
 
-}  // namespace
-
-std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
-
-absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format) {
-  TITAN_ASSIGN_OR_RETURN(const Listed listed, list_files(path));
+absl::StatusOr<DatasetFiles> of_one_format(const std::string& path, const ListedFiles& listed, Format format) {
   DatasetFiles found = choose(listed, format);
   if (found.files.empty()) {
     return absl::NotFoundError(absl::StrCat("dataset_path ", path, ": holds no ", expected_names(format)));
   }
   std::sort(found.files.begin(), found.files.end());
+  return found;
+}
+
+}  // namespace
+
+std::vector<std::string> dataset_names() { return {"c4", "c4_test", "c4_validation"}; }
+
+absl::StatusOr<DatasetFiles> find_dataset_files(const std::string& path, Format format) {
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  return of_one_format(path, listed, format);
+}
+
+absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
+                                          const ListedFiles& listed, Format format) {
+  TITAN_ASSIGN_OR_RETURN(DatasetFiles found, of_one_format(path, listed, format));
+  if (dataset == "c4") keep_split("train", found.files);
+  if (dataset == "c4_validation") keep_split("validation", found.files);
   return found;
 }
 
@@ -141,18 +155,17 @@ absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std
                                                    " (known: ", absl::StrJoin(known, ", "), ")"));
   }
   if (dataset_path.empty()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("dataset \"", dataset, "\" has no dataset_path: ",
-                     dataset == "c4" ? "set it to the folder of a local mirror of allenai/c4"
-                                     : "run deploy/bootstrap.sh, which makes it, or set dataset_path or TITAN_ASSETS"));
+    return absl::InvalidArgumentError(absl::StrCat(
+        "dataset \"", dataset, "\" has no dataset_path: ",
+        dataset == "c4" ? "set it to the folder of a local mirror of allenai/c4, or to hf://datasets/allenai/c4"
+                        : "run deploy/bootstrap.sh, which makes it, or set dataset_path or TITAN_ASSETS"));
   }
   std::error_code error;
   const std::string english = absl::StrCat(dataset_path, "/en");
   const bool mirror = dataset != "c4_test" && fs::is_directory(english, error);
-  TITAN_ASSIGN_OR_RETURN(DatasetFiles found, find_dataset_files(mirror ? english : dataset_path, format));
-  if (dataset == "c4") keep_split("train", found.files);
-  if (dataset == "c4_validation") keep_split("validation", found.files);
-  return found;
+  const std::string& path = mirror ? english : dataset_path;
+  TITAN_ASSIGN_OR_RETURN(const ListedFiles listed, list_files(path));
+  return choose_files(dataset, path, listed, format);
 }
 
 }  // namespace titan::data

@@ -19,9 +19,19 @@ struct DatasetFiles {
 
 // The files of a named dataset. `dataset_path` is a folder, a glob or a file; of a mirror of allenai/c4 its en/ folder
 // is taken, and of its files those of the dataset's split. Errors: InvalidArgument for an unknown name (with the
-// nearest) or a name without a path, NotFound for a path without files.
+// nearest) a name without a path or a path of a hub
+// (configured_files takes those), NotFound for a path without files.
 absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
                                            Format format = Format::kAuto);
+
+// What was found where a path leads.
+struct ListedFiles {
+  std::vector<std::string> files;
+  bool chosen = false;  // By name or glob: the user says what they are.
+};
+// Of these the dataset's files: of one format, of its split, and in name order. Errors: NotFound (names the path).
+absl::StatusOr<DatasetFiles> choose_files(const std::string& dataset, const std::string& path,
+                                          const ListedFiles& listed, Format format);
 
 // The files of a folder, of a glob, or the one that `path` is, in name order. kAuto takes what the names say: of files
 // of several formats, JSON lines before Parquet before Megatron-LM's before plain text. Of a folder only files with the

@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/data_format.h"
+#include "worker/data/remote_files.h"
 
 namespace titan::data {
 
@@ -21,8 +22,9 @@ struct FilePlace {
 // How files are read as documents.
 struct FileKind {
   Format format = Format::kJsonLines;
-  std::string text_key = "text";  // Of JSON lines and Parquet.
-  bool blank_lines = false;       // Of plain text: a document ends at a blank line, not with its file.
+  std::string text_key = "text";                  // Of JSON lines and Parquet.
+  bool blank_lines = false;                       // Of plain text: a document ends at a blank line, not with its file.
+  std::shared_ptr<RemoteFiles> remote = nullptr;  // Whose files they are; null: this machine's.
 };
 
 // A document's text, or why it has none.

@@ -57,7 +57,7 @@ class JsonLines final : public DocumentFile {
 
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string& path, const FileKind& kind,
                                                               const FilePlace& place) {
-  TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place));
+  TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind));
   return std::make_unique<JsonLines>(std::move(lines), kind.text_key);
 }
 

@@ -15,12 +15,13 @@ constexpr size_t kReadChunk = 1024 * 1024, kLeastChunk = 16 * 1024;
 
 bool blank(std::string_view line) { return line.find_first_not_of(" \t\r\n") == std::string_view::npos; }
 
-absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place, int64_t wanted) {
+absl::StatusOr<LineReader> LineReader::open(const std::string& path, const FilePlace& place, int64_t wanted,
+                                            RemoteFiles* remote) {
   LineReader reader(path, place);
   reader.chunk_ = std::clamp<size_t>(static_cast<size_t>(wanted), kLeastChunk, kReadChunk);
   // The byte before a line's start ends the line before; anything else is another file than the one of the place.
   const int64_t before = place.offset > 0 ? 1 : 0;
-  TITAN_ASSIGN_OR_RETURN(reader.source_, ByteSource::open(path, place.offset - before));
+  TITAN_ASSIGN_OR_RETURN(reader.source_, ByteSource::open(path, place.offset - before, remote));
   if (before == 0) return reader;
   TITAN_RETURN_IF_ERROR(reader.fill().status());
   if (reader.buffer_.empty() || (reader.buffer_[0] != '\n' && reader.buffer_.size() > 1)) {

@@ -14,9 +14,12 @@ namespace titan::data {
 class LineReader {
  public:
   // Errors: as ByteSource; InvalidArgument when no line starts at `place`.
-  // `wanted`: the bytes that will be read, about; more can be.
+  // `wanted`: the bytes that will be read, about; more can be. `remote`: as ByteSource::open has it.
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place,
-                                         int64_t wanted = int64_t{1} << 20);
+                                         int64_t wanted = int64_t{1} << 20, RemoteFiles* remote = nullptr);
+  static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place, const FileKind& kind) {
+    return open(path, place, int64_t{1} << 20, kind.remote.get());
+  }
 
   // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.
   absl::StatusOr<bool> next(std::string_view& line);

@@ -90,7 +90,10 @@ class PrefetchingLoader final : public Loader {
         end_of_document_(end_of_document),
         maker_(std::move(maker)),
         returned_(start) {}
-  ~PrefetchingLoader() override { stop(); }
+  ~PrefetchingLoader() override {
+    if (options_.kind.remote != nullptr) options_.kind.remote->stop();  // Else it might wait for a hub.
+    stop();
+  }
 
   absl::StatusOr<Batch> next() override {
     Item item = take();

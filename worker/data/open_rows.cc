@@ -19,8 +19,8 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
-         wanted.kind.format == Format::kJsonLines &&
+  return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
+         !wanted.counts_folder.empty() && wanted.kind.format == Format::kJsonLines &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 

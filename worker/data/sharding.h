@@ -20,8 +20,9 @@ struct RankShare {
 absl::StatusOr<DocumentShare> contiguous_share(int64_t documents, int dp_rank, int dp_size);
 
 // torchtitan's split. `index_folder`: where the index of documents is kept (DocumentIndex::get). Plain files: a
-// contiguous chunk. With a compressed file (read as a stream, never counted): every dp_size-th file when the files
-// divide evenly, else every dp_size-th document. Errors: InvalidArgument when there are fewer documents than ranks.
+// contiguous chunk. With a compressed or remote file (read as a stream, never counted): every dp_size-th file when the
+// files divide evenly, else every dp_size-th document. Errors: InvalidArgument when there are fewer documents than
+// ranks.
 absl::StatusOr<RankShare> split_by_rank(const std::vector<std::string>& files, int dp_rank, int dp_size,
                                         const FileKind& kind = {}, const std::string& index_folder = "");
 

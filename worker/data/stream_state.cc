@@ -3,6 +3,8 @@
 #include <filesystem>
 
 #include "absl/strings/str_cat.h"
+#include "common/hub/dataset_path.h"
+#include "common/status/status.h"
 
 namespace titan::data {
 namespace {
@@ -24,11 +26,26 @@ std::string file_name(const StreamPosition& position, const std::vector<std::str
   return std::filesystem::path(files[position.document.file]).filename().string();
 }
 
+// Of a file that a hub keeps; "" of any other.
+std::string commit(const StreamPosition& position, const std::vector<std::string>& files) {
+  if (position.document.file >= static_cast<int64_t>(files.size())) return "";
+  return hub::commit_of(files[position.document.file]);
+}
+
+absl::Status check_commit(const std::string& saved, const std::string& now) {
+  if (saved.empty() || now.empty() || saved == now) return absl::OkStatus();  // A copy on disk has the same files.
+  return absl::InvalidArgumentError(absl::StrCat(
+      "dataloader state: saved with commit ", saved, " of the dataset, the job reads commit ", now, ": put @", saved,
+      " behind its name in dataset_path (hf://datasets/ORG/NAME@COMMIT/PLACE), or exclude dataloader "
+      "from loading"));
+}
+
 }  // namespace
 
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
   nlohmann::json json = {{"file_name", file_name(position, files)}};
   visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
+  if (const std::string of_hub = commit(position, files); !of_hub.empty()) json["commit"] = of_hub;
   return json;
 }
 
@@ -52,6 +69,7 @@ absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, co
         absl::StrCat("dataloader state: file ", position.document.file, " of the dataset was \"", saved, "\" and is \"",
                      now, "\" now: resume with the same dataset, or exclude dataloader from loading"));
   }
+  TITAN_RETURN_IF_ERROR(check_commit(json.value("commit", ""), commit(position, files)));
   return position;
 }
 

@@ -51,9 +51,9 @@ class Paragraphs final : public DocumentFile {
   std::string name_, text_;
 };
 
-absl::StatusOr<std::string> read_whole(const std::string& path) {
+absl::StatusOr<std::string> read_whole(const std::string& path, RemoteFiles* remote) {
   constexpr size_t kChunk = 1024 * 1024;
-  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(path, 0));
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, ByteSource::open(path, 0, remote));
   std::string text;
   while (true) {
     const size_t before = text.size();
@@ -67,11 +67,12 @@ absl::StatusOr<std::string> read_whole(const std::string& path) {
 
 class WholeFile final : public DocumentFile {
  public:
-  WholeFile(std::string path, bool read) : path_(std::move(path)), read_(read) {}
+  WholeFile(std::string path, std::shared_ptr<RemoteFiles> remote, bool read)
+      : path_(std::move(path)), remote_(std::move(remote)), read_(read) {}
 
   // Behind the document, where a position may lie. The file must still be as long.
   absl::Status expect(int64_t size) {
-    TITAN_ASSIGN_OR_RETURN(const std::string text, read_whole(path_));
+    TITAN_ASSIGN_OR_RETURN(const std::string text, read_whole(path_, remote_.get()));
     size_ = static_cast<int64_t>(text.size());
     if (size_ == size) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrCat(path_, ": has ", size_, " bytes and had ", size,
@@ -80,7 +81,7 @@ class WholeFile final : public DocumentFile {
 
   absl::StatusOr<bool> next() override {
     if (std::exchange(read_, true)) return false;
-    TITAN_ASSIGN_OR_RETURN(text_, read_whole(path_));
+    TITAN_ASSIGN_OR_RETURN(text_, read_whole(path_, remote_.get()));
     size_ = static_cast<int64_t>(text_.size());
     return !blank(text_);
   }
@@ -91,6 +92,7 @@ class WholeFile final : public DocumentFile {
 
  private:
   const std::string path_;
+  const std::shared_ptr<RemoteFiles> remote_;
   bool read_;
   int64_t size_ = 0;
   std::string text_;
@@ -101,10 +103,10 @@ class WholeFile final : public DocumentFile {
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
                                                         const FilePlace& place) {
   if (kind.blank_lines) {
-    TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place));
+    TITAN_ASSIGN_OR_RETURN(LineReader lines, LineReader::open(path, place, kind));
     return std::make_unique<Paragraphs>(std::move(lines));
   }
-  auto file = std::make_unique<WholeFile>(path, place.offset > 0);
+  auto file = std::make_unique<WholeFile>(path, kind.remote, place.offset > 0);
   if (place.offset > 0) TITAN_RETURN_IF_ERROR(file->expect(place.offset));
   return file;
 }

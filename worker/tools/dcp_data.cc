@@ -65,7 +65,8 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
   const int size = global ? 1 : dataloader.value("dp_size", 0);
   const config::Training& training = config.training;
   TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
-                         data::configured_files(training.dataset, training.dataset_path, training.dataloader));
+                         data::configured_files(training.dataset, training.dataset_path, training.dataloader,
+                                                config.job.dump_folder + "/data"));
   if (data::holds_tokens(found.kind.format))
     return absl::FailedPreconditionError("torchtitan trains on text: it has no place in tokens to go on from");
   TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<data::Tokenizer> opened,

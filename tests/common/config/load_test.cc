@@ -122,16 +122,11 @@ TEST(LoadTest, ReadsATorchtitanRecipe) {
 }
 
 TEST(LoadTest, RefusesWhatARecipeAsksForAndDoesNotExistYet) {
-  const absl::Status status = validate(toml(kLlama8b));
+  EXPECT_TRUE(validate(toml(kLlama8b)).ok());  // Its data, c4, is a hub's.
+  const absl::Status status = validate(toml(kLlama8b, {"--fault_tolerance.enable"}));
   const std::string message(status.message());
-  EXPECT_THAT(message, HasSubstr("training.dataset = c4"));  // It needs a local folder here.
   EXPECT_EQ(std::count(message.begin(), message.end(), '\n'), 0);
-  const std::vector<std::string> here = {"--training.dataset_path", "/data/c4"};
-  EXPECT_TRUE(validate(toml(kLlama8b, here)).ok());
-  std::vector<std::string> replicas = here;
-  replicas.push_back("--fault_tolerance.enable");
-  EXPECT_THAT(validate(toml(kLlama8b, replicas)).message(),
-              HasSubstr("fault_tolerance.enable = true: fault-tolerant replicas: not supported yet"));
+  EXPECT_THAT(message, HasSubstr("fault_tolerance.enable = true: fault-tolerant replicas: not supported yet"));
 }
 
 TEST(LoadTest, CommandLineWinsOverFileWinsOverDefaults) {
@@ -457,7 +452,6 @@ TEST(LoadTest, FilesAreNamedInErrors) {
     ASSERT_TRUE(loaded.ok()) << loaded.status().message();
     EXPECT_THAT(loaded->warnings, IsEmpty()) << name;
     JobConfig config = loaded->config;
-    if (config.training.dataset == "c4") config.training.dataset_path = "/data/c4";
     EXPECT_TRUE(validate(config).ok()) << validate(config).message();
   }
 }
@@ -476,7 +470,12 @@ TEST(AssetsTest, DefaultsPointIntoTheInstallation) {
   config.training.dataset = "c4";
   resolve_assets(config);
   EXPECT_EQ(config.model.hf_assets_path, "/weights/llama");
-  EXPECT_FALSE(config.training.dataset_path.has_value());
+  // Trained on a hub's c4, validated on that, too.
+  EXPECT_EQ(config.training.dataset_path, "hf://datasets/allenai/c4");
+  EXPECT_EQ(config.validation.dataset_path, "hf://datasets/allenai/c4");
+  config.validation.dataset_path.reset();
+  resolve_assets(config);
+  EXPECT_EQ(config.validation.dataset_path, "/opt/assets/c4_validation");  // The training has a path.
   unsetenv("TITAN_ASSETS");
 }
 

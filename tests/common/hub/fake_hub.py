@@ -233,7 +233,9 @@ class Handler(BaseHTTPRequestHandler):
         kind, *rest = path[len("/api/"):].split("/")
         mark = next((word for word in ("revision", "tree") if word in rest), None)
         at = rest.index(mark) if mark else len(rest)
-        repo_id, revision = "/".join(rest[:at]), "/".join(rest[at + 1:]) or "main"
+        repo_id, revision, folder = "/".join(rest[:at]), "/".join(rest[at + 1:]) or "main", ""
+        if mark == "tree":  # Of a commit, or of a folder in it.
+            revision, folder = rest[at + 1], "".join(f"{name}/" for name in rest[at + 2:])
         if repo_id in self.hub.renamed:
             return self.answer(307, b"", {"Location": self.path.replace(repo_id, self.hub.renamed[repo_id], 1)})
         repo = self.repo_of(kind, repo_id)
@@ -243,16 +245,18 @@ class Handler(BaseHTTPRequestHandler):
         if commit is None:
             return self.error(404, "RevisionNotFound", f"Invalid rev id: {revision}")
         if mark == "tree":
-            return self.send_tree(repo, commit)
+            return self.send_tree(repo, commit, folder)
         siblings = [{"rfilename": entry["path"]} for entry in repo.tree(commit) if entry["type"] == "file"]
         info = {"_id": "0", "id": repo_id, "modelId": repo_id, "sha": commit, "private": False, "tags": [], "siblings": siblings}
         return self.answer(200, json.dumps(info).encode(), {"Content-Type": "application/json"})
 
-    def send_tree(self, repo, commit):
+    def send_tree(self, repo, commit, folder):
         query = dict(urllib.parse.parse_qsl(urllib.parse.urlparse(self.path).query))
-        entries = repo.tree(commit)
+        entries = [entry for entry in repo.tree(commit) if entry["path"].startswith(folder)]
+        if folder and not entries:
+            return self.error(404, "EntryNotFound", f"{folder} does not exist")
         if query.get("recursive", "").lower() not in ("1", "true"):
-            entries = [entry for entry in entries if "/" not in entry["path"]]
+            entries = [entry for entry in entries if "/" not in entry["path"][len(folder):]]
         begin = int(query.get("cursor", "0"))
         headers = {"Content-Type": "application/json"}
         if begin + self.hub.page < len(entries):

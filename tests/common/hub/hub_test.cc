@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "common/hub/answer_error.h"
+#include "common/hub/dataset_path.h"
 #include "common/hub/listing.h"
 #include "common/hub/names.h"
 #include "common/hub/range_sink.h"
@@ -49,12 +50,33 @@ TEST(NamesTest, RepositoriesAndRevisions) {
   EXPECT_EQ(shown("a\x1b[1m\n"), "a?[1m?");
 }
 
+TEST(NamesTest, PathsOfDatasets) {
+  const std::string at_commit = std::string("hf://datasets/allenai/c4@") + kCommit;
+  const auto parsed = parse_dataset_path(at_commit + "/en/c4-train.00000-of-01024.json.gz");
+  ASSERT_TRUE(parsed.ok()) << parsed.status();
+  EXPECT_EQ(parsed->repo.kind, RepoKind::kDataset);
+  EXPECT_EQ(parsed->repo.id, "allenai/c4");
+  EXPECT_EQ(parsed->place, "en/c4-train.00000-of-01024.json.gz");
+  EXPECT_EQ(to_text(*parsed), at_commit + "/en/c4-train.00000-of-01024.json.gz");
+  EXPECT_EQ(to_text(*parse_dataset_path("hf://datasets/a/b")), "hf://datasets/a/b@main");
+  EXPECT_EQ(parse_dataset_path("hf://datasets/a/b@v1/c@d/*.json")->place, "c@d/*.json");
+  EXPECT_EQ(commit_of(at_commit), kCommit);
+  EXPECT_EQ(commit_of("hf://datasets/a/b@main/x") + commit_of("/data/x"), "");
+  EXPECT_EQ(folder_of("en/v1/c4-*/x.json"), "en/v1");
+  EXPECT_EQ(folder_of("*.json"), "");
+  for (const char* bad :
+       {"", "/data", "hf://", "hf://a/b", "hf://datasets/a", "hf://datasets/a/b@", "hf://datasets/a b/c",
+        "hf://datasets/a/b/../c", "hf://datasets/a/b//c", "hf://datasets/a/b@..", "hf://datasets//b"})
+    EXPECT_EQ(parse_dataset_path(bad).status().code(), absl::StatusCode::kInvalidArgument) << bad;
+}
+
 TEST(UrlsTest, OfTheApi) {
   const Repo model{RepoKind::kModel, "org/name"}, dataset{RepoKind::kDataset, "org/name"};
   EXPECT_EQ(info_url("https://h", model, "refs/pr/1"), "https://h/api/models/org/name/revision/refs%2Fpr%2F1");
   EXPECT_EQ(tree_url("https://h", dataset, kCommit, ""),
             std::string("https://h/api/datasets/org/name/tree/") + kCommit + "?recursive=true");
-  EXPECT_THAT(tree_url("https://h", dataset, kCommit, "a%3D"), HasSubstr("&cursor=a%3D"));
+  EXPECT_EQ(tree_url("https://h", dataset, kCommit, "a%3D", "en/a b"),
+            std::string("https://h/api/datasets/org/name/tree/") + kCommit + "/en/a%20b?recursive=true&cursor=a%3D");
   EXPECT_EQ(file_url("https://h", model, "main", "a/b c#?.json"), "https://h/org/name/resolve/main/a/b%20c%23%3F.json");
   EXPECT_EQ(file_url("https://h", dataset, "main", "x"), "https://h/datasets/org/name/resolve/main/x");
 }

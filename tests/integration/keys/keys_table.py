@@ -141,7 +141,6 @@ SITUATIONS = {
     "a job on GPUs": {"plain": True, "resources.device": "cuda"},
     "a job of eight ranks": {"plain": True, "resources.ranks": 8},
     "a job of two ranks": {"plain": True, "resources.ranks": 2},
-    "a job that validates": {"plain": True, "validation.enable": True},
 }  # fmt: skip
 
 # Runs that others begin with.
@@ -214,8 +213,7 @@ ROWS = [
     *keys("lr_scheduler", {"warmup_steps": 2, "total_steps": 9, "decay_ratio": 0.3, "min_lr_factor": 0.5}, "lr"),
     *each("lr_scheduler.decay_type", ["sqrt", "cosine"], "lr", "decay"),
 
-    ("training.dataset", "c4_validation", "loss"),
-    ("training.dataset", "c4", "refused", "a job", "training.dataset_path must name its folder"),
+    *each("training.dataset", ["c4_validation", "c4"], "loss"),  # c4 from a hub.
     ("training.dataset_path", "{data}", "loss"),
     *keys("training", {"local_batch_size": 1, "global_batch_size": 4, "seq_len": 16, "max_norm": 1e-3}, "loss"),
     ("training.steps", 4, "rows"),
@@ -345,8 +343,7 @@ ROWS = [
     ("experimental.custom_args_module", "mine", "refused", "a job", "experimental.custom_import"),
 
     ("validation.enable", True, "validation"),
-    ("validation.dataset", "c4_test", "validation", "validation"),
-    ("validation.dataset", "c4", "refused", "a job that validates", "validation.dataset_path must name its folder"),
+    *each("validation.dataset", ["c4_test", "c4"], "validation", "validation"),
     ("validation.dataset_path", "{data}", "validation", "validation"),
     *keys("validation", {"local_batch_size": 2, "seq_len": 16, "freq": 3, "steps": 1}, "validation", "validation"),
     ("validation.sample_prompts", "The file", "log", "validation", "goes on"),

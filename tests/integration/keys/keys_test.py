@@ -5,6 +5,8 @@ A key without a row fails, and so does a choice or a switch that no row tries: n
 `keys_test.py --write` writes docs/keys.md anew; `--only TEXT` tries the keys whose name holds TEXT, and prints what it sees.
 """
 
+import contextlib
+import gzip
 import json
 import os
 import pickle
@@ -15,6 +17,8 @@ import sys
 import tempfile
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "common/hub"))
+from fake_hub import FakeHub
 from keys_table import ELSEWHERE, ONE_VALUE, PREPARATIONS, ROWS, SHOWN, SITUATIONS, SMALL
 
 BIN = Path(os.environ["TITAN_BIN"])
@@ -71,6 +75,15 @@ def untried(keys):
     return missing
 
 
+# What the dataset c4 is, in small.
+def hub_of_c4():
+    hub = FakeHub()
+    lines = "".join(json.dumps({"text": f"the {i}th line that a hub has, and {i} more of its words"}) + "\n" for i in range(400))
+    names = ("c4-train.00000-of-01024", "c4-validation.00000-of-00008")
+    hub.add("allenai/c4", {f"en/{name}.json.gz": gzip.compress(lines.encode()) for name in names}, kind="datasets")
+    return hub
+
+
 def words_of(flags):
     words = []
     for key, value in flags.items():
@@ -85,8 +98,10 @@ def words_of(flags):
 class Runs:
     """What is asked of the programs, each question once, and their answers."""
 
-    def __init__(self, scratch):
+    def __init__(self, scratch, hub):
         self.scratch = scratch
+        self.environment = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
+        self.environment |= {"TITAN_ASSETS": str(ASSETS), "HF_ENDPOINT": hub.url(), "HF_HOME": str(scratch / "home")}
         self.places = {"full": scratch / "full" / "dump", "hf": scratch / "hf" / "dump", "assets": scratch / "assets",
                        "damaged": scratch / "damaged", "data": scratch / "data", "texts": scratch / "texts", "csv": scratch / "schedule.csv"}
         self.questions = {}  # Name of the question -> its folder.
@@ -147,7 +162,7 @@ class Runs:
     def train(self, queue=None):
         lines = "".join(json.dumps(words) + "\n" for words in (self.trainings if queue is None else queue))
         return subprocess.run([TESTS / "titan_trainings"], input=lines, text=True, check=True, timeout=540,
-                              env={**os.environ, "TITAN_ASSETS": str(ASSETS)})
+                              env=self.environment)
 
     def run(self):
         self.train()
@@ -307,9 +322,9 @@ def main():
         wrong.append("docs/keys.md is not what keys_table.py gives: run tests/integration/keys/keys_test.py --write")
     only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else ""
     rows = [row for row in map(row_of, ROWS) if only in row[0]]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, contextlib.closing(hub_of_c4()) as hub:
         (Path(folder) / "empty.toml").touch()
-        runs = Runs(Path(folder))
+        runs = Runs(Path(folder), hub)
         runs.prepare()
         asked, twins = [], {}
         for row in rows:

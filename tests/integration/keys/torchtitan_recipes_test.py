@@ -139,8 +139,8 @@ def dry_run(name):
 
 def page():
     lines = ["# torchtitan 0.2.2's recipes here", "",
-             "Made by `tests/integration/keys/torchtitan_recipes_test.py --write`; the test asks the programs. A recipe needs `--nproc`, a tokenizer",
-             "(`--model.hf_assets_path`) and, for `c4`, a local copy (`--training.dataset_path`); what is refused names what to set instead.",
+             "Made by `tests/integration/keys/torchtitan_recipes_test.py --write`; the test asks the programs. A recipe needs `--nproc` and a tokenizer",
+             "(`--model.hf_assets_path`); `c4` is read from a hub ([howto/prepare-data.md](howto/prepare-data.md)). What is refused names what to set instead.",
              "", "| recipe | verdict | keys |", "|---|---|---|"]  # fmt: skip
     for name, (_, _, refused, warned) in RECIPES.items():
         keys = ", ".join(f"`{key}`" for key in refused or warned)

@@ -143,6 +143,7 @@ TEST_F(DatasetTest, NamedDatasets) {
                                                 HasSubstr("known: c4, c4_test, c4_validation")));
   EXPECT_THAT(dataset_files("c4", "").status().message(), HasSubstr("mirror of allenai/c4"));
   EXPECT_THAT(dataset_files("c4_test", "").status().message(), HasSubstr("bootstrap"));
+  EXPECT_THAT(find_dataset_files("hf://datasets/a/b").status().message(), HasSubstr("titanctl assets get"));
 }
 
 // A local copy of allenai/c4 keeps both splits in en/.

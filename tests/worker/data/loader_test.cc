@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <condition_variable>
 #include <filesystem>
+#include <mutex>
 #include <random>
 
 #include "absl/strings/str_cat.h"
@@ -51,6 +53,36 @@ class LoaderTest : public ::testing::Test {
 
   testing::Folder folder_;
   std::vector<std::string> files_;
+};
+
+// A hub that has one file and then does not answer: who reads the next one waits until it is stopped.
+class SilentHub final : public RemoteFiles {
+ public:
+  explicit SilentHub(std::string file) : file_(std::move(file)) {}
+
+  absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path, int64_t offset) override {
+    if (path == "first.json") return ByteSource::open(file_, offset);
+    std::unique_lock lock(mutex_);
+    asked_ = true;
+    changed_.notify_all();
+    changed_.wait(lock, [this] { return stopped_; });
+    return absl::CancelledError("interrupted");
+  }
+  void stop() override {
+    const std::scoped_lock lock(mutex_);
+    stopped_ = true;
+    changed_.notify_all();
+  }
+  void wait_until_asked() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return asked_; });
+  }
+
+ private:
+  const std::string file_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool asked_ = false, stopped_ = false;
 };
 
 std::unique_ptr<Loader> open(const LoaderOptions& options) {
@@ -406,6 +438,20 @@ TEST_F(LoaderTest, StopsCleanly) {
       ASSERT_EQ(read(*loader, round % 4), first);
     }
   }
+}
+
+// Its thread may wait for a hub for minutes: a job that ends does not.
+TEST_F(LoaderTest, EndsWhileAHubDoesNotAnswer) {
+  const auto hub = std::make_shared<SilentHub>(files_[0]);
+  LoaderOptions options = this->options(Order::kGlobal, 0, 1, 1);
+  options.files = {"first.json", "second.json"};
+  options.kind.remote = hub;
+  options.prefetch = 1000;
+  std::unique_ptr<Loader> loader = open(options);
+  LoaderOptions on_disk = this->options(Order::kGlobal, 0, 1, 1);
+  EXPECT_EQ(read(*loader, 3), read(*open(on_disk), 3));
+  hub->wait_until_asked();
+  loader.reset();
 }
 
 }  // namespace

@@ -1,9 +1,11 @@
 // Reads rows as a job does, for comparison with Python. A line of input is a request, {"files": [..], "format": "..",
 // "tokenizer": "..", "row_tokens": 9, "dp_rank": 0, "dp_size": 1, "batch": 1, "batches": 10, "per_rank": false, "loop":
-// true, "cursor": null}; a line of output has the rank's rows of these batches, the cursor behind them, and the error.
+// true, "cursor": null}, or {"dataset": "..", "path": "..", "records": "FOLDER", ..} as a job names its data; a line of
+// output has the rank's rows of these batches, the cursor behind them, and the error.
 #include <iostream>
 
 #include "nlohmann/json.hpp"
+#include "worker/data/configured_files.h"
 #include "worker/data/datasets.h"
 #include "worker/data/open_rows.h"
 #include "worker/data/stream_state.h"
@@ -31,14 +33,26 @@ absl::StatusOr<bool> read_batch(RowSource& rows, const nlohmann::json& request, 
   return *skipped == (size - rank - 1) * batch;
 }
 
-absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
-  auto tokenizer = Tokenizer::load(request.at("tokenizer"));
-  if (!tokenizer.ok()) return tokenizer.status();
+absl::StatusOr<ConfiguredFiles> files_of(const nlohmann::json& request) {
+  if (request.contains("dataset")) {
+    titan::config::DataLoader settings;
+    settings.format = request.value("format", "auto");
+    return configured_files(request["dataset"], request.at("path").get<std::string>(), settings,
+                            request.value("records", ""));
+  }
   auto found =
       find_dataset_files(request.at("path"), format_from_name(request.at("format").get<std::string>()).value());
   if (!found.ok()) return found.status();
+  return ConfiguredFiles{found->files, {.format = found->format}};
+}
+
+absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
+  auto tokenizer = Tokenizer::load(request.at("tokenizer"));
+  if (!tokenizer.ok()) return tokenizer.status();
+  const auto found = files_of(request);
+  if (!found.ok()) return found.status();
   auto opened = open_rows({.files = found->files,
-                           .kind = {.format = found->format},
+                           .kind = found->kind,
                            .tokenizer_folder = request.at("tokenizer"),
                            .row_tokens = request.at("row_tokens"),
                            .loop = request.value("loop", true),

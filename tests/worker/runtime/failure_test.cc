@@ -42,6 +42,16 @@ TEST(FailureTest, ExitCodesSayWhoseFaultItIs) {
   EXPECT_EQ(failure_of([] { throw std::runtime_error("a bug"); }).exit_code(), kExitInternal);
 }
 
+// A hub that is down is no mistake of the user's and no rank's end: the job is worth another attempt.
+TEST(FailureTest, DataThatCannotBeReachedIsStorage) {
+  const absl::Status down = absl::UnavailableError("the hub is down");
+  const Failure of_data = failure_of([&] { check(down, kExitUserError, "DATA"); });
+  EXPECT_EQ(of_data.exit_code(), kExitStorage);
+  EXPECT_EQ(of_data.reason(), "DATA");
+  EXPECT_EQ(failure_of([&] { check(down, kExitUserError, "CHECKPOINT"); }).exit_code(), kExitPeerLost);
+  EXPECT_EQ(failure_of([] { check(absl::NotFoundError("x"), kExitUserError, "DATA"); }).exit_code(), kExitUserError);
+}
+
 // A rank that is gone is another matter than one that stands still or does something else, and these are worth a look.
 TEST(FailureTest, AStandstillAndADisagreementHaveReasonsOfTheirOwn) {
   EXPECT_EQ(failure_of([] { throw comm::PeerLost("tp all_reduce: connection closed by peer"); }).reason(), "PEER_LOST");

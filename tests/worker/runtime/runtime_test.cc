@@ -171,7 +171,8 @@ TEST(FailureTest, StatusAndExceptionsBecomeExitCodes) {
   EXPECT_EQ(of(absl::FailedPreconditionError("fenced: attempt 3")).exit_code(), kExitFenced);
   EXPECT_EQ(of(absl::FailedPreconditionError("does not fit")).exit_code(), kExitUserError);
   EXPECT_EQ(of(absl::ResourceExhaustedError("no space")).exit_code(), kExitStorage);
-  EXPECT_EQ(of(absl::UnavailableError("rank 1")).exit_code(), kExitPeerLost);
+  EXPECT_EQ(caught([] { check(absl::UnavailableError("rank 1"), kExitUserError, "WEIGHTS"); }).exit_code(),
+            kExitPeerLost);
   EXPECT_EQ(caught([] { throw comm::PeerLost("gone"); }).exit_code(), kExitPeerLost);
   EXPECT_STREQ(caught([] { throw comm::PeerLost("gone"); }).error_class(), "peer");
   EXPECT_EQ(caught([] { throw std::bad_alloc(); }).exit_code(), kExitOutOfMemory);

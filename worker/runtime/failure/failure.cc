@@ -43,6 +43,8 @@ void check(const absl::Status& status, ExitCode exit_code, const char* reason) {
       throw Failure(kExitStorage, "DISK_FULL", message);
     case absl::StatusCode::kUnavailable:
     case absl::StatusCode::kDeadlineExceeded:
+      // Who reads data waits for a disk or a hub, and for no rank.
+      if (absl::StrContains(reason, "DATA")) throw Failure(kExitStorage, reason, message);
       throw Failure(kExitPeerLost, "PEER_LOST", message);
     default:
       break;

@@ -26,13 +26,15 @@ absl::Status explain(const absl::Status& failure, const config::Model& model) {
                                                    models::tokenizer_advice(model.name, model.flavor)));
 }
 
-std::string counts_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
+// What ranks share about the data, and what a job that goes on finds again.
+std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
                                                    const config::DataLoader& settings, data::LoaderOptions options) {
-  absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(dataset, dataset_path, settings);
+  absl::StatusOr<data::ConfiguredFiles> found =
+      data::configured_files(dataset, dataset_path, settings, options.counts_folder);
   if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
   options.files = std::move(found->files);
   options.kind = std::move(found->kind);
@@ -57,7 +59,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = true,
-               .counts_folder = counts_folder(config),
+               .counts_folder = data_folder(config),
                .spans = share.spans});
 }
 
@@ -71,7 +73,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const confi
                .dp_rank = share.dp_rank,
                .dp_size = share.dp_size,
                .loop = validation.steps > 0,
-               .counts_folder = counts_folder(config),
+               .counts_folder = data_folder(config),
                .spans = share.spans});
 }
 

@@ -1,0 +1,24 @@
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "worker/data/byte_source.h"
+
+namespace titan::data {
+
+// Files that are on no disk of this machine.
+class RemoteFiles {
+ public:
+  virtual ~RemoteFiles() = default;
+
+  // The bytes as they are there, positioned at `offset`: a compressed file is not decompressed.
+  virtual absl::StatusOr<std::unique_ptr<ByteSource>> open(const std::string& path, int64_t offset) = 0;
+
+  // Whatever reads or waits ends with Cancelled, for good. From any thread.
+  virtual void stop() = 0;
+};
+
+}  // namespace titan::data
