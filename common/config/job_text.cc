@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/hub/dataset_path.h"
 
 namespace titan::config {
 
@@ -19,7 +20,7 @@ std::optional<Loaded> load_job(std::string_view text, Format format, const std::
 
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit) {
   const auto optional = [&visit](const char* key, std::optional<std::string>& path) {
-    if (path.has_value() && !path->empty()) visit(key, *path);
+    if (path.has_value() && !path->empty() && !hub::is_hub_path(*path)) visit(key, *path);  // A hub is below no folder.
   };
   const auto required = [&visit](const char* key, std::string& path) {
     if (!path.empty()) visit(key, path);

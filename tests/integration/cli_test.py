@@ -177,11 +177,13 @@ class Cli(unittest.TestCase):
                 self.assertEqual(0, done.returncode, done.stderr)
 
     def test_overrides_win_and_paths_become_absolute(self):
-        done = titanctl("validate", TINY, "--training.steps=7", "--checkpoint.no_enable", "--job.dump_folder", "out/x", "-o", "json")
+        done = titanctl("validate", TINY, "--training.steps=7", "--checkpoint.no_enable", "--job.dump_folder", "out/x",
+                        "--training.dataset_path", "hf://datasets/org/texts/*.jsonl", "-o", "json")
         config = json.loads(done.stdout)
         self.assertEqual(7, config["training"]["steps"])
         self.assertFalse(config["checkpoint"]["enable"])
         self.assertEqual(str(Path.cwd() / "out/x"), config["job"]["dump_folder"])
+        self.assertEqual("hf://datasets/org/texts/*.jsonl", config["training"]["dataset_path"])
 
     def test_a_bare_switch_does_not_swallow_the_file(self):
         done = titanctl("validate", "--checkpoint.enable", TINY, "-o", "json")
