@@ -167,7 +167,7 @@ class Runs:
     def run(self):
         self.train()
         self.train(self.dry_runs)
-        lines = "\n".join(json.dumps(words) for _, words in self.decisions) + "\n"
+        lines = "".join(json.dumps(words) + "\n" for _, words in self.decisions)  # None where --only chose none.
         done = subprocess.run([TESTS / "titan_decisions"], input=lines, text=True, check=True, timeout=60, capture_output=True)
         for (name, _), line in zip(self.decisions, done.stdout.splitlines(), strict=True):
             self.answers[name] = json.loads(line)
