@@ -119,12 +119,14 @@ function(_titan_test_properties name label timeout serial crowd needs)
   if(NOT timeout)
     set(timeout 120)
   endif()
+  set(sanitizer "")
   if(TITAN_SANITIZER)
     math(EXPR timeout "${timeout} * 3")  # What is watched runs so much slower.
+    set(sanitizer "TITAN_SANITIZER=${TITAN_SANITIZER};")
   endif()
   # OpenMP's threads sleep while they wait: beside another test those that spin take the time of those that they wait for.
   set_tests_properties(${name} PROPERTIES LABELS ${label} TIMEOUT ${timeout} ENVIRONMENT
-    "TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
+    "${sanitizer}TITAN_BIN=${CMAKE_RUNTIME_OUTPUT_DIRECTORY};TITAN_SOURCE=${PROJECT_SOURCE_DIR};TITAN_DEPS=${TITAN_DEPS};PYTHONDONTWRITEBYTECODE=1;HF_HUB_OFFLINE=1;OMP_WAIT_POLICY=passive")
   if(serial)
     set_tests_properties(${name} PROPERTIES RUN_SERIAL TRUE)
   endif()

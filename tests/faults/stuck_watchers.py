@@ -14,11 +14,13 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "testing"))
+from memory import SANITIZED  # noqa: E402
 from submit_kills import BIN, LOAD, Controller  # noqa: E402
 
 WATCHERS = 50
 SUBMITTED = 1000
-MEBIBYTES = 64  # More than the jobs themselves need; fifty copies of all changes would need more.
+MEBIBYTES = 64 * SANITIZED  # More than the jobs themselves need; fifty copies of all changes would need more.
 
 
 def rss(pid):
