@@ -22,6 +22,7 @@ PAGE = SOURCE / "docs/howto/cluster-with-tls.md"
 MACHINES = ("m1", "m2", "m3", "m4")
 FAKE_RANK = BIN.parent / "tests/fake_rank"
 TRAINS = (BIN / "titan-rank").exists()
+STAND_IN = "" if TRAINS else f" --rank-binary {FAKE_RANK}"  # A worker asks for its programs before it asks for a controller.
 SMALL = ["--training.steps", "3", "--lr_scheduler.total_steps", "3", "--training.seq_len", "64", "--validation.no_enable",
          "--training.mixed_precision_param", "float32", "--metrics.no_enable_tensorboard", "--resources.threads_per_rank", "1"]
 # A machine: its name, what it calls the others, /srv as all share it, /var/lib as it has alone.
@@ -117,9 +118,8 @@ class TlsCluster(unittest.TestCase):
         self.addCleanup(self.end_ranks)
         wire = self.record("m1")
         self.start_on("m1", f"{controller} --metrics-port -1", "controller")
-        stand_in = "" if TRAINS else f" --rank-binary {FAKE_RANK}"
         for machine in MACHINES:
-            self.start_on(machine, f"{worker} --metrics-port -1 --rank-user root --devices cpu:1{stand_in}", f"worker-{machine}")
+            self.start_on(machine, f"{worker} --metrics-port -1 --rank-user root --devices cpu:1{STAND_IN}", f"worker-{machine}")
         wait_until("four ready nodes", lambda: self.nodes() == dict.fromkeys(MACHINES, "READY"), 30, poll=0.1)
         said = self.run_on("m4", " ".join([submit, *SMALL]))
         self.assertIn("SUCCEEDED", said)
@@ -152,13 +152,15 @@ class TlsCluster(unittest.TestCase):
                 self.assertNotIn("m1", done.stdout)
         # A controller of another authority is nobody's: a worker of this cluster does not follow it.
         self.start_on("m2", "titan-controller --listen 0.0.0.0:7701 --tls fake/controller --state fake-state --metrics-port -1", "fake-controller")
-        astray = self.start_on("m3", "titan-worker --controller m2:7701 --node m3 --state astray --tls tls/m3 --metrics-port -1", "astray")
+        astray = self.start_on("m3", f"titan-worker --controller m2:7701 --node m3 --state astray --tls tls/m3 --metrics-port -1{STAND_IN}", "astray")
         # Nodes with a certificate of another authority, and with another node's.
         foreign = self.start_on("m2", "titan-worker --controller m1:7700 --node m5 --state foreign --tls-ca ca/ca.crt --tls-cert fake/m5/tls.crt "
-                                "--tls-key fake/m5/tls.key --metrics-port -1", "foreign")
-        another = self.start_on("m2", "titan-worker --controller m1:7700 --node m5 --state another --tls tls/m2 --metrics-port -1", "another")
+                                f"--tls-key fake/m5/tls.key --metrics-port -1{STAND_IN}", "foreign")
+        another = self.start_on("m2", f"titan-worker --controller m1:7700 --node m5 --state another --tls tls/m2 --metrics-port -1{STAND_IN}", "another")
         wait_until("refusals", lambda: all("warn" in log.read_text().lower() or "error" in log.read_text().lower() for log in (astray, foreign)), 30)
         wait_until("a refusal", lambda: "the certificate is node m2's" in another.read_text(), 30)
+        for log in (astray, foreign, another):
+            self.assertNotIn("StartFailed", log.read_text(), "they were refused, and not unable to ask")
 
 
 if __name__ == "__main__":
