@@ -5,9 +5,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
+#include "common/storage/installed_file.h"
 #include "worker/comm/gloo.h"
 #include "worker/comm/group.h"
 #include "worker/comm/point_to_point_backend.h"
@@ -45,16 +44,10 @@ class CpuDevice : public Device {
   const std::shared_ptr<SharedMemoryGroups> groups_ = std::make_shared<SharedMemoryGroups>();
 };
 
-// Beside the program, in the bin folder next to its own (tests), where an installation has it, or wherever the loader
-// looks.
+// Where it is, or its name: then the loader looks for it.
 std::string cuda_library() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* folder : {".", "../bin", "../lib/titan"}) {
-    const std::filesystem::path path = program.parent_path() / folder / kCudaLibrary;
-    if (!error && std::filesystem::exists(path, error)) return path.string();
-  }
-  return kCudaLibrary;
+  const std::string path = storage::installed_file(kCudaLibrary);
+  return path.empty() ? kCudaLibrary : path;
 }
 
 void* load_cuda() { return dlopen(cuda_library().c_str(), RTLD_NOW | RTLD_GLOBAL); }

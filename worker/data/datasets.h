@@ -19,8 +19,7 @@ struct DatasetFiles {
 
 // The files of a named dataset. `dataset_path` is a folder, a glob or a file; of a mirror of allenai/c4 its en/ folder
 // is taken, and of its files those of the dataset's split. Errors: InvalidArgument for an unknown name (with the
-// nearest) a name without a path or a path of a hub
-// (configured_files takes those), NotFound for a path without files.
+// nearest), a name without a path or a path of a hub (configured_files takes those), NotFound for a path without files.
 absl::StatusOr<DatasetFiles> dataset_files(const std::string& dataset, const std::string& dataset_path,
                                            Format format = Format::kAuto);
 

@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "common/storage/installed_file.h"
 #include "worker/data/document_file.h"
 #include "worker/data/parquet/parquet_column.h"
 #include "worker/data/utf8.h"
@@ -16,16 +16,10 @@
 namespace titan::data {
 namespace {
 
-// Beside the program, in the bin folder next to its own (tests), where an installation has it, or wherever the loader
-// looks.
+// Where it is, or its name: then the loader looks for it.
 std::string parquet_library() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* folder : {".", "../bin", "../lib/titan"}) {
-    const std::filesystem::path path = program.parent_path() / folder / kParquetLibrary;
-    if (!error && std::filesystem::exists(path, error)) return path.string();
-  }
-  return kParquetLibrary;
+  const std::string path = storage::installed_file(kParquetLibrary);
+  return path.empty() ? kParquetLibrary : path;
 }
 
 struct Library {

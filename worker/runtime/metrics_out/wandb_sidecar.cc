@@ -12,15 +12,14 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
 #include <utility>
 #include <vector>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/status/status.h"
 #include "common/storage/file.h"
+#include "common/storage/installed_file.h"
 
 extern char** environ;
 
@@ -77,22 +76,10 @@ std::string python() {
   return named != nullptr && *named != '\0' ? named : "python3";
 }
 
-// Beside the program, in the bin folder next to its own (tests), or where an installation has it; empty: it is not
-// there.
-std::string wandb_program() {
-  std::error_code error;
-  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", error);
-  for (const char* folder : {".", "../bin", "../lib/titan"}) {
-    const std::filesystem::path path = program.parent_path() / folder / kProgram;
-    if (!error && std::filesystem::exists(path, error)) return path.string();
-  }
-  return "";
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<WandbSidecar>> WandbSidecar::start(const Setup& setup) {
-  const std::string program = wandb_program();
+  const std::string program = storage::installed_file(kProgram);
   if (program.empty()) {
     return absl::NotFoundError(
         absl::StrCat(kProgram, " is neither beside this program nor in ../lib/titan: install Titan again"));
