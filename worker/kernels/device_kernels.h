@@ -8,9 +8,10 @@
 #include "worker/kernels/cpu/rms_norm.h"
 #include "worker/kernels/cpu/rope.h"
 #include "worker/kernels/cpu/swiglu.h"
+#include "worker/kernels/float8_scales.h"
 
 // Row operations on a device: those of worker/kernels/cpu over the device's memory, with the same arguments (`threads`
-// means nothing here) and bounds. bf16; statistics are fp32.
+// means nothing here) and bounds. bf16; statistics are fp32. And what eight-bit floats ask of a device.
 namespace titan::kernels {
 
 // How many rows' sums RMSNorm's weight gradient is made of; the shape alone decides.
@@ -37,6 +38,14 @@ class DeviceKernels {
   virtual bool run(const CrossEntropyGradient& args, const float* scale) const = 0;
   // Summed in fp64, in an order of its own.
   virtual bool run(const CrossEntropyLoss& args, float* loss) const = 0;
+
+  // Numbers by eight: lengths are multiples of it (of sixteen for rows that turn into neighbours), or they decline.
+  virtual bool run(const Float8Amax& args) const = 0;
+  virtual bool run(const Float8ColumnAmax& args) const = 0;
+  virtual bool run(const Float8Cast& args) const = 0;
+  virtual bool run(const Float8Rows& args) const = 0;
+  virtual bool run(const Float8Columns& args) const = 0;
+  virtual bool run(const TurnBytes& args) const = 0;
 
   // Whether they take the host's memory: a test's.
   virtual bool on_host() const { return false; }

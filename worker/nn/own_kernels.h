@@ -16,11 +16,16 @@ inline bool own_kernels_take(const at::Tensor& x) {
          kernels::chosen_level().has_value();
 }
 
-// The kernels of x's device, where row operations of this part of a model go to them; else null.
-inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::Part part) {
+// The kernels of x's device, where this part of a model goes to them; else null.
+inline const kernels::DeviceKernels* device_kernels_at(const at::Tensor& x, kernels::Part part) {
   const kernels::DeviceKernels* chosen = kernels::chosen_on_device(part);
-  if (chosen == nullptr || (chosen->on_host() ? !x.is_cpu() : !x.is_cuda())) return nullptr;
-  return x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0 ? chosen : nullptr;
+  return chosen == nullptr || (chosen->on_host() ? !x.is_cpu() : !x.is_cuda()) ? nullptr : chosen;
+}
+
+// Those for row operations on x; else null.
+inline const kernels::DeviceKernels* device_kernels_for(const at::Tensor& x, kernels::Part part) {
+  const bool takes = x.scalar_type() == at::kBFloat16 && x.dim() > 0 && x.size(-1) > 0;
+  return takes ? device_kernels_at(x, part) : nullptr;
 }
 
 // Row operations alone are for CPUs and devices.

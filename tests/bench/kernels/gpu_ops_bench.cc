@@ -13,9 +13,12 @@
 #include <string>
 #include <vector>
 
-#include "tests/bench/kernels/gpu_timing.h"
+#include "tests/bench/kernels/gpu_table.h"
 #include "worker/nn/attention_core.h"
+#include "worker/nn/deferred_gradients.h"
 #include "worker/nn/head_loss.h"
+#include "worker/nn/low_precision/float8.h"
+#include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/moe.h"
 #include "worker/nn/moe_rows.h"
 #include "worker/nn/products.h"
@@ -26,55 +29,8 @@ namespace titan::nn {
 namespace {
 
 using bench::Operation;
+using bench::Table;
 using bench::Tensors;
-
-class Table {
- public:
-  Table(comm::Device& device, bool on_gpu)
-      : device_(device),
-        on_gpu_(on_gpu),
-        options_(at::TensorOptions().device(device.torch_device()).dtype(at::kBFloat16)) {
-    std::printf("%-52s %9s %9s %10s %7s\n", "bfloat16", "LibTorch", "Titan ms", "", "ratio");
-  }
-
-  bool on_gpu() const { return on_gpu_; }
-  const at::TensorOptions& options() const { return options_; }
-  at::Tensor draw(at::IntArrayRef sizes) const { return at::randn(sizes, options_); }
-  at::Tensor leaf(at::IntArrayRef sizes) const { return draw(sizes).requires_grad_(); }
-
-  // `work`: FLOP, or bytes where `unit` is "GB/s".
-  void compare(const std::string& name, const std::function<void()>& theirs, const std::function<void()>& ours,
-               double work, const char* unit) {
-    const at::NoGradGuard no_grad;
-    bench::use_own_kernels(false, on_gpu_);
-    const double reference = bench::time_of(device_, theirs);
-    bench::use_own_kernels(true, on_gpu_);
-    print(name, reference, bench::time_of(device_, ours), work, unit);
-  }
-
-  // Both passes of a function of leaves.
-  void compare_passes(const std::string& name, const Tensors& leaves, const Operation& theirs, const Operation& ours,
-                      double forward, double backward, const char* unit) {
-    bench::use_own_kernels(false, on_gpu_);
-    const bench::Times reference = bench::times_of(device_, leaves, theirs);
-    bench::use_own_kernels(true, on_gpu_);
-    const bench::Times own = bench::times_of(device_, leaves, ours);
-    print(name, reference.forward, own.forward, forward, unit);
-    print(name + ", backward", reference.backward, own.backward, backward, unit);
-  }
-
- private:
-  static void print(const std::string& name, double theirs, double ours, double work, const char* unit) {
-    const bool flops = std::string(unit) == "TFLOP/s";
-    std::printf("%-52s %9.3f %9.3f %8.2f %-7s %7.2f\n", name.c_str(), theirs * 1e3, ours * 1e3,
-                work / ours * (flops ? 1e-12 : 1e-9), unit, theirs / ours);
-    std::fflush(stdout);
-  }
-
-  comm::Device& device_;
-  const bool on_gpu_;
-  const at::TensorOptions options_;
-};
 
 double bytes(const at::Tensor& tensor) { return static_cast<double>(tensor.nbytes()); }
 
@@ -170,6 +126,41 @@ void dense_products(Table& table) {
         shape + ", of the input's gradient", [&] { at::mm(dy, w); }, [&] { times(dy, w); }, flop, "TFLOP/s");
     table.compare(
         shape + ", of the weight's", [&] { at::mm(dy.t(), x); }, [&] { weight_gradient(dy, x); }, flop, "TFLOP/s");
+  }
+}
+
+// What eight-bit floats cost, by LibTorch's operations and by Titan's kernels; and a layer with them beside one in
+// bf16.
+void float8(Table& table) {
+  const int64_t tokens = table.on_gpu() ? 8192 : 128;
+  const at::Tensor numbers = table.draw({tokens, table.on_gpu() ? 8192 : 256});
+  const std::string shape = std::to_string(numbers.size(0)) + " x " + std::to_string(numbers.size(1));
+  const auto both = [&](const std::string& name, const std::function<void()>& body) {
+    table.compare(name + " " + shape, body, body, 1.5 * bytes(numbers), "GB/s");
+  };
+  both("float8 with one scale", [&] { quantised(numbers, amax_of(numbers), at::kFloat8_e4m3fn, false); });
+  both("float8 rows", [&] { quantised_rows(numbers); });
+  both("float8 columns, turned", [&] { quantised_columns(numbers); });
+  for (const auto& [in, out] : table.on_gpu()
+                                   ? std::vector<std::pair<int64_t, int64_t>>{{2048, 8192}, {4096, 4096}, {4096, 14336}}
+                                   : std::vector<std::pair<int64_t, int64_t>>{{256, 768}}) {
+    const Tensors leaves = {table.leaf({1, tokens, in}), table.leaf({out, in})};
+    const auto layer = [in = in, out = out](const ProductRecipe* products) {
+      return [=](const Tensors& t) {
+        Parameter weight{"w", {out, in}, {}, {}};
+        weight.weight = t[1];
+        weight.products = products;
+        return matrix_product(t[0], weight);
+      };
+    };
+    const double flop = 2.0 * static_cast<double>(tokens * in * out);
+    for (const auto& [name, recipe] : {std::pair{"tensorwise", LowPrecision::kFloat8Tensorwise},
+                                       std::pair{"rowwise", LowPrecision::kFloat8Rowwise}}) {
+      const std::unique_ptr<ProductRecipe> products = make_low_precision_products({.recipe = recipe});
+      table.compare_passes(std::string(name) + " layer " + std::to_string(tokens) + " x " + std::to_string(in) + " x " +
+                               std::to_string(out) + ", and bf16",
+                           leaves, layer(nullptr), layer(products.get()), flop, 2 * flop, "TFLOP/s");
+    }
   }
 }
 
@@ -329,7 +320,7 @@ void optimizer(Table& table) {
       [&] { optim::sum_of_squares(gradients); }, moved, "GB/s");
 }
 
-int run(const std::string& where) {
+int run(const std::string& where, const std::string& only) {
   auto device = comm::make_device(where, 0);
   if (!device.ok()) {
     std::fprintf(stderr, "gpu_ops_bench: %s\n", std::string(device.status().message()).c_str());
@@ -338,13 +329,14 @@ int run(const std::string& where) {
   const bool on_gpu = where != "cpu";
   if (!on_gpu) at::set_num_threads(1);
   multiply_groups_at_once((*device)->has_grouped_kernel());
+  if (on_gpu) set_cuda_capability((*device)->cuda_capability());
+  const std::pair<const char*, void (*)(Table&)> parts[] = {
+      {"attention", attention}, {"products", dense_products}, {"float8", float8},      {"experts", grouped_products},
+      {"head", head_loss},      {"rows", expert_rows},        {"optimizer", optimizer}};
   Table table(**device, on_gpu);
-  attention(table);
-  dense_products(table);
-  grouped_products(table);
-  head_loss(table);
-  expert_rows(table);
-  optimizer(table);
+  for (const auto& [name, part] : parts) {
+    if (only.empty() || only == name) part(table);
+  }
   return 0;
 }
 
@@ -352,12 +344,12 @@ int run(const std::string& where) {
 }  // namespace titan::nn
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "gpu_ops_bench cuda|cpu\n");
+  if (argc != 2 && argc != 3) {
+    std::fprintf(stderr, "gpu_ops_bench cuda|cpu [attention|products|float8|experts|head|rows|optimizer]\n");
     return 2;
   }
   try {
-    return titan::nn::run(argv[1]);
+    return titan::nn::run(argv[1], argc == 3 ? argv[2] : "");
   } catch (const std::exception& error) {
     std::fprintf(stderr, "gpu_ops_bench: %s\n", error.what());
     return 1;

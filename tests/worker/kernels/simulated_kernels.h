@@ -9,6 +9,7 @@
 #include "tests/worker/kernels/harness.h"
 #include "worker/kernels/cuda/cross_entropy_body.h"
 #include "worker/kernels/cuda/expert_rows_body.h"
+#include "worker/kernels/cuda/float8_body.h"
 #include "worker/kernels/cuda/rms_norm_body.h"
 #include "worker/kernels/cuda/rope_body.h"
 #include "worker/kernels/cuda/swiglu_body.h"
@@ -24,6 +25,7 @@ class SimulatedTeam {
   SimulatedTeam(int size, int lanes, float* memory) : size_(size), lanes_(lanes), memory_(memory) {}
 
   float* memory() const { return memory_; }
+  void barrier() const {}  // All of them have done their work when the next begins.
   template <typename F>
   void each(int64_t n, const F& f) const {
     for (int thread = 0; thread < size_; ++thread) {
@@ -129,11 +131,25 @@ class SimulatedKernels final : public DeviceKernels {
     device::cross_entropy_loss(args, loss, grid);
     return true;
   }
+  bool run(const Float8Amax& args) const override { return by_eights(args); }
+  bool run(const Float8ColumnAmax& args) const override { return by_eights(args); }
+  bool run(const Float8Cast& args) const override { return by_eights(args); }
+  bool run(const Float8Rows& args) const override { return by_eights(args); }
+  bool run(const Float8Columns& args) const override { return by_eights(args); }
+  bool run(const TurnBytes& args) const override { return by_eights(args); }
   bool on_host() const override { return true; }
 
   int width() const { return width_; }  // Of the last operation over rows.
 
  private:
+  template <typename Args>
+  bool by_eights(const Args& args) const {
+    if (!device::takes(args)) return false;
+    SimulatedGrid grid{true};  // They ask for little memory, and cannot do without it.
+    device::float8(args, grid);
+    return true;
+  }
+
   // body(a number of the type, grid)
   template <typename Body>
   bool on_grid(Dtype type, const Body& body) const {

@@ -3,6 +3,8 @@
 #include <cmath>
 #include <limits>
 
+#include "tests/worker/kernels/simulated_kernels.h"
+#include "tests/worker/nn/float8_cases.h"
 #include "tests/worker/nn/plain_float8.h"
 #include "worker/kernels/choice.h"
 #include "worker/nn/low_precision/float8.h"
@@ -114,6 +116,27 @@ TEST(Float8Test, ColumnsOfEachGroupHaveTheirScales) {
   EXPECT_TRUE(rounded_group_columns(x, by_device).to(at::kDouble).equal(expected));
   EXPECT_TRUE(group_of_rows(by_host, 11, x).equal(group_of_rows(by_device, 11, x)));
   EXPECT_EQ(quantised_group_columns(x, by_device).scales.sizes(), at::IntArrayRef({4, 6}));
+}
+
+// The bodies of a GPU's kernels on the host, or LibTorch's operations.
+TEST(Float8Test, DeviceKernelsHaveTheSameBits) {
+  const kernels::testing::SimulatedKernels on_host;
+  kernels::choose("reference");
+  for (const at::Tensor& x : titan::testing::float8_numbers()) {
+    const std::vector<at::Tensor> theirs = titan::testing::float8_of(x);
+    kernels::choose_on_device(&on_host, {.model = true});
+    EXPECT_EQ(on_device::quantised_rows(x).quantised(), x.numel() > 0 && x.size(-1) % 8 == 0);
+    titan::testing::expect_equal_float8(titan::testing::float8_of(x), theirs, x.sizes());
+    kernels::choose_on_device(nullptr, {});
+  }
+  kernels::choose("auto");
+}
+
+TEST(Float8Test, DeviceKernelsTurnBytes) {
+  const kernels::testing::SimulatedKernels on_host;
+  kernels::choose_on_device(&on_host, {.model = true});
+  titan::testing::check_turned_bytes(at::kCPU);
+  kernels::choose_on_device(nullptr, {});
 }
 
 // One pass over a CPU's numbers, or LibTorch's seven.

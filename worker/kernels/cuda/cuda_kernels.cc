@@ -27,8 +27,22 @@ class OnCurrentStream final : public DeviceKernels {
     C10_CUDA_CHECK(device::launch(args, loss, c10::cuda::getCurrentCUDAStream()));
     return true;
   }
+  bool run(const Float8Amax& args) const override { return by_eights(args); }
+  bool run(const Float8ColumnAmax& args) const override { return by_eights(args); }
+  bool run(const Float8Cast& args) const override { return by_eights(args); }
+  bool run(const Float8Rows& args) const override { return by_eights(args); }
+  bool run(const Float8Columns& args) const override { return by_eights(args); }
+  bool run(const TurnBytes& args) const override { return by_eights(args); }
 
  private:
+  template <typename Args>
+  static bool by_eights(const Args& args) {
+    const cudaError_t error = device::launch(args, c10::cuda::getCurrentCUDAStream());
+    if (error == device::kDeclined) return false;
+    C10_CUDA_CHECK(error);
+    return true;
+  }
+
   template <typename Args, typename... More>
   static bool launched(const Args& args, More... more) {
     if (args.type != Dtype::kBf16) return false;

@@ -19,4 +19,13 @@ cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
 
+// Of float8.cu; kDeclined where numbers do not lie by eights.
+inline constexpr cudaError_t kDeclined = cudaErrorNotSupported;
+cudaError_t launch(const Float8Amax& args, cudaStream_t stream);
+cudaError_t launch(const Float8ColumnAmax& args, cudaStream_t stream);
+cudaError_t launch(const Float8Cast& args, cudaStream_t stream);
+cudaError_t launch(const Float8Rows& args, cudaStream_t stream);
+cudaError_t launch(const Float8Columns& args, cudaStream_t stream);
+cudaError_t launch(const TurnBytes& args, cudaStream_t stream);
+
 }  // namespace titan::kernels::device

@@ -10,6 +10,7 @@
 //                                       the team in an order that its size alone decides. All threads get the result,
 //                                       and what any thread read before, no thread overwrites until all are here
 //   team.once(f)                        one thread
+//   team.barrier()                      what any thread wrote before, all see afterwards
 //   team.memory()                       the floats that the body asked for, of this team alone; null: none were free
 //
 // and is the same source on a GPU (team.h) and on the host, where tests play the threads one after another.

@@ -65,6 +65,7 @@ class Threads {
 // Lanes in step with each other: results of a fold are there for all, and so are reads before it.
 class WarpTeam : public Threads {
  public:
+  __device__ void barrier() const { __syncwarp(); }
   __device__ explicit WarpTeam(float* memory) : Threads(static_cast<int>(threadIdx.x) % kWarp, kWarp, memory) {}
 
   template <typename A, typename Step, typename Merge>
@@ -75,6 +76,7 @@ class WarpTeam : public Threads {
 
 class BlockTeam : public Threads {
  public:
+  __device__ void barrier() const { __syncthreads(); }
   __device__ explicit BlockTeam(float* memory)
       : Threads(static_cast<int>(threadIdx.x), static_cast<int>(blockDim.x), memory) {}
 

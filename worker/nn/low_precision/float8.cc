@@ -6,6 +6,7 @@
 
 #include "worker/nn/layers.h"
 #include "worker/nn/low_precision/cpu_loops.h"
+#include "worker/nn/low_precision/float8_on_device.h"
 
 namespace titan::nn {
 namespace {
@@ -27,6 +28,7 @@ double largest_of(at::ScalarType float8) {
 
 at::Tensor amax_of(const at::Tensor& x) {
   if (x.numel() == 0) return at::zeros({}, x.options().dtype(at::kFloat));
+  if (at::Tensor amax = on_device::amax_of(x); amax.defined()) return amax;
   return greater_magnitude(at::aminmax(x));
 }
 
@@ -54,8 +56,22 @@ at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarTyp
 }
 
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two) {
+  if (amax.dim() == 0) {
+    if (Operand all = on_device::quantised(x, amax, float8, power_of_two); all.quantised()) return all;
+  }
   const at::Tensor scale = scale_from(amax, float8, power_of_two);
   return {.values = to_float8(x, scale, float8), .scales = scale.reciprocal(), .type = x.scalar_type()};
+}
+
+Operand quantised_rows(const at::Tensor& x) {
+  if (Operand rows = on_device::quantised_rows(x); rows.quantised()) return rows;
+  return quantised(x, amax_along(x, -1), at::kFloat8_e4m3fn, /*power_of_two=*/true);
+}
+
+Operand quantised_columns(const at::Tensor& x) {
+  if (Operand columns = on_device::quantised_columns(x); columns.quantised()) return columns;
+  const Operand columns = quantised(x, amax_along(x, -2), at::kFloat8_e4m3fn, /*power_of_two=*/true);
+  return {columns.values.transpose(-2, -1), columns.scales.transpose(-2, -1), columns.type};
 }
 
 at::Tensor dequantised(const Operand& operand, at::ScalarType type) {

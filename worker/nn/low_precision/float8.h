@@ -30,6 +30,11 @@ at::Tensor to_float8(const at::Tensor& x, const at::Tensor& scale, at::ScalarTyp
 // by to be numbers again, fp32.
 Operand quantised(const at::Tensor& x, const at::Tensor& amax, at::ScalarType float8, bool power_of_two);
 
+// x [..., n, k] as e4m3 with a power of two for each row: scales [..., n, 1]. And for each column, as a device
+// multiplies them: turned, [..., k, n] with scales [..., k, 1].
+Operand quantised_rows(const at::Tensor& x);
+Operand quantised_columns(const at::Tensor& x);
+
 // The values alone in `type`, exactly.
 at::Tensor values_in(const Operand& operand, at::ScalarType type);
 

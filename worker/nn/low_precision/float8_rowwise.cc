@@ -11,15 +11,6 @@
 namespace titan::nn {
 namespace {
 
-// e4m3 with a power of two for each row (dim = -1) or column, as the device takes it: what is summed over comes last.
-Operand of_rows(const at::Tensor& x) {
-  return quantised(x, amax_along(x, -1), at::kFloat8_e4m3fn, /*power_of_two=*/true);
-}
-Operand of_columns(const at::Tensor& x) {
-  const Operand columns = quantised(x, amax_along(x, -2), at::kFloat8_e4m3fn, /*power_of_two=*/true);
-  return {columns.values.transpose(-2, -1), columns.scales.transpose(-2, -1), columns.type};
-}
-
 // A matrix with one scale for each of its experts, or for all of it: [experts, 1, 1], [1, 1].
 at::Tensor amax_of_matrices(const at::Tensor& weight) { return amax_along(amax_along(weight, -1), -2); }
 
@@ -42,15 +33,16 @@ class Float8Rowwise final : public ProductRecipe {
   at::Tensor times_transposed(const Operand& x, const Operand& weight) const override {
     const at::Tensor &rows = numbers(x), &matrix = numbers(weight);
     if (!by_device(rows)) return nn::times_transposed(rounded_along(rows, -1), rounded_along(matrix, -1));
-    return scaled_mm(of_rows(rows_of(rows)), of_rows(matrix), /*fast=*/true, rows.scalar_type())
+    return scaled_mm(quantised_rows(rows_of(rows)), quantised_rows(matrix), /*fast=*/true, rows.scalar_type())
         .view(with_last(rows, matrix.size(0)));
   }
 
   void add_times(at::Tensor& sum, const Operand& dy, const Operand& weight) const override {
     const at::Tensor &rows = numbers(dy), &matrix = numbers(weight);
     if (!by_device(rows)) return nn::add_times(sum, rounded_along(rows, -1), rounded_for_input(matrix));
-    const at::Tensor product = scaled_mm(of_rows(rows_of(rows)), for_input(matrix), /*fast=*/false, rows.scalar_type())
-                                   .view(with_last(rows, matrix.size(1)));
+    const at::Tensor product =
+        scaled_mm(quantised_rows(rows_of(rows)), for_input(matrix), /*fast=*/false, rows.scalar_type())
+            .view(with_last(rows, matrix.size(1)));
     sum = sum.defined() ? sum.add_(product) : product;
   }
 
@@ -58,14 +50,14 @@ class Float8Rowwise final : public ProductRecipe {
     const at::Tensor left = rows_of(numbers(dy)), right = rows_of(numbers(x));
     if (exact_weight_gradient_) return nn::weight_gradient(left, right);
     if (!by_device(right)) return nn::weight_gradient(rounded_along(left, -2), rounded_along(right, -2));
-    return scaled_mm(of_columns(left), of_columns(right), /*fast=*/false, right.scalar_type());
+    return scaled_mm(quantised_columns(left), quantised_columns(right), /*fast=*/false, right.scalar_type());
   }
 
   at::Tensor grouped_times_transposed(const Operand& x, const Operand& weights,
                                       const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(x), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
-      return scaled_grouped_mm(of_rows(rows), of_rows(matrices), groups, rows.scalar_type());
+      return scaled_grouped_mm(quantised_rows(rows), quantised_rows(matrices), groups, rows.scalar_type());
     }
     return nn::grouped_times_transposed(rounded_along(rows, -1), rounded_along(matrices, -1), groups);
   }
@@ -73,7 +65,7 @@ class Float8Rowwise final : public ProductRecipe {
   at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(dy), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
-      return scaled_grouped_mm(of_rows(rows), for_input(matrices), groups, rows.scalar_type());
+      return scaled_grouped_mm(quantised_rows(rows), for_input(matrices), groups, rows.scalar_type());
     }
     return nn::grouped_times(rounded_along(rows, -1), rounded_for_input(matrices), groups);
   }
@@ -102,7 +94,7 @@ class Float8Rowwise final : public ProductRecipe {
 
   // A weight as the input's gradient reads it.
   Operand for_input(const at::Tensor& weight) const {
-    if (!exact_weight_gradient_) return of_columns(weight);
+    if (!exact_weight_gradient_) return quantised_columns(weight);
     const Operand whole = one_scale(weight);
     const at::Tensor values = whole.values.transpose(-2, -1);
     std::vector<int64_t> shape = values.sizes().vec();

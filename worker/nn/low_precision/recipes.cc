@@ -19,6 +19,8 @@ bool has_scaled_grouped_products(at::Device device) {
   return (device.is_cuda() || device.is_meta()) && cuda_capability >= 90 && cuda_capability < 110;
 }
 
+bool has_exact_rowwise_products(at::Device device) { return device.is_cuda() && cuda_capability == 90; }
+
 bool has_low_precision_products(LowPrecision recipe, at::Device device) {
   // A dry run's tensors are of the devices that it speaks for.
   if (!device.is_cuda() && !device.is_meta()) return false;

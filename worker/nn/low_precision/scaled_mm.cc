@@ -4,6 +4,9 @@
 
 #include <utility>
 
+#include "worker/nn/low_precision/float8_on_device.h"
+#include "worker/nn/low_precision/makers.h"
+
 namespace titan::nn {
 namespace {
 
@@ -12,10 +15,16 @@ constexpr int64_t kAlignment = 16;
 
 int64_t missing_to(int64_t size, int64_t multiple) { return (multiple - size % multiple) % multiple; }
 
+at::Tensor in_rows(const at::Tensor& values) {
+  if (values.is_contiguous()) return values;
+  at::Tensor turned = on_device::by_rows(values);
+  return turned.defined() ? turned : values.contiguous();
+}
+
 // [rows, k] with zeros behind, in memory row by row. Zeros have the same bits in every type.
 at::Tensor filled_up(const at::Tensor& values, int64_t row_multiple, int64_t column_multiple) {
   const int64_t rows = missing_to(values.size(0), row_multiple), columns = missing_to(values.size(1), column_multiple);
-  if (rows == 0 && columns == 0) return values.contiguous();
+  if (rows == 0 && columns == 0) return in_rows(values);
   return at::constant_pad_nd(values.view(at::kByte), {0, columns, 0, rows}).view(values.scalar_type());
 }
 
@@ -39,8 +48,9 @@ at::Tensor scaled_mm(const Operand& a, const Operand& b, bool fast, at::ScalarTy
   const at::Tensor left = filled_up(a.values, 1, kAlignment), right = filled_up(b.values, kAlignment, kAlignment);
   at::Tensor a_scales = a.scales, b_scales = filled_up(b.scales, right.size(0)).t();
   const bool rowwise = a_scales.dim() == 2;
-  // LibTorch's kernel for scales a row sums fast, and is slow when it must not; powers of two can be put on afterwards.
-  const bool afterwards = rowwise && !fast;
+  // Where LibTorch's kernel for scales a row sums fast, or is slow when it must not, powers of two are put on
+  // afterwards.
+  const bool afterwards = rowwise && !fast && !has_exact_rowwise_products(left.device());
   const at::Tensor factors = afterwards ? a_scales * b_scales : at::Tensor();
   if (afterwards) a_scales = b_scales = at::ones({}, a_scales.options());
   // It writes fp32 for one scale alone.

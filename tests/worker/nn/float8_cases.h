@@ -1,0 +1,82 @@
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <limits>
+#include <vector>
+
+#include "worker/nn/low_precision/float8.h"
+#include "worker/nn/low_precision/float8_on_device.h"
+
+// What a device's own kernels make of bf16 numbers, beside LibTorch's operations: the same bits.
+namespace titan::testing {
+
+// Numbers of every magnitude, what saturates and what underflows among them; a row and a column of zeros; and matrices
+// whose sizes are no multiples of a tile's, or not even of what travels at once, which the kernels decline.
+inline std::vector<at::Tensor> float8_numbers() {
+  at::manual_seed(17);
+  std::vector<at::Tensor> all;
+  for (const auto& shape : std::vector<std::vector<int64_t>>{
+           {16, 8}, {128, 64}, {272, 200}, {3, 48, 136}, {64, 4104}, {40, 24}, {5, 70}, {16, 12}, {1, 8}, {2, 0, 8}}) {
+    at::Tensor x = at::randn(shape) * at::exp2(at::randint(-30, 18, shape).to(at::kFloat));
+    all.push_back(x.to(at::kBFloat16));
+    if (x.dim() != 2 || x.size(0) < 16) continue;
+    x = at::randn(shape);
+    x[3].fill_(0);
+    x.select(1, 5).fill_(0);
+    all.push_back(x.to(at::kBFloat16));
+    for (const double bad : {std::numeric_limits<double>::quiet_NaN(), std::numeric_limits<double>::infinity()}) {
+      at::Tensor spoilt = x.clone();
+      spoilt[7][2] = -bad;
+      all.push_back(spoilt.to(at::kBFloat16));
+    }
+  }
+  return all;
+}
+
+// All that a recipe asks of one operand, on the CPU in fp64; `x` is where it is computed.
+inline std::vector<at::Tensor> float8_of(const at::Tensor& x) {
+  std::vector<at::Tensor> all;
+  const auto add = [&](const nn::Operand& operand) {
+    all.push_back(operand.values.cpu().to(at::kDouble));
+    all.push_back(operand.scales.cpu().to(at::kDouble));
+  };
+  const at::Tensor amax = nn::amax_of(x);
+  all.push_back(amax.cpu().to(at::kDouble));
+  for (const at::ScalarType type : {at::kFloat8_e4m3fn, at::kFloat8_e5m2}) {
+    for (const bool power_of_two : {false, true}) add(nn::quantised(x, amax, type, power_of_two));
+    // Far too small a scale, as another rank's numbers may ask for, and too large a one.
+    for (const double factor : {1e4, 1e-3}) add(nn::quantised(x, amax * factor, type, /*power_of_two=*/false));
+  }
+  add(nn::quantised_rows(x));
+  add(nn::quantised_columns(x));
+  return all;
+}
+
+inline void expect_equal_float8(const std::vector<at::Tensor>& ours, const std::vector<at::Tensor>& theirs,
+                                at::IntArrayRef shape) {
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i) {
+    ASSERT_EQ(ours[i].sizes(), theirs[i].sizes()) << i << " of " << shape;
+    EXPECT_TRUE(ours[i].eq(theirs[i]).logical_or_(ours[i].isnan().logical_and(theirs[i].isnan())).all().item<bool>())
+        << i << " of " << shape;
+  }
+}
+
+// Every byte of a matrix that lies by columns comes where it belongs.
+inline void check_turned_bytes(at::Device device) {
+  at::manual_seed(18);
+  for (const auto& [rows, columns] :
+       {std::pair<int64_t, int64_t>{16, 8}, {128, 64}, {144, 72}, {1024, 200}, {16, 3000}, {24, 8}, {16, 12}}) {
+    const at::Tensor bytes = at::randint(256, {rows, columns}, at::kByte);
+    const at::Tensor lying = bytes.view(at::kFloat8_e5m2).to(device).t();
+    const at::Tensor turned = nn::on_device::by_rows(lying);
+    const bool takes = rows % 16 == 0 && columns % 8 == 0;
+    ASSERT_EQ(turned.defined(), takes) << rows << " x " << columns;
+    if (!takes) continue;
+    EXPECT_TRUE(turned.is_contiguous());
+    EXPECT_TRUE(turned.view(at::kByte).cpu().equal(bytes.t())) << rows << " x " << columns;
+  }
+}
+
+}  // namespace titan::testing

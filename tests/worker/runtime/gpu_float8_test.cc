@@ -1,0 +1,81 @@
+// Eight-bit floats by Titan's own kernels of the device (worker/kernels/cuda/float8.cu), and layers that multiply with
+// them.
+
+#include <torch/csrc/autograd/autograd.h>
+
+#include "tests/worker/nn/bf16_oracle.h"
+#include "tests/worker/nn/float8_cases.h"
+#include "tests/worker/runtime/gpu_world.h"
+#include "worker/nn/deferred_gradients.h"
+#include "worker/nn/low_precision/recipes.h"
+
+namespace titan::runtime {
+namespace {
+
+class GpuFloat8Test : public testing::GpuTest {
+ protected:
+  at::Device where() const { return device_->torch_device(); }
+};
+
+TEST_F(GpuFloat8Test, BitsAreThoseOfTheCpu) {
+  for (const at::Tensor& x : testing::float8_numbers()) {
+    const std::vector<at::Tensor> theirs = testing::float8_of(x);
+    const testing::WithDeviceKernels own;
+    testing::expect_equal_float8(testing::float8_of(x.to(where())), theirs, x.sizes());
+  }
+}
+
+// Many teams, and more numbers than one of them takes.
+TEST_F(GpuFloat8Test, BitsOfLargeMatrices) {
+  at::manual_seed(19);
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2048, 6000}, {4112, 2056}, {7, 40008}}) {
+    const at::Tensor x = at::randn({rows, columns}).to(at::kBFloat16);
+    const std::vector<at::Tensor> theirs = testing::float8_of(x);
+    const testing::WithDeviceKernels own;
+    testing::expect_equal_float8(testing::float8_of(x.to(where())), theirs, x.sizes());
+  }
+}
+
+TEST_F(GpuFloat8Test, BytesAreTurned) {
+  const testing::WithDeviceKernels own;
+  testing::check_turned_bytes(where());
+}
+
+// A layer's result and gradients by the device's eight-bit products, beside products in fp64 of the same eight-bit
+// numbers on the CPU: what the sums and bf16 round away is left.
+TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
+  if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
+  at::manual_seed(20);
+  for (const nn::LowPrecision recipe :
+       {nn::LowPrecision::kFloat8Tensorwise, nn::LowPrecision::kFloat8Rowwise, nn::LowPrecision::kFloat8RowwiseGwHp}) {
+    for (const auto& [rows, in, out] :
+         {std::tuple<int64_t, int64_t, int64_t>{64, 96, 160}, {48, 200, 72}, {19, 40, 24}}) {
+      const testing::Tensors leaves = {testing::rounded({1, rows, in}), testing::rounded({out, in})};
+      const at::Tensor dy = testing::rounded({1, rows, out});
+      const auto computed = [&](at::Device device, bool emulate) {
+        const auto products = nn::make_low_precision_products({.recipe = recipe, .emulate = emulate});
+        nn::Parameter weight{"w", {out, in}, {}, {}};
+        weight.products = products.get();
+        testing::Tensors moved;
+        for (const at::Tensor& leaf : leaves) {
+          moved.push_back(leaf.to(at::kBFloat16).to(device).requires_grad_());
+        }
+        weight.weight = moved[1];
+        const at::Tensor y = nn::matrix_product(moved[0], weight);
+        testing::Tensors all = torch::autograd::grad({y}, moved, {dy.to(at::kBFloat16).to(device)});
+        all.push_back(y.detach());
+        for (at::Tensor& one : all) one = one.cpu().to(at::kDouble);
+        return all;
+      };
+      const testing::Tensors theirs = computed(at::kCPU, /*emulate=*/true);
+      const testing::WithDeviceKernels own;
+      const testing::Tensors ours = computed(where(), /*emulate=*/testing::rehearses());
+      for (size_t i = 0; i < ours.size(); ++i) {
+        EXPECT_LE(testing::relative_error(ours[i], theirs[i]), 0.01) << i << " of recipe " << static_cast<int>(recipe);
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace titan::runtime
