@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kReference = -1;
 std::atomic<int> chosen{kReference};
-std::atomic<const DeviceKernels*> for_model{nullptr}, for_loss{nullptr};
+std::atomic<const DeviceKernels*> for_part[3] = {};
 
 }  // namespace
 
@@ -30,12 +30,16 @@ bool choose(std::string_view written) {
 }
 
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts) {
-  for_model.store(parts.model ? kernels : nullptr, std::memory_order_relaxed);
-  for_loss.store(parts.loss ? kernels : nullptr, std::memory_order_relaxed);
+  const auto set = [&](Part part, bool wanted) {
+    for_part[static_cast<int>(part)].store(wanted ? kernels : nullptr, std::memory_order_relaxed);
+  };
+  set(Part::kModel, parts.model);
+  set(Part::kLoss, parts.loss);
+  set(Part::kOptimizer, parts.optimizer);
 }
 
 const DeviceKernels* chosen_on_device(Part part) {
-  return (part == Part::kModel ? for_model : for_loss).load(std::memory_order_relaxed);
+  return for_part[static_cast<int>(part)].load(std::memory_order_relaxed);
 }
 
 }  // namespace titan::kernels

@@ -19,8 +19,9 @@ bool choose(std::string_view written);
 
 // The parts of a model that Titan's own kernels of a device may compute.
 struct DeviceParts {
-  bool model = false;  // The layers' row operations.
-  bool loss = false;   // Cross-entropy.
+  bool model = false;      // The layers' row operations.
+  bool loss = false;       // Cross-entropy.
+  bool optimizer = false;  // Steps whose states are kept in fewer bits.
 };
 class DeviceKernels;
 
@@ -29,7 +30,7 @@ class DeviceKernels;
 void choose_on_device(const DeviceKernels* kernels, DeviceParts parts);
 
 // Null: LibTorch's operations.
-enum class Part { kModel, kLoss };
+enum class Part { kModel, kLoss, kOptimizer };
 const DeviceKernels* chosen_on_device(Part part);
 
 }  // namespace titan::kernels

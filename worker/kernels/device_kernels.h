@@ -7,6 +7,7 @@
 #include "worker/kernels/cpu/expert_rows.h"
 #include "worker/kernels/cpu/rms_norm.h"
 #include "worker/kernels/cpu/rope.h"
+#include "worker/kernels/cpu/small_adam.h"
 #include "worker/kernels/cpu/swiglu.h"
 #include "worker/kernels/float8_scales.h"
 
@@ -18,6 +19,17 @@ namespace titan::kernels {
 constexpr int64_t device_rms_norm_parts(int64_t rows, int64_t dim) {
   return std::min<int64_t>(rows, dim <= 512 ? 2048 : 512);
 }
+
+// What a step of SmallAdam reads on the device instead of its arguments (learning_rate is theirs): the step's number
+// from 1, as `correction1`, `correction2` and `random_step`; what gradients are divided by (null: 1); and whether
+// nothing is touched (null or 0: no). Its moments' maps are in the device's memory too.
+constexpr int64_t kSmallAdamScratch = 10;
+struct DeviceStep {
+  const float* step = nullptr;
+  const float* divisor = nullptr;
+  const float* skip = nullptr;
+  float* scratch = nullptr;  // kSmallAdamScratch floats, until the step is done.
+};
 
 // Each call queues its work on the device's current stream and returns; false: declined, nothing will be written.
 // Throws where the device refuses.
@@ -39,6 +51,8 @@ class DeviceKernels {
   // Summed in fp64, in an order of its own.
   virtual bool run(const CrossEntropyLoss& args, float* loss) const = 0;
 
+  // float32 and bf16; the bits are those of the CPU's kernels.
+  virtual bool run(const SmallAdam& args, const DeviceStep& where) const = 0;
   // Numbers by eight: lengths are multiples of it (of sixteen for rows that turn into neighbours), or they decline.
   virtual bool run(const Float8Amax& args) const = 0;
   virtual bool run(const Float8ColumnAmax& args) const = 0;

@@ -7,7 +7,6 @@
 #include <algorithm>
 
 #include "common/memory/state_blocks.h"
-#include "worker/kernels/dynamic_map.h"
 
 namespace titan::optim {
 namespace {
@@ -24,6 +23,10 @@ at::Tensor as_tensor(const float* numbers, int64_t count) {
   return at::from_blob(const_cast<float*>(numbers), {count}, at::kFloat);
 }
 
+at::Tensor bytes_of(const kernels::DynamicMap& map) {
+  return at::from_blob(const_cast<kernels::DynamicMap*>(&map), {static_cast<int64_t>(sizeof map)}, at::kByte);
+}
+
 }  // namespace
 
 BlockCodes::BlockCodes(at::IntArrayRef shape, int64_t first_column, bool is_signed, at::Device device)
@@ -35,14 +38,20 @@ BlockCodes::BlockCodes(at::IntArrayRef shape, int64_t first_column, bool is_sign
       is_signed_(is_signed),
       device_(device) {
   tables_ = tables(at::kCPU);
-  tables_ = {tables_.values.to(device), tables_.bounds.to(device)};
+  tables_ = {tables_.values.to(device), tables_.bounds.to(device), {}};
+  if (!device.is_cpu()) tables_.map = bytes_of(kernels::dynamic_map(is_signed_)).to(device);
+}
+
+const kernels::DynamicMap* BlockCodes::map() const {
+  return tables_.map.defined() ? static_cast<const kernels::DynamicMap*>(tables_.map.const_data_ptr())
+                               : &kernels::dynamic_map(is_signed_);
 }
 
 BlockCodes::Tables BlockCodes::tables(at::Device device) const {
   if (tables_.values.defined() && device == device_) return tables_;
   const kernels::DynamicMap& map = kernels::dynamic_map(is_signed_);
-  const Tables here{as_tensor(map.values, 256), as_tensor(map.bounds, 255 - map.zero)};
-  return {here.values.to(device), here.bounds.to(device)};
+  const Tables here{as_tensor(map.values, 256), as_tensor(map.bounds, 255 - map.zero), {}};
+  return {here.values.to(device), here.bounds.to(device), {}};
 }
 
 at::Tensor BlockCodes::zeros() const {

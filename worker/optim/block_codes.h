@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "worker/kernels/dynamic_map.h"
+
 namespace titan::optim {
 
 // 8-bit codes of a piece [..., columns] of a matrix, kept in one tensor of bytes: a code a number, then a float32 scale
@@ -20,7 +22,8 @@ class BlockCodes {
   int64_t rows() const { return rows_; }  // Those of all leading dims.
   int64_t columns() const { return columns_; }
   int64_t first_column() const { return first_column_; }
-  bool is_signed() const { return is_signed_; }
+  // The map in the memory of the piece's device.
+  const kernels::DynamicMap* map() const;
   const std::vector<int64_t>& shape() const { return shape_; }
 
   at::Tensor zeros() const;                         // Bytes of a piece of zeros.
@@ -40,6 +43,7 @@ class BlockCodes {
   // The map's numbers, and the bounds between its magnitudes (worker/kernels/dynamic_map.h).
   struct Tables {
     at::Tensor values, bounds;
+    at::Tensor map;  // Its bytes; undefined where the program's own is read.
   };
   Tables tables(at::Device device) const;
   at::Tensor in_blocks(const at::Tensor& rows) const;

@@ -9,6 +9,7 @@
 #include "common/memory/state_blocks.h"
 #include "worker/kernels/choice.h"
 #include "worker/kernels/cpu/small_adam.h"
+#include "worker/nn/own_kernels.h"
 #include "worker/nn/random.h"
 #include "worker/optim/chance.h"
 
@@ -66,23 +67,15 @@ KeptMoment moment_of(const KeptForm& form, int which, const at::Tensor& kept) {
   KeptMoment moment{.numbers = kept.data_ptr()};
   if (const auto& codes = form.codes[which]; codes != nullptr) {
     moment.scales = codes->scales(kept).data_ptr<float>();
-    moment.map = &kernels::dynamic_map(codes->is_signed());
+    moment.map = codes->map();
   }
   return moment;
 }
 
-float scalar_on_cpu(const at::Tensor& tensor, float otherwise) {
-  return tensor.defined() ? *tensor.const_data_ptr<float>() : otherwise;
-}
-
-// All of a slot on the CPU.
-void step_by_kernel(kernels::Level level, const Options& options, const Slot& slot, const KeptForm& form,
-                    SlotState& state, const SmallStep& step) {
-  if (scalar_on_cpu(step.skip, 0) != 0) return;
-  const auto number = static_cast<double>(*step.step.const_data_ptr<float>());
-  const int64_t columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1);
+// Adam's arguments for a slot, without those that a step's numbers decide.
+kernels::SmallAdam arguments_of(const Options& options, const Slot& slot, const KeptForm& form, const SmallStep& step) {
   kernels::SmallAdam args{
-      .columns = columns,
+      .columns = slot.value.dim() == 0 ? 1 : slot.value.size(-1),
       .type = slot.value.scalar_type() == at::kBFloat16 ? kernels::Dtype::kBf16 : kernels::Dtype::kF32,
       .form = form.type == at::kByte       ? KeptMoment::Form::kCodes
               : form.type == at::kBFloat16 ? KeptMoment::Form::kBf16
@@ -92,26 +85,29 @@ void step_by_kernel(kernels::Level level, const Options& options, const Slot& sl
       .beta2 = options.beta2,
       .eps = options.eps,
       .weight_decay = options.weight_decay,
-      .correction1 = 1 - std::pow(options.beta1, number),
-      .correction2 = 1 - std::pow(options.beta2, number),
       .decoupled = options.name == "AdamW",
-      .gradient_factor = 1 / scalar_on_cpu(step.divisor, 1),
       .stochastic = options.stochastic_rounding,
       .random_key = nn::stream_key(options.seed, slot.fqn),
-      .random_step = static_cast<uint32_t>(number),
       .threads = at::get_num_threads()};
   if (form.codes[0] != nullptr) args.first_column = form.codes[0]->first_column();
+  return args;
+}
+
+// run(args) for each run of rows.
+template <typename Run>
+void for_planes(kernels::SmallAdam args, const Options& options, const Slot& slot, const KeptForm& form,
+                const SlotState& state, const Run& run) {
   const KeptMoment average = moment_of(form, 0, state.tensors[0].value);
   const KeptMoment square = moment_of(form, 1, state.tensors[1].value);
   const auto at_row = [&](const KeptMoment& moment, int64_t row) {
     KeptMoment there = moment;
     there.numbers =
-        static_cast<char*>(moment.numbers) + row * columns * static_cast<int64_t>(c10::elementSize(form.type));
-    if (moment.scales != nullptr) there.scales += row * memory::blocks_of_row(args.first_column, columns);
+        static_cast<char*>(moment.numbers) + row * args.columns * static_cast<int64_t>(c10::elementSize(form.type));
+    if (moment.scales != nullptr) there.scales += row * memory::blocks_of_row(args.first_column, args.columns);
     return there;
   };
   for (const Plane& plane : planes_of(slot, options.stochastic_rounding)) {
-    const int64_t skipped = plane.first_row * columns * static_cast<int64_t>(slot.value.element_size());
+    const int64_t skipped = plane.first_row * args.columns * static_cast<int64_t>(slot.value.element_size());
     args.rows = plane.rows;
     args.value = static_cast<char*>(slot.value.data_ptr()) + skipped;
     args.gradient = static_cast<const char*>(slot.grad.const_data_ptr()) + skipped;
@@ -119,8 +115,41 @@ void step_by_kernel(kernels::Level level, const Options& options, const Slot& sl
     args.square = at_row(square, plane.first_row);
     args.first_index = plane.place.first;
     args.index_stride = plane.place.stride;
-    TORCH_INTERNAL_ASSERT(kernels::small_adam(level, args));
+    TORCH_INTERNAL_ASSERT(run(args));
   }
+}
+
+float scalar_on_cpu(const at::Tensor& tensor, float otherwise) {
+  return tensor.defined() ? *tensor.const_data_ptr<float>() : otherwise;
+}
+
+void step_on_cpu(kernels::Level level, const Options& options, const Slot& slot, const KeptForm& form,
+                 const SlotState& state, const SmallStep& step) {
+  if (scalar_on_cpu(step.skip, 0) != 0) return;
+  const auto number = static_cast<double>(*step.step.const_data_ptr<float>());
+  kernels::SmallAdam args = arguments_of(options, slot, form, step);
+  args.correction1 = 1 - std::pow(options.beta1, number);
+  args.correction2 = 1 - std::pow(options.beta2, number);
+  args.gradient_factor = 1 / scalar_on_cpu(step.divisor, 1);
+  args.random_step = static_cast<uint32_t>(number);
+  for_planes(args, options, slot, form, state,
+             [&](const kernels::SmallAdam& plane) { return kernels::small_adam(level, plane); });
+}
+
+const float* device_scalar(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.const_data_ptr<float>() : nullptr;
+}
+
+// Without the host seeing a number.
+void step_on_device(const kernels::DeviceKernels& device, const Options& options, const Slot& slot,
+                    const KeptForm& form, const SlotState& state, const SmallStep& step) {
+  const at::Tensor scratch = at::empty({kernels::kSmallAdamScratch}, slot.value.options().dtype(at::kFloat));
+  const kernels::DeviceStep where{.step = device_scalar(step.step),
+                                  .divisor = device_scalar(step.divisor),
+                                  .skip = device_scalar(step.skip),
+                                  .scratch = scratch.data_ptr<float>()};
+  for_planes(arguments_of(options, slot, form, step), options, slot, form, state,
+             [&](const kernels::SmallAdam& plane) { return device.run(plane, where); });
 }
 
 // The same by LibTorch's operations, some rows at a time, without the host seeing a number.
@@ -232,8 +261,10 @@ void small_adam(const Options& options, const Slot& slot, const KeptForm& form, 
   TORCH_CHECK(slot.value.is_contiguous() && slot.grad.is_contiguous(), slot.fqn, ": is not contiguous");
   TORCH_CHECK(!options.stochastic_rounding || slot.value.scalar_type() == at::kBFloat16, slot.fqn,
               ": only bfloat16 is rounded by chance");
+  const kernels::DeviceKernels* device = nn::device_kernels_at(slot.value, kernels::Part::kOptimizer);
+  if (device != nullptr) return step_on_device(*device, options, slot, form, state, step);
   const std::optional<kernels::Level> level = kernels::chosen_level();
-  if (slot.value.is_cpu() && level) return step_by_kernel(*level, options, slot, form, state, step);
+  if (slot.value.is_cpu() && level) return step_on_cpu(*level, options, slot, form, state, step);
   ByOperations(options, slot, form, state, step).run();
 }
 

@@ -145,21 +145,19 @@ void float8(Table& table) {
                                    ? std::vector<std::pair<int64_t, int64_t>>{{2048, 8192}, {4096, 4096}, {4096, 14336}}
                                    : std::vector<std::pair<int64_t, int64_t>>{{256, 768}}) {
     const Tensors leaves = {table.leaf({1, tokens, in}), table.leaf({out, in})};
-    const auto layer = [in = in, out = out](const ProductRecipe* products) {
-      return [=](const Tensors& t) {
-        Parameter weight{"w", {out, in}, {}, {}};
-        weight.weight = t[1];
-        weight.products = products;
-        return matrix_product(t[0], weight);
-      };
+    Parameter plain{"w", {out, in}, {}, {}}, quantised{"w", {out, in}, {}, {}};  // Read in the backward pass, too.
+    plain.weight = quantised.weight = leaves[1];
+    const auto layer = [](const Parameter& weight) {
+      return [&weight](const Tensors& t) { return matrix_product(t[0], weight); };
     };
     const double flop = 2.0 * static_cast<double>(tokens * in * out);
     for (const auto& [name, recipe] : {std::pair{"tensorwise", LowPrecision::kFloat8Tensorwise},
                                        std::pair{"rowwise", LowPrecision::kFloat8Rowwise}}) {
       const std::unique_ptr<ProductRecipe> products = make_low_precision_products({.recipe = recipe});
+      quantised.products = products.get();
       table.compare_passes(std::string(name) + " layer " + std::to_string(tokens) + " x " + std::to_string(in) + " x " +
                                std::to_string(out) + ", and bf16",
-                           leaves, layer(nullptr), layer(products.get()), flop, 2 * flop, "TFLOP/s");
+                           leaves, layer(plain), layer(quantised), flop, 2 * flop, "TFLOP/s");
     }
   }
 }
@@ -308,6 +306,16 @@ void optimizer(Table& table) {
                           /*amsgrad=*/false, /*maximize=*/false);
       },
       [&] { own->step(1e-5); }, 7 * moved, "GB/s");
+  for (const auto& [state_dtype, bytes_of_states] : {std::pair{"bfloat16", 4.0}, std::pair{"8bit", 2.0}}) {
+    std::vector<optim::Slot> matrices;
+    for (const optim::Slot& slot : slots) {
+      matrices.push_back({slot.fqn, slot.value.view({-1, 1 << 10}), slot.grad.view({-1, 1 << 10})});
+    }
+    const auto kept = optim::make_optimizer({.state_dtype = state_dtype}, matrices);
+    const auto step = [&] { kept->step(1e-5); };
+    table.compare("AdamW " + shape + ", states in " + state_dtype, step, step, (3 + bytes_of_states / 2) * moved,
+                  "GB/s");
+  }
   table.compare(
       "squared norm " + shape + ", fp32",
       [&] {

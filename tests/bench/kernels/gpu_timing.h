@@ -20,7 +20,8 @@ using Tensors = std::vector<at::Tensor>;
 using Operation = std::function<at::Tensor(const Tensors&)>;
 
 inline void use_own_kernels(bool own, bool on_gpu) {
-  if (on_gpu) return kernels::choose_on_device(own ? kernels::cuda_kernels() : nullptr, {.model = true, .loss = true});
+  constexpr kernels::DeviceParts kAll{.model = true, .loss = true, .optimizer = true};
+  if (on_gpu) return kernels::choose_on_device(own ? kernels::cuda_kernels() : nullptr, kAll);
   kernels::choose(own ? "auto" : "reference");
 }
 

@@ -29,10 +29,12 @@ TEST(ChoiceTest, AutoTakesTheBestOfTheMachine) {
 
 TEST(ChoiceTest, ADevicesKernelsComputeThePartsThatAreNamed) {
   const testing::SimulatedKernels kernels;
-  for (const DeviceParts& parts : {DeviceParts{true, false}, {false, true}, {true, true}, {false, false}}) {
+  for (const DeviceParts& parts :
+       {DeviceParts{true, false}, {false, true}, {true, true}, {false, false, true}, {false, false}}) {
     choose_on_device(&kernels, parts);
     EXPECT_EQ(chosen_on_device(Part::kModel), parts.model ? &kernels : nullptr);
     EXPECT_EQ(chosen_on_device(Part::kLoss), parts.loss ? &kernels : nullptr);
+    EXPECT_EQ(chosen_on_device(Part::kOptimizer), parts.optimizer ? &kernels : nullptr);
   }
   choose_on_device(nullptr, {true, true});  // A device that has none.
   EXPECT_EQ(chosen_on_device(Part::kModel), nullptr);

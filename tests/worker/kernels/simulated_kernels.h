@@ -12,6 +12,7 @@
 #include "worker/kernels/cuda/float8_body.h"
 #include "worker/kernels/cuda/rms_norm_body.h"
 #include "worker/kernels/cuda/rope_body.h"
+#include "worker/kernels/cuda/small_adam_body.h"
 #include "worker/kernels/cuda/swiglu_body.h"
 #include "worker/kernels/device_kernels.h"
 
@@ -129,6 +130,11 @@ class SimulatedKernels final : public DeviceKernels {
   bool run(const CrossEntropyLoss& args, float* loss) const override {
     SimulatedGrid grid{has_memory_};
     device::cross_entropy_loss(args, loss, grid);
+    return true;
+  }
+  bool run(const SmallAdam& args, const DeviceStep& where) const override {
+    SimulatedGrid grid{true};
+    device::small_adam(args, where, grid);
     return true;
   }
   bool run(const Float8Amax& args) const override { return by_eights(args); }

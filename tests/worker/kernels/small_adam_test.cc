@@ -2,7 +2,7 @@
 #include "worker/kernels/cpu/small_adam.h"
 
 #include "common/random/random_math.h"
-#include "tests/worker/kernels/harness.h"
+#include "tests/worker/kernels/simulated_kernels.h"
 
 namespace titan::kernels::testing {
 namespace {
@@ -205,6 +205,35 @@ TEST(SmallAdamTest, StepsAsThePaperDoesAndKeepsItsMomentsAsNearAsTheirFormAllows
         ASSERT_NEAR(state.value.get(i), kept - step, rounding + 3e-7 * std::abs(kept) + 2e-6 * std::abs(step) + 1e-9);
       }
     });
+  }
+}
+
+// With the numbers that a device has in its own memory.
+TEST(SmallAdamTest, ADevicesBodyMakesTheSameBits) {
+  const SimulatedKernels device;
+  uint64_t seed = 20;
+  for (const SmallCase& c : small_cases()) {
+    ++seed;
+    for (const Level level : levels_here()) {
+      const SmallState ours(c, seed), theirs(c, seed);
+      SmallAdam args = theirs.args;
+      args.stochastic = c.type == Dtype::kBf16 && seed % 2 == 0;
+      args.random_key = 0x123456789abcdef;
+      args.random_step = 3;
+      args.first_index = 999;
+      args.index_stride = c.columns + 5;
+      ASSERT_TRUE(small_adam(level, args));
+      args.value = ours.args.value, args.gradient = ours.args.gradient;
+      args.average = ours.args.average, args.square = ours.args.square;
+      const float step = 3, divisor = 4, closed = 1, open = 0;
+      float scratch[kSmallAdamScratch];
+      const auto before = ours.moment_bits();
+      ASSERT_TRUE(device.run(args, {.step = &step, .divisor = &divisor, .skip = &closed, .scratch = scratch}));
+      ASSERT_EQ(ours.moment_bits(), before) << "a step that is skipped";
+      ASSERT_TRUE(device.run(args, {.step = &step, .divisor = &divisor, .skip = &open, .scratch = scratch}));
+      ASSERT_EQ(ours.value.bits(), theirs.value.bits()) << "seed " << seed;
+      ASSERT_EQ(ours.moment_bits(), theirs.moment_bits()) << "seed " << seed;
+    }
   }
 }
 

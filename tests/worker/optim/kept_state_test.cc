@@ -12,22 +12,29 @@
 
 #include "common/memory/state_blocks.h"
 #include "nlohmann/json.hpp"
+#include "tests/worker/kernels/simulated_kernels.h"
 #include "worker/kernels/choice.h"
 #include "worker/kernels/dynamic_map.h"
 
 namespace titan::optim {
 namespace {
 
-// What computes: Titan's kernel, or LibTorch's operations.
+// What computes: Titan's kernel, a device's (its body on the host), or LibTorch's operations.
 class KeptStateTest : public ::testing::TestWithParam<const char*> {
  protected:
   void SetUp() override {
     at::manual_seed(3);
-    ASSERT_TRUE(kernels::choose(GetParam()));
+    const bool device = std::string(GetParam()) == "device";
+    ASSERT_TRUE(kernels::choose(device ? "reference" : GetParam()));
+    if (device) kernels::choose_on_device(&on_host_, {.optimizer = true});
   }
-  void TearDown() override { kernels::choose("reference"); }
+  void TearDown() override {
+    kernels::choose("reference");
+    kernels::choose_on_device(nullptr, {});
+  }
+  const kernels::testing::SimulatedKernels on_host_;
 };
-INSTANTIATE_TEST_SUITE_P(By, KeptStateTest, ::testing::Values("auto", "reference"));
+INSTANTIATE_TEST_SUITE_P(By, KeptStateTest, ::testing::Values("auto", "device", "reference"));
 
 Options options_with(const std::string& state_dtype, bool stochastic = false) {
   return {.name = "AdamW", .state_dtype = state_dtype, .stochastic_rounding = stochastic, .seed = 7};

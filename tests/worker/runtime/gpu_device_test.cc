@@ -331,7 +331,10 @@ TEST_F(GpuDeviceTest, KeptStatesMatch) {
         }
         return value.cpu().to(at::kDouble);
       };
-      const at::Tensor there = train(on_device()), here = train(at::TensorOptions());
+      const at::Tensor here = train(at::TensorOptions()), by_operations = train(on_device());
+      EXPECT_LE((by_operations - here).abs().mean().item<double>(), type == at::kFloat ? 1e-7 : 1e-5) << state_dtype;
+      const testing::WithDeviceKernels own;
+      const at::Tensor there = train(on_device());
       EXPECT_LE((there - here).abs().max().item<double>(), type == at::kFloat ? 5e-5 : 0x1p-6) << state_dtype;
       EXPECT_LE((there - here).abs().mean().item<double>(), type == at::kFloat ? 1e-7 : 1e-5) << state_dtype;
     }

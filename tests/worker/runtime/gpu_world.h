@@ -47,7 +47,7 @@ class GpuTest : public ::testing::Test {
 // Titan's own kernels of the device compute rows while this lives; in a rehearsal their bodies do, on the host.
 class WithDeviceKernels {
  public:
-  WithDeviceKernels() { kernels::choose_on_device(of_device(), {.model = true, .loss = true}); }
+  WithDeviceKernels() { kernels::choose_on_device(of_device(), {.model = true, .loss = true, .optimizer = true}); }
   ~WithDeviceKernels() { kernels::choose_on_device(nullptr, {}); }
   WithDeviceKernels(const WithDeviceKernels&) = delete;
   WithDeviceKernels& operator=(const WithDeviceKernels&) = delete;

@@ -27,6 +27,16 @@ TEST(KernelChoiceTest, OnGpusByCompileUnlessThereIsAReferenceToGive) {
   EXPECT_EQ(model_and_loss(false, {"model", "loss"}, "auto"), std::pair(false, false));
 }
 
+// Steps whose states are kept in fewer bits are theirs in any case, as on CPUs.
+TEST(KernelChoiceTest, OptimizersDoNotAskCompile) {
+  config::JobConfig config;
+  EXPECT_TRUE(parts_on_gpu(config).optimizer);
+  config.compile.enable = true;
+  EXPECT_TRUE(parts_on_gpu(config).optimizer);
+  config.resources.kernels = "reference";
+  EXPECT_FALSE(parts_on_gpu(config).optimizer);
+}
+
 // Layers' passes are graphs with their kernels, unless they are turned off.
 TEST(KernelChoiceTest, GraphsAreOfTheModel) {
   config::JobConfig config;

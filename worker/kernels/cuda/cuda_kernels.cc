@@ -27,6 +27,10 @@ class OnCurrentStream final : public DeviceKernels {
     C10_CUDA_CHECK(device::launch(args, loss, c10::cuda::getCurrentCUDAStream()));
     return true;
   }
+  bool run(const SmallAdam& args, const DeviceStep& where) const override {
+    C10_CUDA_CHECK(device::launch(args, where, c10::cuda::getCurrentCUDAStream()));
+    return true;
+  }
   bool run(const Float8Amax& args) const override { return by_eights(args); }
   bool run(const Float8ColumnAmax& args) const override { return by_eights(args); }
   bool run(const Float8Cast& args) const override { return by_eights(args); }

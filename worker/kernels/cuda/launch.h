@@ -19,6 +19,9 @@ cudaError_t launch(const SoftmaxChunk& args, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyGradient& args, const float* scale, cudaStream_t stream);
 cudaError_t launch(const CrossEntropyLoss& args, float* loss, cudaStream_t stream);
 
+// Of small_adam.cu.
+cudaError_t launch(const SmallAdam& args, const DeviceStep& where, cudaStream_t stream);
+
 // Of float8.cu; kDeclined where numbers do not lie by eights.
 inline constexpr cudaError_t kDeclined = cudaErrorNotSupported;
 cudaError_t launch(const Float8Amax& args, cudaStream_t stream);

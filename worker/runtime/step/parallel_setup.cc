@@ -21,11 +21,12 @@ using mesh::Axis;
 
 kernels::DeviceParts parts_on_gpu(const config::JobConfig& config) {
   const config::Compile& compile = config.compile;
-  if (!compile.enable || config.resources.kernels == "reference") return {};
+  if (config.resources.kernels == "reference") return {};
+  if (!compile.enable) return {.optimizer = true};
   const auto has = [&](const char* part) {
     return std::find(compile.components.begin(), compile.components.end(), part) != compile.components.end();
   };
-  return {.model = has("model"), .loss = has("loss")};
+  return {.model = has("model"), .loss = has("loss"), .optimizer = true};
 }
 
 bool graphs_on_gpu(const config::JobConfig& config) {

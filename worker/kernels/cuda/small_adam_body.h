@@ -1,0 +1,170 @@
+#pragma once
+
+#include <cmath>
+
+#include "common/random/random_math.h"
+#include "worker/kernels/cpu/small_adam.h"
+#include "worker/kernels/cuda/numbers.h"
+#include "worker/kernels/cuda/rows.h"
+#include "worker/kernels/device_kernels.h"
+
+// One step of Adam whose moments are kept in fewer bits (worker/kernels/cpu/small_adam.h), a block of 256 neighbours a
+// team: the CPU's sums and products, fused where it fuses them and nowhere else (small_adam.cu).
+namespace titan::kernels::device {
+
+constexpr int64_t kMoments = 256;  // Numbers of a block.
+
+struct SmallAdamFactors {
+  float gradient, keep_average, keep_square, new_square, step, inverse_root, eps, shrink, decay, random_step;
+};
+static_assert(sizeof(SmallAdamFactors) == kSmallAdamScratch * sizeof(float));
+
+// What all blocks of a step share, from where the device has it.
+struct FindFactors {
+  SmallAdam a;
+  DeviceStep where;
+
+  template <typename Team>
+  TITAN_BODY void operator()(Team& team, int64_t) const {
+    team.once([&] {
+      const double number = *where.step;
+      const auto narrow = [](double value) { return static_cast<float>(value); };
+      *reinterpret_cast<SmallAdamFactors*>(where.scratch) = {
+          .gradient = 1 / (where.divisor == nullptr ? 1.0F : *where.divisor),
+          .keep_average = narrow(1 - a.beta1),
+          .keep_square = narrow(a.beta2),
+          .new_square = narrow(1 - a.beta2),
+          .step = narrow(a.learning_rate / (1 - pow(a.beta1, number))),
+          .inverse_root = narrow(1 / sqrt(1 - pow(a.beta2, number))),
+          .eps = narrow(a.eps),
+          .shrink = narrow(a.decoupled ? 1 - a.learning_rate * a.weight_decay : 1),
+          .decay = narrow(a.decoupled ? 0 : a.weight_decay),
+          .random_step = *where.step};
+    });
+  }
+};
+
+// A word of a Philox stream as worker/nn/random.h lays it out: chunks of 64, word by word of 16 counters.
+TITAN_BODY uint32_t random_word(uint64_t key, uint32_t step, int64_t index) {
+  const auto counter = static_cast<uint64_t>(index / 64 * 16 + index % 16);
+  uint32_t words[4] = {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), step, 0};
+  auto k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
+  TITAN_UNROLL
+  for (int round = 0; round < 10; ++round) {
+    random::philox_round(words, k0, k1);
+    k0 += random::kPhiloxKey0;
+    k1 += random::kPhiloxKey1;
+  }
+  const int64_t which = index % 64 / 16;
+  return which < 2 ? (which == 0 ? words[0] : words[1]) : (which == 2 ? words[2] : words[3]);
+}
+
+// bf16 by chance: up where the lower half and a random half together carry; the nearest of what is not finite.
+TITAN_BODY uint16_t narrowed_by_chance(float x, uint32_t word) {
+  const uint32_t bits = random::bits_of(x);
+  if ((bits & 0x7f800000) == 0x7f800000) return static_cast<uint16_t>(narrowed(x, 0));
+  return static_cast<uint16_t>((bits + (word >> 16)) >> 16);
+}
+
+// The code nearest to r, whose magnitude is at most 1.
+TITAN_BODY uint8_t code_of(const DynamicMap& map, float r) {
+  const uint32_t bits = random::bits_of(r), magnitude = bits & 0x7fffffff;
+  int32_t cell = static_cast<int32_t>(magnitude >> 16) - DynamicMap::kFirstCell;
+  cell = cell < 0 ? 0 : cell >= DynamicMap::kCells ? DynamicMap::kCells - 1 : cell;
+  int32_t step = map.cells[cell];
+  if (map.bounds[step] < random::float_of(magnitude)) ++step;
+  const int32_t below = map.zero - (step < map.zero ? step : map.zero);
+  return static_cast<uint8_t>(bits >> 31 != 0 ? below : map.zero + step);
+}
+
+// Of the numbers of a block: the greatest, the negated least, and no number unless all are finite.
+struct Extremes {
+  float high, low, bad;
+};
+struct MoreExtreme {
+  TITAN_BODY Extremes operator()(const Extremes& a, const Extremes& b) const {
+    return {a.high > b.high ? a.high : b.high, a.low > b.low ? a.low : b.low, a.bad + b.bad};
+  }
+};
+
+template <typename Number>
+struct SmallAdamBlock {
+  SmallAdam a;
+  DeviceStep where;
+  int64_t blocks;  // Of a row.
+
+  template <typename Team>
+  TITAN_BODY void operator()(Team& team, int64_t i) const {
+    if (where.skip != nullptr && *where.skip != 0) return;
+    const int64_t row = i / blocks, begin = i % blocks * kMoments - a.first_column % kMoments;
+    const int64_t from = begin < 0 ? 0 : begin, to = begin + kMoments < a.columns ? begin + kMoments : a.columns;
+    const int64_t first = row * a.columns + from, index = a.first_index + row * a.index_stride + from;
+    float *average = team.memory(), *square = average + kMoments;
+    Number* values = at<Number>(a.value, first);
+    const Number* gradients = at<Number>(a.gradient, first);
+    const SmallAdamFactors f = *reinterpret_cast<const SmallAdamFactors*>(where.scratch);
+    team.each(to - from, [=, *this](int64_t k) {
+      const float old = load<1>(values + k).v[0], before = read(a.average, first + k, i);
+      const float g = fmaf(old, f.decay, load<1>(gradients + k).v[0] * f.gradient);
+      average[k] = fmaf(f.keep_average, g - before, before);
+      square[k] = fmaf(read(a.square, first + k, i), f.keep_square, g * g * f.new_square);
+      const float denominator = fmaf(sqrtf(square[k]), f.inverse_root, f.eps);
+      put(values + k, fmaf(-f.step, average[k] / denominator, old * f.shrink), index + k, f);
+    });
+    write(team, a.average, average, first, to - from, i);
+    write(team, a.square, square, first, to - from, i);
+  }
+
+ private:
+  TITAN_BODY float read(const KeptMoment& kept, int64_t k, int64_t block) const {
+    switch (a.form) {
+      case KeptMoment::Form::kF32:
+        return *at<float>(kept.numbers, k);
+      case KeptMoment::Form::kBf16:
+        return widened(*at<uint16_t>(kept.numbers, k));
+      case KeptMoment::Form::kCodes:
+        break;
+    }
+    return kept.map->values[*at<uint8_t>(kept.numbers, k)] * kept.scales[block];
+  }
+
+  TITAN_BODY void put(float* to, float x, int64_t, const SmallAdamFactors&) const { *to = x; }
+  TITAN_BODY void put(uint16_t* to, float x, int64_t index, const SmallAdamFactors& f) const {
+    *to = a.stochastic ? narrowed_by_chance(x, random_word(a.random_key, static_cast<uint32_t>(f.random_step), index))
+                       : static_cast<uint16_t>(narrowed(x, 0));
+  }
+
+  template <typename Team>
+  TITAN_BODY void write(Team& team, const KeptMoment& kept, const float* numbers, int64_t first, int64_t count,
+                        int64_t block) const {
+    if (a.form != KeptMoment::Form::kCodes) {
+      return team.each(count, [=, form = a.form](int64_t k) {
+        if (form == KeptMoment::Form::kF32) *at<float>(kept.numbers, first + k) = numbers[k];
+        if (form == KeptMoment::Form::kBf16) store(at<uint16_t>(kept.numbers, first + k), Pack<1>{{numbers[k]}});
+      });
+    }
+    const Extremes found = team.fold(
+        count, Extremes{0, 0, 0},
+        [=](const Extremes& so_far, int64_t k) {
+          return MoreExtreme()(Extremes{numbers[k], -numbers[k], numbers[k] * 0}, so_far);
+        },
+        MoreExtreme());
+    const float scale = found.high >= found.low ? found.high : -found.low, divisor = scale == 0 ? 1 : scale;
+    team.once([&] { kept.scales[block] = scale + found.bad; });
+    team.each(count,
+              [=](int64_t k) { *at<uint8_t>(kept.numbers, first + k) = code_of(*kept.map, numbers[k] / divisor); });
+  }
+};
+
+template <typename Grid>
+void small_adam(const SmallAdam& a, const DeviceStep& where, Grid& grid) {
+  const int64_t blocks = (a.first_column % kMoments + a.columns + kMoments - 1) / kMoments;
+  grid(FindFactors{a, where}, 1, 32);
+  if (a.type == Dtype::kF32) {
+    grid(SmallAdamBlock<float>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+  } else {
+    grid(SmallAdamBlock<uint16_t>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+  }
+}
+
+}  // namespace titan::kernels::device
