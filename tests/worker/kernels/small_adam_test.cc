@@ -160,6 +160,7 @@ std::vector<SmallCase> small_cases() {
         cases.push_back({form, type, rows, columns, random.whole(0, 3) * 100, random.whole(0, 1) == 0});
       }
       cases.push_back({form, type, random.whole(1, 9), random.whole(1, 1500), random.whole(0, 600), true});
+      cases.push_back({form, type, 3, 712, 200, true});  // By eights, where a device does.
     }
   }
   return cases;

@@ -87,32 +87,10 @@ TITAN_BODY uint32_t encoded(float first, float second, EightBits format) {
 #endif
 }
 
-// Eight codes side by side.
-struct Codes {
-  uint32_t w[2];
-};
 template <typename Scale>
 TITAN_BODY Codes codes_of(const Pack<kVector>& x, const Scale& scale, EightBits format) {
   const auto two = [&](int i) { return encoded(x.v[i] * scale(i), x.v[i + 1] * scale(i + 1), format); };
   return {{two(0) | two(2) << 16, two(4) | two(6) << 16}};
-}
-
-TITAN_BODY void store_codes(uint8_t* to, const Codes& codes) {
-#if defined(__CUDA_ARCH__)
-  *reinterpret_cast<uint2*>(to) = make_uint2(codes.w[0], codes.w[1]);
-#else
-  memcpy(__builtin_assume_aligned(to, 8), &codes, sizeof codes);
-#endif
-}
-TITAN_BODY Codes load_codes(const uint8_t* from) {
-#if defined(__CUDA_ARCH__)
-  const uint2 both = *reinterpret_cast<const uint2*>(from);
-  return {{both.x, both.y}};
-#else
-  Codes codes;
-  memcpy(&codes, __builtin_assume_aligned(from, 8), sizeof codes);
-  return codes;
-#endif
 }
 
 }  // namespace titan::kernels::device

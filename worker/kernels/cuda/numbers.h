@@ -118,6 +118,28 @@ TITAN_BODY void store(float* to, const Pack<N>& pack) {
   }
 }
 
+// Eight codes of a byte side by side, the first in the lowest one.
+struct Codes {
+  uint32_t w[2];
+};
+TITAN_BODY void store_codes(uint8_t* to, const Codes& codes) {
+#if defined(__CUDA_ARCH__)
+  *reinterpret_cast<uint2*>(to) = make_uint2(codes.w[0], codes.w[1]);
+#else
+  memcpy(__builtin_assume_aligned(to, 8), &codes, sizeof codes);
+#endif
+}
+TITAN_BODY Codes load_codes(const uint8_t* from) {
+#if defined(__CUDA_ARCH__)
+  const uint2 both = *reinterpret_cast<const uint2*>(from);
+  return {{both.x, both.y}};
+#else
+  Codes codes;
+  memcpy(&codes, __builtin_assume_aligned(from, 8), sizeof codes);
+  return codes;
+#endif
+}
+
 // What each place of a pack becomes.
 template <int N, typename F>
 TITAN_BODY Pack<N> each_of(const F& value) {

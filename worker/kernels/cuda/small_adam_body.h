@@ -87,7 +87,8 @@ struct MoreExtreme {
   }
 };
 
-template <typename Number>
+// N numbers at a time.
+template <typename Number, int N>
 struct SmallAdamBlock {
   SmallAdam a;
   DeviceStep where;
@@ -99,72 +100,110 @@ struct SmallAdamBlock {
     const int64_t row = i / blocks, begin = i % blocks * kMoments - a.first_column % kMoments;
     const int64_t from = begin < 0 ? 0 : begin, to = begin + kMoments < a.columns ? begin + kMoments : a.columns;
     const int64_t first = row * a.columns + from, index = a.first_index + row * a.index_stride + from;
-    float *average = team.memory(), *square = average + kMoments;
+    float *averages = team.memory(), *squares = averages + kMoments;
     Number* values = at<Number>(a.value, first);
     const Number* gradients = at<Number>(a.gradient, first);
     const SmallAdamFactors f = *reinterpret_cast<const SmallAdamFactors*>(where.scratch);
-    team.each(to - from, [=, *this](int64_t k) {
-      const float old = load<1>(values + k).v[0], before = read(a.average, first + k, i);
-      const float g = fmaf(old, f.decay, load<1>(gradients + k).v[0] * f.gradient);
-      average[k] = fmaf(f.keep_average, g - before, before);
-      square[k] = fmaf(read(a.square, first + k, i), f.keep_square, g * g * f.new_square);
-      const float denominator = fmaf(sqrtf(square[k]), f.inverse_root, f.eps);
-      put(values + k, fmaf(-f.step, average[k] / denominator, old * f.shrink), index + k, f);
+    team.each((to - from) / N, [=, *this](int64_t pack) {
+      const int64_t k = pack * N;
+      const Pack<N> old = load<N>(values + k), gradient = load<N>(gradients + k);
+      Pack<N> average = read(a.average, first + k, i), square = read(a.square, first + k, i), value;
+      TITAN_UNROLL
+      for (int n = 0; n < N; ++n) {
+        const float g = fmaf(old.v[n], f.decay, gradient.v[n] * f.gradient);
+        average.v[n] = fmaf(f.keep_average, g - average.v[n], average.v[n]);
+        square.v[n] = fmaf(square.v[n], f.keep_square, g * g * f.new_square);
+        const float denominator = fmaf(sqrtf(square.v[n]), f.inverse_root, f.eps);
+        value.v[n] = fmaf(-f.step, average.v[n] / denominator, old.v[n] * f.shrink);
+      }
+      put(values + k, value, index + k, f);
+      store(averages + k, average);
+      store(squares + k, square);
     });
-    write(team, a.average, average, first, to - from, i);
-    write(team, a.square, square, first, to - from, i);
+    write(team, a.average, averages, first, to - from, i);
+    write(team, a.square, squares, first, to - from, i);
   }
 
  private:
-  TITAN_BODY float read(const KeptMoment& kept, int64_t k, int64_t block) const {
+  TITAN_BODY Pack<N> read(const KeptMoment& kept, int64_t k, int64_t block) const {
     switch (a.form) {
       case KeptMoment::Form::kF32:
-        return *at<float>(kept.numbers, k);
+        return load<N>(at<float>(kept.numbers, k));
       case KeptMoment::Form::kBf16:
-        return widened(*at<uint16_t>(kept.numbers, k));
+        return load<N>(at<uint16_t>(kept.numbers, k));
       case KeptMoment::Form::kCodes:
         break;
     }
-    return kept.map->values[*at<uint8_t>(kept.numbers, k)] * kept.scales[block];
+    const uint8_t* codes = at<uint8_t>(kept.numbers, k);
+    const float *values = kept.map->values, scale = kept.scales[block];
+    if constexpr (N == kVector) {
+      const Codes all = load_codes(codes);
+      return each_of<N>([&](int n) { return values[all.w[n / 4] >> n % 4 * 8 & 0xff] * scale; });
+    } else {
+      return each_of<N>([&](int n) { return values[codes[n]] * scale; });
+    }
   }
 
-  TITAN_BODY void put(float* to, float x, int64_t, const SmallAdamFactors&) const { *to = x; }
-  TITAN_BODY void put(uint16_t* to, float x, int64_t index, const SmallAdamFactors& f) const {
-    *to = a.stochastic ? narrowed_by_chance(x, random_word(a.random_key, static_cast<uint32_t>(f.random_step), index))
-                       : static_cast<uint16_t>(narrowed(x, 0));
+  TITAN_BODY void put(float* to, const Pack<N>& x, int64_t, const SmallAdamFactors&) const { store(to, x); }
+  TITAN_BODY void put(uint16_t* to, const Pack<N>& x, int64_t index, const SmallAdamFactors& f) const {
+    if (!a.stochastic) return store(to, x);
+    const auto step = static_cast<uint32_t>(f.random_step);
+    for (int n = 0; n < N; ++n) to[n] = narrowed_by_chance(x.v[n], random_word(a.random_key, step, index + n));
   }
 
   template <typename Team>
   TITAN_BODY void write(Team& team, const KeptMoment& kept, const float* numbers, int64_t first, int64_t count,
                         int64_t block) const {
     if (a.form != KeptMoment::Form::kCodes) {
-      return team.each(count, [=, form = a.form](int64_t k) {
-        if (form == KeptMoment::Form::kF32) *at<float>(kept.numbers, first + k) = numbers[k];
-        if (form == KeptMoment::Form::kBf16) store(at<uint16_t>(kept.numbers, first + k), Pack<1>{{numbers[k]}});
+      return team.each(count / N, [=, form = a.form](int64_t pack) {
+        const Pack<N> some = load<N>(numbers + pack * N);
+        if (form == KeptMoment::Form::kF32) store(at<float>(kept.numbers, first + pack * N), some);
+        if (form == KeptMoment::Form::kBf16) store(at<uint16_t>(kept.numbers, first + pack * N), some);
       });
     }
     const Extremes found = team.fold(
-        count, Extremes{0, 0, 0},
-        [=](const Extremes& so_far, int64_t k) {
-          return MoreExtreme()(Extremes{numbers[k], -numbers[k], numbers[k] * 0}, so_far);
+        count / N, Extremes{0, 0, 0},
+        [=](Extremes so_far, int64_t pack) {
+          const Pack<N> some = load<N>(numbers + pack * N);
+          TITAN_UNROLL
+          for (int n = 0; n < N; ++n) so_far = MoreExtreme()({some.v[n], -some.v[n], some.v[n] * 0}, so_far);
+          return so_far;
         },
         MoreExtreme());
     const float scale = found.high >= found.low ? found.high : -found.low, divisor = scale == 0 ? 1 : scale;
     team.once([&] { kept.scales[block] = scale + found.bad; });
-    team.each(count,
-              [=](int64_t k) { *at<uint8_t>(kept.numbers, first + k) = code_of(*kept.map, numbers[k] / divisor); });
+    team.each(count / N, [=](int64_t pack) {
+      const Pack<N> some = load<N>(numbers + pack * N);
+      uint8_t* codes = at<uint8_t>(kept.numbers, first + pack * N);
+      if constexpr (N == kVector) {
+        const auto four = [&](int n) {
+          const auto code = [&](int m) { return uint32_t{code_of(*kept.map, some.v[n + m] / divisor)} << m * 8; };
+          return code(0) | code(1) | code(2) | code(3);
+        };
+        store_codes(codes, {{four(0), four(4)}});
+      } else {
+        for (int n = 0; n < N; ++n) codes[n] = code_of(*kept.map, some.v[n] / divisor);
+      }
+    });
   }
 };
 
+template <typename Number, typename Grid>
+void small_adam_blocks(const SmallAdam& a, const DeviceStep& where, Grid& grid) {
+  const int64_t blocks = (a.first_column % kMoments + a.columns + kMoments - 1) / kMoments;
+  const bool by_eights = a.columns % kVector == 0 && a.first_column % kVector == 0 &&
+                         lie_at_16(a.value, a.gradient, a.average.numbers, a.square.numbers);
+  if (by_eights) {
+    grid(SmallAdamBlock<Number, kVector>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+  } else {
+    grid(SmallAdamBlock<Number, 1>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
+  }
+}
+
 template <typename Grid>
 void small_adam(const SmallAdam& a, const DeviceStep& where, Grid& grid) {
-  const int64_t blocks = (a.first_column % kMoments + a.columns + kMoments - 1) / kMoments;
   grid(FindFactors{a, where}, 1, 32);
-  if (a.type == Dtype::kF32) {
-    grid(SmallAdamBlock<float>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
-  } else {
-    grid(SmallAdamBlock<uint16_t>{a, where, blocks}, a.rows * blocks, 32, 2 * kMoments);
-  }
+  a.type == Dtype::kF32 ? small_adam_blocks<float>(a, where, grid) : small_adam_blocks<uint16_t>(a, where, grid);
 }
 
 }  // namespace titan::kernels::device
