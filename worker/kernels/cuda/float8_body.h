@@ -25,31 +25,50 @@ struct AmaxOfPart {
   }
 };
 
-// Of eight columns a thread, in a part of the rows.
+// Of a tile of rows and columns. A thread reads eight columns of every eighth row, all at once; then a column is one
+// thread's.
 struct AmaxOfColumns {
-  static constexpr int64_t kRows = 32;
-  static constexpr int64_t kTeamColumns = kVector * kFloat8Threads;
+  static constexpr int64_t kRows = 64, kColumns = 256;
+  static constexpr int64_t kGroups = kFloat8Threads / (kColumns / kVector);  // Rows that are read side by side.
+  static constexpr int64_t kFloats = kGroups * kColumns;
   Float8ColumnAmax a;
-  int64_t row_parts, column_parts;
+  int64_t down, across;
 
   template <typename Team>
-  TITAN_BODY void operator()(Team& team, int64_t part) const {
-    const int64_t matrix = part / (row_parts * column_parts), within = part % (row_parts * column_parts);
-    const int64_t row = within / column_parts * kRows, column = within % column_parts * kTeamColumns;
+  TITAN_BODY void operator()(Team& team, int64_t i) const {
+    const int64_t matrix = i / (down * across), within = i % (down * across);
+    const int64_t row = within / across * kRows, column = within % across * kColumns;
     const int64_t rows = a.rows - row < kRows ? a.rows - row : kRows;
-    const int64_t columns = a.columns - column < kTeamColumns ? a.columns - column : kTeamColumns;
+    const int64_t columns = a.columns - column < kColumns ? a.columns - column : kColumns;
     const uint16_t* x = a.x + (matrix * a.rows + row) * a.columns + column;
-    float* amax = a.amax + matrix * a.columns + column;
-    team.each(columns / kVector, [=, stride = a.columns](int64_t pack) {
-      uint32_t most[kVector] = {};
-      for (int64_t i = 0; i < rows; ++i) {
-        const Words words = load_16_bytes(x + i * stride + pack * kVector);
-        TITAN_UNROLL
-        for (int k = 0; k < kVector; ++k) most[k] = Greater()(most[k], words.w[k / 2] >> k % 2 * 16 & 0x7fff);
-      }
+    float *amax = a.amax + matrix * a.columns + column, *memory = team.memory();
+    team.each(kFloat8Threads, [=, stride = a.columns](int64_t item) {
+      const int64_t group = item / (kColumns / kVector), first = item % (kColumns / kVector) * kVector;
+      if (first >= columns) return;
+      Words read[kRows / kGroups] = {};
       TITAN_UNROLL
-      for (int k = 0; k < kVector; ++k) raise(amax + pack * kVector + k, most[k]);
+      for (int64_t j = 0; j < kRows / kGroups; ++j) {
+        const int64_t r = group + j * kGroups;
+        if (r < rows) read[j] = load_16_bytes(x + r * stride + first);
+      }
+      Words most[2] = {};
+      TITAN_UNROLL
+      for (const Words& words : read) {
+        TITAN_UNROLL
+        for (int k = 0; k < kVector; ++k) {
+          most[k / 4].w[k % 4] = Greater()(most[k / 4].w[k % 4], words.w[k / 2] >> k % 2 * 16 & 0x7fff);
+        }
+      }
+      store_16_bytes(memory + group * kColumns + first, most[0]);
+      store_16_bytes(memory + group * kColumns + first + 4, most[1]);
     });
+    team.barrier();
+    team.each(columns, [=](int64_t k) {
+      uint32_t most = 0;
+      for (int64_t group = 0; group < kGroups; ++group) most = Greater()(most, bits_of(memory[group * kColumns + k]));
+      raise(amax + k, most);
+    });
+    team.barrier();
   }
 };
 
@@ -206,9 +225,8 @@ void float8(const Float8Amax& a, Grid& grid) {
 
 template <typename Grid>
 void float8(const Float8ColumnAmax& a, Grid& grid) {
-  const int64_t down = parts_of(a.rows, AmaxOfColumns::kRows),
-                across = parts_of(a.columns, AmaxOfColumns::kTeamColumns);
-  grid(AmaxOfColumns{a, down, across}, a.batch * down * across, kFloat8Threads);
+  const int64_t down = parts_of(a.rows, AmaxOfColumns::kRows), across = parts_of(a.columns, AmaxOfColumns::kColumns);
+  grid(AmaxOfColumns{a, down, across}, a.batch * down * across, kFloat8Threads, AmaxOfColumns::kFloats);
 }
 
 template <typename Grid>
