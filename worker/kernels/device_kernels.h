@@ -60,6 +60,7 @@ class DeviceKernels {
   virtual bool run(const Float8Rows& args) const = 0;
   virtual bool run(const Float8Columns& args) const = 0;
   virtual bool run(const TurnBytes& args) const = 0;
+  virtual bool run(const FindSpreadRows& args) const = 0;
 
   // Whether they take the host's memory: a test's.
   virtual bool on_host() const { return false; }

@@ -10,6 +10,24 @@
 // NaN or an infinity makes all numbers of its scale NaN.
 namespace titan::kernels {
 
+// Where the rows of groups lie that begin at multiples of sixteen, as grouped products want them. Null: rows lie where
+// they are, all of one group.
+struct SpreadRows {
+  const int32_t* source = nullptr;  // [rows] x's row that lies there; negative: zeros.
+  const int32_t* group = nullptr;   // [rows / 16] Whose rows they are; negative: nobody's.
+};
+
+// Finds them for `count` rows, of which the groups have the first ones, one group after the other. Rows of no group lie
+// behind all others, as zeros. `rows`, a multiple of sixteen, is at least count + 15 + 16 * groups.
+struct FindSpreadRows {
+  int64_t count = 0, groups = 0, rows = 0;
+  const int32_t* ends = nullptr;   // [groups] Of the groups' rows.
+  int32_t* source = nullptr;       // [rows]
+  int32_t* group = nullptr;        // [rows / 16]
+  int32_t* places = nullptr;       // [count] Where each row lies.
+  int32_t* spread_ends = nullptr;  // [groups] With the zeros behind each group.
+};
+
 struct Float8Format {
   EightBits format = EightBits::kE4m3;
   bool power_of_two = false;
@@ -22,9 +40,11 @@ struct Float8Amax {
   float* amax = nullptr;
 };
 
-// The same of each column of matrices [batch, rows, columns]: amax [batch, columns].
+// The same of each column of matrices [batch, rows, columns]: amax [batch, columns]; of spread rows, of each group's
+// columns: [groups, columns].
 struct Float8ColumnAmax {
   int64_t batch = 1, rows = 0, columns = 0;
+  SpreadRows spread;
   const uint16_t* x = nullptr;
   float* amax = nullptr;
 };
@@ -39,9 +59,10 @@ struct Float8Cast {
   float* inverse = nullptr;
 };
 
-// Each row of [rows, columns] with a scale of its own: inverse [rows].
+// Each row of [rows, columns] with a scale of its own: inverse [rows], 1 for a row of zeros between groups.
 struct Float8Rows {
   int64_t rows = 0, columns = 0;
+  SpreadRows spread;
   Float8Format to;
   const uint16_t* x = nullptr;
   uint8_t* values = nullptr;
@@ -49,9 +70,11 @@ struct Float8Rows {
 };
 
 // Each column with the scale of its amax [batch, columns], turned: values [batch, columns, rows], inverse
-// [batch, columns].
+// [batch, columns]. Of spread rows with the scales of their groups' columns, amax and inverse [groups, columns].
 struct Float8Columns {
   int64_t batch = 1, rows = 0, columns = 0;
+  int64_t groups = 1;  // Of spread rows.
+  SpreadRows spread;
   Float8Format to;
   const uint16_t* x = nullptr;
   const float* amax = nullptr;

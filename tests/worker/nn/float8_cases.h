@@ -7,6 +7,7 @@
 
 #include "worker/nn/low_precision/float8.h"
 #include "worker/nn/low_precision/float8_on_device.h"
+#include "worker/nn/low_precision/groups_apart.h"
 
 // What a device's own kernels make of bf16 numbers, beside LibTorch's operations: the same bits.
 namespace titan::testing {
@@ -61,6 +62,43 @@ inline void expect_equal_float8(const std::vector<at::Tensor>& ours, const std::
     EXPECT_TRUE(ours[i].eq(theirs[i]).logical_or_(ours[i].isnan().logical_and(theirs[i].isnan())).all().item<bool>())
         << i << " of " << shape;
   }
+}
+
+// Rows and columns of groups, moved apart: places and ends, then codes and scales of the rows that are of groups, and
+// all that lies between.
+inline std::vector<at::Tensor> float8_apart(const at::Tensor& x, const std::vector<int32_t>& sizes) {
+  const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
+  const int64_t own = ends[-1].item<int64_t>();
+  const nn::RowGroups groups{.ends = ends.to(x.device())};
+  const nn::GroupsApart to = nn::groups_apart(groups, x);
+  std::vector<at::Tensor> all = {to.places.cpu().to(at::kDouble), to.ends.cpu().to(at::kDouble)};
+  const at::Tensor places = to.places.cpu().to(at::kLong).narrow(0, 0, own);
+  const int64_t last = to.ends[-1].item<int64_t>();
+  at::Tensor between = at::ones({last}, at::kBool);
+  between.index_fill_(0, places, false);
+  const nn::Operand rows = nn::rows_apart(x, to), columns = nn::columns_apart(x, to, groups);
+  const at::Tensor values = rows.values.cpu().to(at::kDouble), turned = columns.values.cpu().to(at::kDouble);
+  for (const at::Tensor& one : {values, turned.t()}) {
+    all.push_back(one.index_select(0, places));
+    all.push_back(one.narrow(0, 0, last).index({between}));
+  }
+  all.push_back(rows.scales.cpu().to(at::kDouble).index_select(0, places));
+  all.push_back(columns.scales.cpu().to(at::kDouble));
+  return all;
+}
+
+// Groups of no rows, of whole sixteens and of any; more rows than the groups have; more groups than a tile has runs.
+inline std::vector<std::pair<int64_t, std::vector<int32_t>>> float8_groups() {
+  std::vector<std::pair<int64_t, std::vector<int32_t>>> all = {
+      {8, {3, 0, 17, 16}}, {64, {0, 0, 0, 5}}, {264, {200, 1, 130, 0}}, {40, {16, 32}}, {136, {0}}, {12, {4, 9}}};
+  all.emplace_back(24, std::vector<int32_t>(70, 2));
+  return all;
+}
+inline at::Tensor float8_rows_of(int64_t columns, const std::vector<int32_t>& sizes, int64_t of_no_group) {
+  int64_t rows = of_no_group;
+  for (const int32_t size : sizes) rows += size;
+  at::Tensor x = at::randn({rows, columns}) * at::exp2(at::randint(-6, 7, {rows, 1}).to(at::kFloat));
+  return x.to(at::kBFloat16);
 }
 
 // Every byte of a matrix that lies by columns comes where it belongs.

@@ -132,6 +132,26 @@ TEST(Float8Test, DeviceKernelsHaveTheSameBits) {
   kernels::choose("auto");
 }
 
+TEST(Float8Test, DeviceKernelsMoveGroupsApart) {
+  const kernels::testing::SimulatedKernels on_host;
+  at::manual_seed(21);
+  kernels::choose("reference");
+  for (const auto& [columns, sizes] : titan::testing::float8_groups()) {
+    for (const int64_t of_no_group : {0, 9}) {
+      const at::Tensor x = titan::testing::float8_rows_of(columns, sizes, of_no_group);
+      if (x.numel() == 0) continue;
+      const std::vector<at::Tensor> theirs = titan::testing::float8_apart(x, sizes);
+      kernels::choose_on_device(&on_host, {.model = true});
+      const GroupsApart to = groups_apart({.ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt)}, x);
+      EXPECT_TRUE(to.source.defined());
+      EXPECT_EQ(on_device::columns_apart(x, to, static_cast<int64_t>(sizes.size())).quantised(), columns % 8 == 0);
+      titan::testing::expect_equal_float8(titan::testing::float8_apart(x, sizes), theirs, x.sizes());
+      kernels::choose_on_device(nullptr, {});
+    }
+  }
+  kernels::choose("auto");
+}
+
 TEST(Float8Test, DeviceKernelsTurnBytes) {
   const kernels::testing::SimulatedKernels on_host;
   kernels::choose_on_device(&on_host, {.model = true});

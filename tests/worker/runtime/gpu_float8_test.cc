@@ -27,12 +27,23 @@ TEST_F(GpuFloat8Test, BitsAreThoseOfTheCpu) {
 
 // Many teams, and more numbers than one of them takes.
 TEST_F(GpuFloat8Test, BitsOfLargeMatrices) {
+  TITAN_SKIP_IN_REHEARSAL();
   at::manual_seed(19);
   for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{2048, 6000}, {4112, 2056}, {7, 40008}}) {
     const at::Tensor x = at::randn({rows, columns}).to(at::kBFloat16);
     const std::vector<at::Tensor> theirs = testing::float8_of(x);
     const testing::WithDeviceKernels own;
     testing::expect_equal_float8(testing::float8_of(x.to(where())), theirs, x.sizes());
+  }
+}
+
+TEST_F(GpuFloat8Test, GroupsAreMovedApart) {
+  at::manual_seed(21);
+  for (const auto& [columns, sizes] : testing::float8_groups()) {
+    const at::Tensor x = testing::float8_rows_of(columns, sizes, /*of_no_group=*/9);
+    const std::vector<at::Tensor> theirs = testing::float8_apart(x, sizes);
+    const testing::WithDeviceKernels own;
+    testing::expect_equal_float8(testing::float8_apart(x.to(where()), sizes), theirs, x.sizes());
   }
 }
 
@@ -72,6 +83,39 @@ TEST_F(GpuFloat8Test, LayersMultiplyTheirEightBits) {
       const testing::Tensors ours = computed(where(), /*emulate=*/testing::rehearses());
       for (size_t i = 0; i < ours.size(); ++i) {
         EXPECT_LE(testing::relative_error(ours[i], theirs[i]), 0.01) << i << " of recipe " << static_cast<int>(recipe);
+      }
+    }
+  }
+}
+
+// The same of experts' rows, groups without rows and rows without a group among them.
+TEST_F(GpuFloat8Test, ExpertsMultiplyTheirEightBits) {
+  if (!testing::rehearses()) nn::set_cuda_capability(device_->cuda_capability());
+  at::manual_seed(22);
+  const std::vector<int32_t> sizes = {37, 0, 5, 64, 16, 1};
+  const at::Tensor x = testing::float8_rows_of(64, sizes, /*of_no_group=*/7);
+  const at::Tensor dy = testing::float8_rows_of(96, sizes, /*of_no_group=*/7);
+  const at::Tensor w = at::randn({6, 96, 64}).to(at::kBFloat16);
+  const at::Tensor ends = at::tensor(sizes, at::kInt).cumsum(0).to(at::kInt);
+  const at::Tensor beyond = at::arange(x.size(0)).ge(ends[-1].item<int64_t>()).unsqueeze(1);
+  for (const nn::LowPrecision recipe : {nn::LowPrecision::kFloat8Rowwise, nn::LowPrecision::kFloat8RowwiseGwHp}) {
+    const auto computed = [&](at::Device device, bool emulate) {
+      const auto products = nn::make_low_precision_products({.recipe = recipe, .emulate = emulate});
+      const nn::RowGroups groups{.ends = ends.to(device), .beyond = beyond.to(device)};
+      const nn::Operand rows{x.to(device), {}}, gradient{dy.to(device), {}}, weights{w.to(device), {}};
+      testing::Tensors all = {products->grouped_times_transposed(rows, weights, groups),
+                              products->grouped_times(gradient, weights, groups),
+                              products->grouped_weight_gradient(gradient, rows, groups)};
+      for (at::Tensor& one : all) one = one.cpu().to(at::kDouble);
+      return all;
+    };
+    const testing::Tensors theirs = computed(at::kCPU, /*emulate=*/true);
+    for (const bool kernels : {false, true}) {
+      std::optional<testing::WithDeviceKernels> own;
+      if (kernels) own.emplace();
+      const testing::Tensors ours = computed(where(), /*emulate=*/testing::rehearses());
+      for (size_t i = 0; i < ours.size(); ++i) {
+        EXPECT_LE(testing::relative_error(ours[i], theirs[i]), 0.01) << i << (kernels ? " by own kernels" : "");
       }
     }
   }

@@ -37,6 +37,7 @@ class OnCurrentStream final : public DeviceKernels {
   bool run(const Float8Rows& args) const override { return by_eights(args); }
   bool run(const Float8Columns& args) const override { return by_eights(args); }
   bool run(const TurnBytes& args) const override { return by_eights(args); }
+  bool run(const FindSpreadRows& args) const override { return by_eights(args); }
 
  private:
   template <typename Args>

@@ -8,6 +8,8 @@ namespace titan::kernels::device {
 
 constexpr int kFloat8Threads = 256;
 
+inline int64_t parts_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
+
 // The greatest magnitude of a part of the packs.
 struct AmaxOfPart {
   static constexpr int64_t kPacks = 2048;
@@ -25,12 +27,19 @@ struct AmaxOfPart {
   }
 };
 
-// Of a tile of rows and columns. A thread reads eight columns of every eighth row, all at once; then a column is one
+constexpr int64_t kRun = 16;  // Rows that are of one group.
+
+TITAN_BODY int64_t source_of(const SpreadRows& spread, int64_t row) {
+  return spread.source == nullptr ? row : spread.source[row];
+}
+
+// Of a tile of rows and columns. A thread reads eight columns of a run of rows, many at once; then a column is one
 // thread's.
 struct AmaxOfColumns {
-  static constexpr int64_t kRows = 64, kColumns = 256;
-  static constexpr int64_t kGroups = kFloat8Threads / (kColumns / kVector);  // Rows that are read side by side.
-  static constexpr int64_t kFloats = kGroups * kColumns;
+  static constexpr int64_t kRows = 128, kColumns = 256;
+  static constexpr int64_t kRuns = kRows / kRun;
+  static constexpr int64_t kFloats = kRuns * kColumns;
+  static constexpr int kAtOnce = 8;
   Float8ColumnAmax a;
   int64_t down, across;
 
@@ -38,35 +47,45 @@ struct AmaxOfColumns {
   TITAN_BODY void operator()(Team& team, int64_t i) const {
     const int64_t matrix = i / (down * across), within = i % (down * across);
     const int64_t row = within / across * kRows, column = within % across * kColumns;
-    const int64_t rows = a.rows - row < kRows ? a.rows - row : kRows;
     const int64_t columns = a.columns - column < kColumns ? a.columns - column : kColumns;
-    const uint16_t* x = a.x + (matrix * a.rows + row) * a.columns + column;
-    float *amax = a.amax + matrix * a.columns + column, *memory = team.memory();
-    team.each(kFloat8Threads, [=, stride = a.columns](int64_t item) {
-      const int64_t group = item / (kColumns / kVector), first = item % (kColumns / kVector) * kVector;
+    const uint16_t* x = a.x + matrix * a.rows * a.columns + column;
+    float* memory = team.memory();
+    team.each(kRuns * (kColumns / kVector), [=, *this](int64_t item) {
+      const int64_t run = item / (kColumns / kVector), first = item % (kColumns / kVector) * kVector;
       if (first >= columns) return;
-      Words read[kRows / kGroups] = {};
-      TITAN_UNROLL
-      for (int64_t j = 0; j < kRows / kGroups; ++j) {
-        const int64_t r = group + j * kGroups;
-        if (r < rows) read[j] = load_16_bytes(x + r * stride + first);
-      }
       Words most[2] = {};
-      TITAN_UNROLL
-      for (const Words& words : read) {
+      for (int64_t r = row + run * kRun; r < row + (run + 1) * kRun; r += kAtOnce) {
+        Words read[kAtOnce] = {};
         TITAN_UNROLL
-        for (int k = 0; k < kVector; ++k) {
-          most[k / 4].w[k % 4] = Greater()(most[k / 4].w[k % 4], words.w[k / 2] >> k % 2 * 16 & 0x7fff);
+        for (int j = 0; j < kAtOnce; ++j) {
+          const int64_t source = r + j < a.rows ? source_of(a.spread, r + j) : -1;
+          if (source >= 0) read[j] = load_16_bytes(x + source * a.columns + first);
+        }
+        TITAN_UNROLL
+        for (int j = 0; j < kAtOnce; ++j) {
+          TITAN_UNROLL
+          for (int k = 0; k < kVector; ++k) {
+            most[k / 4].w[k % 4] = Greater()(most[k / 4].w[k % 4], read[j].w[k / 2] >> k % 2 * 16 & 0x7fff);
+          }
         }
       }
-      store_16_bytes(memory + group * kColumns + first, most[0]);
-      store_16_bytes(memory + group * kColumns + first + 4, most[1]);
+      store_16_bytes(memory + run * kColumns + first, most[0]);
+      store_16_bytes(memory + run * kColumns + first + 4, most[1]);
     });
     team.barrier();
-    team.each(columns, [=](int64_t k) {
+    team.each(columns, [=, *this](int64_t k) {
+      int64_t group = a.spread.group == nullptr ? matrix : -1;
       uint32_t most = 0;
-      for (int64_t group = 0; group < kGroups; ++group) most = Greater()(most, bits_of(memory[group * kColumns + k]));
-      raise(amax + k, most);
+      for (int64_t run = 0; run < kRuns && row + run * kRun < a.rows; ++run) {
+        const int64_t of_run = a.spread.group == nullptr ? matrix : a.spread.group[row / kRun + run];
+        if (of_run != group) {
+          if (group >= 0) raise(a.amax + group * a.columns + column + k, most);
+          group = of_run;
+          most = 0;
+        }
+        most = Greater()(most, bits_of(memory[run * kColumns + k]));
+      }
+      if (group >= 0) raise(a.amax + group * a.columns + column + k, most);
     });
     team.barrier();
   }
@@ -96,8 +115,13 @@ struct Float8Row {
 
   template <typename Team>
   TITAN_BODY void operator()(Team& team, int64_t row) const {
-    const uint16_t* x = a.x + row * a.columns;
+    const int64_t source = source_of(a.spread, row);
     uint8_t* values = a.values + row * a.columns;
+    if (source < 0) {
+      team.once([&] { a.inverse[row] = 1; });
+      return team.each(a.columns / kVector, [=](int64_t pack) { store_codes(values + pack * kVector, Codes{}); });
+    }
+    const uint16_t* x = a.x + source * a.columns;
     const uint32_t most = team.fold(
         a.columns / kVector, 0U,
         [=](uint32_t so_far, int64_t pack) { return greatest_magnitude(so_far, load_16_bytes(x + pack * kVector)); },
@@ -117,7 +141,7 @@ struct Float8Row {
 struct Tile {
   static constexpr int64_t kRows = 128, kColumns = 64;
   static constexpr int kPitch = kRows / 4 + 1;  // Words of a column; one more, so that columns meet other banks.
-  static constexpr int64_t kFloats = kColumns * (kPitch + 1);
+  static constexpr int64_t kFloats = kColumns * kPitch;
 
   int64_t rows, columns;  // Of the matrix.
   int64_t row, column;    // Where the tile begins.
@@ -150,8 +174,6 @@ struct Tile {
   }
 };
 
-inline int64_t parts_of(int64_t count, int64_t each) { return (count + each - 1) / each; }
-
 // Those of matrices [batch, rows, columns], a team's each.
 struct Tiles {
   Tiles(int64_t rows, int64_t columns)
@@ -169,6 +191,8 @@ struct Tiles {
 };
 
 struct TurnColumns {
+  static constexpr int64_t kRuns = Tile::kRows / kRun;
+  static constexpr int64_t kFloats = kRuns * Tile::kColumns + Tile::kFloats;
   Float8Columns a;
   Tiles tiles;
 
@@ -176,22 +200,75 @@ struct TurnColumns {
   TITAN_BODY void operator()(Team& team, int64_t i) const {
     const int64_t matrix = tiles.matrix(i);
     const Tile tile = tiles.tile(i, a.values);
-    const int64_t first = matrix * a.columns + tile.column;
-    float* scales = team.memory();
-    const int64_t left = a.columns - tile.column, columns = left < Tile::kColumns ? left : Tile::kColumns;
-    team.each(columns, [=, *this](int64_t k) {
-      scales[k] = scale_of(a.amax[first + k], a.to);
-      if (tile.row == 0) a.inverse[first + k] = 1 / scales[k];
+    const bool grouped = a.spread.group != nullptr;
+    float* scales = team.memory();  // Of the tile's columns; where rows are spread, of each run's.
+    team.each((grouped ? kRuns : 1) * Tile::kColumns, [=, *this](int64_t item) {
+      const int64_t run = item / Tile::kColumns, k = item % Tile::kColumns;
+      if (tile.column + k >= a.columns || tile.row + run * kRun >= a.rows) return;
+      const int64_t group = grouped ? a.spread.group[tile.row / kRun + run] : matrix;
+      scales[item] = group < 0 ? 0 : scale_of(a.amax[group * a.columns + tile.column + k], a.to);
     });
     team.barrier();
     const uint16_t* x = a.x + matrix * a.rows * a.columns;
     const auto codes = [=, *this](int64_t row, int64_t column) {
-      const float* of_columns = scales + (column - tile.column);
+      const int64_t source = source_of(a.spread, row);
+      if (source < 0) return Codes{};
+      const float* of_columns =
+          scales + (grouped ? (row - tile.row) / kRun * Tile::kColumns : 0) + (column - tile.column);
       return codes_of(
-          load<kVector>(x + row * a.columns + column), [=](int k) { return of_columns[k]; }, a.to.format);
+          load<kVector>(x + source * a.columns + column), [=](int k) { return of_columns[k]; }, a.to.format);
     };
-    tile.turn(team, reinterpret_cast<uint32_t*>(scales + Tile::kColumns), codes);
+    tile.turn(team, reinterpret_cast<uint32_t*>(scales + kRuns * Tile::kColumns), codes);
   }
+};
+
+// 1 / scale of each amax.
+struct InvertScales {
+  const float* amax;
+  float* inverse;
+  int64_t count;
+  Float8Format to;
+
+  template <typename Team>
+  TITAN_BODY void operator()(Team& team, int64_t part) const {
+    const int64_t first = part * kFloat8Threads, left = count - first;
+    team.each(left < kFloat8Threads ? left : kFloat8Threads,
+              [=, *this](int64_t i) { inverse[first + i] = 1 / scale_of(amax[first + i], to); });
+  }
+};
+
+// A thread a row; each looks through all groups.
+struct FindSpread {
+  FindSpreadRows a;
+
+  template <typename Team>
+  TITAN_BODY void operator()(Team& team, int64_t part) const {
+    const int64_t first = part * kFloat8Threads, left = a.rows - first;
+    team.each(left < kFloat8Threads ? left : kFloat8Threads, [=, *this](int64_t i) {
+      const int64_t row = first + i;
+      int64_t begin = 0, spread = 0, group = 0;  // Of the group that the row may be of.
+      while (group < a.groups && row >= spread + up(a.ends[group] - begin)) {
+        spread += up(a.ends[group] - begin);
+        begin = a.ends[group++];
+      }
+      const int64_t end = group < a.groups ? a.ends[group] : a.count, source = begin + row - spread;
+      const bool there = source < end;
+      a.source[row] = there && group < a.groups ? static_cast<int32_t>(source) : -1;
+      if (row % kRun == 0) a.group[row / kRun] = group < a.groups ? static_cast<int32_t>(group) : -1;
+      if (there) a.places[source] = static_cast<int32_t>(row);
+    });
+    if (part != 0) return;
+    team.once([&] {
+      int64_t begin = 0, spread = 0;
+      for (int64_t group = 0; group < a.groups; begin = a.ends[group++]) {
+        spread += up(a.ends[group] - begin);
+        a.spread_ends[group] = static_cast<int32_t>(spread);
+      }
+    });
+  }
+
+ private:
+  TITAN_BODY static int64_t up(int64_t rows) { return (rows + kRun - 1) / kRun * kRun; }
 };
 
 struct TurnTile {
@@ -208,6 +285,7 @@ struct TurnTile {
 };
 
 inline bool takes(const Float8Amax& a) { return a.count % kVector == 0 && lie_at_16(a.x); }
+inline bool takes(const FindSpreadRows& a) { return a.rows % kRun == 0 && a.rows < INT32_MAX; }
 inline bool takes(const Float8ColumnAmax& a) { return a.columns % kVector == 0 && lie_at_16(a.x); }
 inline bool takes(const Float8Cast& a) { return a.count % kVector == 0 && lie_at_16(a.x, a.values); }
 inline bool takes(const Float8Rows& a) { return a.columns % kVector == 0 && lie_at_16(a.x, a.values); }
@@ -244,7 +322,14 @@ void float8(const Float8Rows& a, Grid& grid) {
 template <typename Grid>
 void float8(const Float8Columns& a, Grid& grid) {
   const Tiles tiles(a.rows, a.columns);
-  grid(TurnColumns{a, tiles}, a.batch * tiles.down * tiles.across, kFloat8Threads, Tile::kFloats);
+  grid(TurnColumns{a, tiles}, a.batch * tiles.down * tiles.across, kFloat8Threads, TurnColumns::kFloats);
+  const int64_t scales = (a.spread.group == nullptr ? a.batch : a.groups) * a.columns;
+  grid(InvertScales{a.amax, a.inverse, scales, a.to}, parts_of(scales, kFloat8Threads), kFloat8Threads);
+}
+
+template <typename Grid>
+void float8(const FindSpreadRows& a, Grid& grid) {
+  grid(FindSpread{a}, parts_of(a.rows, kFloat8Threads), kFloat8Threads);
 }
 
 template <typename Grid>

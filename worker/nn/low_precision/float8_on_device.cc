@@ -21,6 +21,10 @@ at::Tensor no_magnitudes(const at::Tensor& x, at::IntArrayRef sizes) {
   return at::zeros(sizes, x.options().dtype(at::kFloat));
 }
 
+kernels::SpreadRows spread_of(const GroupsApart& to) {
+  return {.source = to.source.const_data_ptr<int32_t>(), .group = to.group.const_data_ptr<int32_t>()};
+}
+
 // With `size` for the last dimension.
 std::vector<int64_t> with_last(std::vector<int64_t> shape, int64_t size) {
   shape.back() = size;
@@ -89,6 +93,64 @@ Operand quantised_columns(const at::Tensor& x) {
                                     .values = bytes_of(operand.values),
                                     .inverse = operand.scales.data_ptr<float>()};
   return device->run(find) && device->run(turn) ? operand : Operand{};
+}
+
+GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room) {
+  const kernels::DeviceKernels* device = kernels_for(rows);
+  if (device == nullptr || !groups.ends.defined() || groups.ends.scalar_type() != at::kInt) return {};
+  const auto whole = groups.ends.options();
+  GroupsApart to{.places = at::empty({rows.size(0)}, whole),
+                 .ends = at::empty_like(groups.ends),
+                 .rows = room,
+                 .source = at::empty({room}, whole),
+                 .group = at::empty({room / kGroupMultiple}, whole)};
+  const at::Tensor ends = groups.ends.contiguous();
+  const bool done = device->run(kernels::FindSpreadRows{.count = rows.size(0),
+                                                        .groups = groups.count(),
+                                                        .rows = room,
+                                                        .ends = ends.const_data_ptr<int32_t>(),
+                                                        .source = to.source.data_ptr<int32_t>(),
+                                                        .group = to.group.data_ptr<int32_t>(),
+                                                        .places = to.places.data_ptr<int32_t>(),
+                                                        .spread_ends = to.ends.data_ptr<int32_t>()});
+  return done ? to : GroupsApart{};
+}
+
+Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
+  const kernels::DeviceKernels* device = to.source.defined() ? kernels_for(x) : nullptr;
+  if (device == nullptr) return {};
+  Operand rows{.values = at::empty({to.rows, x.size(1)}, x.options().dtype(at::kFloat8_e4m3fn)),
+               .scales = floats(x, {to.rows}),
+               .type = x.scalar_type()};
+  const bool done = device->run(kernels::Float8Rows{.rows = to.rows,
+                                                    .columns = x.size(1),
+                                                    .spread = spread_of(to),
+                                                    .to = kPowersOfTwo,
+                                                    .x = bits_of(x),
+                                                    .values = bytes_of(rows.values),
+                                                    .inverse = rows.scales.data_ptr<float>()});
+  return done ? rows : Operand{};
+}
+
+Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups) {
+  const kernels::DeviceKernels* device = to.source.defined() ? kernels_for(x) : nullptr;
+  if (device == nullptr) return {};
+  at::Tensor amax = no_magnitudes(x, {groups, x.size(1)});
+  Operand columns{.values = at::empty({x.size(1), to.rows}, x.options().dtype(at::kFloat8_e4m3fn)),
+                  .scales = floats(x, {groups, x.size(1)}),
+                  .type = x.scalar_type()};
+  const kernels::Float8ColumnAmax find{
+      .rows = to.rows, .columns = x.size(1), .spread = spread_of(to), .x = bits_of(x), .amax = amax.data_ptr<float>()};
+  const kernels::Float8Columns turn{.rows = to.rows,
+                                    .columns = x.size(1),
+                                    .groups = groups,
+                                    .spread = spread_of(to),
+                                    .to = kPowersOfTwo,
+                                    .x = bits_of(x),
+                                    .amax = amax.const_data_ptr<float>(),
+                                    .values = bytes_of(columns.values),
+                                    .inverse = columns.scales.data_ptr<float>()};
+  return device->run(find) && device->run(turn) ? columns : Operand{};
 }
 
 at::Tensor by_rows(const at::Tensor& values) {

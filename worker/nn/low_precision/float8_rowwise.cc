@@ -57,7 +57,7 @@ class Float8Rowwise final : public ProductRecipe {
                                       const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(x), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
-      return scaled_grouped_mm(quantised_rows(rows), quantised_rows(matrices), groups, rows.scalar_type());
+      return scaled_grouped_mm(rows, quantised_rows(matrices), groups);
     }
     return nn::grouped_times_transposed(rounded_along(rows, -1), rounded_along(matrices, -1), groups);
   }
@@ -65,7 +65,7 @@ class Float8Rowwise final : public ProductRecipe {
   at::Tensor grouped_times(const Operand& dy, const Operand& weights, const RowGroups& groups) const override {
     const at::Tensor &rows = numbers(dy), &matrices = numbers(weights);
     if (grouped_by_device(matrices, matrices.size(1))) {
-      return scaled_grouped_mm(quantised_rows(rows), for_input(matrices), groups, rows.scalar_type());
+      return scaled_grouped_mm(rows, for_input(matrices), groups);
     }
     return nn::grouped_times(rounded_along(rows, -1), rounded_for_input(matrices), groups);
   }
@@ -74,8 +74,7 @@ class Float8Rowwise final : public ProductRecipe {
     const at::Tensor &left = numbers(dy), &right = numbers(x);
     if (exact_weight_gradient_) return nn::grouped_weight_gradient(left, right, groups);
     if (grouped_by_device(right, left.size(1))) {
-      return scaled_grouped_weight_gradient(quantised_group_columns(left, groups),
-                                            quantised_group_columns(right, groups), groups, right.scalar_type());
+      return scaled_grouped_weight_gradient(left, right, groups);
     }
     return nn::grouped_weight_gradient(rounded_group_columns(left, groups), rounded_group_columns(right, groups),
                                        groups);
