@@ -32,7 +32,7 @@ BLOCKING = {
     "parallel/shard_unit.cc": (6, "gradients of offloaded shards, to the host and back; elsewhere both are on one device"),
     "optim/adam.cc": (3, "the step's number, once after it was loaded, and its gate: on the device but for offloaded shards"),
     "nn/nf4.cc": (1, "bounds between codes, where a matrix is packed: at the start"),
-    "optim/block_codes.cc": (4, "the codes' tables, where a slot's state is made or read for a checkpoint"),
+    "optim/block_codes.cc": (5, "the codes' tables, where a slot's state is made or read for a checkpoint"),
     "optim/muon.cc": (2, "the gate and the updates of offloaded shards; elsewhere all is on one device"),
     "parallel/qk_clip.cc": (2, "the gate, and the factors of offloaded shards; elsewhere all is on one device"),
     "runtime/engine/sharded_model.cc": (3, "a tied embedding's gradients, between the pipeline's ends: on the device but for offloaded shards; a packed matrix's initial numbers"),

@@ -7,8 +7,8 @@
 #include "worker/nn/deferred_gradients.h"
 #include "worker/nn/grouped_product.h"
 #include "worker/nn/kept_results.h"
-#include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/low_precision/groups_apart.h"
+#include "worker/nn/low_precision/recipes.h"
 #include "worker/nn/low_precision/scaled_mm.h"
 #include "worker/nn/meta_kernels.h"
 
