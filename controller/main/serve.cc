@@ -2,7 +2,6 @@
 
 #include <grpcpp/grpcpp.h>
 #include <signal.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <fstream>
@@ -15,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/host/descriptors.h"
 #include "common/metrics/folder_space.h"
 #include "common/rpc/credentials.h"
 #include "common/status/status.h"
@@ -94,15 +94,6 @@ void block_signals() {
   sigaddset(&signals, SIGINT);
   pthread_sigmask(SIG_BLOCK, &signals, nullptr);  // Inherited by every thread; the main one waits for them.
   signal(SIGPIPE, SIG_IGN);
-}
-
-// Every client and worker takes a descriptor, and the usual limit of 1,024 is only the one that programs get which do
-// not ask.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Whether a new connection is made: the port's backlog would take one also of a program that no longer accepts any.
@@ -213,7 +204,7 @@ absl::Status stand_by(const Flags& flags, const std::shared_ptr<grpc::ServerCred
 
 absl::Status serve(const Flags& flags, const std::shared_ptr<journal::Recent>& journal) {
   block_signals();
-  raise_descriptor_limit();
+  host::raise_descriptor_limit();  // Every client and worker takes one.
   TITAN_ASSIGN_OR_RETURN(const auto credentials, rpc::server_credentials(flags.listen, flags.security));
   warn_if_open(flags, *journal);
   metrics::Metrics metrics;

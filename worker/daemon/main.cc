@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/clock/clock.h"
 #include "common/failpoint/failpoint.h"
+#include "common/host/descriptors.h"
 #include "common/journal/journal.h"
 #include "common/rpc/address.h"
 #include "common/rpc/credentials.h"
@@ -220,6 +221,7 @@ int main(int argc, char** argv) {
   }
   if (flags.list_failpoints) return list_failpoints();
   block_signals();
+  titan::host::raise_descriptor_limit();  // Its ranks inherit it: the first hosts a store for all others.
   const std::shared_ptr<titan::journal::Journal> journal = titan::journal::on_stderr(flags.log_format);
   if (const absl::Status armed = titan::failpoint::arm_from_environment(); !armed.ok()) return fail(*journal, armed);
   if (flags.options.state.empty())

@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/config/json.h"
 #include "common/config/report.h"
+#include "common/host/descriptors.h"
 #include "common/rank_protocol/flight_tail.h"
 #include "common/rank_protocol/spool.h"
 #include "common/status/status.h"
@@ -31,6 +32,7 @@
 #include "worker/runtime/kernel_choice.h"
 #include "worker/runtime/pinning.h"
 #include "worker/runtime/step/parallel_setup.h"
+#include "worker/runtime/step/store_room.h"
 
 namespace titan::runtime {
 
@@ -112,6 +114,8 @@ Failure with_holder(const RankJob& job, Failure failure) {
 c10::intrusive_ptr<c10d::Store> connect_store(const RankJob& job, const std::shared_ptr<comm::LocalHub>& hub) {
   if (job.world == 1) return {};
   if (hub) return hub->store();
+  const int64_t descriptors = host::raise_descriptor_limit();
+  if (job.rank == 0) check(room_for_store(job.world, descriptors), rank_protocol::kExitBadConfig, "DESCRIPTORS");
   return comm::make_store({.host = job.store_host,
                            .port = job.store_port,
                            .server = job.rank == 0,

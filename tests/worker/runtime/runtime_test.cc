@@ -20,6 +20,7 @@
 #include "worker/runtime/step/parallel_setup.h"
 #include "worker/runtime/step/reporter.h"
 #include "worker/runtime/step/step_report.h"
+#include "worker/runtime/step/store_room.h"
 
 namespace titan::runtime {
 namespace {
@@ -35,6 +36,17 @@ TEST(BatchPlanTest, DealsRowsToRanksAndMicrobatches) {
   const absl::Status uneven = plan_batch(9, 8, 2).status();
   EXPECT_EQ(uneven.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_TRUE(absl::StrContains(uneven.message(), "training.global_batch_size = 9")) << uneven;
+}
+
+TEST(StoreRoomTest, RankZeroMustBeAbleToTakeAllOthersIn) {
+  EXPECT_TRUE(room_for_store(2, 1024).ok());
+  EXPECT_TRUE(room_for_store(10'000, 65'536).ok());
+  EXPECT_TRUE(room_for_store(10'000, 0).ok()) << "nobody knows the limit";
+  const absl::Status few = room_for_store(10'000, 4096);
+  EXPECT_EQ(few.code(), absl::StatusCode::kResourceExhausted);
+  for (const char* told : {"10000 ranks", "20128", "4096", "LimitNOFILE"}) {
+    EXPECT_TRUE(absl::StrContains(few.message(), told)) << few;
+  }
 }
 
 // parallelism.pipeline_parallel_expert_parallel_overlap changes when work is done, and nothing that is left behind.
