@@ -84,13 +84,13 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
       absl::StrCat("no word within ", absl::FormatDuration(patience_.timeout), " for ", missing));
 }
 
-absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& topic, const std::string& report) {
+absl::StatusOr<std::string> Exchange::gather(const std::string& topic, const std::string& report, Join join) {
   std::vector<std::string> reports;
-  if (world_ == 1) return reports.push_back(report), reports;
+  if (world_ == 1) return report;
   const auto key = [&](int rank) { return absl::StrCat("checkpoint/", topic, "/rank-", rank); };
   if (!leader()) {
     TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(key(rank_), report); }));
-    return reports;
+    return "";
   }
   std::vector<std::string> keys;
   std::vector<int> ranks;
@@ -108,7 +108,27 @@ absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& top
     for (const std::string& k : spoken_) store_->deleteKey(k);  // All ranks are past it: they reported since.
     spoken_.clear();
   }));
-  return reports;
+  return join(reports);
+}
+
+absl::Status Exchange::share(const std::string& name, const std::string& text) {
+  if (!given_.insert(name).second) return absl::OkStatus();
+  const std::string key = absl::StrCat("checkpoint/shared/", name);
+  return ask_store([&] {
+    if (store_->add(key + "/taken", 1) == 1) store_->set(key, text);
+  });
+}
+
+absl::StatusOr<std::string> Exchange::shared(const std::string& name) {
+  const std::string key = absl::StrCat("checkpoint/shared/", name);
+  std::string text;
+  bool there = false;
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
+    there = store_->check({key});
+    if (there) text = store_->get_to_str(key);
+  }));
+  if (!there) return absl::InternalError(absl::StrCat("a report names ", key, ", which is not in the store"));
+  return text;
 }
 
 absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const std::string& words) {

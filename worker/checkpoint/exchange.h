@@ -1,10 +1,12 @@
 #pragma once
 
 #include <atomic>
+#include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -30,10 +32,19 @@ class Exchange {
 
   bool leader() const { return rank_ == 0; }
 
-  // Every rank calls it. Rank 0 gets all reports in rank order, the others an empty list.
+  // Joins reports of neighbouring ranks, in their order, which may be joined reports themselves.
+  using Join = absl::FunctionRef<std::string(const std::vector<std::string>& reports)>;
+
+  // Every rank calls it. Rank 0 gets all reports as one, the others nothing.
   // Errors: Unavailable when the store is gone, or naming the ranks whose processes died; DeadlineExceeded naming the
   // ranks that did not report; Cancelled once stopped.
-  absl::StatusOr<std::vector<std::string>> gather(const std::string& topic, const std::string& report);
+  absl::StatusOr<std::string> gather(const std::string& topic, const std::string& report, Join join);
+
+  // Something that many ranks have alike: the first of them puts it into the store, where it stays. Before a report
+  // that names it.
+  absl::Status share(const std::string& name, const std::string& text);
+  // Rank 0, of what a report named.
+  absl::StatusOr<std::string> shared(const std::string& name);
 
   // Rank 0 says, the others listen; everybody gets the words.
   absl::StatusOr<std::string> broadcast(const std::string& topic, const std::string& words);
@@ -49,6 +60,7 @@ class Exchange {
   int world_;
   Patience patience_;
   const std::atomic<bool>* stop_;
+  std::set<std::string> given_;      // By share().
   std::vector<std::string> spoken_;  // Rank 0's broadcasts since the last gather.
 };
 

@@ -3,6 +3,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,45 @@ namespace {
 
 namespace event = rank_protocol::event;
 using nlohmann::json;
+
+// Ascending numbers as [[first, how many], ...]: a rank of a pipeline has no place for most tensors, one after the
+// other.
+json runs_of(const std::vector<size_t>& numbers) {
+  json runs = json::array();
+  for (size_t i = 0; i < numbers.size();) {
+    size_t end = i + 1;
+    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
+    runs.push_back({numbers[i], end - i});
+    i = end;
+  }
+  return runs;
+}
+
+std::vector<size_t> numbers_in(const json& runs) {
+  std::vector<size_t> numbers;
+  for (const json& run : runs) {
+    for (size_t i = 0; i < run.at(1).get<size_t>(); ++i) numbers.push_back(run.at(0).get<size_t>() + i);
+  }
+  return numbers;
+}
+
+// Words of several ranks: a tensor that does not fit outweighs what may be a bad disk, since no older step would fit
+// either; and what nobody has a place for.
+std::string join_load_words(const std::vector<std::string>& words) {
+  absl::Status verdict;
+  std::optional<std::vector<size_t>> unclaimed;
+  for (const std::string& one : words) {
+    const json from = json::parse(one, nullptr, false);
+    const absl::Status status = status_from_json(from);
+    if (!status.ok() && (verdict.ok() || absl::IsFailedPrecondition(status))) verdict = status;
+    const std::vector<size_t> theirs = numbers_in(from.value("unclaimed", json::array()));
+    if (!unclaimed) unclaimed = theirs;
+    std::erase_if(*unclaimed, [&](size_t number) { return !std::binary_search(theirs.begin(), theirs.end(), number); });
+  }
+  json joined = to_json(verdict);
+  joined["unclaimed"] = runs_of(*unclaimed);
+  return joined.dump();
+}
 
 // The key that named it.
 std::string where(const Candidate& candidate) {
@@ -74,29 +114,17 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
 // Ok when every rank has its part; else the most telling reason, the same on every rank.
 absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
                            const absl::StatusOr<StagedLoad>& staged) {
-  json report = to_json(not_a_lost_rank(staged.status()));
-  report["unclaimed"] = staged.ok() ? staged->unclaimed : std::vector<std::string>{};
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> reports, session_.exchange.gather(topic, report.dump()));
+  json report = to_json(session_.named(not_a_lost_rank(staged.status())));
+  report["unclaimed"] = staged.ok() ? runs_of(staged->unclaimed) : json::array();
+  TITAN_ASSIGN_OR_RETURN(const std::string reports, session_.exchange.gather(topic, report.dump(), join_load_words));
   absl::Status verdict;
   if (session_.leader()) {
-    std::vector<std::string> unclaimed;
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const json from = json::parse(reports[rank], nullptr, false);
-      absl::Status status = status_from_json(from);
-      if (!status.ok() && session_.setup.world > 1) status = annotate(status, absl::StrCat("rank ", rank));
-      // A tensor that does not fit outweighs what may be a bad disk: no older step would fit either.
-      if (!status.ok() && (verdict.ok() || absl::IsFailedPrecondition(status))) verdict = status;
-      std::vector<std::string> theirs = from.value("unclaimed", std::vector<std::string>{});
-      if (rank == 0) {
-        unclaimed = std::move(theirs);
-      } else {
-        std::erase_if(unclaimed,
-                      [&](const std::string& key) { return !std::binary_search(theirs.begin(), theirs.end(), key); });
-      }
-    }
+    const json words = json::parse(reports, nullptr, false);
+    verdict = status_from_json(words);
+    const std::vector<size_t> unclaimed = numbers_in(words.value("unclaimed", json::array()));
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " does not fit this model: it has ", unclaimed.front(),
+          absl::StrCat(candidate.path, " does not fit this model: it has ", staged->held.at(unclaimed.front()),
                        unclaimed.size() > 1 ? absl::StrCat(" and ", counted(unclaimed.size() - 1, "more tensor")) : "",
                        " that this model lacks"));
     }

@@ -21,6 +21,10 @@ Session::Session(Setup given)
   if (setup.world > 1) pulse_ = std::make_unique<Pulse>(*setup.store, setup.rank, setup.peer_silence / 15);
 }
 
+absl::Status Session::named(const absl::Status& status) const {
+  return status.ok() || setup.world == 1 ? status : annotate(status, absl::StrCat("rank ", setup.rank));
+}
+
 std::string Session::next_topic(const char* what) { return absl::StrCat(what, "/", ++operations_); }
 
 Manifest Session::manifest(int64_t step, Kind kind) const {

@@ -3,6 +3,7 @@
 // What saving and loading share: the job's setup, its folder and fence, and the way to the other ranks.
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -11,6 +12,7 @@
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/pulse.h"
 #include "worker/checkpoint/step_folders.h"
+#include "worker/checkpoint/step_report.h"
 
 namespace titan::checkpoint {
 
@@ -23,6 +25,8 @@ class Session {
   void emit(const char* kind, nlohmann::json members) const {
     if (setup.events) setup.events(kind, std::move(members));
   }
+  // As all ranks hear it: with this rank's name.
+  absl::Status named(const absl::Status& status) const;
   // What the calling thread does from here to the end of the block, for traces. `name`: a literal.
   trace::WorkScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
   // A name for one exchange, the same on every rank because all of them make the same calls.
@@ -40,7 +44,8 @@ class Session {
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
   Exchange exchange;
-  Janitor janitor;  // Rank 0 only; on the thread that saves.
+  Janitor janitor;                            // Rank 0 only; on the thread that saves.
+  std::map<std::string, TensorTable> tables;  // Likewise: lists that reports named, by name.
 
  private:
   int64_t operations_ = 0;
