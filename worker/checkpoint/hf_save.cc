@@ -8,7 +8,6 @@
 #include "worker/checkpoint/hf_export.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/saver.h"
-#include "worker/checkpoint/shard_reports.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -55,7 +54,7 @@ class HfSave {
     } else {
       shard = made;
     }
-    const absl::StatusOr<std::string> reports = gather_shards(session_, save_.topic + "/slices", shard, nullptr);
+    const absl::StatusOr<std::string> reports = session_.shards.gather(save_.topic + "/slices", shard, nullptr);
     absl::Status verdict = reports.status();
     if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(write_manifest(*reports));
     return session_.conclude(save_.topic + "/slices/verdict", verdict);
@@ -63,7 +62,7 @@ class HfSave {
 
   absl::Status write_manifest(const std::string& words) {
     Manifest manifest = session_.manifest(save_.step, Kind::kModel);
-    TITAN_RETURN_IF_ERROR(complete(session_, words, manifest));
+    TITAN_RETURN_IF_ERROR(session_.shards.complete(words, manifest));
     return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));
   }
 
@@ -83,7 +82,7 @@ class HfSave {
       }
       return absl::OkStatus();
     };
-    json report = to_json(session_.named(not_a_lost_rank(caught(make_files))));
+    json report = to_json(session_.exchange.named(not_a_lost_rank(caught(make_files))));
     report["written"] = written;
     return session_.exchange.gather(save_.topic + "/files", report.dump(), join_files);
   }

@@ -3,13 +3,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/checkpoint/load_word.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -17,45 +17,6 @@ namespace {
 
 namespace event = rank_protocol::event;
 using nlohmann::json;
-
-// Ascending numbers as [[first, how many], ...]: a rank of a pipeline has no place for most tensors, one after the
-// other.
-json runs_of(const std::vector<size_t>& numbers) {
-  json runs = json::array();
-  for (size_t i = 0; i < numbers.size();) {
-    size_t end = i + 1;
-    while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    runs.push_back({numbers[i], end - i});
-    i = end;
-  }
-  return runs;
-}
-
-std::vector<size_t> numbers_in(const json& runs) {
-  std::vector<size_t> numbers;
-  for (const json& run : runs) {
-    for (size_t i = 0; i < run.at(1).get<size_t>(); ++i) numbers.push_back(run.at(0).get<size_t>() + i);
-  }
-  return numbers;
-}
-
-// Words of several ranks: a tensor that does not fit outweighs what may be a bad disk, since no older step would fit
-// either; and what nobody has a place for.
-std::string join_load_words(const std::vector<std::string>& words) {
-  absl::Status verdict;
-  std::optional<std::vector<size_t>> unclaimed;
-  for (const std::string& one : words) {
-    const json from = json::parse(one, nullptr, false);
-    const absl::Status status = status_from_json(from);
-    if (!status.ok() && (verdict.ok() || absl::IsFailedPrecondition(status))) verdict = status;
-    const std::vector<size_t> theirs = numbers_in(from.value("unclaimed", json::array()));
-    if (!unclaimed) unclaimed = theirs;
-    std::erase_if(*unclaimed, [&](size_t number) { return !std::binary_search(theirs.begin(), theirs.end(), number); });
-  }
-  json joined = to_json(verdict);
-  joined["unclaimed"] = runs_of(*unclaimed);
-  return joined.dump();
-}
 
 // The key that named it.
 std::string where(const Candidate& candidate) {
@@ -114,14 +75,14 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
 // Ok when every rank has its part; else the most telling reason, the same on every rank.
 absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
                            const absl::StatusOr<StagedLoad>& staged) {
-  json report = to_json(session_.named(not_a_lost_rank(staged.status())));
-  report["unclaimed"] = staged.ok() ? runs_of(staged->unclaimed) : json::array();
-  TITAN_ASSIGN_OR_RETURN(const std::string reports, session_.exchange.gather(topic, report.dump(), join_load_words));
-  absl::Status verdict;
-  if (session_.leader()) {
-    const json words = json::parse(reports, nullptr, false);
-    verdict = status_from_json(words);
-    const std::vector<size_t> unclaimed = numbers_in(words.value("unclaimed", json::array()));
+  LoadWord word{.status = session_.exchange.named(not_a_lost_rank(staged.status()))};
+  if (staged.ok()) word.unclaimed = staged->unclaimed;
+  const absl::StatusOr<std::string> all = session_.exchange.gather(topic, to_text(word), join_load_words);
+  absl::Status verdict = all.status();
+  if (!verdict.ok() && !session_.leader()) return verdict;
+  if (verdict.ok() && session_.leader()) {
+    const auto [status, unclaimed] = load_word_in(*all);
+    verdict = status;
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
           absl::StrCat(candidate.path, " does not fit this model: it has ", staged->held.at(unclaimed.front()),

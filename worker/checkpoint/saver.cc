@@ -9,7 +9,6 @@
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_save.h"
-#include "worker/checkpoint/shard_reports.h"
 #include "worker/checkpoint/step_reader.h"
 #include "worker/checkpoint/verdict.h"
 
@@ -243,7 +242,11 @@ absl::Status Saver::run(const Save& save) {
   } else {
     shard = made;
   }
-  const absl::StatusOr<std::string> reports = gather_shards(session_, save.topic, shard, save.state.per_rank);
+  const auto gather = [&] {
+    const auto doing = session_.doing("wait for all ranks' shards");
+    return session_.shards.gather(save.topic, shard, save.state.per_rank);
+  };
+  const absl::StatusOr<std::string> reports = gather();
   absl::Status published = reports.status();
   bool discard = false;
   if (session_.leader() && published.ok()) published = not_a_lost_rank(publish(save, *reports, discard));
@@ -284,7 +287,7 @@ absl::Status Saver::publish(const Save& save, const std::string& words, bool& di
   const Setup& setup = session_.setup;
   Manifest manifest = session_.manifest(save.step, save.kind);
   manifest.train_state = save.state.shared;
-  TITAN_RETURN_IF_ERROR(complete(session_, words, manifest));
+  TITAN_RETURN_IF_ERROR(session_.shards.complete(words, manifest));
   storage::Files& files = session_.files;
   const std::string text = to_text(manifest);
   TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));

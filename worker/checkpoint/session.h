@@ -3,7 +3,6 @@
 // What saving and loading share: the job's setup, its folder and fence, and the way to the other ranks.
 
 #include <atomic>
-#include <map>
 #include <memory>
 #include <string>
 
@@ -11,22 +10,20 @@
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/pulse.h"
+#include "worker/checkpoint/shard_reports.h"
 #include "worker/checkpoint/step_folders.h"
-#include "worker/checkpoint/step_report.h"
 
 namespace titan::checkpoint {
 
 class Session {
  public:
-  // Throws what the pulse's own connection to the store throws.
+  // Throws what more connections to the store throw.
   explicit Session(Setup setup);
 
   bool leader() const { return setup.rank == 0; }
   void emit(const char* kind, nlohmann::json members) const {
     if (setup.events) setup.events(kind, std::move(members));
   }
-  // As all ranks hear it: with this rank's name.
-  absl::Status named(const absl::Status& status) const;
   // What the calling thread does from here to the end of the block, for traces. `name`: a literal.
   trace::WorkScope doing(const char* name) const { return {setup.spans.get(), "checkpoint writer", name}; }
   // A name for one exchange, the same on every rank because all of them make the same calls.
@@ -44,8 +41,8 @@ class Session {
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
   Exchange exchange;
-  Janitor janitor;                            // Rank 0 only; on the thread that saves.
-  std::map<std::string, TensorTable> tables;  // Likewise: lists that reports named, by name.
+  ShardReports shards{exchange};
+  Janitor janitor;  // Rank 0 only; on the thread that saves.
 
  private:
   int64_t operations_ = 0;

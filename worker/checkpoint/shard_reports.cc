@@ -23,24 +23,7 @@ absl::StatusOr<StepReport> report_in(const std::string& words) {
   return report_from_json(from.value("report", json()));
 }
 
-// This rank's report. The list of its tensors goes its own way.
-absl::StatusOr<StepReport> report_here(Session& session, const absl::StatusOr<WrittenShard>& shard, json per_rank,
-                                       absl::Status& shared) {
-  if (!shard.ok()) return session.named(not_a_lost_rank(shard.status()));
-  TensorTable table;
-  TITAN_ASSIGN_OR_RETURN(StepReport report, report_of(*shard, std::move(per_rank), table));
-  if (report.rows.empty()) return report;
-  const std::string& name = report.rows.begin()->first;
-  if (session.leader()) {
-    session.tables[name] = std::move(table);
-  } else {
-    shared = session.exchange.share(name, table_text(table));
-  }
-  return report;
-}
-
-}  // namespace
-
+// Words of neighbouring ranks as one.
 std::string join_words(const std::vector<std::string>& words) {
   std::vector<StepReport> reports;
   for (const std::string& one : words) {
@@ -51,23 +34,41 @@ std::string join_words(const std::vector<std::string>& words) {
   return words_of(join(std::move(reports)));
 }
 
-absl::StatusOr<std::string> gather_shards(Session& session, const std::string& topic,
-                                          const absl::StatusOr<WrittenShard>& shard, json per_rank) {
-  absl::Status shared;
-  const std::string words = words_of(report_here(session, shard, std::move(per_rank), shared));
-  TITAN_RETURN_IF_ERROR(shared);
-  const auto doing = session.doing("wait for all ranks' shards");
-  return session.exchange.gather(topic, words, join_words);
+}  // namespace
+
+// The list of its tensors goes its own way.
+absl::StatusOr<StepReport> ShardReports::report_here(const absl::StatusOr<WrittenShard>& shard, json per_rank,
+                                                     absl::Status& shared) {
+  if (!shard.ok()) return not_a_lost_rank(shard.status());
+  TensorTable table;
+  TITAN_ASSIGN_OR_RETURN(StepReport report, report_of(*shard, std::move(per_rank), table));
+  if (report.rows.empty()) return report;
+  const std::string& name = report.rows.begin()->first;
+  if (exchange_.leader()) {
+    tables_[name] = std::move(table);
+  } else {
+    shared = exchange_.share(name, table_text(table));
+  }
+  return report;
 }
 
-absl::Status complete(Session& session, const std::string& words, Manifest& manifest) {
+absl::StatusOr<std::string> ShardReports::gather(const std::string& topic, const absl::StatusOr<WrittenShard>& shard,
+                                                 json per_rank) {
+  absl::Status shared;
+  absl::StatusOr<StepReport> report = report_here(shard, std::move(per_rank), shared);
+  TITAN_RETURN_IF_ERROR(shared);
+  if (!report.ok()) report = exchange_.named(report.status());
+  return exchange_.gather(topic, words_of(report), join_words);
+}
+
+absl::Status ShardReports::complete(const std::string& words, Manifest& manifest) {
   TITAN_ASSIGN_OR_RETURN(StepReport report, report_in(words));
   for (const auto& [name, rows] : report.rows) {
-    if (session.tables.contains(name)) continue;
-    TITAN_ASSIGN_OR_RETURN(const std::string text, session.exchange.shared(name));
-    TITAN_ASSIGN_OR_RETURN(session.tables[name], table_from_text(text));
+    if (tables_.contains(name)) continue;
+    TITAN_ASSIGN_OR_RETURN(const std::string text, exchange_.shared(name));
+    TITAN_ASSIGN_OR_RETURN(tables_[name], table_from_text(text));
   }
-  return complete(std::move(report), session.tables, manifest);
+  return checkpoint::complete(std::move(report), tables_, manifest);
 }
 
 }  // namespace titan::checkpoint
