@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -19,6 +20,8 @@
 #include "worker/checkpoint/pickle/reader.h"
 #include "worker/checkpoint/pickle/writer.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/shard_index.h"
+#include "worker/checkpoint/step_report.h"
 
 namespace titan::fuzz {
 namespace {
@@ -40,6 +43,28 @@ class Text : public storage::ReadableFile {
   std::string_view bytes_;
 };
 
+// Pieces are found in each of both directions, and are the same.
+void check_placement_of(const checkpoint::Manifest& manifest) {
+  const checkpoint::Placement placement(manifest.rows, manifest.tensors.size());
+  int64_t listed = 0, in_files = 0, found = 0;
+  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
+    if (!manifest.tensors[i].pieces.empty()) return;
+    listed += placement.pieces_of(i);
+    placement.for_each_piece(i, checkpoint::whole(manifest.tensors[i].shape),
+                             [&](int64_t, const checkpoint::Box&) { ++found; });
+  }
+  for (size_t file = 0; file < manifest.files.size(); ++file) {
+    placement.for_each_piece_in(static_cast<int64_t>(file), [&](size_t tensor, const checkpoint::Box& piece) {
+      require(checkpoint::intersect(piece, checkpoint::whole(manifest.tensors.at(tensor).shape)).has_value() ||
+                  piece.elements() == 0,
+              "a piece lies in its tensor");
+      ++in_files;
+      if (piece.elements() == 0) ++found;
+    });
+  }
+  require(listed == in_files && listed == found, "every piece is found");
+}
+
 void read_manifest(const std::string& text) {
   const auto manifest = checkpoint::manifest_from_text(text);
   if (!manifest.ok()) return;
@@ -56,6 +81,7 @@ void read_manifest(const std::string& text) {
       require(piece.begin >= 0 && piece.begin <= manifest->files[static_cast<size_t>(piece.file)].bytes, "inside it");
     }
   }
+  check_placement_of(*manifest);
 }
 
 }  // namespace
@@ -67,23 +93,48 @@ TITAN_FUZZ(manifest, 1500) {
                 std::string(bytes));
 }
 
-// What a rank tells the leader of its shard; and of four such, the whole step.
+// What a rank tells rank 0 of its shard, behind the list of its tensors; and of four such, the whole step.
 TITAN_FUZZ(shard_report, 1000) {
   Parts parts(bytes);
-  std::vector<checkpoint::ShardReport> reports;
+  std::vector<checkpoint::StepReport> reports;
+  std::map<std::string, checkpoint::TensorTable> tables;
   for (int rank = 0; rank < 4 && !parts.empty(); ++rank) {
+    const auto table = checkpoint::table_from_text(std::string(parts.next()));
     const auto report = checkpoint::report_from_json(json::parse(parts.next(), nullptr, /*allow_exceptions=*/false));
-    if (!report.ok()) return;
+    if (!table.ok() || !report.ok()) return;
+    require(checkpoint::table_text(*checkpoint::table_from_text(checkpoint::table_text(*table))) ==
+                checkpoint::table_text(*table),
+            "a list of tensors reads back to the same");
     const json text = to_json(*report);
     const auto again = checkpoint::report_from_json(text);
     require(again.ok() && to_json(*again) == text, "a report reads back to the same");
+    for (const auto& [name, rows] : report->rows) tables[name] = *table;
     reports.push_back(*report);
   }
+  checkpoint::StepReport joined = checkpoint::join(reports);
+  require(checkpoint::report_from_json(to_json(joined)).ok(), "joined reports are one");
   checkpoint::Manifest manifest;
-  if (checkpoint::merge(reports, manifest).ok()) {
+  if (checkpoint::complete(std::move(joined), tables, manifest).ok()) {
     const auto read = checkpoint::manifest_from_text(checkpoint::to_text(manifest));
     require(read.ok(), "a step that was put together is read");
   }
+}
+
+// The index at a shard's end, with the checksum that belongs to it; or, after a zero, the whole of it.
+TITAN_FUZZ(shard_index, 20000) {
+  const auto read = [](const std::string& text) {
+    const auto index = checkpoint::index_from_bytes(text);
+    if (!index.ok()) return;
+    require(checkpoint::to_bytes(*index) == text, "an index reads back to the same");
+    require(static_cast<int64_t>(index->chunk_crcs.size()) == checkpoint::chunks_of(index->data_bytes) &&
+                index->header_bytes + index->data_bytes >= index->data_bytes,
+            "it has a checksum for each chunk");
+    require(!checkpoint::index_from_bytes(std::string_view(text).substr(0, text.size() / 2)).ok(),
+            "a part of one is none");
+  };
+  if (!bytes.empty() && bytes[0] == 0) return read(std::string(bytes.substr(1)));
+  const uint32_t crc = storage::crc32c(bytes.data(), bytes.size());
+  read(std::string(bytes) + std::string(reinterpret_cast<const char*>(&crc), 4));
 }
 
 // A header with its length in front, then zeroes as far as the first byte says.

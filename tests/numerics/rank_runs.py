@@ -1,5 +1,6 @@
 """Runs titan-rank without any daemon, and reads what it leaves behind. Needs numpy only."""
 
+import itertools
 import json
 import os
 import socket
@@ -137,7 +138,7 @@ class DaemonRun(RankRun):
         return self
 
 
-NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64, "BF16": numpy.uint16}
+NUMPY_TYPES = {"F64": numpy.float64, "F32": numpy.float32, "I64": numpy.int64, "BF16": numpy.uint16, "U8": numpy.uint8}
 
 
 def widened(values, name):
@@ -145,21 +146,27 @@ def widened(values, name):
     return (values.astype(numpy.uint32) << 16).view(numpy.float32) if name == "BF16" else values
 
 
+def points(progressions):
+    """All points of [[base, [count, delta], ...], ...]."""
+    for base, *steps in progressions:
+        for index in itertools.product(*(range(count) for count, _ in steps)):
+            yield tuple(start + sum(i * delta[c] for i, (_, delta) in zip(index, steps)) for c, start in enumerate(base))
+
+
 def read_checkpoint(folder):
     """All tensors of a step folder, joined from the ranks' pieces; reads the documented format without the product's code."""
     manifest = json.loads((folder / "manifest.json").read_text())
-    files = [numpy.memmap(folder / file["name"], dtype=numpy.uint8, mode="r") for file in manifest["files"]]
-    tensors = {}
-    for record in manifest["tensors"]:
-        kind = numpy.dtype(NUMPY_TYPES[record["dtype"]])
-        whole = numpy.empty(record["shape"], kind)
-        for piece in record["pieces"]:
-            count = int(numpy.prod(piece["shape"], dtype=numpy.int64))
-            data = files[piece["file"]][piece["begin"]:piece["begin"] + count * kind.itemsize].view(kind)
-            box = tuple(slice(o, o + n) for o, n in zip(piece["offset"], piece["shape"]))
-            whole[box] = data.reshape(piece["shape"])
-        tensors[record["key"]] = widened(whole, record["dtype"])
-    return tensors
+    files = [read_safetensors(folder / file["name"]) for file in manifest["files"]]
+    records, pieces = manifest["tensors"], {}
+    for numbers, shape, places in manifest["rows"]:
+        for (number,), (file, *offset) in itertools.product(points(numbers), list(points(places))):
+            pieces.setdefault((number, file), []).append((offset, shape))
+    wholes = [numpy.empty(record["shape"], NUMPY_TYPES[record["dtype"]]) for record in records]
+    for (number, file), boxes in pieces.items():
+        for copy, (offset, shape) in enumerate(sorted(boxes)):
+            name = records[number]["key"] + (f"#{copy}" if copy else "")
+            wholes[number][tuple(slice(o, o + n) for o, n in zip(offset, shape))] = files[file][name]
+    return {record["key"]: widened(whole, record["dtype"]) for record, whole in zip(records, wholes)}
 
 
 def read_safetensors(path):

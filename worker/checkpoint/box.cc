@@ -26,6 +26,26 @@ bool inside(const Box& box, const std::vector<int64_t>& shape) {
   return true;
 }
 
+bool overlap(const Box& a, const Box& b) {
+  for (size_t d = 0; d < a.shape.size(); ++d) {
+    if (a.offset[d] >= b.offset[d] + b.shape[d] || b.offset[d] >= a.offset[d] + a.shape[d]) return false;
+  }
+  return true;
+}
+
+// The dim along which boxes begin at the most places.
+size_t most_cut(const std::vector<const Box*>& boxes, size_t dims) {
+  size_t best = 0, most = 0;
+  for (size_t d = 0; d < dims; ++d) {
+    std::vector<int64_t> begins;
+    for (const Box* box : boxes) begins.push_back(box->offset[d]);
+    std::sort(begins.begin(), begins.end());
+    const auto places = static_cast<size_t>(std::unique(begins.begin(), begins.end()) - begins.begin());
+    if (places > most) best = d, most = places;
+  }
+  return best;
+}
+
 std::string text(const Box& box) {
   return absl::StrCat("[", absl::StrJoin(box.offset, ","), "]+[", absl::StrJoin(box.shape, ","), "]");
 }
@@ -91,17 +111,18 @@ absl::Status check_cover(const std::vector<int64_t>& shape, const std::vector<Bo
     }
     covered += std::min(box.elements(), INT64_MAX - covered);  // Copies of a huge piece add up to more than there is.
   }
-  // Pieces sorted by their first dim can only overlap within a window; pieces of one rank row are few.
+  // Pieces sorted along a dim can only overlap within a window, which is narrow along the dim that is cut most.
   std::vector<const Box*> sorted;
   for (const Box& box : boxes) {
     if (box.elements() > 0) sorted.push_back(&box);
   }
-  const auto begin = [](const Box* box) { return box->offset.empty() ? 0 : box->offset[0]; };
-  const auto end = [](const Box* box) { return box->offset.empty() ? 1 : box->offset[0] + box->shape[0]; };
+  const size_t dim = most_cut(sorted, shape.size());
+  const auto begin = [&](const Box* box) { return box->offset.empty() ? 0 : box->offset[dim]; };
+  const auto end = [&](const Box* box) { return box->offset.empty() ? 1 : box->offset[dim] + box->shape[dim]; };
   std::stable_sort(sorted.begin(), sorted.end(), [&](const Box* a, const Box* b) { return begin(a) < begin(b); });
   for (size_t i = 0; i < sorted.size(); ++i) {
     for (size_t j = i + 1; j < sorted.size() && begin(sorted[j]) < end(sorted[i]); ++j) {
-      if (intersect(*sorted[i], *sorted[j])) {
+      if (overlap(*sorted[i], *sorted[j])) {
         return absl::DataLossError(absl::StrCat("pieces ", text(*sorted[i]), " and ", text(*sorted[j]), " overlap"));
       }
     }

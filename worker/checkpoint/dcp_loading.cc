@@ -152,11 +152,14 @@ absl::StatusOr<StagedLoad> stage_dcp(storage::Files& files, const Candidate& can
   const Names names(folder->metadata());
   for (const auto& [there, tensor] : folder->metadata().tensors) {
     const std::string key = names.model_key(there);
-    if (key.empty() || claimed.contains(key) || is_derived(key) || lists(exclude, "model")) continue;
+    if (key.empty() || is_derived(key) || lists(exclude, "model")) continue;
     if (candidate.tied_head && key == "model.output.weight") continue;  // The embedding once more.
-    staged.unclaimed.push_back(key);
+    staged.held.push_back(key);
   }
-  std::sort(staged.unclaimed.begin(), staged.unclaimed.end());
+  std::sort(staged.held.begin(), staged.held.end());
+  for (size_t i = 0; i < staged.held.size(); ++i) {
+    if (!claimed.contains(staged.held[i])) staged.unclaimed.push_back(i);
+  }
   if (candidate.model_only) return staged;
   TITAN_ASSIGN_OR_RETURN(staged.train_state, dcp_train_state(*folder));
   staged.step = staged.train_state.at("step");

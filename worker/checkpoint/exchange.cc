@@ -3,13 +3,14 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <chrono>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/time/clock.h"
 #include "common/clock/clock.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -17,6 +18,13 @@ namespace {
 absl::Status store_failed(const char* store, const std::exception& error) {
   const std::string what = error.what();
   return absl::UnavailableError(absl::StrCat(store, " failed: ", what.substr(0, what.find('\n'))));
+}
+
+// The first letter of what a rank says for its branch: that all reported, or why there is no report.
+constexpr char kReport = 'r', kFailure = 'f';
+
+std::string report_key(const std::string& topic, int rank) {
+  return absl::StrCat("checkpoint/", topic, "/rank-", rank);
 }
 
 // The store's own errors are exceptions: a closed connection, mostly because rank 0 is gone, or (between threads) the
@@ -34,6 +42,20 @@ absl::Status ask_store(Call&& call) {
 }
 
 }  // namespace
+
+Exchange::Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,
+                   const std::atomic<bool>* stop, int fan_out)
+    : store_(std::move(store)),
+      waiting_(world > 1 ? store_->clone() : nullptr),
+      rank_(rank),
+      world_(world),
+      patience_(patience),
+      stop_(stop),
+      fan_out_(fan_out) {}
+
+absl::Status Exchange::named(const absl::Status& status) const {
+  return status.ok() || world_ == 1 ? status : annotate(status, absl::StrCat("rank ", rank_));
+}
 
 absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::string>& keys,
                                     const std::vector<int>& ranks) {
@@ -54,25 +76,41 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
   return absl::UnavailableError(absl::StrCat(absl::StrJoin(names, ", "), ", and a checkpoint needs its part"));
 }
 
-absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks) {
-  absl::Duration pause = absl::Microseconds(200);
+absl::StatusOr<bool> Exchange::wait_for(const std::vector<std::string>& keys, absl::Duration patience) {
+  bool there = false;
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
+    try {
+      waiting_->wait(keys, std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(patience))));
+      there = true;
+    } catch (const c10::DistNetworkError&) {
+      throw;
+    } catch (const c10::DistStoreError&) {
+      there = store_->check(keys);  // It took too long, or the store says why it ends.
+    }
+  }));
+  return there;
+}
+
+absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
+  // Who waits for ranks that wait for others hears of those that are late from them.
+  const absl::Duration timeout = patience_.timeout + levels * std::min(patience_.timeout / 10, absl::Seconds(30));
   const absl::Duration look_every = patience_.silence / 10;
   absl::Duration next_look = began + look_every;
+  absl::Duration pause = std::min(look_every, absl::Milliseconds(50));  // Short at first: a stop is to be seen.
   PulseWatch watch(*store_, patience_.silence, patience_.start);
   while (true) {
-    bool there = false;
-    TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check(keys); }));
+    const absl::Duration left = began + timeout - system_clock().monotonic();
+    TITAN_ASSIGN_OR_RETURN(const bool there, wait_for(keys, std::min(pause, left)));
     if (there) return absl::OkStatus();
     if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
     const absl::Duration now = system_clock().monotonic();
-    if (now - began > patience_.timeout) break;
+    if (now - began > timeout) break;
     if (now > next_look) {
       TITAN_RETURN_IF_ERROR(check_pulses(watch, keys, ranks));
       next_look = now + look_every;
     }
-    absl::SleepFor(pause);
-    pause = std::min(2 * pause, absl::Milliseconds(20));
+    pause = std::min(2 * pause, look_every);
   }
   std::string missing;
   for (const std::string& key : keys) {
@@ -84,31 +122,67 @@ absl::Status Exchange::await(const std::vector<std::string>& keys, const std::ve
       absl::StrCat("no word within ", absl::FormatDuration(patience_.timeout), " for ", missing));
 }
 
-absl::StatusOr<std::vector<std::string>> Exchange::gather(const std::string& topic, const std::string& report) {
-  std::vector<std::string> reports;
-  if (world_ == 1) return reports.push_back(report), reports;
-  const auto key = [&](int rank) { return absl::StrCat("checkpoint/", topic, "/rank-", rank); };
-  if (!leader()) {
-    TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(key(rank_), report); }));
-    return reports;
-  }
+absl::StatusOr<std::string> Exchange::collect(const std::string& topic, const std::string& report, Join join) {
+  const std::vector<Branch> below = branches(branch_of(rank_, world_, fan_out_), fan_out_);
+  if (below.empty()) return report;
   std::vector<std::string> keys;
   std::vector<int> ranks;
-  for (int rank = 1; rank < world_; ++rank) {
-    keys.push_back(key(rank));
-    ranks.push_back(rank);
+  for (const Branch& branch : below) {
+    keys.push_back(report_key(topic, branch.begin));
+    ranks.push_back(branch.begin);
   }
-  TITAN_RETURN_IF_ERROR(await(keys, ranks));
-  reports.push_back(report);
+  TITAN_RETURN_IF_ERROR(await(keys, ranks, height(below.front(), fan_out_)));
+  std::vector<std::string> reports = {report};
+  absl::Status failed;
   TITAN_RETURN_IF_ERROR(ask_store([&] {
-    for (const std::string& k : keys) {
-      reports.push_back(store_->get_to_str(k));
-      store_->deleteKey(k);  // Nobody else reads it, and a long job makes many.
+    for (const std::string& key : keys) {
+      std::string words = store_->get_to_str(key);
+      store_->deleteKey(key);  // Nobody else reads it, and a long job makes many.
+      const bool whole = words[0] == kReport;
+      words.erase(0, 1);
+      if (!whole && failed.ok()) failed = status_from_json(nlohmann::json::parse(words, nullptr, false));
+      reports.push_back(std::move(words));
     }
-    for (const std::string& k : spoken_) store_->deleteKey(k);  // All ranks are past it: they reported since.
-    spoken_.clear();
   }));
-  return reports;
+  if (!failed.ok()) return failed;
+  return join(reports);
+}
+
+absl::StatusOr<std::string> Exchange::gather(const std::string& topic, const std::string& report, Join join) {
+  if (world_ == 1) return report;
+  absl::StatusOr<std::string> joined = collect(topic, report, join);
+  if (!leader()) {
+    if (absl::IsCancelled(joined.status())) return joined.status();
+    const std::string words = joined.ok() ? kReport + *joined : kFailure + to_json(joined.status()).dump();
+    TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(report_key(topic, rank_), words); }));
+    return "";
+  }
+  if (!joined.ok()) return joined;
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
+    for (const std::string& key : spoken_) store_->deleteKey(key);  // All ranks are past it: they reported since.
+  }));
+  spoken_.clear();
+  return joined;
+}
+
+absl::Status Exchange::share(const std::string& name, const std::string& text) {
+  if (!given_.insert(name).second) return absl::OkStatus();
+  const std::string key = absl::StrCat("checkpoint/shared/", name);
+  return ask_store([&] {
+    if (store_->add(key + "/taken", 1) == 1) store_->set(key, text);
+  });
+}
+
+absl::StatusOr<std::string> Exchange::shared(const std::string& name) {
+  const std::string key = absl::StrCat("checkpoint/shared/", name);
+  std::string text;
+  bool there = false;
+  TITAN_RETURN_IF_ERROR(ask_store([&] {
+    there = store_->check({key});
+    if (there) text = store_->get_to_str(key);
+  }));
+  if (!there) return absl::InternalError(absl::StrCat("a report names ", key, ", which is not in the store"));
+  return text;
 }
 
 absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const std::string& words) {
@@ -119,7 +193,7 @@ absl::StatusOr<std::string> Exchange::broadcast(const std::string& topic, const 
     TITAN_RETURN_IF_ERROR(ask_store([&] { store_->set(key, words); }));
     spoken_.push_back(key);
   } else {
-    TITAN_RETURN_IF_ERROR(await({key}, {0}));
+    TITAN_RETURN_IF_ERROR(await({key}, {0}, height({0, world_}, fan_out_)));
     TITAN_RETURN_IF_ERROR(ask_store([&] { heard = store_->get_to_str(key); }));
   }
   return heard;

@@ -11,6 +11,7 @@
 #include "worker/checkpoint/hf_config.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/hf_layout.h"
+#include "worker/checkpoint/shard.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -106,7 +107,7 @@ absl::StatusOr<HfWritten> write_export_file(storage::Files& files, StepReader& s
     return absl::FailedPreconditionError(
         absl::StrCat("export: the step lacks a parameter that is part of ", halves.begin()->first));
   }
-  TITAN_RETURN_IF_ERROR(write_tensors(files, folder, name, parts, stop).status());
+  TITAN_RETURN_IF_ERROR(write_tensors(files, folder, name, parts, stop));
   return written;
 }
 

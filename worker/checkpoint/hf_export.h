@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/storage/file.h"
 #include "worker/checkpoint/hf_mapper.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 
 namespace titan::checkpoint {
 

@@ -16,6 +16,18 @@ namespace {
 namespace event = rank_protocol::event;
 using nlohmann::json;
 
+// Words of several ranks about their files: all files, or the first error.
+std::string join_files(const std::vector<std::string>& words) {
+  json joined = to_json(absl::OkStatus());
+  joined["written"] = json::object();
+  for (const std::string& one : words) {
+    const json from = json::parse(one, nullptr, false);
+    if (!status_from_json(from).ok()) return one;
+    joined["written"].update(from.at("written"));
+  }
+  return joined.dump();
+}
+
 class HfSave {
  public:
   HfSave(Session& session, const Save& save, std::string staging)
@@ -23,7 +35,7 @@ class HfSave {
 
   absl::Status run() {
     TITAN_RETURN_IF_ERROR(write_slices());
-    absl::StatusOr<std::vector<std::string>> reports = write_files();
+    const absl::StatusOr<std::string> reports = write_files();
     absl::Status verdict = reports.status();
     if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(publish(*reports));
     return session_.conclude(save_.topic + "/files/verdict", verdict);
@@ -33,7 +45,7 @@ class HfSave {
   // All slices, with a manifest that nobody else looks for.
   absl::Status write_slices() {
     const Setup& setup = session_.setup;
-    absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
+    absl::StatusOr<WrittenShard> shard(absl::UnknownError("not written"));
     if (const absl::Status made = session_.files.make_folders(staging_); made.ok()) {
       shard = caught([&] {
         const auto doing = session_.doing("write shard");
@@ -42,22 +54,20 @@ class HfSave {
     } else {
       shard = made;
     }
-    absl::StatusOr<std::vector<std::string>> reports =
-        session_.exchange.gather(save_.topic + "/slices", shard_report(shard).dump());
+    const absl::StatusOr<std::string> reports = session_.shards.gather(save_.topic + "/slices", shard, nullptr);
     absl::Status verdict = reports.status();
     if (session_.leader() && verdict.ok()) verdict = not_a_lost_rank(write_manifest(*reports));
     return session_.conclude(save_.topic + "/slices/verdict", verdict);
   }
 
-  absl::Status write_manifest(const std::vector<std::string>& reports) {
+  absl::Status write_manifest(const std::string& words) {
     Manifest manifest = session_.manifest(save_.step, Kind::kModel);
-    TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
-    TITAN_RETURN_IF_ERROR(merge(shards, manifest));
+    TITAN_RETURN_IF_ERROR(session_.shards.complete(words, manifest));
     return storage::atomic_write(session_.files, storage::join_path(staging_, kManifestName), to_text(manifest));
   }
 
   // Each rank makes its share of the files.
-  absl::StatusOr<std::vector<std::string>> write_files() {
+  absl::StatusOr<std::string> write_files() {
     const Setup& setup = session_.setup;
     json written = json::object();
     const auto make_files = [&]() -> absl::Status {
@@ -72,23 +82,20 @@ class HfSave {
       }
       return absl::OkStatus();
     };
-    json report = to_json(not_a_lost_rank(caught(make_files)));
+    json report = to_json(session_.exchange.named(not_a_lost_rank(caught(make_files))));
     report["written"] = written;
-    return session_.exchange.gather(save_.topic + "/files", report.dump());
+    return session_.exchange.gather(save_.topic + "/files", report.dump(), join_files);
   }
 
   // Rank 0 moves the files into place, the index last.
-  absl::Status publish(const std::vector<std::string>& reports) {
+  absl::Status publish(const std::string& words) {
     const Setup& setup = session_.setup;
     storage::Files& files = session_.files;
     std::vector<HfWritten> all(plan_.size());
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const json from = json::parse(reports[rank], nullptr, false);
-      const absl::Status status = status_from_json(from);
-      if (!status.ok()) return setup.world > 1 ? annotate(status, absl::StrCat("rank ", rank)) : status;
-      for (const auto& [index, file] : from.at("written").items()) {
-        all.at(std::stoul(index)) = {file.at("keys").get<std::vector<std::string>>(), file.at("bytes").get<int64_t>()};
-      }
+    const json from = json::parse(words, nullptr, false);
+    TITAN_RETURN_IF_ERROR(status_from_json(from));
+    for (const auto& [index, file] : from.at("written").items()) {
+      all.at(std::stoul(index)) = {file.at("keys").get<std::vector<std::string>>(), file.at("bytes").get<int64_t>()};
     }
     const std::string path = step_path(session_.folder, save_.step);
     TITAN_RETURN_IF_ERROR(files.make_folders(path));

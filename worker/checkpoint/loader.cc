@@ -9,6 +9,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
+#include "worker/checkpoint/load_word.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -74,29 +75,17 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
 // Ok when every rank has its part; else the most telling reason, the same on every rank.
 absl::Status Loader::agree(const std::string& topic, const Candidate& candidate,
                            const absl::StatusOr<StagedLoad>& staged) {
-  json report = to_json(not_a_lost_rank(staged.status()));
-  report["unclaimed"] = staged.ok() ? staged->unclaimed : std::vector<std::string>{};
-  TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> reports, session_.exchange.gather(topic, report.dump()));
-  absl::Status verdict;
-  if (session_.leader()) {
-    std::vector<std::string> unclaimed;
-    for (size_t rank = 0; rank < reports.size(); ++rank) {
-      const json from = json::parse(reports[rank], nullptr, false);
-      absl::Status status = status_from_json(from);
-      if (!status.ok() && session_.setup.world > 1) status = annotate(status, absl::StrCat("rank ", rank));
-      // A tensor that does not fit outweighs what may be a bad disk: no older step would fit either.
-      if (!status.ok() && (verdict.ok() || absl::IsFailedPrecondition(status))) verdict = status;
-      std::vector<std::string> theirs = from.value("unclaimed", std::vector<std::string>{});
-      if (rank == 0) {
-        unclaimed = std::move(theirs);
-      } else {
-        std::erase_if(unclaimed,
-                      [&](const std::string& key) { return !std::binary_search(theirs.begin(), theirs.end(), key); });
-      }
-    }
+  LoadWord word{.status = session_.exchange.named(not_a_lost_rank(staged.status()))};
+  if (staged.ok()) word.unclaimed = staged->unclaimed;
+  const absl::StatusOr<std::string> all = session_.exchange.gather(topic, to_text(word), join_load_words);
+  absl::Status verdict = all.status();
+  if (!verdict.ok() && !session_.leader()) return verdict;
+  if (verdict.ok() && session_.leader()) {
+    const auto [status, unclaimed] = load_word_in(*all);
+    verdict = status;
     if (verdict.ok() && !unclaimed.empty()) {
       verdict = absl::FailedPreconditionError(
-          absl::StrCat(candidate.path, " does not fit this model: it has ", unclaimed.front(),
+          absl::StrCat(candidate.path, " does not fit this model: it has ", staged->held.at(unclaimed.front()),
                        unclaimed.size() > 1 ? absl::StrCat(" and ", counted(unclaimed.size() - 1, "more tensor")) : "",
                        " that this model lacks"));
     }

@@ -121,6 +121,12 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   }
 }
 
+// One of the candidate's tensors.
+void hold(StagedLoad& staged, const std::string& key, const std::set<std::string>& claimed) {
+  if (!claimed.contains(key)) staged.unclaimed.push_back(staged.held.size());
+  staged.held.push_back(key);
+}
+
 bool takes_tensors(const Candidate& candidate, const std::vector<std::string>& exclude) {
   const bool model = !contains(exclude, "model");
   return candidate.model_only ? model : model || !contains(exclude, "optimizer");
@@ -134,7 +140,9 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     return absl::DataLossError(absl::StrCat(candidate.path, ": this rank sees another manifest than rank 0"));
   }
   StagedLoad staged{.step = manifest.step};
+  staged.tensors.reserve(slices.size());  // They are pointed to.
   std::set<std::string> claimed;
+  std::vector<Wanted> wanted;
   for (const Slice& slice : slices) {
     at::Tensor& out = staged.tensors.emplace_back();
     claimed.insert(slice.key);
@@ -157,12 +165,12 @@ absl::StatusOr<StagedLoad> stage_step(storage::Files& files, const Candidate& ca
     }
     const Box box{slice.offset, slice.size()};
     out = at::empty(box.shape, at::TensorOptions().dtype(record->dtype));
-    TITAN_RETURN_IF_ERROR(reader->read(*record, box, out));
+    wanted.push_back({record, box, &out});
   }
+  TITAN_RETURN_IF_ERROR(reader->read(wanted));
   if (!contains(exclude, "model")) {
     for (const TensorRecord& tensor : manifest.tensors) {
-      if (absl::StartsWith(tensor.key, "model.") && !claimed.contains(tensor.key))
-        staged.unclaimed.push_back(tensor.key);
+      if (absl::StartsWith(tensor.key, "model.")) hold(staged, tensor.key, claimed);
     }
   }
   if (!candidate.model_only) {

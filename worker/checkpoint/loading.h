@@ -12,7 +12,7 @@
 #include "nlohmann/json.hpp"
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/checkpoint/hf_folder.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 
 namespace titan::checkpoint {
 
@@ -48,7 +48,8 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
 // What a rank read: one tensor per slice, undefined where nothing is loaded.
 struct StagedLoad {
   std::vector<at::Tensor> tensors;
-  std::vector<std::string> unclaimed;  // The candidate's model tensors that this rank has no slice of.
+  std::vector<std::string> held;  // The candidate's model tensors, the same on every rank.
+  std::vector<size_t> unclaimed;  // The numbers of those that this rank has no slice of, ascending.
   int64_t step = 0;
   nlohmann::json train_state = nlohmann::json::object();
   std::vector<nlohmann::json> per_rank;

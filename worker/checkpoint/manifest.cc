@@ -1,9 +1,7 @@
 #include "worker/checkpoint/manifest.h"
 
 #include <algorithm>
-#include <map>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
@@ -18,61 +16,8 @@ using nlohmann::json;
 constexpr std::string_view kPrefix = "{\"crc32c\":\"";
 constexpr size_t kBody = kPrefix.size() + 8 + 2;
 
-std::string hex(uint32_t value) {
-  static constexpr char kDigits[] = "0123456789abcdef";
-  std::string text(8, '0');
-  for (int i = 7; i >= 0; --i, value >>= 4) text[static_cast<size_t>(i)] = kDigits[value & 15];
-  return text;
-}
-
-std::string hex(const std::vector<uint32_t>& values) {
-  std::string text;
-  text.reserve(values.size() * 8);
-  for (const uint32_t value : values) text += hex(value);
-  return text;
-}
-
-absl::StatusOr<std::vector<uint32_t>> unhex(const std::string& text) {
-  if (text.size() % 8 != 0) return absl::DataLossError("checksums are not groups of 8 hex digits");
-  std::vector<uint32_t> values;
-  for (size_t at = 0; at < text.size(); at += 8) {
-    uint32_t value = 0;
-    for (size_t i = 0; i < 8; ++i) {
-      const char c = text[at + i];
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-      if (digit < 0) return absl::DataLossError("checksums are not hex digits");
-      value = value << 4 | static_cast<uint32_t>(digit);
-    }
-    values.push_back(value);
-  }
-  return values;
-}
-
-absl::StatusOr<uint32_t> unhex_one(const std::string& text) {
-  TITAN_ASSIGN_OR_RETURN(const std::vector<uint32_t> values, unhex(text));
-  if (values.size() != 1) return absl::DataLossError("a checksum is not 8 hex digits");
-  return values[0];
-}
-
-json to_json(const FileRecord& file) {
-  return {{"name", file.name},
-          {"bytes", file.bytes},
-          {"header_bytes", file.header_bytes},
-          {"header_crc32c", hex(file.header_crc)}};
-}
-
-absl::StatusOr<FileRecord> file_from_json(const json& from) {
-  FileRecord file{.name = from.at("name"), .bytes = from.at("bytes"), .header_bytes = from.at("header_bytes")};
-  TITAN_ASSIGN_OR_RETURN(file.header_crc, unhex_one(from.at("header_crc32c")));
-  if (file.name.empty() || file.name.find('/') != std::string::npos) {
-    return absl::DataLossError(absl::StrCat("\"", file.name, "\" is not a file name"));
-  }
-  if (file.header_bytes < 8 || file.header_bytes > file.bytes)
-    return absl::DataLossError(file.name + ": sizes make no sense");
-  return file;
-}
-
-json to_json(const TensorRecord& tensor) {
+// A tensor of the first version, with its pieces.
+json listed_to_json(const TensorRecord& tensor) {
   json pieces = json::array();
   for (const Piece& piece : tensor.pieces) {
     pieces.push_back({{"file", piece.file},
@@ -81,15 +26,13 @@ json to_json(const TensorRecord& tensor) {
                       {"shape", piece.box.shape},
                       {"crc32c", hex(piece.chunk_crcs)}});
   }
-  return {{"key", tensor.key},
-          {"dtype", safetensors_dtype(tensor.dtype).value()},
-          {"shape", tensor.shape},
-          {"pieces", std::move(pieces)}};
+  json text = to_json(tensor);
+  text["pieces"] = std::move(pieces);
+  return text;
 }
 
-absl::StatusOr<TensorRecord> tensor_from_json(const json& from) {
-  TensorRecord tensor{.key = from.at("key"), .shape = from.at("shape").get<std::vector<int64_t>>()};
-  TITAN_ASSIGN_OR_RETURN(tensor.dtype, scalar_type(from.at("dtype").get<std::string>()));
+absl::StatusOr<TensorRecord> listed_from_json(const json& from) {
+  TITAN_ASSIGN_OR_RETURN(TensorRecord tensor, tensor_from_json(from));
   for (const json& part : from.at("pieces")) {
     Piece piece{.file = part.at("file"), .begin = part.at("begin")};
     piece.box = {part.at("offset").get<std::vector<int64_t>>(), part.at("shape").get<std::vector<int64_t>>()};
@@ -99,42 +42,62 @@ absl::StatusOr<TensorRecord> tensor_from_json(const json& from) {
   return tensor;
 }
 
-// Everything a reader relies on: pieces inside their files, as many checksums as chunks, exact cover.
-absl::Status check(const Manifest& manifest) {
-  for (const TensorRecord& tensor : manifest.tensors) {
-    // Before anything is counted: beyond 64 bits the elements of a huge shape are as many as those of a small one.
-    if (TensorEntry{.dtype = tensor.dtype, .shape = tensor.shape}.bytes() < 0) {
-      return absl::DataLossError(absl::StrCat(tensor.key, ": shape ", shape_text(tensor.shape), " is none"));
+absl::Status check_pieces(const TensorRecord& tensor, const std::vector<FileRecord>& files) {
+  std::vector<Box> boxes;
+  for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
+  TITAN_RETURN_IF_ERROR(annotate(check_cover(tensor.shape, boxes), tensor.key));
+  for (const Piece& piece : tensor.pieces) {
+    if (piece.file < 0 || piece.file >= static_cast<int>(files.size())) {
+      return absl::DataLossError(absl::StrCat(tensor.key, ": no file number ", piece.file));
     }
-    std::vector<Box> boxes;
-    for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
-    TITAN_RETURN_IF_ERROR(annotate(check_cover(tensor.shape, boxes), tensor.key));
-    for (const Piece& piece : tensor.pieces) {
-      if (piece.file < 0 || piece.file >= static_cast<int>(manifest.files.size())) {
-        return absl::DataLossError(absl::StrCat(tensor.key, ": no file number ", piece.file));
-      }
-      const FileRecord& file = manifest.files[static_cast<size_t>(piece.file)];
-      const int64_t bytes = piece.box.elements() * static_cast<int64_t>(c10::elementSize(tensor.dtype));
-      if (piece.begin < file.header_bytes || bytes > file.bytes - piece.begin) {
-        return absl::DataLossError(absl::StrCat(tensor.key, ": lies outside of ", file.name));
-      }
-      if (static_cast<int64_t>(piece.chunk_crcs.size()) != (bytes + kChunkBytes - 1) / kChunkBytes) {
-        return absl::DataLossError(
-            absl::StrCat(tensor.key, ": ", piece.chunk_crcs.size(), " checksums for ", bytes, " bytes"));
-      }
+    const FileRecord& file = files[static_cast<size_t>(piece.file)];
+    const int64_t bytes = piece.box.elements() * static_cast<int64_t>(c10::elementSize(tensor.dtype));
+    if (piece.begin < file.header_bytes || bytes > file.bytes - piece.begin) {
+      return absl::DataLossError(absl::StrCat(tensor.key, ": lies outside of ", file.name));
+    }
+    if (static_cast<int64_t>(piece.chunk_crcs.size()) != (bytes + kChunkBytes - 1) / kChunkBytes) {
+      return absl::DataLossError(
+          absl::StrCat(tensor.key, ": ", piece.chunk_crcs.size(), " checksums for ", bytes, " bytes"));
     }
   }
   return absl::OkStatus();
 }
 
+absl::Status parse_tensors(const json& body, Manifest& manifest) {
+  const bool listed = manifest.version == 1;
+  for (const json& tensor : body.at("tensors")) {
+    TITAN_ASSIGN_OR_RETURN(TensorRecord record, listed ? listed_from_json(tensor) : tensor_from_json(tensor));
+    manifest.tensors.push_back(std::move(record));
+  }
+  const auto ascend = [](const TensorRecord& a, const TensorRecord& b) { return a.key >= b.key; };
+  if (std::adjacent_find(manifest.tensors.begin(), manifest.tensors.end(), ascend) != manifest.tensors.end()) {
+    return absl::DataLossError("tensors are not sorted");
+  }
+  if (listed) return absl::OkStatus();
+  for (const json& row : body.at("rows")) manifest.rows.push_back(row_from_json(row));
+  return absl::OkStatus();
+}
+
+// One entry a line, so that people and diff can read it.
+template <typename List, typename ToJson>
+void append_lines(const char* name, const List& list, ToJson&& entry, std::string& text) {
+  absl::StrAppend(&text, ",\"", name, "\":[");
+  for (size_t i = 0; i < list.size(); ++i) absl::StrAppend(&text, i == 0 ? "\n" : ",\n", entry(list[i]).dump());
+  text += "\n]";
+}
+
 absl::StatusOr<Manifest> parse_body(const json& body) {
   if (body.at("format") != "titan.checkpoint") return absl::DataLossError("not a Titan checkpoint");
-  if (const int version = body.at("version"); version != kManifestVersion) {
-    return absl::DataLossError(
-        absl::StrCat("format version ", version, ", this program reads ", kManifestVersion, ": use a newer Titan"));
+  const int version = body.at("version");
+  if (version < 1 || version > kManifestVersion) {
+    return absl::DataLossError(absl::StrCat("format version ", version, ", this program reads those up to ",
+                                            kManifestVersion, ": use a newer Titan"));
   }
-  Manifest manifest{
-      .step = body.at("step"), .attempt = body.at("attempt"), .job_uid = body.at("job_uid"), .world = body.at("world")};
+  Manifest manifest{.version = version,
+                    .step = body.at("step"),
+                    .attempt = body.at("attempt"),
+                    .job_uid = body.at("job_uid"),
+                    .world = body.at("world")};
   const std::string kind = body.at("kind");
   if (kind != "full" && kind != "model") return absl::DataLossError(absl::StrCat("unknown kind \"", kind, "\""));
   manifest.full = kind == "full";
@@ -149,14 +112,7 @@ absl::StatusOr<Manifest> parse_body(const json& body) {
     TITAN_ASSIGN_OR_RETURN(FileRecord record, file_from_json(file));
     manifest.files.push_back(std::move(record));
   }
-  for (const json& tensor : body.at("tensors")) {
-    TITAN_ASSIGN_OR_RETURN(TensorRecord record, tensor_from_json(tensor));
-    manifest.tensors.push_back(std::move(record));
-  }
-  const auto by_key = [](const TensorRecord& a, const TensorRecord& b) { return a.key < b.key; };
-  if (!std::is_sorted(manifest.tensors.begin(), manifest.tensors.end(), by_key)) {
-    return absl::DataLossError("tensors are not sorted");
-  }
+  TITAN_RETURN_IF_ERROR(parse_tensors(body, manifest));
   TITAN_RETURN_IF_ERROR(check(manifest));
   return manifest;
 }
@@ -169,9 +125,37 @@ const TensorRecord* Manifest::find(const std::string& key) const {
   return at != tensors.end() && at->key == key ? &*at : nullptr;
 }
 
+std::vector<int64_t> Manifest::piece_counts() const {
+  const Placement placement(rows, tensors.size());
+  std::vector<int64_t> counts;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    counts.push_back(version == 1 ? static_cast<int64_t>(tensors[i].pieces.size()) : placement.pieces_of(i));
+  }
+  return counts;
+}
+
+absl::Status check(const Manifest& manifest) {
+  int64_t data = 0, room = 0;
+  for (const FileRecord& file : manifest.files) {
+    if (file.indexed() != (manifest.version > 1)) return absl::DataLossError(file.name + ": of another version");
+    if (__builtin_add_overflow(room, file.bytes, &room)) return absl::DataLossError(file.name + ": too large");
+  }
+  for (const TensorRecord& tensor : manifest.tensors) {
+    TITAN_RETURN_IF_ERROR(check_shape(tensor));
+    if (manifest.version == 1) {
+      TITAN_RETURN_IF_ERROR(check_pieces(tensor, manifest.files));
+    } else if (const TensorEntry entry{.dtype = tensor.dtype, .shape = tensor.shape};
+               __builtin_add_overflow(data, entry.bytes(), &data) || data > room) {
+      return absl::DataLossError(tensor.key + ": larger than its files");
+    }
+  }
+  return manifest.version == 1 ? absl::OkStatus()
+                               : check_placement(manifest.rows, manifest.tensors, manifest.files.size());
+}
+
 std::string to_text(const Manifest& manifest) {
   nlohmann::ordered_json body = {{"format", "titan.checkpoint"},
-                                 {"version", kManifestVersion},
+                                 {"version", manifest.version},
                                  {"step", manifest.step},
                                  {"kind", manifest.full ? "full" : "model"},
                                  {"attempt", manifest.attempt},
@@ -182,19 +166,23 @@ std::string to_text(const Manifest& manifest) {
                                  {"model", manifest.model},
                                  {"config", manifest.config},
                                  {"train_state", manifest.train_state},
-                                 {"per_rank", manifest.per_rank},
-                                 {"files", json::array()}};
-  for (const FileRecord& file : manifest.files) body["files"].emplace_back(to_json(file));
-  // One tensor a line, so that people and diff can read it. The opening brace stands before the checksum.
+                                 {"per_rank", manifest.per_rank}};
+  // The opening brace stands before the checksum.
   std::string text = body.dump().substr(1);
-  text.back() = ',';
-  text += "\"tensors\":[";
-  for (size_t i = 0; i < manifest.tensors.size(); ++i) {
-    text += i == 0 ? "\n" : ",\n";
-    text += to_json(manifest.tensors[i]).dump();
+  text.pop_back();
+  append_lines(
+      "files", manifest.files, [](const FileRecord& file) { return to_json(file); }, text);
+  if (manifest.version == 1) {
+    append_lines("tensors", manifest.tensors, listed_to_json, text);
+  } else {
+    append_lines(
+        "rows", manifest.rows, [](const PlacementRow& row) { return to_json(row); }, text);
+    append_lines(
+        "tensors", manifest.tensors, [](const TensorRecord& tensor) { return to_json(tensor); }, text);
   }
-  text += "\n]}\n";
-  return absl::StrCat(std::string(kPrefix), hex(storage::crc32c(text.data(), text.size())), "\",", text);
+  text += "}\n";
+  const uint32_t crc = storage::crc32c(text.data(), text.size());
+  return absl::StrCat(std::string(kPrefix), hex({crc}), "\",", text);
 }
 
 absl::StatusOr<Manifest> manifest_from_text(std::string_view text) {
@@ -213,58 +201,6 @@ absl::StatusOr<Manifest> manifest_from_text(std::string_view text) {
   } catch (const json::exception& error) {
     return absl::DataLossError(error.what());
   }
-}
-
-json to_json(const ShardReport& report) {
-  json tensors = json::array();
-  for (const TensorRecord& tensor : report.tensors) tensors.push_back(to_json(tensor));
-  return {{"file", report.has_file ? to_json(report.file) : json()},
-          {"tensors", std::move(tensors)},
-          {"per_rank", report.per_rank}};
-}
-
-absl::StatusOr<ShardReport> report_from_json(const json& from) {
-  try {
-    ShardReport report;
-    report.has_file = !from.at("file").is_null();
-    if (report.has_file) {
-      TITAN_ASSIGN_OR_RETURN(report.file, file_from_json(from.at("file")));
-    }
-    for (const json& tensor : from.at("tensors")) {
-      TITAN_ASSIGN_OR_RETURN(TensorRecord record, tensor_from_json(tensor));
-      report.tensors.push_back(std::move(record));
-    }
-    report.per_rank = from.at("per_rank");
-    return report;
-  } catch (const json::exception& error) {
-    return absl::InternalError(absl::StrCat("a rank's shard report cannot be read: ", error.what()));
-  }
-}
-
-absl::Status merge(const std::vector<ShardReport>& reports, Manifest& manifest) {
-  std::map<std::string, TensorRecord> tensors;
-  for (const ShardReport& report : reports) {
-    manifest.per_rank.push_back(report.per_rank);
-    if (!report.has_file) continue;
-    const int file = static_cast<int>(manifest.files.size());
-    manifest.files.push_back(report.file);
-    for (const TensorRecord& part : report.tensors) {
-      TensorRecord& tensor = tensors[part.key];
-      if (tensor.key.empty()) tensor = {.key = part.key, .dtype = part.dtype, .shape = part.shape};
-      if (tensor.dtype != part.dtype || tensor.shape != part.shape) {
-        return absl::InternalError(absl::StrCat("ranks disagree about the type or shape of ", part.key));
-      }
-      for (Piece piece : part.pieces) {
-        piece.file = file;
-        tensor.pieces.push_back(std::move(piece));
-      }
-    }
-  }
-  for (auto& [key, tensor] : tensors) manifest.tensors.push_back(std::move(tensor));
-  if (absl::Status bad = check(manifest); !bad.ok()) {
-    return absl::InternalError(absl::StrCat("the ranks' slices do not make up whole tensors: ", bad.message()));
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace titan::checkpoint

@@ -1,9 +1,8 @@
 #pragma once
 
-// manifest.json: the one file that makes a step folder a checkpoint. It names every shard and says, with checksums,
-// where each piece of each tensor lies, so that a reader verifies exactly what it reads.
-
-#include <c10/core/ScalarType.h>
+// manifest.json: the one file that makes a step folder a checkpoint. It names every shard with the checksum of the
+// index at its end, and says in a few rows which of them holds which piece of which tensor. A shard's index has the
+// checksums of its data, so that a reader opens the shards that it needs and verifies exactly what it reads.
 
 #include <cstdint>
 #include <string>
@@ -13,36 +12,17 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "nlohmann/json.hpp"
-#include "worker/checkpoint/box.h"
+#include "worker/checkpoint/placement.h"
+#include "worker/checkpoint/records.h"
 
 namespace titan::checkpoint {
 
-inline constexpr int kManifestVersion = 1;
-inline constexpr int64_t kChunkBytes = 1 << 20;
+// 1: each tensor lists its pieces with their places and checksums, and shards have no index. Read, no longer written.
+inline constexpr int kManifestVersion = 2;
 inline constexpr char kManifestName[] = "manifest.json";
 
-struct FileRecord {
-  std::string name;
-  int64_t bytes = 0;
-  int64_t header_bytes = 0;  // Safetensors length and header.
-  uint32_t header_crc = 0;
-};
-
-struct Piece {
-  int file = 0;       // Index into Manifest::files.
-  int64_t begin = 0;  // First byte in the file.
-  Box box;
-  std::vector<uint32_t> chunk_crcs;  // Of each kChunkBytes of the piece; the last may be shorter.
-};
-
-struct TensorRecord {
-  std::string key;
-  c10::ScalarType dtype = c10::ScalarType::Float;
-  std::vector<int64_t> shape;
-  std::vector<Piece> pieces;  // Cover the tensor exactly once.
-};
-
 struct Manifest {
+  int version = kManifestVersion;
   int64_t step = 0;
   bool full = true;
   int attempt = 1;
@@ -57,28 +37,20 @@ struct Manifest {
   std::vector<nlohmann::json> per_rank;
   std::vector<FileRecord> files;
   std::vector<TensorRecord> tensors;  // Sorted by key.
+  std::vector<PlacementRow> rows;     // Of the tensors' and files' numbers here; empty in the first version.
 
   const TensorRecord* find(const std::string& key) const;
+  // Of each tensor, in their order.
+  std::vector<int64_t> piece_counts() const;
 };
+
+// Everything a reader relies on: pieces inside their files, as many checksums as chunks, exact cover.
+absl::Status check(const Manifest& manifest);
 
 // The file's text: JSON whose first member is a CRC32C of every byte that follows it.
 std::string to_text(const Manifest& manifest);
 
 // Errors: DataLoss saying what is wrong (no path: the caller knows it).
 absl::StatusOr<Manifest> manifest_from_text(std::string_view text);
-
-// What one rank wrote, as it travels to the leader: {"file":{...}|null,"pieces":[...],"per_rank":...}.
-struct ShardReport {
-  bool has_file = false;
-  FileRecord file;
-  std::vector<TensorRecord> tensors;  // One piece each, `file` index 0.
-  nlohmann::json per_rank = nullptr;
-};
-nlohmann::json to_json(const ShardReport& report);
-absl::StatusOr<ShardReport> report_from_json(const nlohmann::json& json);
-
-// Joins all ranks' reports, in rank order, into `manifest.files` and `.tensors`. Errors: Internal when the ranks
-// disagree about a tensor or leave a part of it out, naming it.
-absl::Status merge(const std::vector<ShardReport>& reports, Manifest& manifest);
 
 }  // namespace titan::checkpoint

@@ -9,6 +9,7 @@
 #include "common/rank_protocol/launch.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_save.h"
+#include "worker/checkpoint/step_reader.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
@@ -231,9 +232,9 @@ absl::Status Saver::run(const Save& save) {
   }
   const Setup& setup = session_.setup;
   const std::string path = step_path(session_.folder, save.step);
-  absl::StatusOr<ShardReport> shard(absl::UnknownError("not written"));
+  absl::StatusOr<WrittenShard> shard(absl::UnknownError("not written"));
   if (const absl::Status made = session_.files.make_folders(path); made.ok()) {
-    shard = caught([&]() -> absl::StatusOr<ShardReport> {
+    shard = caught([&]() -> absl::StatusOr<WrittenShard> {
       TITAN_RETURN_IF_ERROR(await_copies(session_, save));
       const auto doing = session_.doing("write shard");
       return write_shard(session_.files, path, {setup.attempt, setup.rank}, save.parts, &session_.stop);
@@ -241,12 +242,11 @@ absl::Status Saver::run(const Save& save) {
   } else {
     shard = made;
   }
-  if (shard.ok()) shard->per_rank = save.state.per_rank;
   const auto gather = [&] {
     const auto doing = session_.doing("wait for all ranks' shards");
-    return session_.exchange.gather(save.topic, shard_report(shard).dump());
+    return session_.shards.gather(save.topic, shard, save.state.per_rank);
   };
-  const absl::StatusOr<std::vector<std::string>> reports = gather();
+  const absl::StatusOr<std::string> reports = gather();
   absl::Status published = reports.status();
   bool discard = false;
   if (session_.leader() && published.ok()) published = not_a_lost_rank(publish(save, *reports, discard));
@@ -260,13 +260,13 @@ absl::Status Saver::run(const Save& save) {
 }
 
 // What cannot be removed now, the next start's cleaning finds.
-void Saver::remove_rest(const Save& save, const absl::StatusOr<ShardReport>& shard) {
+void Saver::remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard) {
   if (shard.ok() && shard->has_file) {
     const std::string path = step_path(session_.folder, save.step);
     session_.files.remove(storage::join_path(path, shard->file.name)).IgnoreError();
   }
   // The folder goes when all have removed theirs.
-  const auto all_did = session_.exchange.gather(save.topic + "/removed", "");
+  const auto all_did = session_.exchange.gather(save.topic + "/removed", "", [](const auto&) { return ""; });
   if (session_.leader() && all_did.ok()) session_.janitor.remove_if_empty(save.step).IgnoreError();
 }
 
@@ -281,14 +281,13 @@ absl::StatusOr<bool> Saver::already_full(const Save& save) {
 }
 
 // `discard`: it failed, and for certain no manifest names the new shards.
-absl::Status Saver::publish(const Save& save, const std::vector<std::string>& reports, bool& discard) {
+absl::Status Saver::publish(const Save& save, const std::string& words, bool& discard) {
   const auto doing = session_.doing("publish manifest");
   discard = true;
-  TITAN_ASSIGN_OR_RETURN(const std::vector<ShardReport> shards, parse_reports(reports));
   const Setup& setup = session_.setup;
   Manifest manifest = session_.manifest(save.step, save.kind);
   manifest.train_state = save.state.shared;
-  TITAN_RETURN_IF_ERROR(merge(shards, manifest));
+  TITAN_RETURN_IF_ERROR(session_.shards.complete(words, manifest));
   storage::Files& files = session_.files;
   const std::string text = to_text(manifest);
   TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
@@ -321,24 +320,6 @@ void Saver::keep_house(const Manifest& manifest) {
   if (!kept.ok() && !storage::is_fenced(kept)) {
     session_.emit(event::kWarning, {{"message", absl::StrCat("old checkpoints stay: ", std::string(kept.message()))}});
   }
-}
-
-json shard_report(const absl::StatusOr<ShardReport>& shard) {
-  json report = to_json(not_a_lost_rank(shard.status()));
-  if (shard.ok()) report["shard"] = to_json(*shard);
-  return report;
-}
-
-absl::StatusOr<std::vector<ShardReport>> parse_reports(const std::vector<std::string>& reports) {
-  std::vector<ShardReport> shards;
-  for (size_t rank = 0; rank < reports.size(); ++rank) {
-    const json from = json::parse(reports[rank], nullptr, false);
-    const absl::Status status = status_from_json(from);
-    if (!status.ok()) return reports.size() > 1 ? annotate(status, absl::StrCat("rank ", rank)) : status;
-    TITAN_ASSIGN_OR_RETURN(ShardReport shard, report_from_json(from.at("shard")));
-    shards.push_back(std::move(shard));
-  }
-  return shards;
 }
 
 }  // namespace titan::checkpoint

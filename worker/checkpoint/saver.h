@@ -42,8 +42,8 @@ class Saver {
   absl::Status persist(Save save, absl::Duration patience, const Run& run);
   absl::Status settle(const Save& save, absl::Status status);
   absl::Status run(const Save& save);
-  void remove_rest(const Save& save, const absl::StatusOr<ShardReport>& shard);
-  absl::Status publish(const Save& save, const std::vector<std::string>& reports, bool& discard);
+  void remove_rest(const Save& save, const absl::StatusOr<WrittenShard>& shard);
+  absl::Status publish(const Save& save, const std::string& words, bool& discard);
   void keep_house(const Manifest& manifest);
   absl::StatusOr<bool> already_full(const Save& save);
 
@@ -60,10 +60,5 @@ class Saver {
   int64_t failures_ = 0;  // In a row.
   bool told_of_pinned_ = false;
 };
-
-// A rank's word to rank 0 about the shard that it wrote or could not write.
-nlohmann::json shard_report(const absl::StatusOr<ShardReport>& shard);
-// All ranks' words; the first error among them, naming the rank.
-absl::StatusOr<std::vector<ShardReport>> parse_reports(const std::vector<std::string>& reports);
 
 }  // namespace titan::checkpoint

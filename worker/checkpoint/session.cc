@@ -16,7 +16,8 @@ Session::Session(Setup given)
       files(setup.files != nullptr ? *setup.files : storage::posix_files()),
       folder(storage::join_path(setup.dump_folder, setup.config.folder)),
       fence(setup.dump_folder, files),
-      exchange(setup.store, setup.rank, setup.world, {setup.peer_timeout, setup.peer_silence, setup.peer_start}, &stop),
+      exchange(setup.store, setup.rank, setup.world, {setup.peer_timeout, setup.peer_silence, setup.peer_start}, &stop,
+               setup.fan_out),
       janitor(files, folder, fence, setup.job_uid, setup.attempt) {
   if (setup.world > 1) pulse_ = std::make_unique<Pulse>(*setup.store, setup.rank, setup.peer_silence / 15);
 }

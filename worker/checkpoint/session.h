@@ -10,13 +10,14 @@
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/pulse.h"
+#include "worker/checkpoint/shard_reports.h"
 #include "worker/checkpoint/step_folders.h"
 
 namespace titan::checkpoint {
 
 class Session {
  public:
-  // Throws what the pulse's own connection to the store throws.
+  // Throws what more connections to the store throw.
   explicit Session(Setup setup);
 
   bool leader() const { return setup.rank == 0; }
@@ -40,6 +41,7 @@ class Session {
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
   Exchange exchange;
+  ShardReports shards{exchange};
   Janitor janitor;  // Rank 0 only; on the thread that saves.
 
  private:

@@ -4,6 +4,7 @@
 #include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -64,6 +65,15 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 
   ask_for_huge_pages();
+}
+
+// Rank 0 serves the job's store, to which each rank has a few connections; the usual limit of 1,024 is only the one
+// that programs get which do not ask.
+void raise_descriptor_limit() {
+  rlimit limit{};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Seconds since this process was started, to the kernel's 10 ms.
@@ -153,6 +163,7 @@ int main(int argc, char** argv) {
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // The profiler complains of GPUs that are not there.
   c10::initLogging();
   titan::runtime::keep_freed_memory();
+  titan::runtime::raise_descriptor_limit();
   titan::runtime::use_cpu_memory();
   titan::runtime::install_signal_handlers();
   return titan::runtime::run({argv + 1, argv + argc});

@@ -10,6 +10,7 @@
 #include "common/models/adapters.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/hf_layout.h"
+#include "worker/checkpoint/shard.h"
 
 namespace titan::tools {
 namespace {
@@ -132,7 +133,7 @@ absl::Status write_peft(storage::Files& files, StepReader& step, const HfMapper&
   }
   TITAN_ASSIGN_OR_RETURN(const std::set<std::string> all, all_modules(mapper, spec));
   TITAN_RETURN_IF_ERROR(files.make_folders(folder));
-  TITAN_RETURN_IF_ERROR(write_tensors(files, folder, "adapter_model.safetensors", parts).status());
+  TITAN_RETURN_IF_ERROR(write_tensors(files, folder, "adapter_model.safetensors", parts));
   return storage::atomic_write(files, storage::join_path(folder, "adapter_config.json"),
                                peft_config(scaling, target_modules(modules, all), base).dump(2) + "\n");
 }

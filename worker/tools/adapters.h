@@ -11,7 +11,7 @@
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
 #include "worker/checkpoint/hf_mapper.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 
 namespace titan::tools {
 

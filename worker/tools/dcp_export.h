@@ -9,7 +9,7 @@
 #include "absl/status/statusor.h"
 #include "common/models/model_spec.h"
 #include "common/storage/file.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 
 namespace titan::tools {
 

@@ -19,6 +19,8 @@
 #include "worker/checkpoint/safetensors.h"
 #include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/step_folders.h"
+#include "worker/checkpoint/step_reader.h"
+#include "worker/checkpoint/step_report.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/model.h"
 #include "worker/model/registry.h"
@@ -172,14 +174,14 @@ class StepFiles {
   }
   absl::Status flush() {
     if (parts_.empty()) return absl::OkStatus();
-    TITAN_ASSIGN_OR_RETURN(ShardReport report,
-                           write_shard(files_, folder_, {1, static_cast<int>(reports_.size())}, parts_));
-    reports_.push_back(std::move(report));
+    TITAN_ASSIGN_OR_RETURN(WrittenShard shard,
+                           write_shard(files_, folder_, {1, static_cast<int>(shards_.size())}, parts_));
+    shards_.push_back(std::move(shard));
     parts_.clear();
     held_ = 0;
     return absl::OkStatus();
   }
-  const std::vector<ShardReport>& reports() const { return reports_; }
+  const std::vector<WrittenShard>& shards() const { return shards_; }
 
  private:
   storage::Files& files_;
@@ -187,7 +189,7 @@ class StepFiles {
   int64_t file_bytes_;
   std::vector<Staged> parts_;
   int64_t held_ = 0;
-  std::vector<ShardReport> reports_;
+  std::vector<WrittenShard> shards_;
 };
 
 // `shape` cut along its first dim into boxes of `bytes` in float32, and of one index at least.
@@ -236,7 +238,7 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   Manifest manifest{.step = 0, .full = false, .attempt = 1, .job_uid = job_uid, .world = 1};
   manifest.titan_version = TITAN_VERSION;
   manifest.model = models::to_json(spec);
-  TITAN_RETURN_IF_ERROR(merge(step.reports(), manifest));
+  TITAN_RETURN_IF_ERROR(complete(step.shards(), manifest));
   manifest.per_rank = {nullptr};
   TITAN_RETURN_IF_ERROR(storage::atomic_write(files, storage::join_path(folder, kManifestName), to_text(manifest)));
   return parameters;
@@ -315,11 +317,12 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
     }
     const Manifest& manifest = (*reader)->manifest();
     nlohmann::json about = describe(step, manifest);
+    const std::vector<int64_t> pieces = tensors ? manifest.piece_counts() : std::vector<int64_t>();
     if (json) {
-      for (const TensorRecord& tensor : manifest.tensors) {
-        if (!tensors) break;
+      for (size_t i = 0; i < pieces.size(); ++i) {
+        const TensorRecord& tensor = manifest.tensors[i];
         about["shapes"][tensor.key] = {
-            {"dtype", type_name(tensor.dtype)}, {"shape", tensor.shape}, {"pieces", tensor.pieces.size()}};
+            {"dtype", type_name(tensor.dtype)}, {"shape", tensor.shape}, {"pieces", pieces[i]}};
       }
       out << about.dump() << "\n";
       continue;
@@ -328,10 +331,10 @@ absl::Status inspect(storage::Files& files, const std::string& path, bool tensor
         << (manifest.model.is_null() ? "model not recorded" : models::label(manifest.model)) << "  attempt "
         << manifest.attempt << "  " << counted(manifest.world, "rank") << "  "
         << counted(manifest.tensors.size(), "tensor") << "  " << mebibytes(bytes_of(manifest)) << "\n";
-    if (!tensors) continue;
-    for (const TensorRecord& tensor : manifest.tensors) {
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      const TensorRecord& tensor = manifest.tensors[i];
       out << "  " << tensor.key << "  " << type_name(tensor.dtype) << " [" << absl::StrJoin(tensor.shape, ", ") << "]  "
-          << counted(tensor.pieces.size(), "piece") << "\n";
+          << counted(static_cast<size_t>(pieces[i]), "piece") << "\n";
     }
   }
   return worst;

@@ -16,6 +16,7 @@
 
 #include "common/storage/fence.h"
 #include "worker/checkpoint/checkpointer.h"
+#include "worker/checkpoint/report_tree.h"
 
 namespace titan::checkpoint::testing {
 
@@ -138,6 +139,7 @@ class Attempt {
     absl::Duration retry_pause = absl::Milliseconds(1);
     std::function<std::optional<absl::Duration>()> patience_after_stop;
     absl::Duration peer_silence = absl::Seconds(15);
+    int fan_out = kFanOut;
     bool raise_fence = true;
     int64_t committed_step = -1;
     bool committed_by_another_job = false;
@@ -168,6 +170,7 @@ class Attempt {
       setup.still_trying = [this] { ++tries_; };
       setup.peer_timeout = absl::Seconds(20);
       setup.peer_silence = options_.peer_silence;
+      setup.fan_out = options_.fan_out;
       setup.events = [this](const char* kind, nlohmann::json members) {
         std::lock_guard lock(mutex_);
         events_.push_back({kind, std::move(members)});

@@ -10,8 +10,11 @@
 #include "worker/checkpoint/box.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/policy.h"
+#include "worker/checkpoint/progression.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/shard_index.h"
 #include "worker/checkpoint/step_folders.h"
+#include "worker/checkpoint/step_report.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -140,9 +143,24 @@ Manifest sample() {
   manifest.config = {{"training", {{"steps", 7}}}};
   manifest.train_state = {{"step", 5}, {"loss", 0.1}};
   manifest.per_rank = {nullptr, {{"row", 3}}};
-  manifest.files = {{"a2-00000.safetensors", 200, 128, 7}, {"a2-00001.safetensors", 160, 128, 9}};
+  manifest.files = {{.name = "a2-00000.safetensors", .bytes = 200, .index_bytes = 44, .index_crc = 7},
+                    {.name = "a2-00001.safetensors", .bytes = 180, .index_bytes = 44, .index_crc = 0xffffffff}};
+  manifest.tensors = {{"model.x", at::kFloat, {6, 2}, {}}, {"model.y", at::kFloat, {6, 2}, {}}};
+  manifest.rows = {{{{.base = {0}}}, {3, 2}, {{.base = {0, 0, 0}, .steps = {{2, {1, 3, 0}}}}}},
+                   {{{.base = {1}}}, {4, 2}, {{.base = {0, 0, 0}}}},
+                   {{{.base = {1}}}, {2, 2}, {{.base = {1, 4, 0}}}}};
+  return manifest;
+}
+
+// As steps were written before shards had an index.
+Manifest first_version() {
+  Manifest manifest = sample();
+  manifest.version = 1;
+  manifest.files = {{.name = "a2-00000.safetensors", .bytes = 200, .header_bytes = 128, .header_crc = 7},
+                    {.name = "a2-00001.safetensors", .bytes = 160, .header_bytes = 128, .header_crc = 9}};
   manifest.tensors = {
       {"model.x", at::kFloat, {6, 2}, {{0, 128, {{0, 0}, {4, 2}}, {1}}, {1, 128, {{4, 0}, {2, 2}}, {0xffffffff}}}}};
+  manifest.rows.clear();
   return manifest;
 }
 
@@ -151,18 +169,32 @@ TEST(ManifestTest, ReadsBackAndKnowsItsTensors) {
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_EQ(to_text(*read), to_text(sample()));
   ASSERT_NE(read->find("model.x"), nullptr);
-  EXPECT_EQ(read->find("model.x")->pieces[1].chunk_crcs[0], 0xffffffffu);
+  EXPECT_EQ(read->files[1].index_crc, 0xffffffffu);
   EXPECT_EQ(read->find("model.w"), nullptr);
+  EXPECT_THAT(read->piece_counts(), ElementsAre(2, 2));
+}
+
+TEST(ManifestTest, TheFirstVersionIsRead) {
+  const auto read = manifest_from_text(to_text(first_version()));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(to_text(*read), to_text(first_version()));
+  EXPECT_EQ(read->find("model.x")->pieces[1].chunk_crcs[0], 0xffffffffu);
+  EXPECT_THAT(read->piece_counts(), ElementsAre(2));
+}
+
+std::string with_checksum(nlohmann::json body) {
+  body.erase("crc32c");
+  const std::string rest = body.dump().substr(1);
+  char crc[9];
+  std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(rest.data(), rest.size()));
+  return absl::StrCat("{\"crc32c\":\"", crc, "\",", rest);
 }
 
 // Steps that were written before they named their model and version are as good as ever.
 TEST(ManifestTest, AnOlderOneLacksItsModel) {
-  nlohmann::json body = nlohmann::json::parse(to_text(sample()));
-  for (const char* member : {"crc32c", "titan_version", "model", "config"}) body.erase(member);
-  const std::string rest = body.dump().substr(1);
-  char crc[9];
-  std::snprintf(crc, sizeof crc, "%08x", storage::crc32c(rest.data(), rest.size()));
-  const auto read = manifest_from_text(absl::StrCat("{\"crc32c\":\"", crc, "\",", rest));
+  nlohmann::json body = nlohmann::json::parse(to_text(first_version()));
+  for (const char* member : {"titan_version", "model", "config"}) body.erase(member);
+  const auto read = manifest_from_text(with_checksum(body));
   ASSERT_TRUE(read.ok()) << read.status();
   EXPECT_TRUE(read->model.is_null());
   EXPECT_TRUE(read->config.is_null());
@@ -184,22 +216,134 @@ TEST(ManifestTest, EveryDamageIsNoticed) {
   EXPECT_FALSE(manifest_from_text(text + " ").ok());
 }
 
+// With a checksum that fits: a writer's mistake, or somebody's hand.
+TEST(ManifestTest, RowsThatMeanNothingAreRefused) {
+  const nlohmann::json good = nlohmann::json::parse(to_text(sample()));
+  ASSERT_TRUE(manifest_from_text(with_checksum(good)).ok());
+  const auto refused = [&](const char* place, nlohmann::json value) {
+    nlohmann::json body = good;
+    body[nlohmann::json::json_pointer(place)] = std::move(value);
+    const absl::Status status = manifest_from_text(with_checksum(body)).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss) << place;
+    return std::string(status.message());
+  };
+  EXPECT_THAT(refused("/rows/0/2/0/1/0", 3), HasSubstr("leaves its range"));          // A third file.
+  EXPECT_THAT(refused("/rows/0/2/0/1/0", int64_t{1} << 62), HasSubstr("its range"));  // More than can be counted.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {0, 3, 0}), HasSubstr("meets itself"));      // Twice in one file.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 2, 0}), HasSubstr("overlap"));           // A row twice.
+  EXPECT_THAT(refused("/rows/0/2/0/1/1", {1, 4, 0}), HasSubstr("leaves its range"));  // Beyond the tensor.
+  EXPECT_THAT(refused("/rows/0/1", {2, 2}), HasSubstr("model.x: pieces hold 8 of 12"));
+  EXPECT_THAT(refused("/rows/1/0/0/0", {2}), HasSubstr("begins outside of its range"));  // No such tensor.
+  EXPECT_THAT(refused("/rows/1/0/0/0", {0}), HasSubstr("model.x"));
+  EXPECT_THAT(refused("/tensors/0/shape", {6, 3}), HasSubstr("model.x"));
+  EXPECT_THAT(refused("/tensors/0/shape", {int64_t{1} << 40, int64_t{1} << 40}), HasSubstr("is none"));
+  EXPECT_THAT(refused("/files/0/index_bytes", 300), HasSubstr("sizes make no sense"));
+  EXPECT_THAT(refused("/version", 3), HasSubstr("use a newer Titan"));
+}
+
+// Every grid of ranks over every grid of cuts: the same points come back, and few numbers are kept.
+TEST(ProgressionTest, FoldsWithoutLoss) {
+  std::vector<Point> points;
+  for (int64_t stage = 0; stage < 3; ++stage) {
+    for (int64_t row = 0; row < 40; ++row) {
+      for (int64_t column = 0; column < 8; ++column) {
+        points.push_back({stage * 400 + row * 8 + column, row * 5, column * 16});
+      }
+    }
+  }
+  EXPECT_EQ(fold(points).size(), 1u);
+  EXPECT_EQ(unfold(fold(points)), points);
+  // A part of it, as neighbouring ranks under one parent have it, and the rest: together they are as few again.
+  const std::vector<Point> some(points.begin(), points.begin() + 333), rest(points.begin() + 333, points.end());
+  EXPECT_LE(fold(some).size(), 4u);
+  std::vector<Point> joined = unfold(fold(some));
+  for (const Point& point : unfold(fold(rest))) joined.push_back(point);
+  EXPECT_EQ(fold(joined).size(), 1u);
+  // Several pieces in each file, falling offsets, no order at all.
+  std::vector<Point> odd;
+  for (int64_t i = 0; i < 200; ++i) odd.push_back({i / 2, i % 2 == 0 ? 400 - i : i, i * i % 7});
+  const auto folded = fold(odd);
+  std::sort(odd.begin(), odd.end());
+  EXPECT_EQ(unfold(folded), odd);
+  for (const Progression& one : folded) {
+    EXPECT_TRUE(check_progression(one, {100, 401, 7}).ok());
+    EXPECT_EQ(to_json(progression_from_json(to_json(one))), to_json(one));
+  }
+}
+
+// Each window finds exactly the points in it.
+TEST(ProgressionTest, WindowsFindTheirPoints) {
+  const Progression grid{.base = {2, 0, 9}, .steps = {{4, {1, 5, -3}}, {3, {7, 0, 1}}}};
+  ASSERT_TRUE(check_progression(grid, {100, 100, 100}).ok());
+  const std::vector<Point> all = unfold({grid});
+  ASSERT_EQ(all.size(), 12u);
+  for (int64_t first = -1; first < 21; ++first) {
+    for (int64_t last = first; last < 21; ++last) {
+      for (size_t component = 0; component < 3; ++component) {
+        std::vector<Bounds> within(3);
+        within[component] = {first, last};
+        std::vector<Point> found, wanted;
+        for_each_point(grid, within, [&](const Point& point) { found.push_back(point); });
+        for (const Point& point : all) {
+          if (point[component] >= first && point[component] <= last) wanted.push_back(point);
+        }
+        std::sort(found.begin(), found.end());
+        EXPECT_EQ(found, wanted);
+      }
+    }
+  }
+}
+
+TEST(ShardIndexTest, EveryDamageIsNoticed) {
+  const ShardIndex index{.header_bytes = 128,
+                         .data_bytes = 3 * kChunkBytes + 5,
+                         .header_crc = 1,
+                         .pieces_crc = 2,
+                         .chunk_crcs = {3, 4, 5, 6}};
+  const std::string bytes = to_bytes(index);
+  EXPECT_EQ(static_cast<int64_t>(bytes.size()), index_bytes(index.data_bytes));
+  const auto read = index_from_bytes(bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_EQ(to_bytes(*read), bytes);
+  for (size_t at = 0; at < bytes.size(); ++at) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = bytes;
+      damaged[at] = static_cast<char>(damaged[at] ^ (1 << bit));
+      EXPECT_EQ(index_from_bytes(damaged).status().code(), absl::StatusCode::kDataLoss) << at << "." << bit;
+    }
+    EXPECT_FALSE(index_from_bytes(bytes.substr(0, at)).ok());
+  }
+  // A checksum of its own that fits makes sizes no better.
+  for (const int64_t data : {int64_t{-1}, int64_t{0}, std::numeric_limits<int64_t>::max()}) {
+    ShardIndex wrong = index;
+    wrong.data_bytes = data;
+    EXPECT_EQ(index_from_bytes(to_bytes(wrong)).status().code(), absl::StatusCode::kDataLoss) << data;
+  }
+}
+
+WrittenShard written(const char* name, c10::ScalarType dtype, int64_t begin, int64_t rows) {
+  return {.has_file = true,
+          .file = {.name = name, .bytes = 400, .index_bytes = 44},
+          .pieces = {{"model.x", dtype, {6, 2}, {{begin, 0}, {rows, 2}}}}};
+}
+
 // A writer's bug must not become a checkpoint that cannot be read.
-TEST(ManifestTest, MergeRefusesHolesAndDisagreement) {
-  ShardReport a, b;
-  a.has_file = b.has_file = true;
-  a.file = sample().files[0];
-  b.file = sample().files[1];
-  a.tensors = {{"model.x", at::kFloat, {6, 2}, {{0, 128, {{0, 0}, {4, 2}}, {1}}}}};
-  b.tensors = {{"model.x", at::kFloat, {6, 2}, {{0, 128, {{4, 0}, {2, 2}}, {2}}}}};
+TEST(StepReportTest, HolesAndDisagreementAreRefused) {
+  const WrittenShard a = written("a", at::kFloat, 0, 4), b = written("b", at::kFloat, 4, 2);
   Manifest whole_one;
-  ASSERT_TRUE(merge({a, b}, whole_one).ok());
-  EXPECT_EQ(whole_one.tensors[0].pieces[1].file, 1);
+  ASSERT_TRUE(complete({a, b}, whole_one).ok());
+  std::vector<int64_t> files;
+  Placement(whole_one.rows, 1).for_each_piece(0, {{5, 0}, {1, 2}}, [&](int64_t file, const Box& piece) {
+    files.push_back(file);
+    EXPECT_THAT(piece.offset, ElementsAre(4, 0));
+  });
+  EXPECT_THAT(files, ElementsAre(1));
   Manifest hole;
-  EXPECT_THAT(std::string(merge({a, ShardReport{}}, hole).message()), HasSubstr("model.x"));
-  b.tensors[0].dtype = at::kBFloat16;
+  EXPECT_THAT(std::string(complete({a, WrittenShard{}}, hole).message()), HasSubstr("model.x"));
+  Manifest twice;
+  EXPECT_THAT(std::string(complete({a, b, b}, twice).message()), HasSubstr("overlap"));
   Manifest types;
-  EXPECT_EQ(merge({a, b}, types).code(), absl::StatusCode::kInternal);
+  EXPECT_EQ(complete({a, written("b", at::kBFloat16, 4, 2)}, types).code(), absl::StatusCode::kInternal);
 }
 
 TEST(PolicyTest, SavesWhenTorchtitanDoes) {

@@ -173,6 +173,8 @@ class TitanRankTest(unittest.TestCase):
         # One rank is told; both stop at the same step edge, saved.
         ranks = Ranks(self.folder("stopped"), 2, mixed)
         ranks.wait_for_step(3)
+        soft, hard = resource.prlimit(ranks.processes[0].pid, resource.RLIMIT_NOFILE)
+        self.assertEqual(hard, soft, "rank 0 has connections of all ranks")
         ranks.processes[1].send_signal(signal.SIGTERM)
         self.assertEqual(ranks.wait(), [16, 16], "\n".join(ranks.outputs))
         stopped = [ranks.events(rank, "stopped")[0]["step"] for rank in (0, 1)]

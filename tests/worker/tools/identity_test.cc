@@ -13,7 +13,7 @@
 #include "common/models/registry.h"
 #include "common/storage/fence.h"
 #include "worker/checkpoint/checkpointer.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/model.h"
 #include "worker/model/registry.h"

@@ -48,7 +48,8 @@ def shards(step):
         if name.endswith(".safetensors"):
             with safe_open(os.path.join(step, name), framework="pt") as file:
                 for key in file.keys():
-                    tensors[key] = file.get_tensor(key)
+                    if key != "titan.index":
+                        tensors[key] = file.get_tensor(key)
     return tensors
 
 

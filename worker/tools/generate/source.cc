@@ -10,7 +10,7 @@
 #include "worker/checkpoint/dcp_metadata.h"
 #include "worker/checkpoint/hf_folder.h"
 #include "worker/checkpoint/model_check.h"
-#include "worker/checkpoint/shard.h"
+#include "worker/checkpoint/step_reader.h"
 #include "worker/checkpoint/step_folders.h"
 #include "worker/model/hf_mapper.h"
 #include "worker/model/hf_spec.h"
