@@ -3,6 +3,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <iterator>
 #include <stop_token>
 
 #include "absl/strings/escaping.h"
@@ -115,8 +116,10 @@ absl::Status Client::look_at_bucket(const Request& request, const absl::Status& 
 }
 
 absl::Status Client::call(const char* doing, const Request& request, Response& response) {
+  hub::RetryPolicy policy = retry_;
+  if (hurried_) policy.attempts = 1;
   absl::Status status = hub::with_retries(
-      retry_, std::stop_token(),
+      policy, std::stop_token(),
       [&]() -> hub::Outcome {
         absl::Status one = once(request, response);
         std::optional<absl::Duration> asked;
@@ -221,25 +224,12 @@ absl::StatusOr<Listing> Client::list(const std::string& prefix, bool deep) {
     request.query.emplace_back("prefix", prefix);
     Response response;
     TITAN_RETURN_IF_ERROR(call("list", request, response));
-    const absl::StatusOr<Element> page = parse_xml(response.body);
+    absl::StatusOr<Page> page = parse_page(response.body, prefix);
     if (!page.ok()) return annotate(not_understood(page.status()), absl::StrCat("list ", place(prefix)));
-    for (const Element& one : page->children) {
-      if (one.name == "CommonPrefixes") {
-        std::string folder = one.value("Prefix");
-        if (!folder.empty()) folder.pop_back();
-        listing.folders.push_back(std::move(folder));
-      } else if (one.name == "Contents") {
-        Object object{.key = one.value("Key"), .etag = one.value("ETag")};
-        std::string ignored;
-        if (!absl::SimpleAtoi(one.value("Size"), &object.size) ||
-            !absl::ParseTime(absl::RFC3339_full, one.value("LastModified"), &object.modified, &ignored))
-          return annotate(not_understood(absl::DataLossError("an object without size or time")),
-                          absl::StrCat("list ", place(prefix)));
-        listing.objects.push_back(std::move(object));
-      }
-    }
+    std::move(page->objects.begin(), page->objects.end(), std::back_inserter(listing.objects));
+    std::move(page->folders.begin(), page->folders.end(), std::back_inserter(listing.folders));
     listing.now = http_time(response.header("date"));
-    next = page->value("IsTruncated") == "true" ? page->value("NextContinuationToken") : "";
+    next = page->next;
   } while (!next.empty());
   return listing;
 }
@@ -247,10 +237,9 @@ absl::StatusOr<Listing> Client::list(const std::string& prefix, bool deep) {
 absl::StatusOr<bool> Client::any(const std::string& prefix) {
   Response response;
   TITAN_RETURN_IF_ERROR(call("list", {.query = {{"list-type", "2"}, {"max-keys", "1"}, {"prefix", prefix}}}, response));
-  const absl::StatusOr<Element> page = parse_xml(response.body);
+  const absl::StatusOr<Page> page = parse_page(response.body, prefix);
   if (!page.ok()) return annotate(not_understood(page.status()), absl::StrCat("list ", place(prefix)));
-  return !page->value("Contents").empty() || std::any_of(page->children.begin(), page->children.end(),
-                                                         [](const Element& one) { return one.name == "Contents"; });
+  return !page->objects.empty();
 }
 
 absl::StatusOr<Upload> Client::create_upload(const std::string& key) {
@@ -325,15 +314,12 @@ absl::StatusOr<std::vector<Upload>> Client::uploads(const std::string& prefix) {
     request.query.emplace_back("uploads", "");
     Response response;
     TITAN_RETURN_IF_ERROR(call("list unfinished writes in", request, response));
-    const absl::StatusOr<Element> page = parse_xml(response.body);
+    absl::StatusOr<UploadPage> page = parse_uploads(response.body, prefix);
     if (!page.ok())
       return annotate(not_understood(page.status()), absl::StrCat("list unfinished writes in ", place(prefix)));
-    for (const Element& one : page->children) {
-      if (one.name == "Upload") found.push_back({one.value("Key"), one.value("UploadId")});
-    }
-    const bool more = page->value("IsTruncated") == "true";
-    key_marker = more ? page->value("NextKeyMarker") : "";
-    id_marker = more ? page->value("NextUploadIdMarker") : "";
+    std::move(page->uploads.begin(), page->uploads.end(), std::back_inserter(found));
+    key_marker = page->next_key;
+    id_marker = page->next_id;
   } while (!key_marker.empty());
   return found;
 }

@@ -14,17 +14,11 @@
 #include "absl/time/time.h"
 #include "common/hub/retry.h"
 #include "common/s3/exchange.h"
+#include "common/s3/listing.h"
 #include "common/s3/settings.h"
 #include "common/sync/sync.h"
 
 namespace titan::s3 {
-
-struct Object {
-  std::string key;
-  int64_t size = 0;
-  std::string etag;  // Quoted, as a condition takes it.
-  absl::Time modified;
-};
 
 struct Facts {
   int64_t size = 0;
@@ -42,18 +36,13 @@ struct Condition {
 
 struct Listing {
   std::vector<Object> objects;
-  std::vector<std::string> folders;  // Keys that go on behind a '/', up to it and without it.
+  std::vector<std::string> folders;  // As in Page.
   absl::Time now;                    // The store's clock.
 };
 
 struct Part {
   std::string etag, crc32c;
 };
-struct Upload {
-  std::string key, id;
-  std::string writer = {};  // Of create_upload().
-};
-
 using CredentialSource = std::function<absl::StatusOr<Credentials>()>;
 
 // Thread-safe; as many connections as threads use it at once.
@@ -84,6 +73,9 @@ class Client {
   absl::Status abort(const Upload& upload);                                // A missing one is fine.
   absl::StatusOr<std::vector<Upload>> uploads(const std::string& prefix);  // Begun and neither completed nor aborted.
 
+  // From now on nothing is tried again: for who ends and must not wait for a store that does not answer.
+  void hurry() { hurried_ = true; }
+
   // Whether the store was seen to keep conditions: for object_fence.h.
   std::atomic<bool> keeps_conditions{false};
 
@@ -105,7 +97,7 @@ class Client {
   const std::string bucket_;
   const CredentialSource source_;
   const hub::RetryPolicy retry_;
-  std::atomic<bool> bucket_seen_{false};
+  std::atomic<bool> bucket_seen_{false}, hurried_{false};
   sync::Mutex mutex_;
   Credentials credentials_ TITAN_GUARDED_BY(mutex_);
   std::vector<std::unique_ptr<Exchange>> idle_ TITAN_GUARDED_BY(mutex_);

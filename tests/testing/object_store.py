@@ -8,6 +8,7 @@ import hashlib
 import os
 import socket
 import struct
+import sys
 import threading
 import time
 from dataclasses import dataclass, field
@@ -73,7 +74,7 @@ class ObjectStore:
             pass
 
         Handler.store = store
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server = _Server(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.port = self.server.server_address[1]
         self.url = f"http://127.0.0.1:{self.port}"
@@ -144,6 +145,12 @@ def signed_well(request, url, secret):
     made = AWSRequest(method=request.method, url=url, headers={name: request.headers[name] for name in signed}, data=request.body)
     made.context["timestamp"] = request.headers["x-amz-date"]
     return scheme["Signature"] == auth.signature(auth.string_to_sign(made, auth.canonical_request(made)), made)
+
+
+class _Server(ThreadingHTTPServer):
+    def handle_error(self, request, client_address):
+        if not isinstance(sys.exc_info()[1], OSError):  # Of who was killed.
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):

@@ -1,9 +1,10 @@
 #include "worker/checkpoint/shard.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
@@ -37,14 +38,9 @@ absl::Status write_all(storage::WritableFile& file, const std::string& header, c
 
 }  // namespace
 
-std::string shard_name(ShardName name, int copy) {
-  char text[64];
-  if (copy == 0) {
-    std::snprintf(text, sizeof text, "a%d-%05d.safetensors", name.attempt, name.rank);
-  } else {
-    std::snprintf(text, sizeof text, "a%d-%05d.%d.safetensors", name.attempt, name.rank, copy);
-  }
-  return text;
+std::string shard_name(const ShardName& name, int copy) {
+  return absl::StrFormat("a%d-%05d%s%s%s.safetensors", name.attempt, name.rank, name.salt.empty() ? "" : "-", name.salt,
+                         copy == 0 ? "" : absl::StrCat(".", copy));
 }
 
 absl::StatusOr<ShardReport> write_tensors(storage::Files& files, const std::string& folder, const std::string& name,
@@ -78,6 +74,7 @@ absl::StatusOr<ShardReport> write_tensors(storage::Files& files, const std::stri
   if (status.ok()) status = files.sync_folder(folder);
   if (!status.ok()) {
     file.reset();
+    if (absl::IsAlreadyExists(status)) return status;  // What is there is another's.
     files.remove(path).IgnoreError();  // Gives the space back; what cannot be removed is cleaned up as a leftover.
     return status;
   }
@@ -88,7 +85,7 @@ absl::StatusOr<ShardReport> write_tensors(storage::Files& files, const std::stri
   return report;
 }
 
-absl::StatusOr<ShardReport> write_shard(storage::Files& files, const std::string& folder, ShardName name,
+absl::StatusOr<ShardReport> write_shard(storage::Files& files, const std::string& folder, const ShardName& name,
                                         const std::vector<Staged>& parts, const std::atomic<bool>* stop) {
   if (parts.empty()) return ShardReport{};
   for (int copy = 0;; ++copy) {

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "testing"))
 from object_store import SECRET, Fault, ObjectStore
 
-DRIVER = Path(os.environ["TITAN_TESTS"]) / "s3_driver"
+DRIVER = Path(os.environ["TITAN_BIN"]).parent / "tests/s3_driver"
 MIB = 1 << 20
 PART = 5 * MIB // 4
 PATIENCE = 60
