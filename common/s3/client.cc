@@ -59,6 +59,9 @@ std::vector<std::string> condition_headers(const Condition& condition, const std
   return headers;
 }
 
+// Of a list whose pages lead nowhere.
+absl::Status endless() { return absl::DataLossError("the next page of its list is the same page"); }
+
 absl::Status not_understood(const absl::Status& why) {
   return absl::UnavailableError(absl::StrCat("the store's answer is not understood: ", why.message()));
 }
@@ -225,6 +228,7 @@ absl::StatusOr<Listing> Client::list(const std::string& prefix, bool deep) {
     Response response;
     TITAN_RETURN_IF_ERROR(call("list", request, response));
     absl::StatusOr<Page> page = parse_page(response.body, prefix);
+    if (page.ok() && !next.empty() && page->next == next) page = endless();
     if (!page.ok()) return annotate(not_understood(page.status()), absl::StrCat("list ", place(prefix)));
     std::move(page->objects.begin(), page->objects.end(), std::back_inserter(listing.objects));
     std::move(page->folders.begin(), page->folders.end(), std::back_inserter(listing.folders));
@@ -315,6 +319,8 @@ absl::StatusOr<std::vector<Upload>> Client::uploads(const std::string& prefix) {
     Response response;
     TITAN_RETURN_IF_ERROR(call("list unfinished writes in", request, response));
     absl::StatusOr<UploadPage> page = parse_uploads(response.body, prefix);
+    const bool same = page.ok() && page->next_key == key_marker && page->next_id == id_marker;
+    if (same && !key_marker.empty()) page = endless();
     if (!page.ok())
       return annotate(not_understood(page.status()), absl::StrCat("list unfinished writes in ", place(prefix)));
     std::move(page->uploads.begin(), page->uploads.end(), std::back_inserter(found));

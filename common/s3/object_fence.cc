@@ -98,7 +98,8 @@ absl::StatusOr<bool> ObjectFence::silent(const Claim&, const Holder& holder) {
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
   if (absl::IsNotFound(beat.status())) return true;
   if (!beat.ok()) return beat.status();
-  return watched_ == beat->writer || beat->now - beat->modified >= kObjectSilence;
+  const bool told = beat->modified != absl::InfinitePast();
+  return watched_ == beat->writer || (told && beat->now - beat->modified >= kObjectSilence);
 }
 
 absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {

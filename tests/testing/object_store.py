@@ -64,7 +64,7 @@ class ObjectStore:
         self.app = create_backend_app("s3")
         self.secret = secret
         self.one_at_a_time = threading.Lock()
-        self.requests = []
+        self.requests, self.asked_for = [], []
         self.rule = lambda request: None  # Gives a Fault, or nothing; may wait.
         self.check_signatures = True
         self.clock = 0  # Seconds that the store's Date is ahead.
@@ -237,5 +237,9 @@ class _Handler(BaseHTTPRequestHandler):
             self.say(code, answers, body)
         except OSError:
             self.reset()
+
+    def do_CONNECT(self):  # As the proxy on the way to another store: it lets nobody through.
+        self.store.asked_for.append((self.path, dict(self.headers)))
+        self.refuse(403, "NoWayThrough")
 
     do_GET = do_PUT = do_POST = do_DELETE = do_HEAD = answer

@@ -214,6 +214,12 @@ class FilesTest(Case):
         tried("INVALID_ARGUMENT", "one word", AWS_ACCESS_KEY_ID="who", AWS_SECRET_ACCESS_KEY="a b")
         tried("FAILED_PRECONDITION", "TITAN_RANK_S3_PLAIN_HTTP", AWS_ENDPOINT_URL="http://store.example:9000")
         tried("FAILED_PRECONDITION", "AWS_REGION", AWS_ENDPOINT_URL="", AWS_REGION="")
+        # AWS's own store of the region, through a proxy, which is told no more than where to.
+        tried("UNAVAILABLE", "titan.s3.eu-test-1.amazonaws.com", AWS_ENDPOINT_URL="", https_proxy=self.store.url, AWS_ACCESS_KEY_ID="who",
+              AWS_SECRET_ACCESS_KEY=SECRET)
+        place, headers = self.store.asked_for[-1]
+        self.assertEqual("titan.s3.eu-test-1.amazonaws.com:443", place)
+        self.assertFalse([name for name in headers if name.lower().startswith(("auth", "x-amz"))], headers)
         tried("INVALID_ARGUMENT", "AWS_ENDPOINT_URL", AWS_ENDPOINT_URL="http://user:secret@127.0.0.1:1")
 
 
