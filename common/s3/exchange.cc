@@ -56,6 +56,41 @@ std::string host_of(const std::string& url) {
   return url.substr(begin, url.find('/', begin) - begin);
 }
 
+constexpr char kConditions[] = "; this store cannot do what checkpoints need (conditional writes)";
+constexpr char kRenew[] = "; the session has ended: renew AWS_SESSION_TOKEN or its profile";
+constexpr char kKeys[] = "; look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile";
+
+// What a store's word says beyond the number of its answer.
+struct KnownCode {
+  const char* code;
+  absl::StatusCode status;
+  const char* advice = "";
+};
+using absl::StatusCode;
+constexpr KnownCode kKnownCodes[] = {
+    {"PreconditionFailed", StatusCode::kAlreadyExists},
+    // What came was not what was sent; the store keeps nothing of it.
+    {"BadDigest", StatusCode::kUnavailable},
+    {"InvalidDigest", StatusCode::kUnavailable},
+    {"XAmzContentSHA256Mismatch", StatusCode::kUnavailable},
+    {"XAmzContentChecksumMismatch", StatusCode::kUnavailable},
+    {"IncompleteBody", StatusCode::kUnavailable},
+    // Too much at once.
+    {"RequestTimeout", StatusCode::kUnavailable},
+    {"ConditionalRequestConflict", StatusCode::kUnavailable},
+    {"OperationAborted", StatusCode::kUnavailable},
+    {"SlowDown", StatusCode::kUnavailable},
+    {"InternalError", StatusCode::kUnavailable},
+    {"ServiceUnavailable", StatusCode::kUnavailable},
+    {"ExpiredToken", StatusCode::kUnauthenticated, kRenew},
+    {"InvalidToken", StatusCode::kUnauthenticated, kRenew},
+    {"TokenRefreshRequired", StatusCode::kUnauthenticated, kRenew},
+    {"InvalidAccessKeyId", StatusCode::kUnauthenticated, kKeys},
+    {"SignatureDoesNotMatch", StatusCode::kUnauthenticated, kKeys},
+    {"RequestTimeTooSkewed", StatusCode::kFailedPrecondition, "; set this machine's clock right"},
+    {"NotImplemented", StatusCode::kFailedPrecondition, kConditions},
+};
+
 }  // namespace
 
 const std::string& Response::header(const std::string& name) const {
@@ -176,42 +211,29 @@ absl::Status Exchange::perform(const Request& request, const Credentials& creden
 absl::Status answer_error(const Response& response, const Settings& settings, const std::string& bucket) {
   const absl::StatusOr<Element> xml = parse_xml(response.body);
   const std::string code = xml.ok() ? xml->value("Code") : "";
-  const std::string what = absl::StrCat("the store answers ", response.code, code.empty() ? "" : " ", hub::shown(code),
-                                        xml.ok() && !xml->value("Message").empty() ? ": " : "",
-                                        xml.ok() ? hub::shown(xml->value("Message")) : "");
-  const auto is = [&](std::initializer_list<const char*> codes) {
-    return std::any_of(codes.begin(), codes.end(), [&](const char* one) { return code == one; });
-  };
-  if (is({"NoSuchBucket"}))
+  std::string what = absl::StrCat("the store answers ", response.code, code.empty() ? "" : " ", hub::shown(code));
+  if (xml.ok() && !xml->value("Message").empty()) absl::StrAppend(&what, ": ", hub::shown(xml->value("Message")));
+  if (code == "NoSuchBucket")
     return absl::FailedPreconditionError(absl::StrCat("there is no bucket ", bucket, " at ",
                                                       hub::shown(hub::origin(server(settings, bucket))),
                                                       ": make it, or name another one"));
-  if (response.code == 301 || response.code == 307 || is({"AuthorizationHeaderMalformed"})) {
+  if (response.code == 301 || response.code == 307 || code == "AuthorizationHeaderMalformed") {
     const std::string& region = response.header("x-amz-bucket-region");
     return absl::FailedPreconditionError(absl::StrCat("the bucket is not in the region ", settings.region,
                                                       ": set AWS_REGION", region.empty() ? "" : " = ",
                                                       hub::shown(region), " (", what, ")"));
   }
-  if (response.code == 412 || is({"PreconditionFailed"}))
-    return absl::AlreadyExistsError("the object is not what it has to be (a condition does not hold)");
-  // What came was not what was sent; the store keeps nothing of it.
-  if (is({"BadDigest", "XAmzContentSHA256Mismatch", "XAmzContentChecksumMismatch", "InvalidDigest", "RequestTimeout",
-          "ConditionalRequestConflict", "OperationAborted", "IncompleteBody"}))
-    return absl::UnavailableError(what);
-  if (is({"ExpiredToken", "InvalidToken", "TokenRefreshRequired"}))
-    return absl::UnauthenticatedError(what + "; the session token has ended: renew AWS_SESSION_TOKEN or its profile");
-  if (is({"RequestTimeTooSkewed"})) return absl::FailedPreconditionError(what + "; set this machine's clock right");
-  if (is({"InvalidAccessKeyId", "SignatureDoesNotMatch"}))
-    return absl::UnauthenticatedError(what + "; look at AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or their profile");
+  for (const KnownCode& known : kKnownCodes) {
+    if (code == known.code) return absl::Status(known.status, absl::StrCat(what, known.advice));
+  }
+  if (response.code == 412)
+    return absl::AlreadyExistsError(absl::StrCat("the object is not what it has to be (", what, ")"));
   if (response.code == 401 || response.code == 403)
     return absl::PermissionDeniedError(
         absl::StrCat(what, "; these credentials need to list, read, write and delete in the bucket ", bucket));
   if (response.code == 404) return absl::NotFoundError(what);
-  if (response.code == 501 || is({"NotImplemented"}))
-    return absl::FailedPreconditionError(what + "; this store cannot do what checkpoints need (conditional writes)");
-  if (response.code == 429 || response.code >= 500 || response.code == 408 ||
-      is({"SlowDown", "InternalError", "ServiceUnavailable"}))
-    return absl::UnavailableError(what);
+  if (response.code == 501) return absl::FailedPreconditionError(what + kConditions);
+  if (response.code == 429 || response.code >= 500 || response.code == 408) return absl::UnavailableError(what);
   return absl::FailedPreconditionError(what);
 }
 

@@ -138,7 +138,12 @@ absl::Status ObjectFence::probe() {
 
 absl::Status ObjectFence::give_up_uploads() {
   TITAN_ASSIGN_OR_RETURN(const std::vector<Upload> left, client_->uploads(key("")));
-  for (const Upload& one : left) TITAN_RETURN_IF_ERROR(client_->abort(one));
+  const size_t begin = key("").size();
+  for (const Upload& one : left) {
+    // Below a folder of this one may lie another job's.
+    const bool own = std::count(one.key.begin() + static_cast<std::ptrdiff_t>(begin), one.key.end(), '/') <= 1;
+    if (own) TITAN_RETURN_IF_ERROR(client_->abort(one));
+  }
   return absl::OkStatus();
 }
 

@@ -21,6 +21,7 @@ UploadFile::~UploadFile() {
 
 absl::Status UploadFile::append(std::string_view bytes) {
   while (!bytes.empty() && failed_.ok()) {
+    if (!upload_.id.empty() && filling_.empty()) filling_.reserve(static_cast<size_t>(sizes_.part_bytes));
     const size_t room = static_cast<size_t>(sizes_.part_bytes) - filling_.size();
     filling_.append(bytes.substr(0, room));
     bytes.remove_prefix(std::min(room, bytes.size()));

@@ -18,6 +18,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from xml.etree import ElementTree
 
 os.environ.setdefault("S3_UPLOAD_PART_MIN_SIZE", str(64 << 10))  # moto's; a real store wants 5 MiB.
+os.environ.setdefault("MOTO_S3_DEFAULT_KEY_BUFFER_SIZE", str(64 << 20))  # In memory.
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials

@@ -42,10 +42,15 @@ class Driver {
   }
 
  private:
+  // An attempt does one thing after another.
+  struct Held {
+    sync::Mutex busy;
+    std::unique_ptr<ObjectFence> fence;
+  };
   struct Actor {
     std::shared_ptr<Client> client;
     std::unique_ptr<ObjectFiles> files;
-    std::map<std::string, std::unique_ptr<ObjectFence>> fences;  // By name.
+    std::map<std::string, Held> fences;  // By name.
   };
 
   // Who asks the store: by the access key's id.
@@ -118,13 +123,14 @@ class Driver {
   }
 
   absl::Status fence(Actor& who, const std::string& op, const json& ask, json& out) {
-    ObjectFence* fence = nullptr;
+    Held* held = nullptr;
     {
       sync::Lock lock(mutex_);
-      auto& one = who.fences[ask.at("fence")];
-      if (one == nullptr) one = std::make_unique<ObjectFence>(who.client, ask.value("folder", "job"));
-      fence = one.get();
+      held = &who.fences[ask.at("fence")];
     }
+    sync::Lock lock(held->busy);
+    std::unique_ptr<ObjectFence>& fence = held->fence;
+    if (fence == nullptr) fence = std::make_unique<ObjectFence>(who.client, ask.value("folder", "job"));
     if (op == "raise" || op == "take") {
       ObjectFence::Claim claim{
           .job_uid = ask.at("uid"), .attempt = ask.value("attempt", 1), .process = ask.value("process", "elsewhere")};

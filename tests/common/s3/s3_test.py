@@ -388,8 +388,10 @@ class FenceTest(FenceCase):
         go_on.set()
         self.store.rule = lambda request: None
         self.assertEqual(1, self.store.uploads())
+        self.store.call("POST", "/titan/job/another/step-1/a1?uploads")  # Of a job whose folder lies in this one.
         self.done("raise", "a", uid="one", attempt=2)
-        self.assertEqual(0, self.store.uploads())
+        self.assertEqual(1, self.store.uploads())
+        self.assertIn(b"job/another", self.store.call("GET", "/titan?uploads")[2])
 
 
 class Turns:

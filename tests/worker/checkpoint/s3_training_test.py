@@ -116,7 +116,7 @@ class S3TrainingTest(unittest.TestCase):
         shard = next(key for key in self.store.keys(prefix="runs/one/step-5/a"))
         body = self.store.get(shard)
         self.store.put(shard, body[:-1] + bytes([body[-1] ^ 1]))
-        said = self.tool(1, "verify", PLACE)
+        said = self.tool(1, "verify", f"{PLACE}/step-5")
         self.assertEqual(1, said.count("checksum mismatch"), said)
         self.assertIn(f"s3://titan/{shard}", said)
 
