@@ -40,6 +40,16 @@ void check_object_store(Checker& check) {
       check.fail(key, path, "is no place in an object store (s3://BUCKET/FOLDER)",
                  std::string(parsed.status().message()));
   };
+  const auto nowhere_else = [&](const std::string& key, const std::string& path) {
+    if (s3::is_location(path))
+      check.fail(key, path, "cannot be in an object store",
+                 "only checkpoint.folder and checkpoint.initial_load_path can");
+  };
+  const JobConfig& config = check.config();
+  nowhere_else("job.dump_folder", config.job.dump_folder);
+  nowhere_else("model.hf_assets_path", config.model.hf_assets_path);
+  if (config.training.dataset_path) nowhere_else("training.dataset_path", *config.training.dataset_path);
+  if (config.validation.dataset_path) nowhere_else("validation.dataset_path", *config.validation.dataset_path);
   place("checkpoint.folder", c.folder);
   if (c.initial_load_path) place("checkpoint.initial_load_path", *c.initial_load_path);
   if (s3::is_location(c.folder) && c.last_save_in_hf) {
