@@ -12,7 +12,8 @@ find_package(CLI11 REQUIRED)
 find_package(SQLite3 REQUIRED)
 find_package(OpenSSL REQUIRED)  # Certificates and digests; gRPC has it already.
 find_package(ZLIB REQUIRED)
-find_package(CURL 7.85 REQUIRED)  # Downloads from a hub.
+find_package(CURL 7.85 REQUIRED)  # Files of a hub, objects of a store.
+find_package(EXPAT 2.4 REQUIRED)  # Answers of an object store.
 find_package(benchmark QUIET)
 pkg_check_modules(tomlplusplus REQUIRED IMPORTED_TARGET tomlplusplus)
 pkg_check_modules(cpp_httplib REQUIRED IMPORTED_TARGET cpp-httplib)

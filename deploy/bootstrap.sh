@@ -45,7 +45,7 @@ debian_packages=(
   libgrpc++-dev libssl-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libcli11-dev libyaml-cpp-dev libtomlplusplus-dev nlohmann-json3-dev
   libsqlite3-dev etcd-server prometheus-cpp-dev libcpp-httplib-dev
-  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev libcurl4-openssl-dev
+  libpcre2-dev zlib1g-dev libzstd-dev libgloo-dev libdw-dev libcurl4-openssl-dev libexpat1-dev
   libgtest-dev libgmock-dev libbenchmark-dev
   prometheus libfaketime
   clang-format clang-tidy
@@ -95,7 +95,7 @@ torch="torch==2.11.0"
 # libtorch_cpu itself needs only these two of the CUDA wheels.
 torch_libraries="nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85"
 base_tools="tokenizers==0.22.2 googleapis-common-protos==1.70.0"
-client_packages="grpcio==1.85.3"  # Calls of whoever keeps to nothing: tests/integration/hostile.
+client_packages="grpcio==1.85.3 moto==5.2.5 flask==3.1.3 flask-cors==6.0.5 py-partiql-parser==0.6.3"  # Calls of whoever keeps to nothing (tests/integration/hostile), and an object store.
 parquet_packages="pyarrow==26.0.1"  # Arrow reads Parquet files; optional.
 oracle_packages="torchtitan==0.2.2 torchao==0.17.0 transformers==4.57.3 peft==0.18.0 bitsandbytes==0.50.2 safetensors tensorboard torch-tb-profiler==0.4.3 tiktoken==0.14.0 sentencepiece==0.2.3 pandas numpy"
 cuda_packages="nvidia-nccl-cu13==2.28.9 nvidia-cuda-nvcc==13.0.88 nvidia-cuda-crt nvidia-nvvm nvidia-cuda-cccl"

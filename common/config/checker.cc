@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "absl/strings/str_cat.h"
+#include "common/s3/location.h"
+
 namespace titan::config {
 
 void Checker::fail_as(const std::string& key, const std::string& value, const absl::Status& status) {
@@ -27,8 +30,40 @@ Origin Checker::origin(const std::string& key) const {
   return {};
 }
 
+namespace {
+
+void check_object_store(Checker& check) {
+  const Checkpoint& c = check.config().checkpoint;
+  const auto place = [&](const std::string& key, const std::string& path) {
+    if (!s3::is_location(path)) return;
+    if (const auto parsed = s3::parse_location(path); !parsed.ok())
+      check.fail(key, path, "is no place in an object store (s3://BUCKET/FOLDER)",
+                 std::string(parsed.status().message()));
+  };
+  const auto nowhere_else = [&](const std::string& key, const std::string& path) {
+    if (s3::is_location(path))
+      check.fail(key, path, "cannot be in an object store",
+                 "only checkpoint.folder and checkpoint.initial_load_path can");
+  };
+  const JobConfig& config = check.config();
+  nowhere_else("job.dump_folder", config.job.dump_folder);
+  nowhere_else("model.hf_assets_path", config.model.hf_assets_path);
+  if (config.training.dataset_path) nowhere_else("training.dataset_path", *config.training.dataset_path);
+  if (config.validation.dataset_path) nowhere_else("validation.dataset_path", *config.validation.dataset_path);
+  place("checkpoint.folder", c.folder);
+  if (c.initial_load_path) place("checkpoint.initial_load_path", *c.initial_load_path);
+  if (s3::is_location(c.folder) && c.last_save_in_hf) {
+    check.fail("checkpoint.last_save_in_hf", true,
+               absl::StrCat("cannot be written to an object store (checkpoint.folder = ", c.folder, ")"),
+               "leave it out, and use titan-checkpoint export on the last step");
+  }
+}
+
+}  // namespace
+
 void check_checkpoint(Checker& check) {
   const Checkpoint& c = check.config().checkpoint;
+  check_object_store(check);
   if (c.keep_latest_k == 1) {
     check.fail("checkpoint.keep_latest_k", c.keep_latest_k,
                "would delete the only complete checkpoint while the next is written",

@@ -229,10 +229,13 @@ std::vector<Field> fields_of(Checkpoint& c) {
       Field("enable", c.enable, "Save checkpoints and resume from them"),
       Field("enable_ft_dataloader_checkpoints", c.enable_ft_dataloader_checkpoints,
             "Each fault-tolerant replica saves its data position at every step"),
-      Field("folder", c.folder, "Folder of the checkpoints under dump_folder"),
+      Field("folder", c.folder,
+            "Folder of the checkpoints under dump_folder, or s3://BUCKET/FOLDER of an object store"),
       Field("interval", c.interval, "Steps between two checkpoints").in("steps").at_least(1),
       Field("initial_load_path", c.initial_load_path,
-            "Checkpoint to start from when the job has none of its own: a step's folder, or one of torchtitan's")
+            "Checkpoint to start from when the job has none of its own: a step's folder, or one of torchtitan's; also "
+            "of an "
+            "object store (s3://BUCKET/FOLDER)")
           .is_path(),
       Field("initial_load_model_only", c.initial_load_model_only, "Take only the model from initial_load_path"),
       Field(

@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/hub/dataset_path.h"
+#include "common/s3/location.h"
 
 namespace titan::config {
 
@@ -20,7 +21,8 @@ std::optional<Loaded> load_job(std::string_view text, Format format, const std::
 
 void visit_paths(JobConfig& config, const std::function<void(const std::string& key, std::string& path)>& visit) {
   const auto optional = [&visit](const char* key, std::optional<std::string>& path) {
-    if (path.has_value() && !path->empty() && !hub::is_hub_path(*path)) visit(key, *path);  // A hub is below no folder.
+    const bool elsewhere = path.has_value() && (hub::is_hub_path(*path) || s3::is_location(*path));
+    if (path.has_value() && !path->empty() && !elsewhere) visit(key, *path);  // A hub or a store is below no folder.
   };
   const auto required = [&visit](const char* key, std::string& path) {
     if (!path.empty()) visit(key, path);

@@ -16,6 +16,7 @@
 #include "common/mesh/mesh.h"
 #include "common/models/registry.h"
 #include "common/models/sizes.h"
+#include "common/s3/location.h"
 #include "common/text/nearest.h"
 
 namespace titan::config {
@@ -276,7 +277,8 @@ void check_names(Checker& check) {
                         absl::StrContains(folder, "/../") || absl::EndsWith(folder, "/..");
     if (leaves) check.fail(key, folder, "expects a path inside job.dump_folder", "");
   };
-  inner("checkpoint.folder", check.config().checkpoint.folder);
+  const std::string& checkpoints = check.config().checkpoint.folder;
+  if (!s3::is_location(checkpoints)) inner("checkpoint.folder", checkpoints);
   inner("metrics.save_tb_folder", check.config().metrics.save_tb_folder);
   if (const auto& file = check.config().job.save_config_file) inner("job.save_config_file", *file);
 }

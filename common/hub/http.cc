@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <mutex>
 #include <utility>
 
 #include "absl/strings/ascii.h"
@@ -14,6 +13,7 @@
 #include "absl/strings/strip.h"
 #include "common/hub/answer_error.h"
 #include "common/hub/names.h"
+#include "common/hub/transfer.h"
 #include "common/hub/urls.h"
 #include "common/status/status.h"
 
@@ -32,17 +32,6 @@ std::string without_quotes(absl::string_view etag) {
 
 bool is_redirect(int code) { return code == 301 || code == 302 || code == 303 || code == 307 || code == 308; }
 
-void start_library() {
-  static std::once_flag once;
-  std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
-}
-
-// What trying again does not mend.
-bool is_lasting(CURLcode code) {
-  return code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE ||
-         code == CURLE_UNSUPPORTED_PROTOCOL || code == CURLE_URL_MALFORMAT;
-}
-
 }  // namespace
 
 struct Http::State {
@@ -59,10 +48,7 @@ struct Http::State {
   bool begun = false;
   absl::Status said;  // By the sink.
 
-  explicit State(const Settings& given) : settings(given) {
-    start_library();
-    curl = curl_easy_init();
-  }
+  explicit State(const Settings& given) : settings(given) { curl = new_transfer(); }
   ~State() { curl_easy_cleanup(curl); }
 
   bool takes_token(const std::string& url) const {
@@ -73,7 +59,6 @@ struct Http::State {
 
   void set_options(const std::string& url, std::optional<Range> range, curl_slist* headers);
   absl::Status one_request(const std::string& url, std::optional<Range> range);
-  absl::Status transfer_error(CURLcode code, const std::string& url) const;
   absl::Status elsewhere_error(const std::string& url) const;
   absl::Status follow(const std::string& url, std::optional<Range> range);
   void on_header(absl::string_view line);
@@ -130,21 +115,9 @@ bool Http::State::begin_body() {
 }
 
 void Http::State::set_options(const std::string& url, std::optional<Range> range, curl_slist* headers) {
-  curl_easy_reset(curl);  // Keeps connections.
-  error[0] = '\0';
-  curl_easy_setopt(curl, CURLOPT_URL, url.c_str());
-  curl_easy_setopt(curl, CURLOPT_ERRORBUFFER, error.data());
-  curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
+  set_usual_options(curl, error.data(), url, {settings.patience, settings.ca_file});
   curl_easy_setopt(curl, CURLOPT_HTTPHEADER, headers);
   curl_easy_setopt(curl, CURLOPT_HEADEROPT, CURLHEADER_SEPARATE);  // The proxy of a tunnel is told no token.
-  curl_easy_setopt(curl, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);    // And what it says is no answer of the hub's.
-  curl_easy_setopt(curl, CURLOPT_USERAGENT, "titan/" TITAN_VERSION);
-  curl_easy_setopt(curl, CURLOPT_NOSIGNAL, 1L);
-  const int64_t seconds = std::max<int64_t>(1, absl::ToInt64Seconds(settings.patience));
-  curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, static_cast<long>(seconds));
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
-  curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, static_cast<long>(seconds));
-  if (!settings.ca_file.empty()) curl_easy_setopt(curl, CURLOPT_CAINFO, settings.ca_file.c_str());
   if (range) {
     curl_easy_setopt(curl, CURLOPT_RANGE, absl::StrCat(range->begin, "-", range->end - 1).c_str());
   }
@@ -155,14 +128,6 @@ void Http::State::set_options(const std::string& url, std::optional<Range> range
   curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, progress);
   curl_easy_setopt(curl, CURLOPT_XFERINFODATA, this);
   curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
-  curl_easy_setopt(curl, CURLOPT_BUFFERSIZE, 512L * 1024);
-}
-
-// Of an address only the server is told: what follows may be signed for whoever has it.
-absl::Status Http::State::transfer_error(CURLcode code, const std::string& url) const {
-  const std::string what =
-      absl::StrCat(shown(origin(url)), ": ", error[0] != '\0' ? shown(error.data()) : curl_easy_strerror(code));
-  return is_lasting(code) ? absl::FailedPreconditionError(what) : absl::UnavailableError(what);
 }
 
 // The hub makes a new address each time, so what a server of bytes refuses it may give for the next one.
@@ -180,7 +145,7 @@ absl::Status Http::State::one_request(const std::string& url, std::optional<Rang
   const CURLcode code = curl_easy_perform(curl);
   curl_slist_free_all(headers);
   if (!said.ok()) return said;
-  if (code != CURLE_OK) return transfer_error(code, url);
+  if (code != CURLE_OK) return transfer_error(code, error.data(), url);
   if (answer.code >= 400 && answer.code != 416 && !from_hub) return elsewhere_error(url);
   if (answer.code >= 400) return answer_error(answer, !settings.token.empty());
   if (is_redirect(answer.code)) return absl::OkStatus();

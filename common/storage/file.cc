@@ -6,6 +6,7 @@
 #include <atomic>
 
 #include "common/status/status.h"
+#include "common/storage/whole_writer.h"
 
 namespace titan::storage {
 
@@ -21,6 +22,9 @@ absl::StatusOr<std::string> read_file(Files& files, const std::string& path, int
 }
 
 absl::Status atomic_write(Files& files, const std::string& path, std::string_view bytes) {
+  if (auto* whole = dynamic_cast<WholeWriter*>(&files); whole != nullptr && whole->writes_whole(path)) {
+    return whole->write_whole(path, bytes);
+  }
   // Unique within the process and against a dead one's leftover, which create() refuses to touch.
   static std::atomic<uint64_t> counter{0};
   std::string temporary;
@@ -47,7 +51,9 @@ absl::Status atomic_write(Files& files, const std::string& path, std::string_vie
 }
 
 std::string join_path(std::string_view folder, std::string_view name) {
-  if (folder.empty() || (!name.empty() && name.front() == '/')) return std::string(name);
+  if (folder.empty() || (!name.empty() && name.front() == '/') || name.find("://") != name.npos) {
+    return std::string(name);
+  }
   std::string path(folder);
   if (path.back() != '/') path += '/';
   path += name;

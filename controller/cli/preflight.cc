@@ -17,6 +17,7 @@
 #include "common/hub/dataset_path.h"
 #include "common/models/registry.h"
 #include "common/models/repository.h"
+#include "common/s3/location.h"
 #include "common/text/nearest.h"
 #include "common/tokenizer_files/find.h"
 #include "common/tokenizer_files/largest_id.h"
@@ -221,6 +222,7 @@ class Checker {
     if (!config_.checkpoint.initial_load_path.has_value()) return;
     const std::string key = "checkpoint.initial_load_path";
     const std::string& path = *config_.checkpoint.initial_load_path;
+    if (s3::is_location(path)) return;  // The ranks look, with their credentials.
     std::error_code error;
     if (!fs::is_directory(path, error)) return missing(key, path, "no such folder");
     if (!config_.checkpoint.initial_load_in_hf && holds_dcp(path)) return;
@@ -275,7 +277,7 @@ class Checker {
 
   void check_load_step() {
     const int64_t step = config_.checkpoint.load_step;
-    if (step < 0) return;
+    if (step < 0 || s3::is_location(config_.checkpoint.folder)) return;
     const fs::path folder = fs::path(config_.job.dump_folder) / config_.checkpoint.folder;
     const std::vector<int64_t> steps = steps_in(folder);
     if (steps.empty() || std::find(steps.begin(), steps.end(), step) != steps.end()) return;

@@ -35,6 +35,9 @@ void Loader::reject(const Candidate& candidate, const absl::Status& why) const {
 std::vector<Candidate> Loader::plan(Part part) {
   const Setup& setup = session_.setup;
   if (setup.config.enable && !setup.config.load_only) {
+    if (const absl::Status taken = session_.take_folder(); !taken.ok()) {
+      return {{.from = Candidate::From::kError, .error = not_a_lost_rank(taken)}};
+    }
     const absl::Status swept = session_.janitor.clean_leftovers();
     if (storage::is_fenced(swept)) return {{.from = Candidate::From::kError, .error = swept}};
     if (!swept.ok()) {
@@ -58,11 +61,12 @@ absl::Status Loader::propose(std::vector<Candidate>& plan, size_t& next, Candida
       if (usable.ok() && *usable) break;
       if (usable.ok()) continue;
       // Older steps would not fit this model either.
-      if (candidate.required || absl::IsFailedPrecondition(usable.status())) {
-        candidate = {.from = Candidate::From::kError, .error = annotate(usable.status(), where(candidate))};
+      const absl::Status why = not_a_lost_rank(usable.status());
+      if (candidate.required || !is_the_steps_fault(candidate, why)) {
+        candidate = {.from = Candidate::From::kError, .error = annotate(why, where(candidate))};
         break;
       }
-      reject(candidate, usable.status());
+      reject(candidate, why);
     }
     ++next;
     words = to_json(candidate).dump();
@@ -127,7 +131,7 @@ absl::StatusOr<LoadResult> Loader::load(std::vector<Slice>& slices, Part part) {
     const absl::Status verdict = agree(session_.next_topic("load"), candidate, staged);
     if (verdict.ok()) return take(candidate, *staged, slices, part);
     // A rank that is gone, or a model that cannot fit, is no reason to fall back to older weights.
-    if (candidate.required || absl::IsFailedPrecondition(verdict) || lost_a_rank(verdict)) return verdict;
+    if (candidate.required || !is_the_steps_fault(candidate, verdict)) return verdict;
     if (session_.leader()) reject(candidate, verdict);
   }
 }

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/match.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/box.h"
 #include "worker/checkpoint/dcp_loading.h"
@@ -11,6 +12,7 @@
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/staging.h"
 #include "worker/checkpoint/step_folders.h"
+#include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
 namespace {
@@ -21,7 +23,7 @@ bool contains(const std::vector<std::string>& list, const char* name) {
   return std::find(list.begin(), list.end(), name) != list.end();
 }
 
-Candidate failure(absl::Status error) { return {.from = From::kError, .error = std::move(error)}; }
+Candidate failure(const absl::Status& error) { return {.from = From::kError, .error = not_a_lost_rank(error)}; }
 
 constexpr char kGonePrefix[] = "checkpoints gone: ";
 
@@ -85,7 +87,11 @@ void plan_initial(storage::Files& files, const Setup& setup, std::vector<Candida
   const std::string path = config.initial_load_path.value_or(setup.hf_assets_path);
   const std::string key = config.initial_load_path ? "checkpoint.initial_load_path" : "model.hf_assets_path";
   const auto exists = [&](const char* name) { return files.exists(storage::join_path(path, name)); };
-  if (!files.is_folder(path)) {
+  // A store says why there is none.
+  const absl::Status there = s3::is_location(path) ? files.list(path).status() : absl::OkStatus();
+  if (!there.ok()) {
+    plan.push_back(failure(annotate(there, key)));
+  } else if (!files.is_folder(path)) {
     plan.push_back(failure(absl::NotFoundError(absl::StrCat(key, ": ", path, " is not a folder"))));
   } else if (config.initial_load_in_hf) {
     plan.push_back(
@@ -296,6 +302,11 @@ absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidat
                                            : "set model.name and model.flavor to the step's, or load another one"));
   }
   return true;
+}
+
+bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why) {
+  if (absl::IsFailedPrecondition(why) || lost_a_rank(why)) return false;
+  return !s3::is_location(candidate.path) || absl::IsDataLoss(why) || absl::IsNotFound(why);
 }
 
 absl::StatusOr<StagedLoad> stage_load(storage::Files& files, const Candidate& candidate,

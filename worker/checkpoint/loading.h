@@ -45,6 +45,10 @@ std::string lost_steps_warning(const Setup& setup, const std::string& folder, co
 // and fills in step and manifest_crc. False: to be skipped in silence (a model-only export is no resume point).
 absl::StatusOr<bool> inspect(storage::Files& files, const Setup& setup, Candidate& candidate);
 
+// Whether an older step may fare better than one that failed so. Not where it is a store that does not answer or
+// refuses: what is in there is as it was, and would be trained once more.
+bool is_the_steps_fault(const Candidate& candidate, const absl::Status& why);
+
 // What a rank read: one tensor per slice, undefined where nothing is loaded.
 struct StagedLoad {
   std::vector<at::Tensor> tensors;

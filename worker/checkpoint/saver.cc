@@ -230,14 +230,13 @@ absl::Status Saver::run(const Save& save) {
       return absl::OkStatus();
     }
   }
-  const Setup& setup = session_.setup;
   const std::string path = step_path(session_.folder, save.step);
   absl::StatusOr<WrittenShard> shard(absl::UnknownError("not written"));
   if (const absl::Status made = session_.files.make_folders(path); made.ok()) {
     shard = caught([&]() -> absl::StatusOr<WrittenShard> {
       TITAN_RETURN_IF_ERROR(await_copies(session_, save));
       const auto doing = session_.doing("write shard");
-      return write_shard(session_.files, path, {setup.attempt, setup.rank}, save.parts, &session_.stop);
+      return write_shard(session_.files, path, session_.shard_name(), save.parts, &session_.stop);
     });
   } else {
     shard = made;
@@ -292,17 +291,8 @@ absl::Status Saver::publish(const Save& save, const std::string& words, bool& di
   const std::string text = to_text(manifest);
   TITAN_RETURN_IF_ERROR(files.sync_folder(session_.folder));
   TITAN_RETURN_IF_ERROR(files.sync_folder(setup.dump_folder));
-  const std::string path = storage::join_path(step_path(session_.folder, save.step), kManifestName);
-  const auto rename_manifest = [&] {
-    absl::Status written = storage::atomic_write(files, path, text);
-    // The rename may have happened although its folder could not be synced.
-    if (!written.ok()) discard = !files.exists(path) || storage::read_file(files, path).value_or(text) != text;
-    return written;
-  };
-  TITAN_RETURN_IF_ERROR(manifest.full ? session_.fence.publish_step(setup.job_uid, setup.attempt, setup.config.folder,
-                                                                    save.step, rename_manifest)
-                                      : session_.fence.publish(setup.job_uid, setup.attempt, rename_manifest));
-  discard = false;
+  TITAN_RETURN_IF_ERROR(session_.take_folder());
+  TITAN_RETURN_IF_ERROR(session_.janitor.publish(manifest, text, setup.config.folder, discard));
   session_.emit(event::kCommitted, {{"step", save.step},
                                     {"full", manifest.full},
                                     {"seconds", absl::ToDoubleSeconds(system_clock().monotonic() - save.begin)}});

@@ -1,24 +1,45 @@
 #include "worker/checkpoint/session.h"
 
 #include <algorithm>
+#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/clock/clock.h"
 #include "common/models/identity.h"
+#include "common/rank_protocol/launch.h"
+#include "common/s3/all_files.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/object_steps.h"
 #include "worker/checkpoint/verdict.h"
 
 namespace titan::checkpoint {
+namespace {
+
+std::unique_ptr<Janitor> make_janitor(Session& session) {
+  const Setup& setup = session.setup;
+  if (!s3::is_location(session.folder)) {
+    return std::make_unique<Janitor>(session.files, session.folder, session.fence, setup.job_uid, setup.attempt);
+  }
+  return std::make_unique<ObjectSteps>(session.files, session.folder, session.fence, setup.dump_folder, setup.job_uid,
+                                       setup.attempt, [&session](const std::string& text) {
+                                         session.emit(rank_protocol::event::kWarning, {{"message", text}});
+                                       });
+}
+
+}  // namespace
 
 Session::Session(Setup given)
     : setup(std::move(given)),
-      files(setup.files != nullptr ? *setup.files : storage::posix_files()),
+      files(setup.files != nullptr ? *setup.files : s3::all_files()),
       folder(storage::join_path(setup.dump_folder, setup.config.folder)),
       fence(setup.dump_folder, files),
       exchange(setup.store, setup.rank, setup.world, {setup.peer_timeout, setup.peer_silence, setup.peer_start}, &stop,
                setup.fan_out),
-      janitor(files, folder, fence, setup.job_uid, setup.attempt) {
+      kept_by_(make_janitor(*this)),
+      janitor(*kept_by_) {
   if (setup.world > 1) pulse_ = std::make_unique<Pulse>(*setup.store, setup.rank, setup.peer_silence / 15);
 }
 
@@ -34,6 +55,25 @@ Manifest Session::manifest(int64_t step, Kind kind) const {
           .titan_version = TITAN_VERSION,
           .model = setup.model ? models::to_json(*setup.model) : nlohmann::json(),
           .config = setup.job_config};
+}
+
+ShardName Session::shard_name() const {
+  ShardName name{setup.attempt, setup.rank};
+  if (s3::is_location(folder)) name.salt = absl::StrFormat("%08x", std::random_device()());
+  return name;
+}
+
+// Where checkpoint.load_step names the start, what was committed before says nothing.
+absl::Status Session::take_folder() {
+  TITAN_ASSIGN_OR_RETURN(const Remembered last, janitor.take());
+  if (last.step < 0 || setup.config.load_step >= 0) return absl::OkStatus();
+  if (!last.by_another_job) {
+    setup.committed_step = std::max(setup.committed_step, last.step);
+  } else if (setup.committed_step < 0) {
+    setup.committed_step = last.step;
+    setup.committed_by_another_job = true;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Session::conclude(const std::string& topic, const absl::Status& leaders) {

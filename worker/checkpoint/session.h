@@ -10,6 +10,7 @@
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/checkpoint/exchange.h"
 #include "worker/checkpoint/pulse.h"
+#include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/shard_reports.h"
 #include "worker/checkpoint/step_folders.h"
 
@@ -35,14 +36,24 @@ class Session {
   // Does nothing for a while, or until `enough`. Cancelled once stopped.
   absl::Status rest(absl::Duration duration, const std::function<bool()>& enough) const;
 
-  const Setup setup;
+  Setup setup;  // committed_step grows as rank 0 learns more.
   storage::Files& files;
   const std::string folder;  // Of all steps.
   const storage::Fence fence;
   std::atomic<bool> stop{false};  // Ends every wait for another rank.
   Exchange exchange;
   ShardReports shards{exchange};
-  Janitor janitor;  // Rank 0 only; on the thread that saves.
+
+ private:
+  const std::unique_ptr<Janitor> kept_by_;
+
+ public:
+  Janitor& janitor;  // Rank 0 only; on the thread that saves.
+
+  // Of a new shard of this rank.
+  ShardName shard_name() const;
+  // Rank 0, before it reads or writes anything of the folder.
+  absl::Status take_folder();
 
  private:
   int64_t operations_ = 0;

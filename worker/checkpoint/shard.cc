@@ -1,10 +1,10 @@
 #include "worker/checkpoint/shard.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <map>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/status/status.h"
 #include "common/storage/crc32c.h"
 #include "worker/checkpoint/safetensors.h"
@@ -85,6 +85,7 @@ absl::Status write_new(storage::Files& files, const std::string& folder, const s
   if (status.ok()) status = files.sync_folder(folder);
   if (status.ok()) return status;
   file.reset();
+  if (absl::IsAlreadyExists(status)) return status;  // What is there is another's.
   files.remove(path).IgnoreError();  // Gives the space back; what cannot be removed is cleaned up as a leftover.
   return status;
 }
@@ -129,14 +130,9 @@ absl::StatusOr<WrittenShard> write_indexed(storage::Files& files, const std::str
 
 }  // namespace
 
-std::string shard_name(ShardName name, int copy) {
-  char text[64];
-  if (copy == 0) {
-    std::snprintf(text, sizeof text, "a%d-%05d.safetensors", name.attempt, name.rank);
-  } else {
-    std::snprintf(text, sizeof text, "a%d-%05d.%d.safetensors", name.attempt, name.rank, copy);
-  }
-  return text;
+std::string shard_name(const ShardName& name, int copy) {
+  return absl::StrFormat("a%d-%05d%s%s%s.safetensors", name.attempt, name.rank, name.salt.empty() ? "" : "-", name.salt,
+                         copy == 0 ? "" : absl::StrCat(".", copy));
 }
 
 absl::Status write_tensors(storage::Files& files, const std::string& folder, const std::string& name,
@@ -152,7 +148,7 @@ absl::Status write_tensors(storage::Files& files, const std::string& folder, con
   });
 }
 
-absl::StatusOr<WrittenShard> write_shard(storage::Files& files, const std::string& folder, ShardName name,
+absl::StatusOr<WrittenShard> write_shard(storage::Files& files, const std::string& folder, const ShardName& name,
                                          const std::vector<Staged>& parts, const std::atomic<bool>* stop) {
   if (parts.empty()) return WrittenShard{};
   for (int copy = 0;; ++copy) {

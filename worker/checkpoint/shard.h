@@ -31,8 +31,10 @@ struct Staged {
 struct ShardName {
   int attempt = 1;
   int rank = 0;
+  std::string salt = {};  // Makes a name that never was, where deleting and making one cannot be kept apart.
 };
-std::string shard_name(ShardName name, int copy = 0);  // "a3-00012.safetensors"; copy > 0: "a3-00012.2.safetensors"
+// "a3-00012.safetensors", "a3-00012-SALT.safetensors"; copy > 0: "a3-00012.2.safetensors"
+std::string shard_name(const ShardName& name, int copy = 0);
 
 // Writes and fsyncs the new safetensors file {folder}/{name} with all of `parts`, which are whole tensors.
 // AlreadyExists when the name is taken; on any other error the file is removed again. Cancelled once `stop` is set.
@@ -41,7 +43,7 @@ absl::Status write_tensors(storage::Files& files, const std::string& folder, con
 
 // The same with pieces of tensors and an index at the end, under this rank's shard name; no file when there are no
 // parts. A name that is taken (a leftover, or another job's) is never touched: the next copy number is used.
-absl::StatusOr<WrittenShard> write_shard(storage::Files& files, const std::string& folder, ShardName name,
+absl::StatusOr<WrittenShard> write_shard(storage::Files& files, const std::string& folder, const ShardName& name,
                                          const std::vector<Staged>& parts, const std::atomic<bool>* stop = nullptr);
 
 }  // namespace titan::checkpoint

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 
 namespace titan::checkpoint {
@@ -14,6 +15,29 @@ namespace {
 constexpr char kStepPrefix[] = "step-";
 constexpr char kPurgedPrefix[] = ".purged-";
 constexpr char kExportPrefix[] = ".export-";
+
+bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }
+
+// What cannot be looked at in a store is an error, and not a step that is not there.
+absl::Status look_into(storage::Files& files, StepFolder& step) {
+  constexpr char kHfIndex[] = "model.safetensors.index.json", kDcp[] = ".metadata";
+  if (!s3::is_location(step.path)) {
+    step.has_manifest = files.exists(storage::join_path(step.path, kManifestName));
+    step.has_hf_index = files.exists(storage::join_path(step.path, kHfIndex));
+    step.has_dcp = files.exists(storage::join_path(step.path, kDcp));
+    return absl::OkStatus();
+  }
+  const auto names = files.list(step.path);
+  if (absl::IsNotFound(names.status())) return absl::OkStatus();
+  if (!names.ok()) return names.status();
+  const auto has = [&](const char* name) { return std::binary_search(names->begin(), names->end(), name); };
+  step.has_manifest = has(kManifestName);
+  step.has_hf_index = has(kHfIndex);
+  step.has_dcp = has(kDcp);
+  return absl::OkStatus();
+}
+
+}  // namespace
 
 // N of "step-N", or -1. Only the spelling that step_path() writes counts: not "step-007".
 int64_t step_of(const std::string& name) {
@@ -25,10 +49,6 @@ int64_t step_of(const std::string& name) {
 bool is_shard(const std::string& name) {
   return name.size() > 1 && name[0] == 'a' && name[1] >= '0' && name[1] <= '9' && absl::EndsWith(name, ".safetensors");
 }
-
-bool is_temporary(const std::string& name) { return absl::EndsWith(name, ".tmp"); }
-
-}  // namespace
 
 std::string step_path(const std::string& folder, int64_t step) {
   return storage::join_path(folder, absl::StrCat(kStepPrefix, step));
@@ -43,9 +63,7 @@ absl::StatusOr<std::vector<StepFolder>> list_steps(storage::Files& files, const 
     const int64_t step = step_of(name);
     if (step < 0) continue;
     StepFolder found{.step = step, .path = storage::join_path(folder, name)};
-    found.has_manifest = files.exists(storage::join_path(found.path, kManifestName));
-    found.has_hf_index = files.exists(storage::join_path(found.path, "model.safetensors.index.json"));
-    found.has_dcp = files.exists(storage::join_path(found.path, ".metadata"));
+    TITAN_RETURN_IF_ERROR(look_into(files, found));
     steps.push_back(std::move(found));
   }
   std::sort(steps.begin(), steps.end(), [](const StepFolder& a, const StepFolder& b) { return a.step < b.step; });
@@ -73,13 +91,33 @@ absl::Status Janitor::retire(const std::vector<std::string>& names) {
     }
     doomed.push_back(std::move(target));
   }
-  wait();
   if (!doomed.empty()) {
-    deleter_ = std::thread([this, doomed = std::move(doomed)] {
+    delete_behind([this, doomed = std::move(doomed)] {
       for (const std::string& path : doomed) files_.remove_folder(path).IgnoreError();  // The next start tries again.
     });
   }
   return status;
+}
+
+void Janitor::delete_behind(std::function<void()> deleting) {
+  wait();
+  deleter_ = std::thread(std::move(deleting));
+}
+
+absl::Status Janitor::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                              bool& discard) {
+  const std::string path = storage::join_path(step_path(folder_, manifest.step), kManifestName);
+  discard = true;
+  const auto rename_manifest = [&] {
+    absl::Status written = storage::atomic_write(files_, path, text);
+    // The rename may have happened although its folder could not be synced.
+    if (!written.ok()) discard = !files_.exists(path) || storage::read_file(files_, path).value_or(text) != text;
+    return written;
+  };
+  TITAN_RETURN_IF_ERROR(manifest.full ? fence_.publish_step(job_uid_, attempt_, folder, manifest.step, rename_manifest)
+                                      : fence_.publish(job_uid_, attempt_, rename_manifest));
+  discard = false;
+  return absl::OkStatus();
 }
 
 // Removes what an attempt left beside the manifest when it died while saving this step again. Call under the fence.
@@ -164,8 +202,8 @@ bool Janitor::is_full(const StepFolder& step) {
   return full_[step.step] = manifest.ok() && manifest->full;
 }
 
-absl::Status Janitor::purge(int keep_latest_k) {
-  if (keep_latest_k <= 0) return absl::OkStatus();
+absl::StatusOr<std::vector<int64_t>> Janitor::doomed_steps(int keep_latest_k) {
+  if (keep_latest_k <= 0) return std::vector<int64_t>();
   TITAN_ASSIGN_OR_RETURN(const std::vector<StepFolder> folders, list_steps(files_, folder_));
   std::vector<StoredStep> steps;
   for (const StepFolder& folder : folders) {
@@ -173,7 +211,16 @@ absl::Status Janitor::purge(int keep_latest_k) {
     const auto trust = trust_.find(folder.step);
     steps.push_back({folder.step, is_full(folder), trust == trust_.end() ? StoredStep::kFound : trust->second});
   }
-  const std::vector<int64_t> doomed = steps_to_purge(std::move(steps), keep_latest_k);
+  return steps_to_purge(std::move(steps), keep_latest_k);
+}
+
+void Janitor::forget(int64_t step) {
+  full_.erase(step);
+  trust_.erase(step);
+}
+
+absl::Status Janitor::purge(int keep_latest_k) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, doomed_steps(keep_latest_k));
   if (doomed.empty()) return absl::OkStatus();
   return fence_.publish(job_uid_, attempt_, [&]() -> absl::Status {
     std::vector<std::string> names;
@@ -184,8 +231,7 @@ absl::Status Janitor::purge(int keep_latest_k) {
       if (absl::IsUnavailable(lock.status())) continue;  // Being read; the next purge sees it again.
       if (lock.ok()) locks.push_back(*std::move(lock));
       names.push_back(absl::StrCat(kStepPrefix, step));
-      full_.erase(step);
-      trust_.erase(step);
+      forget(step);
     }
     return retire(names);
   });

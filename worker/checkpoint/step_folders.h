@@ -3,6 +3,7 @@
 // The folder of all steps: what is there, what may go.
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <thread>
@@ -26,12 +27,21 @@ struct StepFolder {
 };
 
 std::string step_path(const std::string& folder, int64_t step);  // {folder}/step-N
+int64_t step_of(const std::string& name);                        // N of "step-N"; -1 for any other name.
+bool is_shard(const std::string& name);
 
 // Ascending by step; names other than step-N are skipped. An absent folder is empty.
 absl::StatusOr<std::vector<StepFolder>> list_steps(storage::Files& files, const std::string& folder);
 
-// Rank 0's housekeeping. Whatever disappears is renamed under the fence first, so that only the attempt that may
-// publish deletes, and a crash leaves no half-deleted step; the bytes go on a background thread.
+// What the fence of the folder remembers of full steps.
+struct Remembered {
+  int64_t step = -1;
+  bool by_another_job = false;
+};
+
+// What rank 0 does to the folder of all steps: it makes steps visible and keeps house. Whatever disappears is renamed
+// under the fence first, so that only the attempt that may publish deletes, and a crash leaves no half-deleted step;
+// the bytes go on a background thread. Of an object store it is object_steps.h's.
 class Janitor {
  public:
   Janitor(storage::Files& files, std::string folder, storage::Fence fence, std::string job_uid, int attempt)
@@ -40,35 +50,52 @@ class Janitor {
         fence_(std::move(fence)),
         job_uid_(std::move(job_uid)),
         attempt_(attempt) {}
-  ~Janitor();
+  virtual ~Janitor();
+
+  // Before anything else; what comes after the first call that went well does nothing. Takes what the dump folder's
+  // fence does not cover for this attempt. Errors: is_fenced() and is_in_use() of fence.h.
+  virtual absl::StatusOr<Remembered> take() { return Remembered{}; }
+
+  // Makes `text` the step's manifest, under the fence, which remembers a full one under `folder`. `discard`: it failed,
+  // and for certain no manifest names the new shards.
+  virtual absl::Status publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                               bool& discard);
 
   // At the start of an attempt, before it saves: folders that never got a manifest, shards of dead attempts.
-  absl::Status clean_leftovers();
+  virtual absl::Status clean_leftovers();
 
   // After step `manifest.step` was published: its folder keeps what the manifest names (and a Hugging Face export).
-  absl::Status clean_step(const Manifest& manifest);
+  virtual absl::Status clean_step(const Manifest& manifest);
 
   // After a save of `step` failed and every rank removed its part.
-  absl::Status remove_if_empty(int64_t step);
+  virtual absl::Status remove_if_empty(int64_t step);
 
   void note_loaded(int64_t step) { trust_[step] = StoredStep::kLoaded; }
   void note_committed(int64_t step, bool full);
 
   // Deletes what keep_latest_k no longer covers, except what someone is reading.
-  absl::Status purge(int keep_latest_k);
+  virtual absl::Status purge(int keep_latest_k);
 
   void wait();  // For the background thread.
+
+ protected:
+  bool is_full(const StepFolder& step);
+  // What keep_latest_k does not cover.
+  absl::StatusOr<std::vector<int64_t>> doomed_steps(int keep_latest_k);
+  void forget(int64_t step);
+  // On a thread of its own, once what goes already is gone.
+  void delete_behind(std::function<void()> deleting);
+
+  storage::Files& files_;
+  const std::string folder_;
+  const storage::Fence fence_;  // Of the dump folder.
+  const std::string job_uid_;
+  const int attempt_;
 
  private:
   absl::Status retire(const std::vector<std::string>& names);  // Entries of folder_; call under the fence.
   absl::Status sweep(const StepFolder& step);
-  bool is_full(const StepFolder& step);
 
-  storage::Files& files_;
-  std::string folder_;
-  storage::Fence fence_;
-  std::string job_uid_;
-  int attempt_;
   std::map<int64_t, StoredStep::Trust> trust_;
   std::map<int64_t, bool> full_;  // Kinds that are known; a manifest is read once.
   std::thread deleter_;

@@ -18,6 +18,9 @@ constexpr absl::string_view kPassed[] = {
     // LibTorch, devices, threads, networks.
     "TORCH_*", "PYTORCH_*", "CUDA_*", "CUBLAS_*", "CUDNN_*", "NVIDIA_*", "NCCL_*", "OMP_*", "GOMP_*", "KMP_*", "MKL_*",
     "DNNL_*", "ONEDNN_*", "OPENBLAS_*", "GLOO_*", "FI_*", "UCX_*", "IBV_*", "MLX5_*", "HF_*",
+    // Where an object store is and whose credentials to take; the credentials themselves only by --pass-env.
+    "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_REGION", "AWS_DEFAULT_REGION", "AWS_PROFILE", "AWS_CONFIG_FILE",
+    "AWS_SHARED_CREDENTIALS_FILE", "AWS_CA_BUNDLE",
     // Titan's ranks. TITAN_TEST_*: by which tests know what they started.
     "TITAN_RANK_*", "TITAN_ASSETS", "TITAN_TEST_*"};
 

@@ -3,13 +3,15 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
+#include "common/s3/all_files.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/version/version.h"
 #include "worker/tools/offline.h"
 
 namespace {
 
-using titan::storage::posix_files;
+using titan::s3::all_files;
 
 void add_model_flags(CLI::App& command, titan::tools::ModelChoice& model, bool required) {
   const std::string known = required ? "" : "; the step says it, unless an older Titan wrote it";
@@ -32,6 +34,7 @@ int main(int argc, char** argv) {
       "Looks into, checks and converts Titan checkpoints. No job needs to run; one that runs is not disturbed.\n\n"
       "  titan-checkpoint inspect outputs/checkpoint\n"
       "  titan-checkpoint verify outputs/checkpoint/step-500\n"
+      "  titan-checkpoint verify s3://bucket/run/step-500\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 hf-weights --dtype bfloat16\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 adapter --format peft\n"
       "  titan-checkpoint export outputs/checkpoint/step-500 torchtitan/checkpoint/step-500 --format dcp\n"
@@ -100,8 +103,11 @@ int main(int argc, char** argv) {
     return app.exit(error) == 0 ? 0 : 2;
   }
 
-  if (*inspect) return finish(titan::tools::inspect(posix_files(), path, tensors, output == "json", std::cout));
-  if (*verify) return finish(titan::tools::verify(posix_files(), path, std::cout));
-  if (*out) return finish(titan::tools::export_step(posix_files(), path, target, model, options, std::cout));
-  return finish(titan::tools::import_weights(posix_files(), path, target, model, std::cout, piece_bytes));
+  if ((*out || *in) && titan::s3::is_location(target)) {
+    return finish(absl::InvalidArgumentError(target + ": is in an object store, which is only read; name a folder"));
+  }
+  if (*inspect) return finish(titan::tools::inspect(all_files(), path, tensors, output == "json", std::cout));
+  if (*verify) return finish(titan::tools::verify(all_files(), path, std::cout));
+  if (*out) return finish(titan::tools::export_step(all_files(), path, target, model, options, std::cout));
+  return finish(titan::tools::import_weights(all_files(), path, target, model, std::cout, piece_bytes));
 }

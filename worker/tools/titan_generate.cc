@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/s3/all_files.h"
 #include "common/status/status.h"
 #include "common/text/counted.h"
 #include "common/version/version.h"
@@ -242,7 +243,7 @@ absl::Status check_tokens(const std::vector<Prompt>& prompts, const ModelSource&
 
 absl::Status run(Arguments& a) {
   TITAN_RETURN_IF_ERROR(titan::generate::check(a.options.sampling));
-  titan::storage::Files& files = titan::storage::posix_files();
+  titan::storage::Files& files = titan::s3::all_files();
   TITAN_ASSIGN_OR_RETURN(ModelSource source, titan::tools::open_source(files, a.checkpoint, a.model));
   if (a.seq_len > 0) source.seq_len = a.seq_len;
   for (const std::string& warning : source.warnings) std::cerr << "warning: " << warning << "\n";

@@ -384,6 +384,8 @@ ELSEWHERE = [
     ("resources.pin_cpus", "TheKeyDecides", "tests/worker/runtime/pinning_test.cc"),
     ("comm.shared_memory", "test_ranks_share_memory_or_not_with_the_same_numbers", "tests/worker/runtime/titan_rank_test.py"),
     ("checkpoint.last_save_retry_seconds", "PatienceEnds", "tests/worker/checkpoint/checkpoint_test.cc"),
+    *[(f"checkpoint.{key}", "test_a_training_that_is_killed_goes_on_bit_for_bit", "tests/worker/checkpoint/s3_training_test.py")
+      for key in ("folder", "initial_load_path")],
     ("parallelism.pipeline_parallel_expert_parallel_overlap", "PairsOverlapOnlyWithTheirKey", "tests/worker/runtime/runtime_test.cc"),
     ("training.dataloader.prefetch", "PrefetchHasAThreadAndNoneHasNot", "tests/worker/data/loader_test.cc"),
     *[(f"validation.dataloader.{key}", "ValidationReadsTheKindsOfFilesThatTrainingReads", "tests/worker/runtime/runtime_test.cc")

@@ -16,6 +16,7 @@ constexpr const char* kOwn[] = {"PATH=/bin",
                                 "OMP_WAIT_POLICY=passive",
                                 "TITAN_RANK_LEVEL=avx2",
                                 "LC=no",
+                                "AWS_ENDPOINT_URL=https://store",
                                 "AWS_SECRET_ACCESS_KEY=s",
                                 "WANDB_API_KEY=k",
                                 "SITE_A=1",
@@ -32,11 +33,12 @@ constexpr const char* kOwn[] = {"PATH=/bin",
 
 // A secret of the daemon's, or of who started it, reaches a rank only when somebody asks for it by its name.
 TEST(RankEnvironmentTest, IsWhatProgramsNeedAndWhatWasAskedFor) {
-  EXPECT_THAT(rank_environment(kOwn, {}), ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO",
-                                                      "OMP_WAIT_POLICY=passive", "TITAN_RANK_LEVEL=avx2"));
+  EXPECT_THAT(rank_environment(kOwn, {}),
+              ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
+                          "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store"));
   EXPECT_THAT(rank_environment(kOwn, {"SITE_*", "EDITOR"}),
               ElementsAre("PATH=/bin", "HOME=/root", "LC_ALL=C", "NCCL_DEBUG=INFO", "OMP_WAIT_POLICY=passive",
-                          "TITAN_RANK_LEVEL=avx2", "SITE_A=1", "SITE_B=2", "EDITOR"));
+                          "TITAN_RANK_LEVEL=avx2", "AWS_ENDPOINT_URL=https://store", "SITE_A=1", "SITE_B=2", "EDITOR"));
   // A secret of whoever runs the worker: for all jobs on it, or for none.
   EXPECT_THAT(rank_environment(kOwn, {"WANDB_*"}), ::testing::Contains("WANDB_API_KEY=k"));
 }

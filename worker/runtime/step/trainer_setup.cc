@@ -15,6 +15,7 @@
 #include "common/config/pipeline.h"
 #include "common/models/sizes.h"
 #include "common/status/status.h"
+#include "common/storage/fence.h"
 #include "common/text/counted.h"
 #include "nlohmann/json.hpp"
 #include "worker/model/hf_mapper.h"
@@ -271,6 +272,10 @@ void Trainer::load() {
     if (adapters_ && load_status.ok()) load_part(beneath, checkpoint::Part::kInitial, base);
   }
   loader_ = value(opening.get(), kExitUserError, "DATA");
+  // Of a folder in an object store, which has a fence of its own.
+  if (storage::is_fenced(load_status)) check(load_status, rank_protocol::kExitFenced, "FENCED");
+  if (storage::is_in_use(load_status)) check(load_status, rank_protocol::kExitFenced, "DUMP_FOLDER_IN_USE");
+  if (absl::IsAborted(load_status)) check(load_status, kExitStorage, "CHECKPOINT_STORE");
   check(load_status, kExitUserError, checkpoint::are_gone(load_status) ? "CHECKPOINTS_GONE" : "CHECKPOINT");
   if (adapters_) {
     restore_state(loaded);

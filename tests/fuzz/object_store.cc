@@ -1,0 +1,51 @@
+// What an object store answers, and what a user calls a place in one.
+
+#include <string>
+
+#include "absl/strings/match.h"
+#include "common/s3/exchange.h"
+#include "common/s3/listing.h"
+#include "common/s3/location.h"
+#include "common/s3/settings.h"
+#include "common/s3/xml.h"
+#include "tests/fuzz/target.h"
+
+namespace titan::fuzz {
+
+TITAN_FUZZ(s3_answers, 3000) {
+  const std::string text(bytes);
+  const std::string prefix = "run/";
+  if (const auto page = s3::parse_page(text, prefix); page.ok()) {
+    for (const s3::Object& one : page->objects)
+      require(absl::StartsWith(one.key, prefix) && one.size >= 0, "an object is one of those that were asked for");
+    for (const std::string& one : page->folders) require(one.size() >= prefix.size(), "so is a folder");
+  }
+  if (const auto page = s3::parse_uploads(text, prefix); page.ok()) {
+    for (const s3::Upload& one : page->uploads)
+      require(absl::StartsWith(one.key, prefix), "an upload is one of those that were asked for");
+  }
+  const s3::Settings settings{.endpoint = "https://store", .region = "r"};
+  for (const int code : {200, 301, 403, 404, 412, 500}) {
+    const absl::Status status = s3::answer_error({.code = code, .body = text}, settings, "bucket");
+    require(!status.ok() && status.message().size() < 2000, "an error is one, and short");
+  }
+  const auto again = s3::parse_xml("<a>" + s3::xml_escaped("<&>\"") + "</a>");
+  require(again.ok() && again->text == "<&>\"", "what is escaped is read as it was");
+}
+
+TITAN_FUZZ(s3_paths, 1000) {
+  const std::string text(bytes);
+  const auto place = s3::parse_location(text);
+  if (place.ok()) {
+    require(("/" + place->key + "/").find("/../") == std::string::npos && place->bucket.find('/') == std::string::npos,
+            "a place lies in its bucket");
+    const auto again = s3::parse_location(s3::to_text(*place));
+    require(again.ok() && again->bucket == place->bucket && again->key == place->key, "its text is its own");
+  }
+  for (const auto& [title, values] : s3::parse_sections(text)) {
+    for (const auto& [name, value] : values)
+      require(name.find('\n') + 1 == 0 && value.find('\n') + 1 == 0, "a value is a line");
+  }
+}
+
+}  // namespace titan::fuzz

@@ -1,0 +1,188 @@
+#include "worker/checkpoint/object_steps.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/s3/all_files.h"
+#include "common/s3/gone.h"
+#include "common/s3/location.h"
+#include "common/status/status.h"
+#include "common/storage/folder_id.h"
+#include "common/storage/process_identity.h"
+
+namespace titan::checkpoint {
+namespace {
+
+constexpr char kSteps[] = "steps";  // Under which the fence in the folder remembers them.
+
+std::string this_host() {
+  char name[256] = {};
+  return ::gethostname(name, sizeof(name) - 1) == 0 ? name : "";
+}
+
+std::string name_of(const s3::Object& object) { return object.key.substr(object.key.rfind('/') + 1); }
+
+absl::StatusOr<Manifest> read_manifest(storage::Files& files, const std::string& folder, int64_t step) {
+  TITAN_ASSIGN_OR_RETURN(const std::string text,
+                         storage::read_file(files, storage::join_path(step_path(folder, step), kManifestName)));
+  return manifest_from_text(text);
+}
+
+}  // namespace
+
+ObjectSteps::~ObjectSteps() {
+  wait();
+  if (objects_ == nullptr) return;
+  client_->hurry();
+  objects_->release().IgnoreError();  // Then the next job waits for the silence.
+}
+
+std::string ObjectSteps::key_of(int64_t step, const std::string& name) const {
+  return absl::StrCat(key_, key_.empty() ? "" : "/", "step-", step, "/", name);
+}
+
+absl::StatusOr<Remembered> ObjectSteps::take() {
+  if (objects_ != nullptr) return Remembered{};
+  TITAN_ASSIGN_OR_RETURN(const s3::Location location, s3::parse_location(folder_));
+  TITAN_ASSIGN_OR_RETURN(client_, s3::client_of(folder_));
+  key_ = location.key;
+  const absl::StatusOr<std::string> id = storage::read_folder_id(storage::posix_files(), dump_);
+  if (!id.ok() && !absl::IsNotFound(id.status())) return id.status();
+  const std::string holder = id.ok() ? absl::StrCat(job_uid_, "/", *id) : job_uid_;
+  auto fence = std::make_unique<s3::ObjectFence>(client_, key_);
+  storage::Fence::Taken taken;
+  TITAN_RETURN_IF_ERROR(fence->take({.job_uid = holder,
+                                     .attempt = attempt_,
+                                     .job = job_uid_,
+                                     .host = this_host(),
+                                     .pid = ::getpid(),
+                                     .process = storage::process_identity()},
+                                    {.sleep = {}, .say = say_}, taken));
+  fence->keep_beating();
+  objects_ = std::move(fence);
+  if (!taken.taken_from.empty()) {
+    say_(absl::StrCat("the checkpoint folder ", folder_, " was taken over from ", taken.taken_from,
+                      ", which ended without giving it back"));
+  }
+  const auto last = taken.committed.find(kSteps);
+  if (last == taken.committed.end()) return Remembered{};
+  return Remembered{last->second.step, last->second.job_uid != holder};
+}
+
+absl::Status ObjectSteps::publish(const Manifest& manifest, const std::string& text, const std::string& folder,
+                                  bool& discard) {
+  discard = true;
+  const auto nothing = [] { return absl::OkStatus(); };
+  TITAN_RETURN_IF_ERROR(fence_.publish(job_uid_, attempt_, nothing));
+  bool unknown = false;
+  const absl::Status published = objects_->publish({.key = key_of(manifest.step, kManifestName),
+                                                    .text = text,
+                                                    .remembered = manifest.full ? kSteps : "",
+                                                    .step = manifest.step},
+                                                   unknown);
+  discard = !published.ok() && !unknown;
+  TITAN_RETURN_IF_ERROR(published);
+  // The dump folder's fence remembers it as well, for the case that all of the bucket is lost.
+  if (manifest.full) fence_.publish_step(job_uid_, attempt_, folder, manifest.step, nothing).IgnoreError();
+  return absl::OkStatus();
+}
+
+// The shards beside a manifest that it does not name.
+absl::StatusOr<std::vector<std::string>> ObjectSteps::unnamed(const Manifest& manifest,
+                                                              const std::vector<s3::Object>& objects) {
+  std::set<std::string> named;
+  for (const FileRecord& file : manifest.files) named.insert(file.name);
+  std::vector<std::string> doomed;
+  for (const s3::Object& object : objects) {
+    if (is_shard(name_of(object)) && !named.contains(name_of(object))) doomed.push_back(object.key);
+  }
+  return doomed;
+}
+
+absl::StatusOr<std::vector<std::string>> ObjectSteps::leftovers(int64_t step, const std::vector<s3::Object>& objects,
+                                                                absl::Time now) {
+  std::set<std::string> writers;  // "a3-00012" of each shard.
+  size_t shards = 0;
+  bool live = false;
+  std::vector<std::string> doomed;
+  for (const s3::Object& object : objects) {
+    const std::string name = name_of(object);
+    if (name == "model.safetensors.index.json" || name == ".metadata") return std::vector<std::string>();
+    bool gone = false;
+    if (name == kManifestName) {
+      TITAN_ASSIGN_OR_RETURN(gone, s3::is_gone(*client_, object.key, object.size));
+      live |= !gone;
+    }
+    if (!gone || now - object.modified > s3::kMarkStays) doomed.push_back(object.key);
+    if (is_shard(name)) ++shards, writers.insert(name.substr(0, name.find('-') + 6));
+  }
+  if (!live) return doomed;
+  // Manifests of large jobs take long to read and a start should not: only a folder that looks odd is looked into.
+  const bool odd = shards > writers.size() || std::any_of(writers.begin(), writers.end(), [&](const std::string& one) {
+                     return one.substr(0, one.find('-')) != writers.begin()->substr(0, writers.begin()->find('-'));
+                   });
+  if (!odd) return std::vector<std::string>();
+  const absl::StatusOr<Manifest> manifest = read_manifest(files_, folder_, step);
+  // Nothing is deleted on a damaged manifest's word.
+  return manifest.ok() ? unnamed(*manifest, objects) : std::vector<std::string>();
+}
+
+absl::Status ObjectSteps::clean_leftovers() {
+  const std::string prefix = key_.empty() ? "" : key_ + "/";
+  TITAN_ASSIGN_OR_RETURN(s3::Listing all, client_->list(prefix, /*deep=*/true));
+  std::map<int64_t, std::vector<s3::Object>> steps;
+  for (s3::Object& object : all.objects) {
+    const std::string below = object.key.substr(prefix.size());
+    if (const int64_t step = step_of(below.substr(0, below.find('/'))); step >= 0) {
+      steps[step].push_back(std::move(object));
+    }
+  }
+  std::vector<std::string> doomed;
+  for (const auto& [step, objects] : steps) {
+    TITAN_ASSIGN_OR_RETURN(const std::vector<std::string> more, leftovers(step, objects, all.now));
+    doomed.insert(doomed.end(), more.begin(), more.end());
+  }
+  TITAN_RETURN_IF_ERROR(objects_->check());
+  delete_keys(std::move(doomed));
+  return absl::OkStatus();
+}
+
+absl::Status ObjectSteps::clean_step(const Manifest& manifest) {
+  TITAN_ASSIGN_OR_RETURN(const s3::Listing all, client_->list(key_of(manifest.step, ""), /*deep=*/true));
+  TITAN_ASSIGN_OR_RETURN(std::vector<std::string> doomed, unnamed(manifest, all.objects));
+  if (doomed.empty()) return absl::OkStatus();
+  TITAN_RETURN_IF_ERROR(objects_->check());
+  delete_keys(std::move(doomed));
+  return absl::OkStatus();
+}
+
+absl::Status ObjectSteps::purge(int keep_latest_k) {
+  TITAN_ASSIGN_OR_RETURN(const std::vector<int64_t> doomed, doomed_steps(keep_latest_k));
+  if (doomed.empty()) return absl::OkStatus();
+  std::vector<std::string> manifests, rest;
+  for (const int64_t step : doomed) {
+    TITAN_ASSIGN_OR_RETURN(const s3::Listing all, client_->list(key_of(step, ""), /*deep=*/true));
+    manifests.push_back(key_of(step, kManifestName));
+    for (const s3::Object& object : all.objects) {
+      if (object.key != manifests.back()) rest.push_back(object.key);
+    }
+  }
+  TITAN_RETURN_IF_ERROR(objects_->retire(manifests));
+  for (const int64_t step : doomed) forget(step);
+  delete_keys(std::move(rest));
+  return absl::OkStatus();
+}
+
+void ObjectSteps::delete_keys(std::vector<std::string> keys) {
+  if (keys.empty()) return;
+  delete_behind([client = client_, keys = std::move(keys)] {
+    for (const std::string& key : keys) client->remove(key).IgnoreError();  // The next start tries again.
+  });
+}
+
+}  // namespace titan::checkpoint
