@@ -24,7 +24,7 @@ bool can_be_counted(const RowsWanted& wanted) {
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
-absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(TextBlocks blocks,
                          TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
@@ -46,7 +46,7 @@ struct Stream {
   std::vector<std::string> files;
 };
 
-absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
     TITAN_ASSIGN_OR_RETURN(
@@ -61,7 +61,7 @@ absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::unique_ptr<
                 std::move(share.files)};
 }
 
-absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
   TITAN_ASSIGN_OR_RETURN(Stream stream, stream_of_text(wanted, std::move(tokenizer)));
   return OpenedRows{std::move(stream.rows), std::move(stream.files)};
@@ -97,9 +97,28 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 }  // namespace
 
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
   return rows_of_text(wanted, std::move(tokenizer));
+}
+
+absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
+                                          std::vector<WeightsFrom> schedule, std::shared_ptr<Tokenizer> tokenizer) {
+  std::vector<MixSource> opened;
+  for (const SourceWanted& source : sources) {
+    RowsWanted wanted = common;
+    wanted.files = source.files;
+    wanted.kind = source.kind;
+    wanted.loop = common.loop && source.repeat;
+    absl::StatusOr<OpenedRows> rows = open_rows(wanted, tokenizer);
+    if (!rows.ok() && !source.name.empty()) {
+      return annotate(rows.status(), absl::StrCat("source \"", source.name, "\""));
+    }
+    if (!rows.ok()) return rows.status();
+    opened.push_back({source.name, wanted.loop, std::move(rows->rows), std::move(rows->files)});
+  }
+  if (schedule.empty()) schedule.push_back({0, std::vector<int64_t>(opened.size(), 1)});
+  return MixedRows::open(std::move(opened), std::move(schedule));
 }
 
 absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
@@ -109,7 +128,7 @@ absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t do
         "put "
         "\"dataloader\" into checkpoint.exclude_from_loading");
   }
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
   TITAN_ASSIGN_OR_RETURN(const Stream stream, stream_of_text(wanted, std::move(tokenizer)));
   TITAN_RETURN_IF_ERROR(stream.rows->seek_behind(documents, tokens_left));
   return stream.rows->position();

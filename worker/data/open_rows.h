@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "worker/data/document_file.h"
+#include "worker/data/mixed_rows.h"
 #include "worker/data/row_source.h"
 #include "worker/data/tokenizer.h"
 
@@ -31,7 +32,19 @@ struct OpenedRows {
 
 // Rows of text or of tokens. Errors: InvalidArgument, NotFound, DataLoss; names the file, or the tokenizer that the
 // tokens are not of.
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer);
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer);
+
+// One of the datasets of a stream.
+struct SourceWanted {
+  std::string name;  // None: the stream's only one.
+  std::vector<std::string> files;
+  FileKind kind;
+  bool repeat = true;
+};
+
+// Rows of all sources by their weights. What `common` says of files and their kind is each source's own.
+absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
+                                          std::vector<WeightsFrom> schedule, std::shared_ptr<Tokenizer> tokenizer);
 
 // The position of these rows by torchtitan's numbers (RowStream::seek_behind), of text alone; of the stream of all, for
 // any number of ranks.

@@ -22,7 +22,7 @@ std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
                       row_tokens - 1, ": training repeats them without end");
 }
 
-RowStream::RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
+RowStream::RowStream(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
     : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
 
 absl::StatusOr<const int32_t*> RowStream::next() {

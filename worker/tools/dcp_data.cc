@@ -64,6 +64,8 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
   const bool global = dataloader.value("order", "global") == "global";
   const int size = global ? 1 : dataloader.value("dp_size", 0);
   const config::Training& training = config.training;
+  if (!training.dataloader.sources.empty())
+    return absl::FailedPreconditionError("torchtitan trains on one dataset: it has no place in several sources");
   TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
                          data::configured_files(training.dataset, training.dataset_path, training.dataloader,
                                                 config.job.dump_folder + "/data"));

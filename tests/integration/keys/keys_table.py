@@ -58,6 +58,7 @@ DRY = {"comm.mode": "fake_backend"}
 RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
 ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
+MIXED = '[{"name": "a", "dataset_path": "{data}"}, {"name": "b", "dataset_path": "{texts}", "weight": 2}]'
 FLOAT8 = {"model.converters": "quantize.linear.float8"}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
@@ -234,6 +235,8 @@ ROWS = [
     *each("training.dataloader.format", ["jsonl", "parquet", "megatron", "titan"], "facts", "a folder of texts"),
     ("training.dataloader.text_key", "again", "loss", "data of two formats"),
     ("training.dataloader.text_documents", "blank_lines", "loss", "a folder of texts"),
+    ("training.dataloader.sources", MIXED, "loss"),
+    ("training.dataloader.sources", MIXED, "rows"),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
     ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),
@@ -353,6 +356,7 @@ ROWS = [
           "a job", "has no effect"),
     ("validation.dataloader.order", "per_rank", "validation", "validation of two ranks"),
     ("validation.dataloader.max_bad_lines", 0, "facts", "damaged validation data"),
+    ("validation.dataloader.sources", MIXED, "validation", "validation"),
 
     ("debug.seed", 1, "loss"),
     ("debug.deterministic", True, "facts"),

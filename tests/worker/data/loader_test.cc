@@ -136,6 +136,37 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
+// Of several sources, too, a job goes on at any microbatch on another number of ranks, and knows what each has given.
+TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
+  LoaderOptions mixed = options();
+  mixed.files.clear();
+  for (const char* name : {"part-0", "part-1", "part-2"}) {
+    mixed.sources.push_back({name, {absl::StrCat(folder_.path(), "/", name, ".json")}, {}, name[5] != '2'});
+  }
+  mixed.weights = {{0, {5, 3, 2}}, {40, {1, 0, 1}}};
+  const Rows expected = read_global(mixed, 1, 4, 30);
+  nlohmann::json state;
+  for (int batch = 0; batch < 30; ++batch) {
+    const int size = 1 << batch % 3;
+    const Rows rows = read_global(mixed, size, 4 / size, 1, state);
+    ASSERT_EQ(rows, Rows(expected.begin() + 4 * batch, expected.begin() + 4 * batch + 4)) << batch;
+    auto loader = open(mixed);
+    if (!state.is_null()) {
+      ASSERT_TRUE(loader->restore(state).ok());
+    }
+    read(*loader, 2);  // Of two rows.
+    state = loader->state();
+    const std::vector<SourceProgress> progress = loader->progress();
+    ASSERT_EQ(progress.size(), 3U);
+    EXPECT_EQ(progress[0].rows + progress[1].rows + progress[2].rows, 4 * batch + 4);
+    if (batch == 9) {
+      EXPECT_EQ(progress[0].rows, 20);
+    }
+    EXPECT_LE(progress[2].rows, 30);
+    EXPECT_EQ(progress[0].passes, state["sources"][0]["pass"]);
+  }
+}
+
 TEST_F(LoaderTest, RowsAreConsecutiveTokensOfTheDocuments) {
   LoaderOptions options = this->options();
   options.files = {folder_.write("two.json", line("abc") + line("de"))};

@@ -1,0 +1,88 @@
+#include "worker/data/mix_state.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/status/status.h"
+#include "worker/data/stream_state.h"
+
+namespace titan::data {
+namespace {
+
+using nlohmann::json;
+
+constexpr char kRemedy[] = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
+
+bool is_plain(const MixedRows& rows) { return rows.sources().size() == 1 && rows.sources()[0].name.empty(); }
+
+absl::StatusOr<int64_t> number(const json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found != object.end() && found->is_number_integer() && found->get<int64_t>() >= 0) return found->get<int64_t>();
+  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
+}
+
+const json* find_source(const json& saved, const std::string& name) {
+  const auto found = std::find_if(saved.begin(), saved.end(), [&](const json& source) {
+    return source.is_object() && source.contains("name") && source["name"] == name;
+  });
+  return found == saved.end() ? nullptr : &*found;
+}
+
+absl::Status take_source(const json& saved, const MixSource& source, size_t i, MixCursor& cursor) {
+  TITAN_ASSIGN_OR_RETURN(cursor.sources[i], position_from_json(saved, source.files));
+  TITAN_ASSIGN_OR_RETURN(cursor.rows[i], number(saved, "rows"));
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.weights[i], number(saved, "weight"));
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.dealt[i], number(saved, "dealt"));
+  cursor.mix.ended[i] = saved.value("ended", false) && !source.repeat;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<MixCursor> of_named(const json& state, const MixedRows& rows) {
+  MixCursor cursor = rows.start();
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.row, number(state, "row"));
+  const json& saved = state.at("sources");
+  size_t found = 0;
+  for (size_t i = 0; i < rows.sources().size(); ++i) {
+    const MixSource& source = rows.sources()[i];
+    const json* one = find_source(saved, source.name);
+    if (one == nullptr) continue;
+    ++found;
+    const absl::Status taken = take_source(*one, source, i, cursor);
+    if (!taken.ok()) return annotate(taken, absl::StrCat("source \"", source.name, "\""));
+  }
+  // Among other sources the shares are counted anew.
+  if (found < rows.sources().size() || found < saved.size()) cursor.mix.weights.assign(rows.sources().size(), -1);
+  return cursor;
+}
+
+}  // namespace
+
+json to_json(const MixCursor& cursor, const MixedRows& rows) {
+  if (is_plain(rows)) return to_json(cursor.sources[0], rows.sources()[0].files);
+  json sources = json::array();
+  for (size_t i = 0; i < rows.sources().size(); ++i) {
+    json one = to_json(cursor.sources[i], rows.sources()[i].files);
+    one["name"] = rows.sources()[i].name;
+    one["rows"] = cursor.rows[i];
+    one["weight"] = cursor.mix.weights[i];
+    one["dealt"] = cursor.mix.dealt[i];
+    one["ended"] = static_cast<bool>(cursor.mix.ended[i]);
+    sources.push_back(std::move(one));
+  }
+  return {{"row", cursor.mix.row}, {"sources", std::move(sources)}};
+}
+
+absl::StatusOr<MixCursor> mix_from_json(const json& state, const MixedRows& rows) {
+  const bool named = state.contains("sources") && state["sources"].is_array();
+  if (named == is_plain(rows)) {
+    return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved with", named ? "" : "out",
+                                                   " training.dataloader.sources, the job has ",
+                                                   named ? "none" : "some", kRemedy));
+  }
+  if (named) return of_named(state, rows);
+  MixCursor cursor = rows.start();
+  TITAN_ASSIGN_OR_RETURN(cursor.sources[0], position_from_json(state, rows.sources()[0].files));
+  return cursor;
+}
+
+}  // namespace titan::data
