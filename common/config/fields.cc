@@ -223,6 +223,11 @@ std::vector<Field> fields_of(DataLoader& c) {
           .one_of({"file", "blank_lines"}),
       Field("sources", c.sources,
             "Several datasets in one stream of rows, each with its share; instead of dataset and dataset_path"),
+      Field("shuffle", c.shuffle,
+            "Order within a pass, another in each: rows (of token indexes and Megatron-LM's files) or documents (of "
+            "these, and of text that is not compressed)")
+          .one_of({"none", "rows", "documents"}),
+      Field("shuffle_seed", c.shuffle_seed, "Chooses the orders").at_least(0),
   };
 }
 
@@ -239,6 +244,7 @@ std::vector<Field> fields_of(DataSource& c) {
           .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
       Field("text_key", c.text_key, "As in the dataloader"),
       Field("text_documents", c.text_documents, "As in the dataloader").one_of({"file", "blank_lines"}),
+      Field("shuffle", c.shuffle, "As in the dataloader").one_of({"none", "rows", "documents"}),
   };
 }
 

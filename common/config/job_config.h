@@ -107,6 +107,7 @@ struct DataSource {
   std::optional<std::string> format;
   std::optional<std::string> text_key;
   std::optional<std::string> text_documents;
+  std::optional<std::string> shuffle;
 
   bool operator==(const DataSource&) const = default;
 };
@@ -123,6 +124,8 @@ struct DataLoader {
   std::string text_key = "text";
   std::string text_documents = "file";
   std::vector<DataSource> sources;
+  std::string shuffle = "none";
+  std::int64_t shuffle_seed = 0;
 };
 
 struct Training {

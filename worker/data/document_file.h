@@ -24,6 +24,7 @@ struct FileKind {
   Format format = Format::kJsonLines;
   std::string text_key = "text";                  // Of JSON lines and Parquet.
   bool blank_lines = false;                       // Of plain text: a document ends at a blank line, not with its file.
+  int64_t read_ahead = int64_t{1} << 20;          // Bytes of text that are read together.
   std::shared_ptr<RemoteFiles> remote = nullptr;  // Whose files they are; null: this machine's.
 };
 

@@ -87,6 +87,8 @@ RowsWanted rows_wanted(const LoaderOptions& options) {
           .per_rank = options.order == Order::kPerRank,
           .dp_rank = options.dp_rank,
           .dp_size = options.dp_size,
+          .shuffle = options.shuffle,
+          .shuffle_seed = options.shuffle_seed,
           .counts_folder = options.counts_folder};
 }
 
@@ -293,7 +295,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
   const bool global = options.order == Order::kGlobal;
   std::vector<SourceWanted> sources = options.sources;
-  if (sources.empty()) sources.push_back({"", options.files, options.kind, true});
+  if (sources.empty()) sources.push_back({"", options.files, options.kind});
   TITAN_ASSIGN_OR_RETURN(MixedRows rows, open_mixed_rows(rows_wanted(options), sources, options.weights, tokenizer));
   BatchMaker maker(std::move(rows), global ? options.batch * options.dp_size : options.batch,
                    global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);

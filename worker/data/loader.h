@@ -33,8 +33,10 @@ struct LoaderOptions {
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
-  bool loop = true;                               // Training never ends; validation may.
-  int64_t max_bad_lines = 100;                    // More malformed lines than this fail the job.
+  bool loop = true;             // Training never ends; validation may.
+  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
+  Shuffle shuffle = Shuffle::kNone;
+  int64_t shuffle_seed = 0;
   std::string counts_folder;                      // RowsWanted::counts_folder.
   int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
   std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.

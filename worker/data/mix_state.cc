@@ -11,6 +11,7 @@ namespace {
 
 using nlohmann::json;
 
+constexpr char kOr[] = ", or put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
 constexpr char kRemedy[] = "; put \"dataloader\" into checkpoint.exclude_from_loading to start the data anew";
 
 bool is_plain(const MixedRows& rows) { return rows.sources().size() == 1 && rows.sources()[0].name.empty(); }
@@ -28,8 +29,32 @@ const json* find_source(const json& saved, const std::string& name) {
   return found == saved.end() ? nullptr : &*found;
 }
 
+std::string described(const Arrangement& arrangement) {
+  if (arrangement == Arrangement{}) return "without shuffling and packing";
+  std::string text = absl::StrCat("with shuffle = \"", name(arrangement.shuffle), "\"");
+  if (arrangement.shuffle != Shuffle::kNone) {
+    absl::StrAppend(&text, " of ", arrangement.of, " by seed ", arrangement.seed);
+  }
+  if (arrangement.window > 0) absl::StrAppend(&text, ", packing_window = ", arrangement.window);
+  if (arrangement.row_tokens > 0) absl::StrAppend(&text, ", seq_len = ", arrangement.row_tokens - 1);
+  return text;
+}
+
+// A number of an order says nothing in another.
+absl::Status check_arrangement(const Arrangement& saved, const Arrangement& now) {
+  if (saved == now) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("dataloader state: saved ", described(saved), ", the job reads ",
+                                                 described(now), ": set training.dataloader as it was", kOr));
+}
+
+absl::Status take_position(const json& saved, const MixSource& source, StreamPosition& position) {
+  const Arrangement now = position.arrangement;
+  TITAN_ASSIGN_OR_RETURN(position, position_from_json(saved, source.files));
+  return check_arrangement(position.arrangement, now);
+}
+
 absl::Status take_source(const json& saved, const MixSource& source, size_t i, MixCursor& cursor) {
-  TITAN_ASSIGN_OR_RETURN(cursor.sources[i], position_from_json(saved, source.files));
+  TITAN_RETURN_IF_ERROR(take_position(saved, source, cursor.sources[i]));
   TITAN_ASSIGN_OR_RETURN(cursor.rows[i], number(saved, "rows"));
   TITAN_ASSIGN_OR_RETURN(cursor.mix.weights[i], number(saved, "weight"));
   TITAN_ASSIGN_OR_RETURN(cursor.mix.dealt[i], number(saved, "dealt"));
@@ -81,7 +106,7 @@ absl::StatusOr<MixCursor> mix_from_json(const json& state, const MixedRows& rows
   }
   if (named) return of_named(state, rows);
   MixCursor cursor = rows.start();
-  TITAN_ASSIGN_OR_RETURN(cursor.sources[0], position_from_json(state, rows.sources()[0].files));
+  TITAN_RETURN_IF_ERROR(take_position(state, rows.sources()[0], cursor.sources[0]));
   return cursor;
 }
 

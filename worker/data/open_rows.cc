@@ -8,8 +8,12 @@
 #include "common/storage/file.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/counted_rows.h"
+#include "worker/data/document_places.h"
+#include "worker/data/document_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
+#include "worker/data/shuffled_rows.h"
+#include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
 
 namespace titan::data {
@@ -19,8 +23,8 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
-         !wanted.counts_folder.empty() && wanted.kind.format == Format::kJsonLines &&
+  return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.kind.remote == nullptr &&
+         wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() && wanted.kind.format == Format::kJsonLines &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
@@ -61,7 +65,61 @@ absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::shared_ptr<
                 std::move(share.files)};
 }
 
+TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
+  return {.arrangement = {.shuffle = wanted.shuffle, .seed = wanted.shuffle_seed},
+          .loop = wanted.loop,
+          .row_tokens = wanted.row_tokens};
+}
+
+// The rank's own documents of so many.
+absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
+  if (!wanted.per_rank) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const DocumentShare share, contiguous_share(documents, wanted.dp_rank, wanted.dp_size));
+  options.first = share.begin;
+  options.documents = *share.end - share.begin;
+  return absl::OkStatus();
+}
+
+absl::Status cannot_shuffle(const std::string& what, const RowsWanted& wanted, const std::string& remedy) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": shuffle = \"", name(wanted.shuffle), "\" ", remedy));
+}
+
+constexpr char kTokenise[] = "; make a token index of them with titan-data tokenize, or leave shuffle out";
+
+// Why documents of these files cannot be read in any order, or nothing.
+absl::Status check_addressable(const RowsWanted& wanted) {
+  if (wanted.shuffle == Shuffle::kRows) {
+    return cannot_shuffle(
+        wanted.files[0], wanted,
+        "needs tokens, since where a row of text starts nobody knows: set shuffle = \"documents\", or "
+        "make a token index with titan-data tokenize");
+  }
+  if (wanted.kind.remote != nullptr) {
+    return cannot_shuffle(wanted.files[0], wanted,
+                          "needs files of this machine, a hub's are streamed: fetch them with titanctl assets get");
+  }
+  if (wanted.kind.format == Format::kParquet) {
+    return cannot_shuffle(wanted.files[0], wanted,
+                          absl::StrCat("would decode a row group for each document of Parquet files", kTokenise));
+  }
+  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
+  if (compressed == wanted.files.end()) return absl::OkStatus();
+  return cannot_shuffle(*compressed, wanted,
+                        absl::StrCat("would decompress a file up to each of its documents", kTokenise));
+}
+
+absl::StatusOr<OpenedRows> shuffled_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_RETURN_IF_ERROR(check_addressable(wanted));
+  TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
+  TokenDocumentsOptions options = documents_wanted(wanted);
+  TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), options));
+  std::unique_ptr<TokenDocuments> documents = shuffled_documents({wanted.files, wanted.kind, wanted.max_bad_lines},
+                                                                 std::move(places), std::move(tokenizer), options);
+  return OpenedRows{std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens), wanted.files};
+}
+
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  if (wanted.shuffle != Shuffle::kNone) return shuffled_text(wanted, std::move(tokenizer));
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
   TITAN_ASSIGN_OR_RETURN(Stream stream, stream_of_text(wanted, std::move(tokenizer)));
   return OpenedRows{std::move(stream.rows), std::move(stream.files)};
@@ -80,18 +138,32 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted, TokenSet set, int32_t max_token_id) {
+  TokenDocumentsOptions share = documents_wanted(wanted);
+  TITAN_RETURN_IF_ERROR(take_share(wanted, set.documents(), share));
+  if (wanted.shuffle == Shuffle::kDocuments) {
+    return std::make_unique<DocumentRows>(documents_of_set(std::move(set), max_token_id, share), wanted.row_tokens);
+  }
+  if (wanted.shuffle == Shuffle::kRows) {
+    return ShuffledRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
+                                               .seed = wanted.shuffle_seed,
+                                               .loop = wanted.loop,
+                                               .max_token_id = max_token_id,
+                                               .first = share.first,
+                                               .documents = share.documents});
+  }
+  return TokenRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
+                                          .loop = wanted.loop,
+                                          .max_token_id = max_token_id,
+                                          .first = share.first,
+                                          .documents = share.documents});
+}
+
 absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(TokenSet set, TokenSet::open(wanted.kind.format, wanted.files));
   TITAN_RETURN_IF_ERROR(check_tokenizer(set, wanted.tokenizer_folder, tokenizer));
-  TokenRows::Options options{.row_tokens = wanted.row_tokens, .loop = wanted.loop, .max_token_id = tokenizer.max_id()};
-  if (wanted.per_rank) {
-    TITAN_ASSIGN_OR_RETURN(const DocumentShare share,
-                           contiguous_share(set.documents(), wanted.dp_rank, wanted.dp_size));
-    options.first = share.begin;
-    options.documents = *share.end - share.begin;
-  }
   std::vector<std::string> paths = set.paths();
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenRows> rows, TokenRows::open(std::move(set), options));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, rows_of_set(wanted, std::move(set), tokenizer.max_id()));
   return OpenedRows{std::move(rows), std::move(paths)};
 }
 
@@ -110,6 +182,7 @@ absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::v
     wanted.files = source.files;
     wanted.kind = source.kind;
     wanted.loop = common.loop && source.repeat;
+    wanted.shuffle = source.shuffle.value_or(common.shuffle);
     absl::StatusOr<OpenedRows> rows = open_rows(wanted, tokenizer);
     if (!rows.ok() && !source.name.empty()) {
       return annotate(rows.status(), absl::StrCat("source \"", source.name, "\""));
@@ -122,6 +195,11 @@ absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::v
 }
 
 absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
+  if (wanted.shuffle != Shuffle::kNone) {
+    return absl::InvalidArgumentError(
+        "the checkpoint's data position counts documents in their order, and the job shuffles them: leave "
+        "training.dataloader.shuffle out, or put \"dataloader\" into checkpoint.exclude_from_loading");
+  }
   if (holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(
         "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "

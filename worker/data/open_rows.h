@@ -22,6 +22,8 @@ struct RowsWanted {
   int64_t max_bad_lines = 100;
   bool per_rank = false;  // The rank's own documents, not the stream of all.
   int dp_rank = 0, dp_size = 1;
+  Shuffle shuffle = Shuffle::kNone;
+  int64_t shuffle_seed = 0;
   std::string counts_folder;  // Where ranks share what they counted; none: each reads everything.
 };
 
@@ -40,6 +42,7 @@ struct SourceWanted {
   std::vector<std::string> files;
   FileKind kind;
   bool repeat = true;
+  std::optional<Shuffle> shuffle = {};  // Not set: as the stream's.
 };
 
 // Rows of all sources by their weights. What `common` says of files and their kind is each source's own.

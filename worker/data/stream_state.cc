@@ -21,6 +21,37 @@ void visit_numbers(Position& position, Visitor&& visit) {
   visit("bad_lines", position.bad_lines);
 }
 
+// Of positions whose order is not that of the files, or whose rows are packed.
+template <typename Position, typename Visitor>
+void visit_arrangement(Position& position, Visitor&& visit) {
+  visit("shuffle_seed", position.arrangement.seed);
+  visit("shuffled_of", position.arrangement.of);
+  visit("packing_window", position.arrangement.window);
+  visit("row_tokens", position.arrangement.row_tokens);
+  visit("window_row", position.row);
+}
+
+absl::Status no_number(const char* key) {
+  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
+}
+
+absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& position) {
+  const char* wrong = nullptr;
+  visit_arrangement(position, [&](const char* key, int64_t& value) {
+    const auto found = json.find(key);
+    if (found == json.end()) return;
+    const bool right = found->is_number_integer() && found->template get<int64_t>() >= 0;
+    right ? void(value = found->template get<int64_t>()) : void(wrong = key);
+  });
+  if (wrong != nullptr) return no_number(wrong);
+  const auto shuffle = json.find("shuffle");
+  if (shuffle == json.end()) return absl::OkStatus();
+  const auto known = shuffle->is_string() ? shuffle_from_name(shuffle->get<std::string>()) : std::nullopt;
+  if (!known) return absl::InvalidArgumentError("dataloader state: \"shuffle\" is none of none, rows, documents");
+  position.arrangement.shuffle = *known;
+  return absl::OkStatus();
+}
+
 std::string file_name(const StreamPosition& position, const std::vector<std::string>& files) {
   if (position.document.file >= static_cast<int64_t>(files.size())) return "";  // Behind the last file.
   return std::filesystem::path(files[position.document.file]).filename().string();
@@ -45,13 +76,17 @@ absl::Status check_commit(const std::string& saved, const std::string& now) {
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
   nlohmann::json json = {{"file_name", file_name(position, files)}};
   visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
+  if (position.arrangement != Arrangement{}) {
+    json["shuffle"] = name(position.arrangement.shuffle);
+    visit_arrangement(position, [&](const char* key, int64_t value) { json[key] = value; });
+  }
   if (const std::string of_hub = commit(position, files); !of_hub.empty()) json["commit"] = of_hub;
   return json;
 }
 
 absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files) {
   StreamPosition position;
-  std::string missing;
+  const char* missing = nullptr;
   visit_numbers(position, [&](const char* key, int64_t& value) {
     const auto found = json.find(key);
     if (found == json.end() || !found->is_number_integer() || found->template get<int64_t>() < 0) {
@@ -60,9 +95,8 @@ absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, co
       value = found->template get<int64_t>();
     }
   });
-  if (!missing.empty()) {
-    return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", missing, "\" is not a number of 0 or more"));
-  }
+  if (missing != nullptr) return no_number(missing);
+  TITAN_RETURN_IF_ERROR(read_arrangement(json, position));
   const std::string saved = json.value("file_name", ""), now = file_name(position, files);
   if (saved != now) {
     return absl::InvalidArgumentError(

@@ -17,6 +17,8 @@ using nlohmann::json;
 absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
                                    data::Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data::StreamPosition position, data::position_from_json(cursor, share.files));
+  if (position.arrangement != data::Arrangement{})
+    return absl::FailedPreconditionError("torchtitan neither shuffles nor packs documents");
   if (share.share.step != 1 || position.document.document < share.share.begin)
     return absl::FailedPreconditionError(
         "documents of compressed files are counted in no way that torchtitan goes on from");

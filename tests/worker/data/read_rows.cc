@@ -44,7 +44,7 @@ absl::StatusOr<ConfiguredFiles> files_of(const nlohmann::json& request) {
   auto found =
       find_dataset_files(request.at("path"), format_from_name(request.at("format").get<std::string>()).value());
   if (!found.ok()) return found.status();
-  return ConfiguredFiles{found->files, {.format = found->format}};
+  return ConfiguredFiles{found->files, {.format = found->format, .blank_lines = request.value("blank_lines", false)}};
 }
 
 absl::StatusOr<std::vector<SourceWanted>> sources_of(const nlohmann::json& request) {
@@ -83,6 +83,8 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
                           .per_rank = request.value("per_rank", false),
                           .dp_rank = request.value("dp_rank", 0),
                           .dp_size = request.value("dp_size", 1),
+                          .shuffle = shuffle_from_name(request.value("shuffle", "none")).value(),
+                          .shuffle_seed = request.value("seed", 0),
                           .counts_folder = request.value("counts", "")};
   auto opened = open_mixed_rows(common, *sources, weights_of(request), *std::move(tokenizer));
   if (!opened.ok()) return opened.status();

@@ -47,6 +47,7 @@ absl::Status find_sources(const std::string& section, const config::DataLoader& 
       return annotate(found.status(), absl::StrCat(section, ".dataloader.sources: source \"", source.name, "\""));
     }
     options.sources.push_back({source.name, std::move(found->files), std::move(found->kind), source.repeat});
+    if (source.shuffle) options.sources.back().shuffle = data::shuffle_from_name(*source.shuffle);
   }
   TITAN_ASSIGN_OR_RETURN(const std::vector<config::SourceWeights> weights, config::source_weights(settings.sources));
   for (const config::SourceWeights& change : weights) {
@@ -70,6 +71,8 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
     TITAN_RETURN_IF_ERROR(find_sources(section, settings, global_batch, options));
   }
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
+  options.shuffle = data::shuffle_from_name(settings.shuffle).value_or(data::Shuffle::kNone);
+  options.shuffle_seed = settings.shuffle_seed;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
   absl::StatusOr<std::unique_ptr<data::Loader>> loader = data::open_loader(options);
