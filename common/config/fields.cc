@@ -228,6 +228,13 @@ std::vector<Field> fields_of(DataLoader& c) {
             "these, and of text that is not compressed)")
           .one_of({"none", "rows", "documents"}),
       Field("shuffle_seed", c.shuffle_seed, "Chooses the orders").at_least(0),
+      Field("packing", c.packing,
+            "How documents become rows: concatenate cuts one stream of all; best_fit cuts no document that fits a row, "
+            "and fills rows up with padding")
+          .one_of({"concatenate", "best_fit"}),
+      Field("packing_window", c.packing_window, "Documents among which best_fit looks for what fills a row")
+          .in("documents")
+          .between(1, 1 << 20),
   };
 }
 

@@ -126,6 +126,8 @@ struct DataLoader {
   std::vector<DataSource> sources;
   std::string shuffle = "none";
   std::int64_t shuffle_seed = 0;
+  std::string packing = "concatenate";
+  std::int64_t packing_window = 1024;
 };
 
 struct Training {

@@ -42,10 +42,21 @@ void check_places(Checker& check, const std::string& key, const std::vector<Data
   }
 }
 
+// Rows are shuffled before anybody knows what is packed in them.
+void check_packing(Checker& check, const std::string& section, const DataLoader& settings) {
+  const auto rows = [](const DataSource& source) { return source.shuffle == "rows"; };
+  const bool shuffled =
+      settings.shuffle == "rows" || std::any_of(settings.sources.begin(), settings.sources.end(), rows);
+  if (settings.packing != "best_fit" || !shuffled) return;
+  check.fail(absl::StrCat(section, ".dataloader.packing"), settings.packing,
+             "packs documents, and shuffle = \"rows\" shuffles rows of one stream", "set shuffle = \"documents\"");
+}
+
 }  // namespace
 
 void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
                    const std::optional<std::string>& dataset_path) {
+  check_packing(check, section, settings);
   if (settings.sources.empty()) return;
   const std::string key = absl::StrCat(section, ".dataloader.sources");
   check_names(check, key, settings.sources);

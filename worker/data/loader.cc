@@ -1,6 +1,8 @@
 #include "worker/data/loader.h"
 
+#include <algorithm>
 #include <deque>
+#include <numeric>
 #include <thread>
 #include <utility>
 
@@ -24,11 +26,28 @@ struct Item {
   std::vector<std::string> warnings;
 };
 
+// Of a row of pieces: no piece foretells the next one, and padding foretells nothing.
+void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
+  int64_t begin = 0, document = 0;
+  for (const int64_t end : ends) {
+    if (end <= seq_len) labels[end - 1] = kIgnoredLabel;
+    std::fill(documents + begin, documents + std::min(end, seq_len), document++);
+    begin = std::min(end, seq_len);
+  }
+  std::fill(labels + begin, labels + seq_len, kIgnoredLabel);
+  std::iota(documents + begin, documents + seq_len, document);
+}
+
 // Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
 class BatchMaker {
  public:
-  BatchMaker(MixedRows stream, int64_t rows, int64_t first, int64_t batch, int64_t seq_len)
-      : stream_(std::move(stream)), rows_(rows), first_(first), batch_(batch), seq_len_(seq_len) {}
+  BatchMaker(MixedRows stream, int64_t rows, int64_t first, const LoaderOptions& options)
+      : stream_(std::move(stream)),
+        rows_(rows),
+        first_(first),
+        batch_(options.batch),
+        seq_len_(options.seq_len),
+        packed_(options.packing_window > 0) {}
 
   Item make() {
     Item item;
@@ -51,6 +70,7 @@ class BatchMaker {
   absl::Status fill(Batch& batch) {
     batch.tokens = at::zeros({batch_, seq_len_}, at::kLong);
     batch.labels = at::empty({batch_, seq_len_}, at::kLong);
+    if (packed_) batch.documents = at::zeros({batch_, seq_len_}, at::kLong);
     std::fill_n(batch.labels.data_ptr<int64_t>(), batch_ * seq_len_, kIgnoredLabel);
     TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(first_));
     bool more = before == first_;
@@ -60,7 +80,11 @@ class BatchMaker {
       if (more = tokens != nullptr; !more) break;
       ++seen;
       std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + row * seq_len_);
-      std::copy_n(tokens + 1, seq_len_, batch.labels.data_ptr<int64_t>() + row * seq_len_);
+      int64_t* labels = batch.labels.data_ptr<int64_t>() + row * seq_len_;
+      std::copy_n(tokens + 1, seq_len_, labels);
+      if (packed_) {
+        separate(stream_.piece_ends(), seq_len_, labels, batch.documents.data_ptr<int64_t>() + row * seq_len_);
+      }
     }
     if (more) TITAN_RETURN_IF_ERROR(stream_.skip(rows_ - first_ - batch_).status());
     if (seen == 0) return absl::OutOfRangeError(at_its_end());
@@ -75,6 +99,7 @@ class BatchMaker {
 
   MixedRows stream_;
   int64_t rows_, first_, batch_, seq_len_;
+  bool packed_;
 };
 
 RowsWanted rows_wanted(const LoaderOptions& options) {
@@ -89,6 +114,7 @@ RowsWanted rows_wanted(const LoaderOptions& options) {
           .dp_size = options.dp_size,
           .shuffle = options.shuffle,
           .shuffle_seed = options.shuffle_seed,
+          .packing_window = options.packing_window,
           .counts_folder = options.counts_folder};
 }
 
@@ -298,7 +324,7 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   if (sources.empty()) sources.push_back({"", options.files, options.kind});
   TITAN_ASSIGN_OR_RETURN(MixedRows rows, open_mixed_rows(rows_wanted(options), sources, options.weights, tokenizer));
   BatchMaker maker(std::move(rows), global ? options.batch * options.dp_size : options.batch,
-                   global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);
+                   global ? options.batch * options.dp_rank : 0, options);
   return std::make_unique<PrefetchingLoader>(options, std::move(maker), tokenizer->max_id(), tokenizer->eos_id());
 }
 

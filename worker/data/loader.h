@@ -17,7 +17,10 @@ namespace titan::data {
 
 struct Batch {
   at::Tensor tokens;  // int64 [batch, seq_len]
-  at::Tensor labels;  // int64 [batch, seq_len]
+  at::Tensor labels;  // int64 [batch, seq_len]; -100 where nothing is to be foretold
+  // The document of each token, counted in each row, int64 [batch, seq_len]; not defined where a token that ends
+  // documents tells it. Padding is a document a token.
+  at::Tensor documents;
 };
 
 enum class Order { kGlobal, kPerRank };
@@ -37,6 +40,7 @@ struct LoaderOptions {
   int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
+  int64_t packing_window = 0;                     // RowsWanted::packing_window.
   std::string counts_folder;                      // RowsWanted::counts_folder.
   int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
   std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.

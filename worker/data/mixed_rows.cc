@@ -37,6 +37,7 @@ absl::StatusOr<const int32_t*> MixedRows::next() {
     }
     mix_.deal(*source);
     count(*source, 1);
+    newest_ = *source;
     return *row;
   }
   return nullptr;

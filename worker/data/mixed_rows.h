@@ -35,6 +35,7 @@ class MixedRows {
 
   // As RowSource has them; errors name the source.
   absl::StatusOr<const int32_t*> next();
+  absl::Span<const int64_t> piece_ends() const { return sources_[newest_].rows->piece_ends(); }
   absl::StatusOr<int64_t> skip(int64_t rows);
   std::vector<std::string> take_warnings();
 
@@ -53,6 +54,7 @@ class MixedRows {
 
   std::vector<MixSource> sources_;
   SourceMix mix_;
+  size_t newest_ = 0;        // The source of the row that next() gave.
   std::vector<bool> moved_;  // Sources whose positions in cursor_ are old.
   MixCursor cursor_, start_;
 };

@@ -10,6 +10,7 @@
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_places.h"
 #include "worker/data/document_rows.h"
+#include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
 #include "worker/data/shuffled_rows.h"
@@ -23,8 +24,9 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.kind.remote == nullptr &&
-         wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() && wanted.kind.format == Format::kJsonLines &&
+  return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0 &&
+         wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
+         wanted.kind.format == Format::kJsonLines &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
@@ -45,12 +47,12 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_pt
   return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
 }
 
-struct Stream {
-  std::unique_ptr<RowStream> rows;
+struct Share {
+  DocumentReader reader;
   std::vector<std::string> files;
 };
 
-absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<Share> share_of_text(const RowsWanted& wanted) {
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
     TITAN_ASSIGN_OR_RETURN(
@@ -61,8 +63,7 @@ absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::shared_ptr<
                          .share = share.share,
                          .start = share.start,
                          .max_bad_lines = wanted.max_bad_lines});
-  return Stream{std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
-                std::move(share.files)};
+  return Share{std::move(reader), std::move(share.files)};
 }
 
 TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
@@ -78,6 +79,15 @@ absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocume
   options.first = share.begin;
   options.documents = *share.end - share.begin;
   return absl::OkStatus();
+}
+
+std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
+                                             std::optional<int32_t> end_of_document) {
+  if (wanted.packing_window == 0) return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens);
+  return std::make_unique<PackedRows>(
+      std::move(documents),
+      PackedRows::Options{
+          .row_tokens = wanted.row_tokens, .window = wanted.packing_window, .padding = end_of_document.value_or(0)});
 }
 
 absl::Status cannot_shuffle(const std::string& what, const RowsWanted& wanted, const std::string& remedy) {
@@ -113,16 +123,26 @@ absl::StatusOr<OpenedRows> shuffled_text(const RowsWanted& wanted, std::shared_p
   TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
   TokenDocumentsOptions options = documents_wanted(wanted);
   TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), options));
+  const std::optional<int32_t> end = tokenizer->eos_id();
   std::unique_ptr<TokenDocuments> documents = shuffled_documents({wanted.files, wanted.kind, wanted.max_bad_lines},
                                                                  std::move(places), std::move(tokenizer), options);
-  return OpenedRows{std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens), wanted.files};
+  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
 }
 
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (wanted.shuffle != Shuffle::kNone) return shuffled_text(wanted, std::move(tokenizer));
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
-  TITAN_ASSIGN_OR_RETURN(Stream stream, stream_of_text(wanted, std::move(tokenizer)));
-  return OpenedRows{std::move(stream.rows), std::move(stream.files)};
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  if (wanted.packing_window > 0) {
+    const std::optional<int32_t> end = tokenizer->eos_id();
+    return OpenedRows{
+        rows_of_documents(
+            wanted, documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted)), end),
+        std::move(share.files)};
+  }
+  return OpenedRows{
+      std::make_unique<RowStream>(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
+      std::move(share.files)};
 }
 
 // Tokens of another tokenizer train a model that nobody can use.
@@ -138,11 +158,19 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted, TokenSet set, int32_t max_token_id) {
+absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted, TokenSet set,
+                                                       const Tokenizer& tokenizer) {
+  const int32_t max_token_id = tokenizer.max_id();
   TokenDocumentsOptions share = documents_wanted(wanted);
   TITAN_RETURN_IF_ERROR(take_share(wanted, set.documents(), share));
-  if (wanted.shuffle == Shuffle::kDocuments) {
-    return std::make_unique<DocumentRows>(documents_of_set(std::move(set), max_token_id, share), wanted.row_tokens);
+  if (wanted.shuffle == Shuffle::kRows && wanted.packing_window > 0) {
+    return absl::InvalidArgumentError(
+        "shuffle = \"rows\" has no rows to shuffle before documents are packed: set shuffle = \"documents\", or "
+        "packing = "
+        "\"concatenate\"");
+  }
+  if (wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
+    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), tokenizer.eos_id());
   }
   if (wanted.shuffle == Shuffle::kRows) {
     return ShuffledRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
@@ -163,7 +191,7 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
   TITAN_ASSIGN_OR_RETURN(TokenSet set, TokenSet::open(wanted.kind.format, wanted.files));
   TITAN_RETURN_IF_ERROR(check_tokenizer(set, wanted.tokenizer_folder, tokenizer));
   std::vector<std::string> paths = set.paths();
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, rows_of_set(wanted, std::move(set), tokenizer.max_id()));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, rows_of_set(wanted, std::move(set), tokenizer));
   return OpenedRows{std::move(rows), std::move(paths)};
 }
 
@@ -195,10 +223,10 @@ absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::v
 }
 
 absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
-  if (wanted.shuffle != Shuffle::kNone) {
+  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0) {
     return absl::InvalidArgumentError(
-        "the checkpoint's data position counts documents in their order, and the job shuffles them: leave "
-        "training.dataloader.shuffle out, or put \"dataloader\" into checkpoint.exclude_from_loading");
+        "the checkpoint's data position counts documents in their order, and the job shuffles or packs them: leave "
+        "shuffle and packing of training.dataloader out, or put \"dataloader\" into checkpoint.exclude_from_loading");
   }
   if (holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(
@@ -207,9 +235,10 @@ absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t do
         "\"dataloader\" into checkpoint.exclude_from_loading");
   }
   TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
-  TITAN_ASSIGN_OR_RETURN(const Stream stream, stream_of_text(wanted, std::move(tokenizer)));
-  TITAN_RETURN_IF_ERROR(stream.rows->seek_behind(documents, tokens_left));
-  return stream.rows->position();
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  RowStream rows(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop);
+  TITAN_RETURN_IF_ERROR(rows.seek_behind(documents, tokens_left));
+  return rows.position();
 }
 
 }  // namespace titan::data

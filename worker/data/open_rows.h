@@ -24,7 +24,8 @@ struct RowsWanted {
   int dp_rank = 0, dp_size = 1;
   Shuffle shuffle = Shuffle::kNone;
   int64_t shuffle_seed = 0;
-  std::string counts_folder;  // Where ranks share what they counted; none: each reads everything.
+  int64_t packing_window = 0;  // Documents that are packed together by best fit; 0: rows are cut from one stream.
+  std::string counts_folder;   // Where ranks share what they counted; none: each reads everything.
 };
 
 struct OpenedRows {

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "worker/data/document_reader.h"
 
 namespace titan::data {
@@ -51,6 +52,9 @@ class RowSource {
 
   // The next row's tokens, valid until the next call; null at the end.
   virtual absl::StatusOr<const int32_t*> next() = 0;
+  // Where the pieces of that row end, one after the other; what follows the last is padding. Empty: rows are cut from
+  // one stream.
+  virtual absl::Span<const int64_t> piece_ends() const { return {}; }
   // Leaves out rows that are another rank's. How many there were: fewer at the end.
   virtual absl::StatusOr<int64_t> skip(int64_t rows) = 0;
 

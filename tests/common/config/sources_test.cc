@@ -119,6 +119,8 @@ TEST(SourcesTest, SaysWhatIsWrong) {
   EXPECT_THAT(sources_refusal(good, {"--training.dataloader.order", "per_rank"}), HasSubstr("set it to \"global\""));
   EXPECT_THAT(sources_refusal(good, {"--training.dataset_path", "x"}), HasSubstr("is not read beside"));
   EXPECT_THAT(sources_refusal(R"([{"name": "a", "dataset_path": "hf://datasets/x"}])"), HasSubstr("hf://datasets/"));
+  EXPECT_THAT(sources_refusal(good, {"--training.dataloader.packing=best_fit", "--training.dataloader.shuffle=rows"}),
+              HasSubstr("set shuffle = \"documents\""));
   EXPECT_THAT(sources_refusal(good, {"--validation.enable", "--validation.dataloader.sources",
                                      R"([{"name": "v", "dataset_path": "x", "weight_at_step": ["9: 1"]}])"}),
               HasSubstr("weight_at_step has no effect in validation"));

@@ -136,6 +136,39 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
+// Rows of packed documents: no label is another document's or padding's, and the batch says which token is whose.
+TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
+  LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
+  packed.packing_window = 16;
+  packed.loop = false;
+  auto loader = open(packed);
+  int64_t padding = 0, foretold = 0;
+  for (auto batch = loader->next(); batch.ok(); batch = loader->next()) {
+    for (int64_t row = 0; row < 4; ++row) {
+      const auto tokens = batch->tokens[row].data_ptr<int64_t>(), labels = batch->labels[row].data_ptr<int64_t>(),
+                 documents = batch->documents[row].data_ptr<int64_t>();
+      for (int64_t i = 0; i < 32; ++i) {
+        const bool last = tokens[i] == 257;  // <eos>, of a document or for padding.
+        foretold += labels[i] >= 0;
+        padding += labels[i] < 0 && last && i > 0 && tokens[i - 1] == 257;
+        ASSERT_EQ(labels[i] < 0, last || tokens[i] == 0) << i;
+        if (i == 31) continue;
+        if (labels[i] >= 0) {
+          ASSERT_EQ(labels[i], tokens[i + 1]);
+        }
+        if (tokens[i] != 0) {
+          ASSERT_EQ(documents[i + 1], documents[i] + (last ? 1 : 0));
+        }
+      }
+    }
+  }
+  EXPECT_GT(padding, 0);
+  int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: all but <bos> are foretold.
+  std::mt19937 random(5);
+  for (int i = 0; i < 60; ++i) tokens += static_cast<int64_t>(random() % 90) + 1;
+  EXPECT_EQ(foretold, tokens);
+}
+
 // Of several sources, too, a job goes on at any microbatch on another number of ranks, and knows what each has given.
 TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
   LoaderOptions mixed = options();

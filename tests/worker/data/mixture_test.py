@@ -56,7 +56,7 @@ class Mixture(unittest.TestCase):
         begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
         random_ = random.Random(3)
         cls.streams = {}
-        for source, documents in (("web", 300), ("code", 90), ("books", 40)):
+        for source, documents in (("web", 200), ("code", 90), ("books", 40)):
             words = ["the", "perl", "é", "list", source]
             texts = [" ".join(random_.choices(words, k=random_.randrange(60))) for _ in range(documents)]
             cls.streams[source] = [t for text in texts for t in begin + package.encode(text, add_special_tokens=False).ids + end]

@@ -4,6 +4,8 @@
 // {"sources": [{"name": "..", "path": "..", "format": "..", "repeat": true}], "weights": [[0, [7, 3]]], ..}; a line of
 // output has the rank's rows of these batches, the cursor behind them, and the error.
 #include <iostream>
+#include <map>
+#include <memory>
 
 #include "nlohmann/json.hpp"
 #include "worker/data/configured_files.h"
@@ -27,7 +29,10 @@ absl::StatusOr<bool> read_batch(MixedRows& rows, const nlohmann::json& request, 
     const auto tokens = rows.next();
     if (!tokens.ok()) return tokens.status();
     if (*tokens == nullptr) return false;
-    out.push_back(std::vector<int32_t>(*tokens, *tokens + request.at("row_tokens").get<int64_t>()));
+    out["rows"].push_back(std::vector<int32_t>(*tokens, *tokens + request.at("row_tokens").get<int64_t>()));
+    if (const auto ends = rows.piece_ends(); !ends.empty()) {
+      out["ends"].push_back(std::vector<int64_t>(ends.begin(), ends.end()));
+    }
   }
   skipped = rows.skip((size - rank - 1) * batch);
   if (!skipped.ok()) return skipped.status();
@@ -72,8 +77,20 @@ std::vector<WeightsFrom> weights_of(const nlohmann::json& request) {
   return weights;
 }
 
+// Requests name few tokenizers many times.
+absl::StatusOr<std::shared_ptr<Tokenizer>> tokenizer_of(const std::string& folder) {
+  static std::map<std::string, std::shared_ptr<Tokenizer>> loaded;
+  std::shared_ptr<Tokenizer>& kept = loaded[folder];
+  if (kept == nullptr) {
+    auto tokenizer = Tokenizer::load(folder);
+    if (!tokenizer.ok()) return tokenizer.status();
+    kept = *std::move(tokenizer);
+  }
+  return kept;
+}
+
 absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
-  auto tokenizer = Tokenizer::load(request.at("tokenizer"));
+  auto tokenizer = tokenizer_of(request.at("tokenizer"));
   if (!tokenizer.ok()) return tokenizer.status();
   const auto sources = sources_of(request);
   if (!sources.ok()) return sources.status();
@@ -85,6 +102,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
                           .dp_size = request.value("dp_size", 1),
                           .shuffle = shuffle_from_name(request.value("shuffle", "none")).value(),
                           .shuffle_seed = request.value("seed", 0),
+                          .packing_window = request.value("window", 0),
                           .counts_folder = request.value("counts", "")};
   auto opened = open_mixed_rows(common, *sources, weights_of(request), *std::move(tokenizer));
   if (!opened.ok()) return opened.status();
@@ -95,7 +113,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
     if (const absl::Status sought = rows.seek(*cursor); !sought.ok()) return sought;
   }
   for (int64_t i = 0; i < request.value("batches", 1); ++i) {
-    const auto more = read_batch(rows, request, result["rows"]);
+    const auto more = read_batch(rows, request, result);
     if (!more.ok()) return more.status();
     if (!*more) break;
   }

@@ -142,10 +142,10 @@ class Shuffle(unittest.TestCase):
     def test_goes_on_at_any_batch_on_other_ranks(self):
         for where, shuffle in self.CASES:
             want, cursor = self.expected(where, shuffle), None
-            for i in range(len(want) // 8):
+            for i in range(len(want) // 20):
                 size = (1, 4, 2)[i % 3]
-                rows, cursor = self.globally(where, shuffle, size, 8 // size, 1, cursor)
-                self.assertEqual(rows, want[8 * i:8 * i + 8], (where, shuffle, i))
+                rows, cursor = self.globally(where, shuffle, size, 20 // size, 1, cursor)
+                self.assertEqual(rows, want[20 * i:20 * i + 20], (where, shuffle, i))
                 self.assertEqual(cursor["shuffle"], shuffle)
 
     def test_one_pass_gives_each_document_once(self):
@@ -186,7 +186,7 @@ class Shuffle(unittest.TestCase):
         [place] = counts.glob("places-*.bin")
         whole = place.read_bytes()
         self.assertEqual(len(whole), 16 * len(self.lines) + 8 * 4 + 4 + 32)
-        for at in range(0, len(whole), 97):
+        for at in range(0, len(whole), 397):
             place.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1:])
             self.assertIn("damaged", self.ask("text", "documents", batches=5, counts=str(counts))["error"])
         place.write_bytes(whole[:-5])
@@ -200,7 +200,7 @@ class Shuffle(unittest.TestCase):
             self.assertEqual(sorted(permutation(count, 1, 0)), list(range(count)))
         self.assertNotEqual(permutation(1000, 1, 0), permutation(1000, 1, 1))
         self.assertNotEqual(permutation(1000, 1, 0), permutation(1000, 2, 0))
-        count, passes = 20, 2000
+        count, passes = 20, 1000
         where = np.array([permutation(count, 3, p) for p in range(passes)])
         for place in range(count):  # Chi-squared of 19 degrees: above 60 once in 200,000.
             seen = np.bincount(where[:, place], minlength=count)

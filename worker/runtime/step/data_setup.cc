@@ -73,6 +73,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, c
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
   options.shuffle = data::shuffle_from_name(settings.shuffle).value_or(data::Shuffle::kNone);
   options.shuffle_seed = settings.shuffle_seed;
+  options.packing_window = settings.packing == "best_fit" ? settings.packing_window : 0;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
   absl::StatusOr<std::unique_ptr<data::Loader>> loader = data::open_loader(options);
