@@ -130,6 +130,9 @@ absl::StatusOr<DocumentPlaces> DocumentPlaces::open(const std::string& path, int
   std::vector<int64_t> firsts(static_cast<size_t>(files) + 1);
   TITAN_RETURN_IF_ERROR(places.read(footer.documents * static_cast<int64_t>(sizeof(Place)), (files + 1) * 8,
                                     reinterpret_cast<char*>(firsts.data())));
+  if (firsts.front() != 0 || firsts.back() != footer.documents || !std::is_sorted(firsts.begin(), firsts.end())) {
+    return damaged(path);
+  }
   return DocumentPlaces(std::move(firsts), std::move(places));
 }
 

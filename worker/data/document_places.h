@@ -19,6 +19,8 @@ class DocumentPlaces {
   // it is made, by reading everything, by one process at a time. Errors: those of the files, and of the folder.
   static absl::StatusOr<DocumentPlaces> get(const std::vector<std::string>& files, const FileKind& kind,
                                             const std::string& folder);
+  // The file itself, of so many files. Errors: DataLoss for anything but what get() made.
+  static absl::StatusOr<DocumentPlaces> open(const std::string& path, int64_t files);
 
   int64_t documents() const { return firsts_.back(); }  // Malformed ones included.
   // Errors: DataLoss, names the file of places.
@@ -27,7 +29,6 @@ class DocumentPlaces {
  private:
   DocumentPlaces(std::vector<int64_t> firsts, CheckedFile places)
       : firsts_(std::move(firsts)), places_(std::move(places)) {}
-  static absl::StatusOr<DocumentPlaces> open(const std::string& path, int64_t files);
 
   std::vector<int64_t> firsts_;  // The number of each file's first document, and of all.
   CheckedFile places_;

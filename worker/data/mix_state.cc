@@ -16,12 +16,6 @@ constexpr char kRemedy[] = "; put \"dataloader\" into checkpoint.exclude_from_lo
 
 bool is_plain(const MixedRows& rows) { return rows.sources().size() == 1 && rows.sources()[0].name.empty(); }
 
-absl::StatusOr<int64_t> number(const json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found != object.end() && found->is_number_integer() && found->get<int64_t>() >= 0) return found->get<int64_t>();
-  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
-}
-
 const json* find_source(const json& saved, const std::string& name) {
   const auto found = std::find_if(saved.begin(), saved.end(), [&](const json& source) {
     return source.is_object() && source.contains("name") && source["name"] == name;
@@ -55,16 +49,16 @@ absl::Status take_position(const json& saved, const MixSource& source, StreamPos
 
 absl::Status take_source(const json& saved, const MixSource& source, size_t i, MixCursor& cursor) {
   TITAN_RETURN_IF_ERROR(take_position(saved, source, cursor.sources[i]));
-  TITAN_ASSIGN_OR_RETURN(cursor.rows[i], number(saved, "rows"));
-  TITAN_ASSIGN_OR_RETURN(cursor.mix.weights[i], number(saved, "weight"));
-  TITAN_ASSIGN_OR_RETURN(cursor.mix.dealt[i], number(saved, "dealt"));
+  TITAN_ASSIGN_OR_RETURN(cursor.rows[i], state_number(saved, "rows"));
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.weights[i], state_number(saved, "weight"));
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.dealt[i], state_number(saved, "dealt"));
   cursor.mix.ended[i] = saved.value("ended", false) && !source.repeat;
   return absl::OkStatus();
 }
 
 absl::StatusOr<MixCursor> of_named(const json& state, const MixedRows& rows) {
   MixCursor cursor = rows.start();
-  TITAN_ASSIGN_OR_RETURN(cursor.mix.row, number(state, "row"));
+  TITAN_ASSIGN_OR_RETURN(cursor.mix.row, state_number(state, "row"));
   const json& saved = state.at("sources");
   size_t found = 0;
   for (size_t i = 0; i < rows.sources().size(); ++i) {

@@ -42,7 +42,7 @@ std::optional<size_t> SourceMix::source() {
     const bool begun = Wide{dealt[i]} * all < next * weights[i];
     if (!begun) continue;
     // Its row is due by (dealt + 1) / share.
-    if (!first || Wide{dealt[i] + 1} * weights[*first] < Wide{dealt[*first] + 1} * weights[i]) first = i;
+    if (!first || (Wide{dealt[i]} + 1) * weights[*first] < (Wide{dealt[*first]} + 1) * weights[i]) first = i;
   }
   return first;
 }

@@ -31,19 +31,29 @@ void visit_arrangement(Position& position, Visitor&& visit) {
   visit("window_row", position.row);
 }
 
-absl::Status no_number(const char* key) {
-  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
-}
+// The first error of numbers that a visitor reads.
+class NumberReader {
+ public:
+  explicit NumberReader(const nlohmann::json& json) : json_(json) {}
+  void read(const char* key, int64_t& value) {
+    const absl::StatusOr<int64_t> number = state_number(json_, key);
+    if (number.ok()) value = *number;
+    status_.Update(number.status());
+  }
+  void read_if_there(const char* key, int64_t& value) {
+    if (json_.contains(key)) read(key, value);
+  }
+  const absl::Status& status() const { return status_; }
+
+ private:
+  const nlohmann::json& json_;
+  absl::Status status_;
+};
 
 absl::Status read_arrangement(const nlohmann::json& json, StreamPosition& position) {
-  const char* wrong = nullptr;
-  visit_arrangement(position, [&](const char* key, int64_t& value) {
-    const auto found = json.find(key);
-    if (found == json.end()) return;
-    const bool right = found->is_number_integer() && found->template get<int64_t>() >= 0;
-    right ? void(value = found->template get<int64_t>()) : void(wrong = key);
-  });
-  if (wrong != nullptr) return no_number(wrong);
+  NumberReader reader(json);
+  visit_arrangement(position, [&](const char* key, int64_t& value) { reader.read_if_there(key, value); });
+  TITAN_RETURN_IF_ERROR(reader.status());
   const auto shuffle = json.find("shuffle");
   if (shuffle == json.end()) return absl::OkStatus();
   const auto known = shuffle->is_string() ? shuffle_from_name(shuffle->get<std::string>()) : std::nullopt;
@@ -73,6 +83,15 @@ absl::Status check_commit(const std::string& saved, const std::string& now) {
 
 }  // namespace
 
+absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key) {
+  constexpr int64_t kMost = int64_t{1} << 60;
+  const auto found = object.find(key);
+  const bool right = found != object.end() && found->is_number_integer() && found->get<int64_t>() >= 0 &&
+                     found->get<int64_t>() <= kMost;
+  if (right) return found->get<int64_t>();
+  return absl::InvalidArgumentError(absl::StrCat("dataloader state: \"", key, "\" is not a number of 0 or more"));
+}
+
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files) {
   nlohmann::json json = {{"file_name", file_name(position, files)}};
   visit_numbers(position, [&](const char* key, int64_t value) { json[key] = value; });
@@ -86,16 +105,9 @@ nlohmann::json to_json(const StreamPosition& position, const std::vector<std::st
 
 absl::StatusOr<StreamPosition> position_from_json(const nlohmann::json& json, const std::vector<std::string>& files) {
   StreamPosition position;
-  const char* missing = nullptr;
-  visit_numbers(position, [&](const char* key, int64_t& value) {
-    const auto found = json.find(key);
-    if (found == json.end() || !found->is_number_integer() || found->template get<int64_t>() < 0) {
-      missing = key;
-    } else {
-      value = found->template get<int64_t>();
-    }
-  });
-  if (missing != nullptr) return no_number(missing);
+  NumberReader reader(json);
+  visit_numbers(position, [&](const char* key, int64_t& value) { reader.read(key, value); });
+  TITAN_RETURN_IF_ERROR(reader.status());
   TITAN_RETURN_IF_ERROR(read_arrangement(json, position));
   const std::string saved = json.value("file_name", ""), now = file_name(position, files);
   if (saved != now) {
