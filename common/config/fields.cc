@@ -225,7 +225,7 @@ std::vector<Field> fields_of(DataLoader& c) {
             "Several datasets in one stream of rows, each with its share; instead of dataset and dataset_path"),
       Field("shuffle", c.shuffle,
             "Order within a pass, another in each: rows (of token indexes and Megatron-LM's files) or documents (of "
-            "these, and of text that is not compressed)")
+            "these, of Parquet, and of text that is not compressed)")
           .one_of({"none", "rows", "documents"}),
       Field("shuffle_seed", c.shuffle_seed, "Chooses the orders").at_least(0),
       Field("packing", c.packing,

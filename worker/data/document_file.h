@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/data_format.h"
@@ -69,5 +70,8 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path,
                                                         const FilePlace& place);
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
                                                            const FilePlace& place);
+
+// The rows of each row group of a Parquet file.
+absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);
 
 }  // namespace titan::data

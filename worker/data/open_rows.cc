@@ -1,6 +1,7 @@
 #include "worker/data/open_rows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,7 +9,7 @@
 #include "common/storage/file.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/counted_rows.h"
-#include "worker/data/document_places.h"
+#include "worker/data/document_finder.h"
 #include "worker/data/document_rows.h"
 #include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
@@ -108,24 +109,40 @@ absl::Status check_addressable(const RowsWanted& wanted) {
     return cannot_shuffle(wanted.files[0], wanted,
                           "needs files of this machine, a hub's are streamed: fetch them with titanctl assets get");
   }
-  if (wanted.kind.format == Format::kParquet) {
-    return cannot_shuffle(wanted.files[0], wanted,
-                          absl::StrCat("would decode a row group for each document of Parquet files", kTokenise));
-  }
   const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
   if (compressed == wanted.files.end()) return absl::OkStatus();
   return cannot_shuffle(*compressed, wanted,
                         absl::StrCat("would decompress a file up to each of its documents", kTokenise));
 }
 
+absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWanted& wanted) {
+  TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
+  TokenDocumentsOptions share;
+  TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), share));
+  return find_by_places(wanted.files, wanted.kind, std::move(places),
+                        {wanted.shuffle_seed, share.first, share.documents});
+}
+
+absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWanted& wanted) {
+  std::vector<std::vector<int64_t>> groups;
+  int64_t documents = 0;
+  for (const std::string& file : wanted.files) {
+    TITAN_ASSIGN_OR_RETURN(groups.emplace_back(), parquet_row_groups(file, wanted.kind));
+    documents = std::accumulate(groups.back().begin(), groups.back().end(), documents);
+  }
+  TokenDocumentsOptions share;
+  TITAN_RETURN_IF_ERROR(take_share(wanted, documents, share));
+  return find_in_blocks(wanted.files, wanted.kind, groups, {wanted.shuffle_seed, share.first, share.documents});
+}
+
 absl::StatusOr<OpenedRows> shuffled_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_RETURN_IF_ERROR(check_addressable(wanted));
-  TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
-  TokenDocumentsOptions options = documents_wanted(wanted);
-  TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), options));
+  const bool in_blocks = wanted.kind.format == Format::kParquet;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> finder,
+                         in_blocks ? finder_of_blocks(wanted) : finder_of_places(wanted));
   const std::optional<int32_t> end = tokenizer->eos_id();
-  std::unique_ptr<TokenDocuments> documents = shuffled_documents({wanted.files, wanted.kind, wanted.max_bad_lines},
-                                                                 std::move(places), std::move(tokenizer), options);
+  std::unique_ptr<TokenDocuments> documents = shuffled_documents(std::move(finder), wanted.kind, wanted.max_bad_lines,
+                                                                 std::move(tokenizer), documents_wanted(wanted));
   return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
 }
 

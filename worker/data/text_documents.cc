@@ -4,13 +4,10 @@
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
-#include "worker/data/permutation.h"
 #include "worker/data/token_documents.h"
 
 namespace titan::data {
 namespace {
-
-constexpr int64_t kReadAhead = 16 * 1024;  // Of a document that is read alone.
 
 // The tokens of documents that were tokenised, and what a pass of them came to.
 class TokenisedDocuments : public TokenDocuments {
@@ -104,12 +101,13 @@ class OrderedDocuments final : public TokenisedDocuments {
 
 class ShuffledDocuments final : public TokenisedDocuments {
  public:
-  ShuffledDocuments(FoundText text, DocumentPlaces places, std::shared_ptr<Tokenizer> tokenizer,
-                    const TokenDocumentsOptions& options)
-      : TokenisedDocuments(std::move(tokenizer), options), text_(std::move(text)), places_(std::move(places)) {
-    text_.kind.read_ahead = kReadAhead;
-    const int64_t documents = options.documents < 0 ? places_.documents() - options.first : options.documents;
-    options_.arrangement.of = documents;
+  ShuffledDocuments(std::unique_ptr<DocumentFinder> finder, const FileKind& kind, int64_t max_bad_lines,
+                    std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
+      : TokenisedDocuments(std::move(tokenizer), options),
+        finder_(std::move(finder)),
+        kind_(kind),
+        max_bad_lines_(max_bad_lines) {
+    options_.arrangement.of = finder_->documents();
   }
 
   absl::StatusOr<std::optional<TokenDocument>> next() override {
@@ -122,9 +120,13 @@ class ShuffledDocuments final : public TokenisedDocuments {
         continue;
       }
       const StreamPosition start = position();
-      TITAN_ASSIGN_OR_RETURN(const DocumentText read, read_next());
-      if (!read.problem.empty()) continue;
-      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(read.text, start));
+      TITAN_ASSIGN_OR_RETURN(const DocumentFinder::Found found, finder_->read(pass_, number_));
+      ++number_;
+      if (!found.text.problem.empty()) {
+        TITAN_RETURN_IF_ERROR(note(absl::StrCat(found.name, ": ", found.text.problem)));
+        continue;
+      }
+      TITAN_ASSIGN_OR_RETURN(std::optional<TokenDocument> document, tokenised(found.text.text, start));
       if (document.has_value()) return document;
     }
   }
@@ -144,32 +146,17 @@ class ShuffledDocuments final : public TokenisedDocuments {
   }
 
  private:
-  absl::StatusOr<DocumentText> read_next() {
-    const Permutation order(options_.arrangement.of, options_.arrangement.seed, pass_);
-    TITAN_ASSIGN_OR_RETURN(const DocumentPosition at, places_.place(options_.first + order(number_)));
-    ++number_;
-    TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<DocumentFile> file,
-                           DocumentFile::open(text_.files[at.file], text_.kind, {at.offset, at.line}));
-    TITAN_ASSIGN_OR_RETURN(const bool found, file->next());
-    if (!found) {
-      return absl::DataLossError(
-          absl::StrCat(text_.files[at.file], ": has no document at byte ", at.offset, ": the dataset has changed"));
-    }
-    TITAN_ASSIGN_OR_RETURN(DocumentText read, file->text());
-    if (!read.problem.empty()) TITAN_RETURN_IF_ERROR(note(absl::StrCat(file->name(), ": ", read.problem)));
-    return read;
-  }
-
   absl::Status note(const std::string& problem) {
-    if (++bad_lines_ > text_.max_bad_lines) {
-      return too_many_bad_lines(problem, bad_lines_, text_.max_bad_lines, text_.kind);
+    if (++bad_lines_ > max_bad_lines_) {
+      return too_many_bad_lines(problem, bad_lines_, max_bad_lines_, kind_);
     }
     if (!read_before_) warnings_.push_back(absl::StrCat(problem, ", skipped"));
     return absl::OkStatus();
   }
 
-  FoundText text_;
-  DocumentPlaces places_;
+  const std::unique_ptr<DocumentFinder> finder_;
+  const FileKind kind_;
+  const int64_t max_bad_lines_;
   int64_t number_ = 0;  // Of the next document in the pass.
   int64_t bad_lines_ = 0;
   bool read_before_ = false;  // Not the first pass.
@@ -182,10 +169,10 @@ std::unique_ptr<TokenDocuments> documents_in_order(DocumentReader reader, std::s
   return std::make_unique<OrderedDocuments>(std::move(reader), std::move(tokenizer), options);
 }
 
-std::unique_ptr<TokenDocuments> shuffled_documents(FoundText text, DocumentPlaces places,
-                                                   std::shared_ptr<Tokenizer> tokenizer,
+std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinder> finder, const FileKind& kind,
+                                                   int64_t max_bad_lines, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options) {
-  return std::make_unique<ShuffledDocuments>(std::move(text), std::move(places), std::move(tokenizer), options);
+  return std::make_unique<ShuffledDocuments>(std::move(finder), kind, max_bad_lines, std::move(tokenizer), options);
 }
 
 }  // namespace titan::data

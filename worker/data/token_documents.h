@@ -8,7 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "worker/data/document_places.h"
+#include "worker/data/document_finder.h"
 #include "worker/data/document_reader.h"
 #include "worker/data/row_source.h"
 #include "worker/data/tokenizer.h"
@@ -44,21 +44,16 @@ struct TokenDocumentsOptions {
   Arrangement arrangement;  // `of` is found out.
   bool loop = true;
   int64_t row_tokens = 0;             // For the warning of few rows.
-  int64_t first = 0, documents = -1;  // Of addressable documents only these; -1: all from `first` on.
+  int64_t first = 0, documents = -1;  // Of a token set only these; -1: all from `first` on.
 };
 
 // As they come.
 std::unique_ptr<TokenDocuments> documents_in_order(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
-// Text of which each document can be found, shuffled. `max_bad_lines` malformed ones a pass are left out.
-struct FoundText {
-  std::vector<std::string> files;
-  FileKind kind;
-  int64_t max_bad_lines = 100;
-};
-std::unique_ptr<TokenDocuments> shuffled_documents(FoundText text, DocumentPlaces places,
-                                                   std::shared_ptr<Tokenizer> tokenizer,
+// Shuffled text. `max_bad_lines` malformed documents a pass are left out.
+std::unique_ptr<TokenDocuments> shuffled_documents(std::unique_ptr<DocumentFinder> finder, const FileKind& kind,
+                                                   int64_t max_bad_lines, std::shared_ptr<Tokenizer> tokenizer,
                                                    const TokenDocumentsOptions& options);
 
 // Of a token set, in its order or shuffled. Tokens above `max_token_id` are errors.

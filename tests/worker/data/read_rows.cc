@@ -97,6 +97,7 @@ absl::Status answer(const nlohmann::json& request, nlohmann::json& result) {
   const RowsWanted common{.tokenizer_folder = request.at("tokenizer"),
                           .row_tokens = request.at("row_tokens"),
                           .loop = request.value("loop", true),
+                          .max_bad_lines = request.value("bad_lines", 100),
                           .per_rank = request.value("per_rank", false),
                           .dp_rank = request.value("dp_rank", 0),
                           .dp_size = request.value("dp_size", 1),

@@ -12,6 +12,8 @@ import tempfile
 import unittest
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 BIN = pathlib.Path(os.environ["TITAN_BIN"])
@@ -56,6 +58,7 @@ class Shuffle(unittest.TestCase):
         package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
         config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
         name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
+        cls.encode = lambda self, text: begin + package.encode(text, add_special_tokens=False).ids + end
         begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
         random_ = random.Random(4)
         cls.documents, cls.lines = [], []  # Of tokens, in the files' order; and of lines, with None for a malformed one.
@@ -138,6 +141,33 @@ class Shuffle(unittest.TestCase):
     def test_paragraphs(self):
         answer = self.ask("parts", "documents", batches=20, blank_lines=True)
         self.assertEqual(answer["rows"], self.cut(self.paragraphs, permutation)[:20])
+
+    @unittest.skipUnless((BIN / "titan-parquet.so").exists(), "built without Parquet")
+    def test_parquet_is_shuffled_in_blocks(self):
+        """Row groups in any order, one beyond 8,192 rows as several, and the rows of each."""
+        groups, texts = [[], []], []
+        for file, sizes in enumerate(((30, 45, 17), (9000, 5))):
+            names = [f"{file} {i} perl" if i % 50 != 9 else None for i in range(sum(sizes))]
+            writer = pq.ParquetWriter(self.root / f"{file}.parquet", pa.schema([("text", pa.string())]))
+            for i, size in enumerate(sizes):
+                first = sum(sizes[:i])
+                writer.write_table(pa.table({"text": pa.array(names[first:first + size], pa.string())}), row_group_size=1 << 20)
+                groups[file].append(size)
+            writer.close()
+            texts += names
+        blocks, at = [], 0  # Of their first document, and their number of them.
+        for size in groups[0] + groups[1]:
+            blocks += [(at + row, min(8192, size - row)) for row in range(0, size, 8192)]
+            at += size
+        order = lambda p: [blocks[b][0] + i for b in permutation(len(blocks), SEED, p)  # noqa: E731
+                           for i in permutation(blocks[b][1], SEED + 1 + b, p)]
+        self.assertEqual(sorted(order(0)), list(range(len(texts))))
+        tokens = [None if text is None else self.encode(text) for text in texts]
+        want = self.cut(tokens, lambda count, seed, p: order(p), 2)
+        rows, cursor = self.globally("*.parquet", "documents", 2, 100, 5, bad_lines=1000)
+        self.assertEqual(rows, want[:1000])
+        rows, cursor = self.globally("*.parquet", "documents", 4, 50, len(want) // 200 - 5, cursor, bad_lines=1000)
+        self.assertEqual(rows, want[1000:len(want) // 200 * 200])
 
     def test_goes_on_at_any_batch_on_other_ranks(self):
         for where, shuffle in self.CASES:
