@@ -147,6 +147,8 @@ constexpr Note kUnknown[] = {
     {"parallelism.enable_fsdp_symm_mem", kNewer},
     {"parallelism.num_pp_microbatches",
      "set parallelism.pipeline_parallel_microbatch_size, in sequences per microbatch"},
+    {"training.dataloader.sources.", "sources are a list: write [[training.dataloader.sources]], once for each"},
+    {"validation.dataloader.sources.", "sources are a list: write [[validation.dataloader.sources]], once for each"},
     {"optimizer.param_groups.", "groups are a list: write [[optimizer.param_groups]], once for each"},
     {"model.norm_type", "the norm belongs to the model's flavor"},
     {"model.use_flex_attn", "the attention variant belongs to the model's flavor, such as debugmodel_flex_attn"},

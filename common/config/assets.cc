@@ -15,6 +15,13 @@ void resolve_dataset(const fs::path& assets, const std::string& dataset, std::op
   if (comes_with_titan(dataset) && !path.has_value()) path = (assets / dataset).string();
 }
 
+void resolve_sources(const fs::path& assets, std::vector<DataSource>& sources) {
+  for (DataSource& source : sources) {
+    if (source.dataset == "c4" && !source.dataset_path) source.dataset_path = kC4;
+    if (source.dataset && !assets.empty()) resolve_dataset(assets, *source.dataset, source.dataset_path);
+  }
+}
+
 void resolve_c4(JobConfig& config) {
   std::optional<std::string>& validation = config.validation.dataset_path;
   const std::string& dataset = config.validation.dataset;
@@ -28,7 +35,8 @@ void resolve_c4(JobConfig& config) {
 bool comes_with_titan(std::string_view dataset) { return dataset == "c4_test" || dataset == "c4_validation"; }
 
 bool streams_c4(const JobConfig& config) {
-  return config.training.dataset == "c4" && !config.training.dataset_path.has_value();
+  return config.training.dataset == "c4" && config.training.dataloader.sources.empty() &&
+         !config.training.dataset_path.has_value();
 }
 
 std::string assets_folder() {
@@ -47,14 +55,19 @@ std::string assets_folder() {
 void resolve_assets(JobConfig& config) {
   resolve_c4(config);
   const fs::path assets = assets_folder();
+  resolve_sources(assets, config.training.dataloader.sources);
+  resolve_sources(assets, config.validation.dataloader.sources);
   if (assets.empty()) return;
   std::error_code error;
   const bool is_default = config.model.hf_assets_path == Model{}.hf_assets_path;
   if (is_default && !fs::exists(config.model.hf_assets_path, error)) {
     config.model.hf_assets_path = (assets / "tokenizer").string();
   }
-  resolve_dataset(assets, config.training.dataset, config.training.dataset_path);
-  resolve_dataset(assets, config.validation.dataset, config.validation.dataset_path);
+  const auto alone = [&](const std::string& dataset, std::optional<std::string>& path, const DataLoader& settings) {
+    if (settings.sources.empty()) resolve_dataset(assets, dataset, path);
+  };
+  alone(config.training.dataset, config.training.dataset_path, config.training.dataloader);
+  alone(config.validation.dataset, config.validation.dataset_path, config.validation.dataloader);
 }
 
 }  // namespace titan::config

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/config/group_list.h"
+#include "common/config/source_list.h"
 #include "common/text/nearest.h"
 #include "nlohmann/json.hpp"
 
@@ -197,6 +198,11 @@ Outcome set(const Field& field, const Raw& raw, std::vector<ParamGroup>& member)
   return read_group_list(raw, member);
 }
 
+Outcome set(const Field& field, const Raw& raw, std::vector<DataSource>& member) {
+  if (raw.kind != Kind::kList && raw.kind != Kind::kWord && raw.kind != Kind::kString) return wrong_type(field, raw);
+  return read_source_list(raw, member);
+}
+
 template <typename T>
 Outcome set(const Field& field, const Raw& raw, std::optional<T>& member) {
   if (means_none(raw)) {
@@ -238,6 +244,7 @@ std::string type_text(const Field& field, const T*) {
     return choices.empty() ? "a list of strings" : absl::StrCat("a list of ", choices);
   }
   if constexpr (std::is_same_v<T, std::vector<ParamGroup>>) return group_list_form();
+  if constexpr (std::is_same_v<T, std::vector<DataSource>>) return source_list_form();
   return "a list of lists of strings";
 }
 

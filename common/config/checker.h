@@ -46,7 +46,9 @@ class Checker {
 void check_mesh(Checker& check, const std::optional<models::ModelSpec>& spec);  // mesh.cc
 void check_pipeline(Checker& check, std::int64_t n_layers);                     // pipeline.cc
 void check_checkpoint(Checker& check);
-void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);           // lora.cc
+void check_sources(Checker& check, const std::string& section, const DataLoader& settings,
+                   const std::optional<std::string>& dataset_path);             // source_check.cc; section: "training".
+void check_lora(Checker& check, const std::optional<models::ModelSpec>& spec);  // lora.cc
 void check_low_precision(Checker& check, const std::optional<models::ModelSpec>& spec);  // low_precision_check.cc
 
 }  // namespace titan::config

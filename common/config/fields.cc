@@ -221,6 +221,37 @@ std::vector<Field> fields_of(DataLoader& c) {
       Field("text_documents", c.text_documents,
             "What a document of plain text is: a whole file, or what lies between blank lines")
           .one_of({"file", "blank_lines"}),
+      Field("sources", c.sources,
+            "Several datasets in one stream of rows, each with its share; instead of dataset and dataset_path"),
+      Field("shuffle", c.shuffle,
+            "Order within a pass, another in each: rows (of token indexes and Megatron-LM's files) or documents (of "
+            "these, of Parquet, and of text that is not compressed)")
+          .one_of({"none", "rows", "documents"}),
+      Field("shuffle_seed", c.shuffle_seed, "Chooses the orders").at_least(0),
+      Field("packing", c.packing,
+            "How documents become rows: concatenate cuts one stream of all; best_fit cuts no document that fits a row, "
+            "and fills rows up with padding")
+          .one_of({"concatenate", "best_fit"}),
+      Field("packing_window", c.packing_window, "Documents among which best_fit looks for what fills a row")
+          .in("documents")
+          .between(1, 1 << 20),
+  };
+}
+
+// A source is told apart from another's by its name, under which checkpoints and metrics have it.
+std::vector<Field> fields_of(DataSource& c) {
+  return {
+      Field("name", c.name, "Name in metrics and checkpoints"),
+      Field("dataset", c.dataset, "Name of a dataset").one_of({"c4_test", "c4", "c4_validation"}),
+      Field("dataset_path", c.dataset_path, "Folder or glob of the files").is_path(),
+      Field("weight", c.weight, "Share of the rows, beside the other sources' weights").between(0, 1e6),
+      Field("weight_at_step", c.weight_at_step, "Weights from a step on, each as STEP: WEIGHT"),
+      Field("repeat", c.repeat, "Begin again after the last document; else the other sources take the share over"),
+      Field("format", c.format, "As in the dataloader")
+          .one_of({"auto", "jsonl", "text", "parquet", "megatron", "titan"}),
+      Field("text_key", c.text_key, "As in the dataloader"),
+      Field("text_documents", c.text_documents, "As in the dataloader").one_of({"file", "blank_lines"}),
+      Field("shuffle", c.shuffle, "As in the dataloader").one_of({"none", "rows", "documents"}),
   };
 }
 

@@ -19,10 +19,10 @@ namespace titan::config {
 using StringLists = std::vector<std::vector<std::string>>;
 
 // The member that a key sets.
-using Ref =
-    std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
-                 std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
-                 std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*, std::vector<ParamGroup>*>;
+using Ref = std::variant<bool*, int*, std::int64_t*, double*, std::string*, std::optional<std::int64_t>*,
+                         std::optional<double>*, std::optional<std::string>*, std::vector<std::string>*,
+                         std::optional<StringLists>*, std::optional<bool>*, std::optional<int>*,
+                         std::vector<ParamGroup>*, std::vector<DataSource>*>;
 
 struct Field {
   template <typename T>
@@ -73,6 +73,7 @@ std::vector<Field> fields_of(ParamGroup& c);
 std::vector<Field> fields_of(LrScheduler& c);
 std::vector<Field> fields_of(Training& c);
 std::vector<Field> fields_of(DataLoader& c);
+std::vector<Field> fields_of(DataSource& c);
 std::vector<Field> fields_of(Parallelism& c);
 std::vector<Field> fields_of(Checkpoint& c);
 std::vector<Field> fields_of(ActivationCheckpoint& c);

@@ -96,6 +96,22 @@ struct LrScheduler {
   double min_lr_factor = 0.0;
 };
 
+// One of [[training.dataloader.sources]]. What is not set is [training.dataloader]'s.
+struct DataSource {
+  std::string name;
+  std::optional<std::string> dataset;
+  std::optional<std::string> dataset_path;
+  double weight = 1;
+  std::vector<std::string> weight_at_step;  // Each "STEP: WEIGHT"; source_weights.h reads them.
+  bool repeat = true;
+  std::optional<std::string> format;
+  std::optional<std::string> text_key;
+  std::optional<std::string> text_documents;
+  std::optional<std::string> shuffle;
+
+  bool operator==(const DataSource&) const = default;
+};
+
 struct DataLoader {
   int num_workers = 0;
   bool persistent_workers = false;
@@ -107,6 +123,11 @@ struct DataLoader {
   std::string format = "auto";
   std::string text_key = "text";
   std::string text_documents = "file";
+  std::vector<DataSource> sources;
+  std::string shuffle = "none";
+  std::int64_t shuffle_seed = 0;
+  std::string packing = "concatenate";
+  std::int64_t packing_window = 1024;
 };
 
 struct Training {

@@ -31,6 +31,12 @@ void visit_paths(JobConfig& config, const std::function<void(const std::string& 
   required("model.hf_assets_path", config.model.hf_assets_path);
   optional("training.dataset_path", config.training.dataset_path);
   optional("validation.dataset_path", config.validation.dataset_path);
+  for (DataSource& source : config.training.dataloader.sources) {
+    optional("training.dataloader.sources", source.dataset_path);
+  }
+  for (DataSource& source : config.validation.dataloader.sources) {
+    optional("validation.dataloader.sources", source.dataset_path);
+  }
   optional("checkpoint.initial_load_path", config.checkpoint.initial_load_path);
   required("parallelism.pipeline_parallel_schedule_csv", config.parallelism.pipeline_parallel_schedule_csv);
   required("experimental.custom_import", config.experimental.custom_import);

@@ -14,6 +14,7 @@
 #include "common/config/assign.h"
 #include "common/config/fields.h"
 #include "common/config/group_list.h"
+#include "common/config/source_list.h"
 #include "nlohmann/json.hpp"
 
 namespace titan::config {
@@ -27,6 +28,7 @@ json as_json(const T& value) {
 }
 
 json as_json(const std::vector<ParamGroup>& groups) { return group_list_json(groups); }
+json as_json(const std::vector<DataSource>& sources) { return source_list_json(sources); }
 
 template <typename T>
 json as_json(const std::optional<T>& value) {
@@ -179,7 +181,8 @@ std::string toml_value(const json& value) {
   return text + "]";
 }
 
-json group_list_schema();
+template <typename T>
+json table_list_schema();
 
 template <typename T>
 json schema_of(const T*) {
@@ -189,7 +192,8 @@ json schema_of(const T*) {
   if constexpr (std::is_same_v<T, std::string>) return {{"type", "string"}};
   if constexpr (std::is_same_v<T, std::vector<std::string>>)
     return {{"type", "array"}, {"items", {{"type", "string"}}}};
-  if constexpr (std::is_same_v<T, std::vector<ParamGroup>>) return group_list_schema();
+  if constexpr (std::is_same_v<T, std::vector<ParamGroup>> || std::is_same_v<T, std::vector<DataSource>>)
+    return table_list_schema<typename T::value_type>();
   if constexpr (std::is_same_v<T, StringLists>) {
     return {{"type", "array"}, {"items", {{"type", "array"}, {"items", {{"type", "string"}}}}}};
   }
@@ -231,10 +235,13 @@ json field_schema(const Field& field) {
   return schema;
 }
 
-json group_list_schema() {
-  ParamGroup defaults;
-  json item = {{"type", "object"}, {"additionalProperties", false}, {"required", {"pattern"}}};
-  for (const Field& field : fields_of(defaults)) item["properties"][std::string(field.key)] = field_schema(field);
+template <typename T>
+json table_list_schema() {
+  T defaults;
+  const std::vector<Field> fields = fields_of(defaults);
+  json item = {
+      {"type", "object"}, {"additionalProperties", false}, {"required", json::array({std::string(fields[0].key)})}};
+  for (const Field& field : fields) item["properties"][std::string(field.key)] = field_schema(field);
   return {{"type", "array"}, {"items", item}};
 }
 

@@ -246,9 +246,11 @@ void check_data(Checker& check) {
   };
   const JobConfig& config = check.config();
   check_path("training.dataset_path", config.training.dataset_path);
+  check_sources(check, "training", config.training.dataloader, config.training.dataset_path);
   check_samples(check);
   if (!config.validation.enable) return;
   check_path("validation.dataset_path", config.validation.dataset_path);
+  check_sources(check, "validation", config.validation.dataloader, config.validation.dataset_path);
   if (config.validation.dataloader.order == "per_rank" && config.validation.steps < 0) {
     check.fail("validation.dataloader.order", "per_rank",
                "gives ranks unequal numbers of batches, but validation.steps = -1 validates on all data",

@@ -54,7 +54,11 @@ class Checker {
     check_assets();
     if (config_.model.hf_assets_path != config::Model{}.hf_assets_path) check_tokenizer();
     check_dataset("training.dataset_path", config_.training.dataset_path);
-    if (config_.validation.enable) check_dataset("validation.dataset_path", config_.validation.dataset_path);
+    check_sources("training.dataloader.sources", config_.training.dataloader.sources);
+    if (config_.validation.enable) {
+      check_dataset("validation.dataset_path", config_.validation.dataset_path);
+      check_sources("validation.dataloader.sources", config_.validation.dataloader.sources);
+    }
     if (config_.checkpoint.enable) {
       check_initial_load();
       check_load_step();
@@ -134,9 +138,11 @@ class Checker {
     const std::string& tokenizer = config_.model.hf_assets_path;
     if (tokenizer == config::Model{}.hf_assets_path)
       check_asset("model.hf_assets_path", tokenizer, "tokenizer/tokenizer.json");
-    check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
+    if (config_.training.dataloader.sources.empty()) {
+      check_own_text("training.dataset", config_.training.dataset, config_.training.dataset_path);
+    }
     const bool of_hub = config::streams_c4(config_) && config_.validation.dataset == "c4_validation";
-    if (!config_.validation.enable || of_hub) return;
+    if (!config_.validation.enable || of_hub || !config_.validation.dataloader.sources.empty()) return;
     check_own_text("validation.dataset", config_.validation.dataset, config_.validation.dataset_path);
   }
 
@@ -192,6 +198,19 @@ class Checker {
     }
     std::sort(files.begin(), files.end());
     return files;
+  }
+
+  // What is in a source's files is for the ranks to say, which know all formats.
+  void check_sources(const std::string& key, const std::vector<config::DataSource>& sources) {
+    std::error_code error;
+    for (const config::DataSource& source : sources) {
+      check_own_text(key, source.dataset.value_or(""), source.dataset_path);
+      const std::string path = source.dataset_path.value_or("");
+      if (path.empty() || hub::is_hub_path(path) || fs::is_directory(path, error) || fs::exists(path + ".idx", error)) {
+        continue;
+      }
+      if (data_files(path).empty()) missing(key, path, "no such file or folder");
+    }
   }
 
   void check_dataset(const std::string& key, const std::optional<std::string>& path) {

@@ -1,5 +1,6 @@
 // data_rates FOLDER_WITH_TOKENIZER TEXT.jsonl SCRATCH: own tokens a second of one data-parallel rank's reader among 1,
-// 16, 256 and 4096, of text that it reads alone, of text that all ranks count together, and of a token index. The other
+// 16, 256 and 4096, of text that it reads alone, of text that all ranks count together, and of a token index, in their
+// order, shuffled and packed. The other
 // ranks are only simulated: what they would have counted is in the file of counts, what this one has to count is not.
 // Seconds are the thread's processor time: other work on the machine changes them little.
 #include <cstdio>
@@ -10,6 +11,7 @@
 #include <iostream>
 
 #include "worker/data/counted_rows.h"
+#include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/token_rows.h"
 #include "worker/data/tokens/manifest.h"
@@ -99,5 +101,21 @@ int main(int argc, char** argv) {
       return value(
           TokenRows::open(std::move(set), {.row_tokens = kRow, .max_token_id = static_cast<int32_t>(mark.max_id)}));
     });
+    const auto arranged = [&](const char* name, RowsWanted wanted) {
+      wanted.tokenizer_folder = tokenizer;
+      wanted.row_tokens = kRow;
+      wanted.counts_folder = scratch;
+      measure(name, ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
+    };
+    const std::vector<std::string> index = {scratch + "/index/" + kTokenManifest};
+    arranged("text, shuffled documents", {.files = {text}, .shuffle = Shuffle::kDocuments});
+    arranged("text, packed", {.files = {text}, .packing_window = 1024});
+    arranged("token index, shuffled rows",
+             {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kRows});
+    arranged("token index, shuffled documents",
+             {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kDocuments});
+    arranged(
+        "token index, shuffled and packed",
+        {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kDocuments, .packing_window = 1024});
   }
 }

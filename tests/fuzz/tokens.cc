@@ -6,11 +6,16 @@
 #include <string>
 #include <vector>
 
+#include "common/storage/crc32c.h"
+#include "nlohmann/json.hpp"
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
 #include "worker/data/counted_rows.h"
+#include "worker/data/document_places.h"
 #include "worker/data/document_reader.h"
+#include "worker/data/mix_state.h"
+#include "worker/data/open_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/token_rows.h"
 #include "worker/data/tokens/manifest.h"
@@ -114,6 +119,57 @@ TITAN_FUZZ(counted_rows, 150) {
     require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
     const auto position = counted.position();
     require(position.ok() && counted.seek(*position).ok() && whole.seek(*position).ok(), "a position is found again");
+  }
+}
+
+// Where documents start, as a file of the dump folder has it; with an odd first byte the last checksum is made right.
+TITAN_FUZZ(document_places, 300) {
+  Parts parts(bytes);
+  const bool repair = parts.byte() % 2 == 1;
+  const int64_t files = parts.byte() % 4;
+  std::string places(parts.rest());
+  constexpr size_t kFooter = 32, kSummed = 28;
+  if (repair && places.size() >= kFooter) {
+    char* footer = places.data() + places.size() - kFooter;
+    const uint32_t sum = storage::crc32c(footer, kSummed);
+    std::memcpy(footer + kSummed, &sum, sizeof sum);
+  }
+  auto opened = data::DocumentPlaces::open(scratch_file("places", places), files);
+  if (!opened.ok()) return;
+  for (const int64_t document : {int64_t{0}, opened->documents() / 2, opened->documents() - 1}) {
+    if (document < 0 || document >= opened->documents()) continue;
+    const auto place = opened->place(document);
+    require(!place.ok() || (place->file >= 0 && place->file < files), "a document is in one of the files");
+  }
+}
+
+// A checkpoint's place in data of several kinds of rows.
+TITAN_FUZZ(data_cursor, 150) {
+  Parts parts(bytes);
+  const int kind = parts.byte() % 4;
+  const auto state = nlohmann::json::parse(parts.next(), nullptr, /*allow_exceptions=*/false);
+  const std::string text = scratch_file("cursor.jsonl", parts.rest());
+  const std::string counts = scratch_folder() + "/counted";
+  (void)storage::posix_files().remove_folder(counts);
+  const data::RowsWanted wanted{.files = {},
+                                .kind = {},
+                                .row_tokens = 9,
+                                .shuffle = kind == 1 ? data::Shuffle::kDocuments : data::Shuffle::kNone,
+                                .packing_window = kind == 2 ? 3 : 0,
+                                .counts_folder = counts};
+  std::vector<data::SourceWanted> sources = {{kind == 0 ? "" : "a", {text}, {}}};
+  if (kind == 3) sources.push_back({"b", {text}, {}, false});
+  auto rows = data::open_mixed_rows(wanted, sources, {}, std::make_shared<Bytes>());
+  if (!rows.ok() || !state.is_object()) return;
+  const auto cursor = data::mix_from_json(state, *rows);
+  if (!cursor.ok() || !rows->seek(*cursor).ok()) return;
+  for (int i = 0; i < 3; ++i) {
+    const auto row = rows->next();
+    if (!row.ok() || *row == nullptr) return;
+    const auto reached = rows->cursor();
+    require(reached.ok(), "a row is followed by a place");
+    const auto again = data::mix_from_json(data::to_json(**reached, *rows), *rows);
+    require(again.ok() && rows->seek(*again).ok(), "a place is found again");
   }
 }
 

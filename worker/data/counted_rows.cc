@@ -14,7 +14,7 @@ constexpr size_t kCachedBlocks = 4;
 
 }  // namespace
 
-CountedRows::CountedRows(TextBlocks blocks, std::unique_ptr<Tokenizer> tokenizer, const Options& options)
+CountedRows::CountedRows(TextBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options)
     : blocks_(std::move(blocks)),
       tokenizer_(std::move(tokenizer)),
       options_(options),

@@ -26,7 +26,7 @@ class CountedRows final : public RowSource {
     std::string text_key = "text";
     absl::Duration patience = absl::Seconds(1);  // With ranks whose counts do not come.
   };
-  CountedRows(TextBlocks blocks, std::unique_ptr<Tokenizer> tokenizer, const Options& options);
+  CountedRows(TextBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
 
   // Errors: those of TextBlocks; InvalidArgument past max_bad_lines, when a whole pass gives no token, and when a block
   // is not what was counted (the dataset has changed).
@@ -55,7 +55,7 @@ class CountedRows final : public RowSource {
   absl::StatusOr<const TextBlocks::Block*> read_block(int64_t number);
 
   const TextBlocks blocks_;
-  const std::unique_ptr<Tokenizer> tokenizer_;
+  const std::shared_ptr<Tokenizer> tokenizer_;
   const Options options_;
   SharedCounts counts_;
   Head head_;

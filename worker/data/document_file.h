@@ -3,6 +3,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "worker/data/data_format.h"
@@ -24,6 +25,7 @@ struct FileKind {
   Format format = Format::kJsonLines;
   std::string text_key = "text";                  // Of JSON lines and Parquet.
   bool blank_lines = false;                       // Of plain text: a document ends at a blank line, not with its file.
+  int64_t read_ahead = int64_t{1} << 20;          // Bytes of text that are read together.
   std::shared_ptr<RemoteFiles> remote = nullptr;  // Whose files they are; null: this machine's.
 };
 
@@ -68,5 +70,8 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path,
                                                         const FilePlace& place);
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
                                                            const FilePlace& place);
+
+// The rows of each row group of a Parquet file.
+absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);
 
 }  // namespace titan::data

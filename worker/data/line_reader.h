@@ -18,7 +18,7 @@ class LineReader {
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place,
                                          int64_t wanted = int64_t{1} << 20, RemoteFiles* remote = nullptr);
   static absl::StatusOr<LineReader> open(const std::string& path, const FilePlace& place, const FileKind& kind) {
-    return open(path, place, int64_t{1} << 20, kind.remote.get());
+    return open(path, place, kind.read_ahead, kind.remote.get());
   }
 
   // The next line with its end ("\n"; the last of a file may lack it), valid until the next call. False at the end.

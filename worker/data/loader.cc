@@ -1,15 +1,17 @@
 #include "worker/data/loader.h"
 
+#include <algorithm>
 #include <deque>
+#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
+#include "worker/data/mix_state.h"
+#include "worker/data/mixed_rows.h"
 #include "worker/data/open_rows.h"
-#include "worker/data/row_source.h"
-#include "worker/data/stream_state.h"
 
 namespace titan::data {
 namespace {
@@ -20,51 +22,84 @@ constexpr int64_t kIgnoredLabel = -100;
 struct Item {
   absl::Status status;
   Batch batch;
-  StreamPosition after;
+  MixCursor after;
   std::vector<std::string> warnings;
 };
+
+// Of a row of pieces: no piece foretells the next one, and padding foretells nothing.
+void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
+  int64_t begin = 0, document = 0;
+  for (const int64_t end : ends) {
+    if (end <= seq_len) labels[end - 1] = kIgnoredLabel;
+    std::fill(documents + begin, documents + std::min(end, seq_len), document++);
+    begin = std::min(end, seq_len);
+  }
+  std::fill(labels + begin, labels + seq_len, kIgnoredLabel);
+  std::iota(documents + begin, documents + seq_len, document);
+}
 
 // Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
 class BatchMaker {
  public:
-  BatchMaker(std::unique_ptr<RowSource> stream, int64_t rows, int64_t first, int64_t batch, int64_t seq_len)
-      : stream_(std::move(stream)), rows_(rows), first_(first), batch_(batch), seq_len_(seq_len) {}
+  BatchMaker(MixedRows stream, int64_t rows, int64_t first, const LoaderOptions& options)
+      : stream_(std::move(stream)),
+        rows_(rows),
+        first_(first),
+        batch_(options.batch),
+        seq_len_(options.seq_len),
+        packed_(options.packing_window > 0) {}
 
   Item make() {
     Item item;
     item.status = fill(item.batch);
-    const absl::StatusOr<StreamPosition> after = stream_->position();
+    const absl::StatusOr<const MixCursor*> after = stream_.cursor();
     if (item.status.ok()) item.status = after.status();
-    if (after.ok()) item.after = *after;
-    item.warnings = stream_->take_warnings();
+    if (after.ok()) item.after = **after;
+    item.warnings = stream_.take_warnings();
     return item;
   }
 
-  absl::StatusOr<StreamPosition> position() { return stream_->position(); }
-  absl::Status seek(const StreamPosition& position) { return stream_->seek(position); }
+  const MixedRows& stream() const { return stream_; }
+  absl::StatusOr<MixCursor> seek(const MixCursor& cursor) {
+    TITAN_RETURN_IF_ERROR(stream_.seek(cursor));
+    TITAN_ASSIGN_OR_RETURN(const MixCursor* reached, stream_.cursor());
+    return *reached;
+  }
 
  private:
   absl::Status fill(Batch& batch) {
     batch.tokens = at::zeros({batch_, seq_len_}, at::kLong);
     batch.labels = at::empty({batch_, seq_len_}, at::kLong);
+    if (packed_) batch.documents = at::zeros({batch_, seq_len_}, at::kLong);
     std::fill_n(batch.labels.data_ptr<int64_t>(), batch_ * seq_len_, kIgnoredLabel);
-    TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_->skip(first_));
+    TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(first_));
     bool more = before == first_;
     int64_t seen = before;
     for (int64_t row = 0; more && row < batch_; ++row) {
-      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_->next());
+      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_.next());
       if (more = tokens != nullptr; !more) break;
       ++seen;
       std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + row * seq_len_);
-      std::copy_n(tokens + 1, seq_len_, batch.labels.data_ptr<int64_t>() + row * seq_len_);
+      int64_t* labels = batch.labels.data_ptr<int64_t>() + row * seq_len_;
+      std::copy_n(tokens + 1, seq_len_, labels);
+      if (packed_) {
+        separate(stream_.piece_ends(), seq_len_, labels, batch.documents.data_ptr<int64_t>() + row * seq_len_);
+      }
     }
-    if (more) TITAN_RETURN_IF_ERROR(stream_->skip(rows_ - first_ - batch_).status());
-    if (seen == 0) return absl::OutOfRangeError("the dataset is at its end");
+    if (more) TITAN_RETURN_IF_ERROR(stream_.skip(rows_ - first_ - batch_).status());
+    if (seen == 0) return absl::OutOfRangeError(at_its_end());
     return absl::OkStatus();
   }
 
-  std::unique_ptr<RowSource> stream_;
+  const char* at_its_end() const {
+    return stream_.sources().size() == 1 ? "the dataset is at its end"
+                                         : "the data is at its end: every source that has a weight has ended; give "
+                                           "one of them repeat = true, or the job fewer steps";
+  }
+
+  MixedRows stream_;
   int64_t rows_, first_, batch_, seq_len_;
+  bool packed_;
 };
 
 RowsWanted rows_wanted(const LoaderOptions& options) {
@@ -77,21 +112,31 @@ RowsWanted rows_wanted(const LoaderOptions& options) {
           .per_rank = options.order == Order::kPerRank,
           .dp_rank = options.dp_rank,
           .dp_size = options.dp_size,
+          .shuffle = options.shuffle,
+          .shuffle_seed = options.shuffle_seed,
+          .packing_window = options.packing_window,
           .counts_folder = options.counts_folder};
+}
+
+// Else a loader that is left might wait for a hub.
+void stop_hubs(const LoaderOptions& options) {
+  if (options.kind.remote != nullptr) options.kind.remote->stop();
+  for (const SourceWanted& source : options.sources) {
+    if (source.kind.remote != nullptr) source.kind.remote->stop();
+  }
 }
 
 class PrefetchingLoader final : public Loader {
  public:
-  PrefetchingLoader(const LoaderOptions& options, std::vector<std::string> files, BatchMaker maker,
-                    const StreamPosition& start, int32_t max_token_id, std::optional<int32_t> end_of_document)
+  PrefetchingLoader(const LoaderOptions& options, BatchMaker maker, int32_t max_token_id,
+                    std::optional<int32_t> end_of_document)
       : options_(options),
-        files_(std::move(files)),
         max_token_id_(max_token_id),
         end_of_document_(end_of_document),
         maker_(std::move(maker)),
-        returned_(start) {}
+        returned_(maker_.stream().start()) {}
   ~PrefetchingLoader() override {
-    if (options_.kind.remote != nullptr) options_.kind.remote->stop();  // Else it might wait for a hub.
+    stop_hubs(options_);
     stop();
   }
 
@@ -104,7 +149,7 @@ class PrefetchingLoader final : public Loader {
   }
 
   nlohmann::json state() const override {
-    nlohmann::json state = to_json(returned_, files_);
+    nlohmann::json state = to_json(returned_, maker_.stream());
     state["order"] = options_.order == Order::kGlobal ? "global" : "per_rank";
     if (options_.order == Order::kPerRank) {
       state["dp_rank"] = options_.dp_rank;
@@ -114,19 +159,23 @@ class PrefetchingLoader final : public Loader {
   }
 
   absl::Status restore(const nlohmann::json& state) override {
-    StreamPosition position;
-    if (state.is_object() && state.contains("sample_idx")) {
-      TITAN_ASSIGN_OR_RETURN(position, place_behind(rows_wanted(options_), state.at("sample_idx").get<int64_t>(),
-                                                    state.at("tokens_left").get<int64_t>()));
-    } else {
-      TITAN_RETURN_IF_ERROR(check_owner(state));
-      TITAN_ASSIGN_OR_RETURN(position, position_from_json(state, files_));
+    TITAN_ASSIGN_OR_RETURN(const MixCursor cursor, cursor_of(state));
+    return go_to(cursor);
+  }
+
+  absl::Status begin_at(int64_t row) override {
+    if (options_.sources.empty()) return absl::OkStatus();
+    MixCursor cursor = maker_.stream().start();
+    cursor.mix.row = row;
+    return go_to(cursor);
+  }
+
+  std::vector<SourceProgress> progress() const override {
+    std::vector<SourceProgress> all;
+    for (size_t i = 0; i < options_.sources.size(); ++i) {
+      all.push_back({options_.sources[i].name, returned_.rows[i], returned_.sources[i].pass});
     }
-    stop();
-    TITAN_RETURN_IF_ERROR(maker_.seek(position));
-    TITAN_ASSIGN_OR_RETURN(returned_, maker_.position());
-    warnings_.clear();
-    return absl::OkStatus();
+    return all;
   }
 
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
@@ -149,6 +198,29 @@ class PrefetchingLoader final : public Loader {
     return absl::InvalidArgumentError(absl::StrCat(
         "dataloader state: saved by data-parallel rank ", rank, " of ", size, ", this is rank ", options_.dp_rank,
         " of ", options_.dp_size, "; order \"per_rank\" cannot change its degree, order \"global\" can"));
+  }
+
+  absl::StatusOr<MixCursor> cursor_of(const nlohmann::json& state) const {
+    if (!state.is_object() || !state.contains("sample_idx")) {
+      TITAN_RETURN_IF_ERROR(check_owner(state));
+      return mix_from_json(state, maker_.stream());
+    }
+    if (!options_.sources.empty()) {
+      return absl::InvalidArgumentError(
+          "the checkpoint's data position is torchtitan's, of one dataset, and the job has "
+          "training.dataloader.sources: put \"dataloader\" into checkpoint.exclude_from_loading");
+    }
+    MixCursor cursor = maker_.stream().start();
+    TITAN_ASSIGN_OR_RETURN(cursor.sources[0], place_behind(rows_wanted(options_), state.at("sample_idx").get<int64_t>(),
+                                                           state.at("tokens_left").get<int64_t>()));
+    return cursor;
+  }
+
+  absl::Status go_to(const MixCursor& cursor) {
+    stop();
+    TITAN_ASSIGN_OR_RETURN(returned_, maker_.seek(cursor));
+    warnings_.clear();
+    return absl::OkStatus();
   }
 
   Item make() {
@@ -213,11 +285,10 @@ class PrefetchingLoader final : public Loader {
   }
 
   const LoaderOptions options_;
-  const std::vector<std::string> files_;
   const int32_t max_token_id_;
   const std::optional<int32_t> end_of_document_;
-  BatchMaker maker_;         // The thread's while it runs.
-  StreamPosition returned_;  // Behind the last batch that next() gave.
+  BatchMaker maker_;    // The thread's while it runs, but for its names and files.
+  MixCursor returned_;  // Behind the last batch that next() gave.
   std::vector<std::string> warnings_;
   absl::Status failed_;  // Without a thread.
 
@@ -229,7 +300,9 @@ class PrefetchingLoader final : public Loader {
 };
 
 absl::Status check(const LoaderOptions& options) {
-  if (options.files.empty()) return absl::InvalidArgumentError("the dataset has no files");
+  if (options.files.empty() && options.sources.empty()) {
+    return absl::InvalidArgumentError("the dataset has no files");
+  }
   if (options.batch < 1 || options.seq_len < 1) {
     return absl::InvalidArgumentError(absl::StrCat("training: local_batch_size ", options.batch, " and seq_len ",
                                                    options.seq_len, " have to be 1 or more"));
@@ -245,16 +318,14 @@ absl::Status check(const LoaderOptions& options) {
 
 absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options) {
   TITAN_RETURN_IF_ERROR(check(options));
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
-  const int32_t max_token_id = tokenizer->max_id();
-  const std::optional<int32_t> end_of_document = tokenizer->eos_id();
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(options.tokenizer_folder));
   const bool global = options.order == Order::kGlobal;
-  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, open_rows(rows_wanted(options), std::move(tokenizer)));
-  TITAN_ASSIGN_OR_RETURN(const StreamPosition start, opened.rows->position());
-  BatchMaker maker(std::move(opened.rows), global ? options.batch * options.dp_size : options.batch,
-                   global ? options.batch * options.dp_rank : 0, options.batch, options.seq_len);
-  return std::make_unique<PrefetchingLoader>(options, std::move(opened.files), std::move(maker), start, max_token_id,
-                                             end_of_document);
+  std::vector<SourceWanted> sources = options.sources;
+  if (sources.empty()) sources.push_back({"", options.files, options.kind});
+  TITAN_ASSIGN_OR_RETURN(MixedRows rows, open_mixed_rows(rows_wanted(options), sources, options.weights, tokenizer));
+  BatchMaker maker(std::move(rows), global ? options.batch * options.dp_size : options.batch,
+                   global ? options.batch * options.dp_rank : 0, options);
+  return std::make_unique<PrefetchingLoader>(options, std::move(maker), tokenizer->max_id(), tokenizer->eos_id());
 }
 
 }  // namespace titan::data

@@ -11,12 +11,16 @@
 #include "common/trace/spans.h"
 #include "nlohmann/json.hpp"
 #include "worker/data/document_file.h"
+#include "worker/data/open_rows.h"
 
 namespace titan::data {
 
 struct Batch {
   at::Tensor tokens;  // int64 [batch, seq_len]
-  at::Tensor labels;  // int64 [batch, seq_len]
+  at::Tensor labels;  // int64 [batch, seq_len]; -100 where nothing is to be foretold
+  // The document of each token, counted in each row, int64 [batch, seq_len]; not defined where a token that ends
+  // documents tells it. Padding is a document a token.
+  at::Tensor documents;
 };
 
 enum class Order { kGlobal, kPerRank };
@@ -24,17 +28,29 @@ enum class Order { kGlobal, kPerRank };
 struct LoaderOptions {
   std::vector<std::string> files;  // In the dataset's order (find_dataset_files).
   FileKind kind;
-  std::string tokenizer_folder;  // Holds tokenizer.json (and tokenizer_config.json).
-  int64_t batch = 1;             // Rows of one microbatch on this data-parallel rank.
+  std::vector<SourceWanted> sources;  // Instead of these two: several datasets in one stream; order kGlobal alone.
+  std::vector<WeightsFrom> weights;   // Of the sources.
+  std::string tokenizer_folder;       // Holds tokenizer.json (and tokenizer_config.json).
+  int64_t batch = 1;                  // Rows of one microbatch on this data-parallel rank.
   int64_t seq_len = 2048;
   Order order = Order::kGlobal;
   int dp_rank = 0;
   int dp_size = 1;
-  bool loop = true;                               // Training never ends; validation may.
-  int64_t max_bad_lines = 100;                    // More malformed lines than this fail the job.
+  bool loop = true;             // Training never ends; validation may.
+  int64_t max_bad_lines = 100;  // More malformed lines than this fail the job.
+  Shuffle shuffle = Shuffle::kNone;
+  int64_t shuffle_seed = 0;
+  int64_t packing_window = 0;                     // RowsWanted::packing_window.
   std::string counts_folder;                      // RowsWanted::counts_folder.
   int prefetch = 2;                               // Microbatches prepared ahead by the loader's thread; 0: none.
   std::shared_ptr<trace::Spans> spans = nullptr;  // Shows the making of each microbatch in traces; null: not.
+};
+
+// What one of several sources has given to the batches of all ranks.
+struct SourceProgress {
+  std::string name;
+  int64_t rows = 0;
+  int64_t passes = 0;  // Times that its documents were read to the end.
 };
 
 // Batches of one data-parallel rank. Order kGlobal: row r of global microbatch m (batch * dp_size rows) is row
@@ -56,6 +72,12 @@ class Loader {
   // Of state(), or torchtitan's of one stream: {"sample_idx", "tokens_left"}, documents read in this pass and how many
   // of their tokens are in no row yet. Order kPerRank: of this rank; kGlobal: of the one stream.
   virtual absl::Status restore(const nlohmann::json& state) = 0;
+
+  // Before anything was read or restored: the stream's first row has this number, where weights change by numbers.
+  virtual absl::Status begin_at(int64_t row) = 0;
+
+  // Of LoaderOptions::sources, up to the last batch that next() returned; empty without them.
+  virtual std::vector<SourceProgress> progress() const = 0;
 
   // What was met since the last call: malformed lines, each once, "data.json:17: not JSON, skipped", and a dataset that
   // is so small that it is repeated without end. Order kGlobal: the same on every rank.

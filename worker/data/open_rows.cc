@@ -1,6 +1,7 @@
 #include "worker/data/open_rows.h"
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,8 +9,13 @@
 #include "common/storage/file.h"
 #include "worker/data/byte_source.h"
 #include "worker/data/counted_rows.h"
+#include "worker/data/document_finder.h"
+#include "worker/data/document_rows.h"
+#include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
+#include "worker/data/shuffled_rows.h"
+#include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
 
 namespace titan::data {
@@ -19,12 +25,13 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
-         !wanted.counts_folder.empty() && wanted.kind.format == Format::kJsonLines &&
+  return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0 &&
+         wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
+         wanted.kind.format == Format::kJsonLines &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
-absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   TITAN_ASSIGN_OR_RETURN(TextBlocks blocks,
                          TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
@@ -41,12 +48,12 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::unique_pt
   return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
 }
 
-struct Stream {
-  std::unique_ptr<RowStream> rows;
+struct Share {
+  DocumentReader reader;
   std::vector<std::string> files;
 };
 
-absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<Share> share_of_text(const RowsWanted& wanted) {
   RankShare share{.files = wanted.files};
   if (wanted.per_rank) {
     TITAN_ASSIGN_OR_RETURN(
@@ -57,14 +64,102 @@ absl::StatusOr<Stream> stream_of_text(const RowsWanted& wanted, std::unique_ptr<
                          .share = share.share,
                          .start = share.start,
                          .max_bad_lines = wanted.max_bad_lines});
-  return Stream{std::make_unique<RowStream>(std::move(reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
-                std::move(share.files)};
+  return Share{std::move(reader), std::move(share.files)};
 }
 
-absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+TokenDocumentsOptions documents_wanted(const RowsWanted& wanted) {
+  return {.arrangement = {.shuffle = wanted.shuffle, .seed = wanted.shuffle_seed},
+          .loop = wanted.loop,
+          .row_tokens = wanted.row_tokens};
+}
+
+// The rank's own documents of so many.
+absl::Status take_share(const RowsWanted& wanted, int64_t documents, TokenDocumentsOptions& options) {
+  if (!wanted.per_rank) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const DocumentShare share, contiguous_share(documents, wanted.dp_rank, wanted.dp_size));
+  options.first = share.begin;
+  options.documents = *share.end - share.begin;
+  return absl::OkStatus();
+}
+
+std::unique_ptr<RowSource> rows_of_documents(const RowsWanted& wanted, std::unique_ptr<TokenDocuments> documents,
+                                             std::optional<int32_t> end_of_document) {
+  if (wanted.packing_window == 0) return std::make_unique<DocumentRows>(std::move(documents), wanted.row_tokens);
+  return std::make_unique<PackedRows>(
+      std::move(documents),
+      PackedRows::Options{
+          .row_tokens = wanted.row_tokens, .window = wanted.packing_window, .padding = end_of_document.value_or(0)});
+}
+
+absl::Status cannot_shuffle(const std::string& what, const RowsWanted& wanted, const std::string& remedy) {
+  return absl::InvalidArgumentError(absl::StrCat(what, ": shuffle = \"", name(wanted.shuffle), "\" ", remedy));
+}
+
+constexpr char kTokenise[] = "; make a token index of them with titan-data tokenize, or leave shuffle out";
+
+// Why documents of these files cannot be read in any order, or nothing.
+absl::Status check_addressable(const RowsWanted& wanted) {
+  if (wanted.shuffle == Shuffle::kRows) {
+    return cannot_shuffle(
+        wanted.files[0], wanted,
+        "needs tokens, since where a row of text starts nobody knows: set shuffle = \"documents\", or "
+        "make a token index with titan-data tokenize");
+  }
+  if (wanted.kind.remote != nullptr) {
+    return cannot_shuffle(wanted.files[0], wanted,
+                          "needs files of this machine, a hub's are streamed: fetch them with titanctl assets get");
+  }
+  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
+  if (compressed == wanted.files.end()) return absl::OkStatus();
+  return cannot_shuffle(*compressed, wanted,
+                        absl::StrCat("would decompress a file up to each of its documents", kTokenise));
+}
+
+absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWanted& wanted) {
+  TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
+  TokenDocumentsOptions share;
+  TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), share));
+  return find_by_places(wanted.files, wanted.kind, std::move(places),
+                        {wanted.shuffle_seed, share.first, share.documents});
+}
+
+absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWanted& wanted) {
+  std::vector<std::vector<int64_t>> groups;
+  int64_t documents = 0;
+  for (const std::string& file : wanted.files) {
+    TITAN_ASSIGN_OR_RETURN(groups.emplace_back(), parquet_row_groups(file, wanted.kind));
+    documents = std::accumulate(groups.back().begin(), groups.back().end(), documents);
+  }
+  TokenDocumentsOptions share;
+  TITAN_RETURN_IF_ERROR(take_share(wanted, documents, share));
+  return find_in_blocks(wanted.files, wanted.kind, groups, {wanted.shuffle_seed, share.first, share.documents});
+}
+
+absl::StatusOr<OpenedRows> shuffled_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_RETURN_IF_ERROR(check_addressable(wanted));
+  const bool in_blocks = wanted.kind.format == Format::kParquet;
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> finder,
+                         in_blocks ? finder_of_blocks(wanted) : finder_of_places(wanted));
+  const std::optional<int32_t> end = tokenizer->eos_id();
+  std::unique_ptr<TokenDocuments> documents = shuffled_documents(std::move(finder), wanted.kind, wanted.max_bad_lines,
+                                                                 std::move(tokenizer), documents_wanted(wanted));
+  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
+}
+
+absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
+  if (wanted.shuffle != Shuffle::kNone) return shuffled_text(wanted, std::move(tokenizer));
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
-  TITAN_ASSIGN_OR_RETURN(Stream stream, stream_of_text(wanted, std::move(tokenizer)));
-  return OpenedRows{std::move(stream.rows), std::move(stream.files)};
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  if (wanted.packing_window > 0) {
+    const std::optional<int32_t> end = tokenizer->eos_id();
+    return OpenedRows{
+        rows_of_documents(
+            wanted, documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted)), end),
+        std::move(share.files)};
+  }
+  return OpenedRows{
+      std::make_unique<RowStream>(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
+      std::move(share.files)};
 }
 
 // Tokens of another tokenizer train a model that nobody can use.
@@ -80,39 +175,87 @@ absl::Status check_tokenizer(const TokenSet& set, const std::string& folder, con
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::unique_ptr<RowSource>> rows_of_set(const RowsWanted& wanted, TokenSet set,
+                                                       const Tokenizer& tokenizer) {
+  const int32_t max_token_id = tokenizer.max_id();
+  TokenDocumentsOptions share = documents_wanted(wanted);
+  TITAN_RETURN_IF_ERROR(take_share(wanted, set.documents(), share));
+  if (wanted.shuffle == Shuffle::kRows && wanted.packing_window > 0) {
+    return absl::InvalidArgumentError(
+        "shuffle = \"rows\" has no rows to shuffle before documents are packed: set shuffle = \"documents\", or "
+        "packing = "
+        "\"concatenate\"");
+  }
+  if (wanted.shuffle == Shuffle::kDocuments || wanted.packing_window > 0) {
+    return rows_of_documents(wanted, documents_of_set(std::move(set), max_token_id, share), tokenizer.eos_id());
+  }
+  if (wanted.shuffle == Shuffle::kRows) {
+    return ShuffledRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
+                                               .seed = wanted.shuffle_seed,
+                                               .loop = wanted.loop,
+                                               .max_token_id = max_token_id,
+                                               .first = share.first,
+                                               .documents = share.documents});
+  }
+  return TokenRows::open(std::move(set), {.row_tokens = wanted.row_tokens,
+                                          .loop = wanted.loop,
+                                          .max_token_id = max_token_id,
+                                          .first = share.first,
+                                          .documents = share.documents});
+}
+
 absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(TokenSet set, TokenSet::open(wanted.kind.format, wanted.files));
   TITAN_RETURN_IF_ERROR(check_tokenizer(set, wanted.tokenizer_folder, tokenizer));
-  TokenRows::Options options{.row_tokens = wanted.row_tokens, .loop = wanted.loop, .max_token_id = tokenizer.max_id()};
-  if (wanted.per_rank) {
-    TITAN_ASSIGN_OR_RETURN(const DocumentShare share,
-                           contiguous_share(set.documents(), wanted.dp_rank, wanted.dp_size));
-    options.first = share.begin;
-    options.documents = *share.end - share.begin;
-  }
   std::vector<std::string> paths = set.paths();
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenRows> rows, TokenRows::open(std::move(set), options));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<RowSource> rows, rows_of_set(wanted, std::move(set), tokenizer));
   return OpenedRows{std::move(rows), std::move(paths)};
 }
 
 }  // namespace
 
-absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::unique_ptr<Tokenizer> tokenizer) {
+absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
   return rows_of_text(wanted, std::move(tokenizer));
 }
 
+absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,
+                                          std::vector<WeightsFrom> schedule, std::shared_ptr<Tokenizer> tokenizer) {
+  std::vector<MixSource> opened;
+  for (const SourceWanted& source : sources) {
+    RowsWanted wanted = common;
+    wanted.files = source.files;
+    wanted.kind = source.kind;
+    wanted.loop = common.loop && source.repeat;
+    wanted.shuffle = source.shuffle.value_or(common.shuffle);
+    absl::StatusOr<OpenedRows> rows = open_rows(wanted, tokenizer);
+    if (!rows.ok() && !source.name.empty()) {
+      return annotate(rows.status(), absl::StrCat("source \"", source.name, "\""));
+    }
+    if (!rows.ok()) return rows.status();
+    opened.push_back({source.name, wanted.loop, std::move(rows->rows), std::move(rows->files)});
+  }
+  if (schedule.empty()) schedule.push_back({0, std::vector<int64_t>(opened.size(), 1)});
+  return MixedRows::open(std::move(opened), std::move(schedule));
+}
+
 absl::StatusOr<StreamPosition> place_behind(const RowsWanted& wanted, int64_t documents, int64_t tokens_left) {
+  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0) {
+    return absl::InvalidArgumentError(
+        "the checkpoint's data position counts documents in their order, and the job shuffles or packs them: leave "
+        "shuffle and packing of training.dataloader out, or put \"dataloader\" into checkpoint.exclude_from_loading");
+  }
   if (holds_tokens(wanted.kind.format)) {
     return absl::InvalidArgumentError(
         "the checkpoint's data position counts documents of text, and the job reads tokens: go on with the text, or "
         "put "
         "\"dataloader\" into checkpoint.exclude_from_loading");
   }
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
-  TITAN_ASSIGN_OR_RETURN(const Stream stream, stream_of_text(wanted, std::move(tokenizer)));
-  TITAN_RETURN_IF_ERROR(stream.rows->seek_behind(documents, tokens_left));
-  return stream.rows->position();
+  TITAN_ASSIGN_OR_RETURN(std::shared_ptr<Tokenizer> tokenizer, Tokenizer::load(wanted.tokenizer_folder));
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  RowStream rows(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop);
+  TITAN_RETURN_IF_ERROR(rows.seek_behind(documents, tokens_left));
+  return rows.position();
 }
 
 }  // namespace titan::data

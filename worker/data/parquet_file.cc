@@ -82,10 +82,7 @@ class ParquetFile final : public DocumentFile {
   DocumentText text_;
 };
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
-                                                           const FilePlace& place) {
+absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& path, const FileKind& kind) {
   static const Library library = load_library();
   if (::access(path.c_str(), R_OK) != 0) return errno_status(errno, path);
   if (library.open == nullptr) {
@@ -95,13 +92,24 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& pa
   }
   std::string problem;
   std::unique_ptr<ParquetColumn> column(library.open(path, kind.text_key, problem));
-  if (column == nullptr) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see text_key and format of the dataloader"));
-  }
+  if (column != nullptr) return column;
+  return absl::InvalidArgumentError(
+      absl::StrCat(path, ": cannot be read as Parquet: ", problem, "; see text_key and format of the dataloader"));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
+                                                           const FilePlace& place) {
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ParquetColumn> column, open_column(path, kind));
   auto file = std::make_unique<ParquetFile>(path, std::move(column));
   TITAN_RETURN_IF_ERROR(file->seek(place));
   return file;
+}
+
+absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind) {
+  TITAN_ASSIGN_OR_RETURN(const std::unique_ptr<ParquetColumn> column, open_column(path, kind));
+  return column->row_groups();
 }
 
 }  // namespace titan::data

@@ -9,20 +9,7 @@
 #include "worker/data/bad_lines.h"
 
 namespace titan::data {
-namespace {
-
-constexpr int64_t kFewRows = 8;
-
-}  // namespace
-
-// A wrong path or a filter that leaves little makes a loss that falls to nothing, and nothing else shows it.
-std::string few_rows_warning(int64_t tokens, int64_t row_tokens) {
-  if (tokens >= kFewRows * row_tokens) return "";
-  return absl::StrCat("the dataset has only ", counted(tokens, "token"), ", fewer than ", kFewRows, " rows of ",
-                      row_tokens - 1, ": training repeats them without end");
-}
-
-RowStream::RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
+RowStream::RowStream(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop)
     : reader_(std::move(reader)), tokenizer_(std::move(tokenizer)), row_tokens_(row_tokens), loop_(loop) {}
 
 absl::StatusOr<const int32_t*> RowStream::next() {

@@ -17,7 +17,7 @@ namespace titan::data {
 // The rows of documents that are tokenised one after the other.
 class RowStream final : public RowSource {
  public:
-  RowStream(DocumentReader reader, std::unique_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop);
+  RowStream(DocumentReader reader, std::shared_ptr<Tokenizer> tokenizer, int64_t row_tokens, bool loop);
 
   // Errors: those of the reader; InvalidArgument when a whole pass gives no token.
   absl::StatusOr<const int32_t*> next() override;
@@ -42,7 +42,7 @@ class RowStream final : public RowSource {
   StreamPosition reader_position() const;
 
   DocumentReader reader_;
-  std::unique_ptr<Tokenizer> tokenizer_;
+  std::shared_ptr<Tokenizer> tokenizer_;
   int64_t row_tokens_;
   bool loop_;
   int64_t pass_ = 0;

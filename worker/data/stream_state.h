@@ -9,6 +9,10 @@
 
 namespace titan::data {
 
+// A number of a state, in which nothing counts beyond 2^60: what reads it may add to it. Errors: InvalidArgument for
+// anything but a number of 0 or more (names the key).
+absl::StatusOr<int64_t> state_number(const nlohmann::json& object, const char* key);
+
 // A stream position as checkpoints keep it: with the name of its file and, of a hub's, the commit, so that a changed
 // dataset is noticed.
 nlohmann::json to_json(const StreamPosition& position, const std::vector<std::string>& files);

@@ -17,6 +17,8 @@ using nlohmann::json;
 absl::StatusOr<json> dataset_state(const data::RankShare& share, const data::FileKind& kind, const json& cursor,
                                    data::Tokenizer& tokenizer) {
   TITAN_ASSIGN_OR_RETURN(const data::StreamPosition position, data::position_from_json(cursor, share.files));
+  if (position.arrangement != data::Arrangement{})
+    return absl::FailedPreconditionError("torchtitan neither shuffles nor packs documents");
   if (share.share.step != 1 || position.document.document < share.share.begin)
     return absl::FailedPreconditionError(
         "documents of compressed files are counted in no way that torchtitan goes on from");
@@ -64,6 +66,8 @@ absl::StatusOr<json> torchtitan_positions(const config::JobConfig& config, const
   const bool global = dataloader.value("order", "global") == "global";
   const int size = global ? 1 : dataloader.value("dp_size", 0);
   const config::Training& training = config.training;
+  if (!training.dataloader.sources.empty())
+    return absl::FailedPreconditionError("torchtitan trains on one dataset: it has no place in several sources");
   TITAN_ASSIGN_OR_RETURN(const data::ConfiguredFiles found,
                          data::configured_files(training.dataset, training.dataset_path, training.dataloader,
                                                 config.job.dump_folder + "/data"));

@@ -58,6 +58,7 @@ DRY = {"comm.mode": "fake_backend"}
 RECOMPUTES = {**DRY, "activation_checkpoint.mode": "selective"}
 ADAPTERS = {"model.converters": "lora"}
 BUDGET = {**DRY, "activation_checkpoint.mode": "memory_budget"}
+MIXED = '[{"name": "a", "dataset_path": "{data}"}, {"name": "b", "dataset_path": "{texts}", "weight": 2}]'
 FLOAT8 = {"model.converters": "quantize.linear.float8"}
 EXPLODES = {"optimizer.lr": 1e37, "training.max_norm": 1e37}
 
@@ -94,6 +95,9 @@ SITUATIONS = {
     "bfloat16 by kernels for AVX2": {"training.mixed_precision_param": "bfloat16", "resources.kernels": "avx2"},
     "kernels on GPUs": {"compile.enable": True},
     "short documents": SHORT,
+    "packed documents": {"training.dataset_path": "{texts}", "training.dataloader.text_documents": "blank_lines",
+                         "training.dataloader.packing": "best_fit"},
+    "shuffled documents": {**SHORT, "training.dataloader.shuffle": "documents"},
     "attention inside short documents": {**SHORT, "model.flavor": "packed"},
     "a trace a step": {"profiling.profile_freq": 1, "profiling.profiler_warmup": 0},
     "traces": {"profiling.enable_profiling": True, "profiling.profile_freq": 3, "profiling.profiler_warmup": 1},
@@ -109,6 +113,12 @@ SITUATIONS = {
     "Hugging Face weights in the assets": {**SAVES, "model.hf_assets_path": "{assets}"},
     "from Hugging Face weights": {**SAVES, "model.hf_assets_path": "{assets}", "checkpoint.initial_load_in_hf": True},
     "validation": VALIDATES,
+    "validation of short documents": {**VALIDATES, "validation.dataset_path": "{data}"},
+    "validation of packed documents": {**VALIDATES, "validation.dataset_path": "{texts}",
+                                       "validation.dataloader.text_documents": "blank_lines",
+                                       "validation.dataloader.packing": "best_fit"},
+    "validation of shuffled documents": {**VALIDATES, "validation.dataset_path": "{data}",
+                                         "validation.dataloader.shuffle": "documents"},
     "validation of two ranks": {**VALIDATES, **TWO},
     "bfloat16 parameters": {"training.dtype": "bfloat16"},
     "a dry run": DRY,
@@ -234,6 +244,13 @@ ROWS = [
     *each("training.dataloader.format", ["jsonl", "parquet", "megatron", "titan"], "facts", "a folder of texts"),
     ("training.dataloader.text_key", "again", "loss", "data of two formats"),
     ("training.dataloader.text_documents", "blank_lines", "loss", "a folder of texts"),
+    ("training.dataloader.sources", MIXED, "loss"),
+    ("training.dataloader.sources", MIXED, "rows"),
+    ("training.dataloader.shuffle", "documents", "loss", "short documents"),
+    ("training.dataloader.shuffle", "rows", "facts", "short documents"),
+    ("training.dataloader.shuffle_seed", 5, "loss", "shuffled documents"),
+    ("training.dataloader.packing", "best_fit", "loss", "short documents"),
+    ("training.dataloader.packing_window", 2, "loss", "packed documents"),
 
     ("parallelism.data_parallel_replicate_degree", 2, "traffic", "two ranks"),
     ("parallelism.data_parallel_shard_degree", 1, "refused", "a job of two ranks", "multiply to 1"),
@@ -353,6 +370,12 @@ ROWS = [
           "a job", "has no effect"),
     ("validation.dataloader.order", "per_rank", "validation", "validation of two ranks"),
     ("validation.dataloader.max_bad_lines", 0, "facts", "damaged validation data"),
+    ("validation.dataloader.sources", MIXED, "validation", "validation"),
+    ("validation.dataloader.shuffle", "documents", "validation", "validation of short documents"),
+    ("validation.dataloader.shuffle", "rows", "facts", "validation of short documents"),
+    ("validation.dataloader.shuffle_seed", 5, "validation", "validation of shuffled documents"),
+    ("validation.dataloader.packing", "best_fit", "validation", "validation of short documents"),
+    ("validation.dataloader.packing_window", 2, "validation", "validation of packed documents"),
 
     ("debug.seed", 1, "loss"),
     ("debug.deterministic", True, "facts"),

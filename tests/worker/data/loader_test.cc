@@ -136,6 +136,70 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
+// Rows of packed documents: no label is another document's or padding's, and the batch says which token is whose.
+TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
+  LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
+  packed.packing_window = 16;
+  packed.loop = false;
+  auto loader = open(packed);
+  int64_t padding = 0, foretold = 0;
+  for (auto batch = loader->next(); batch.ok(); batch = loader->next()) {
+    for (int64_t row = 0; row < 4; ++row) {
+      const auto tokens = batch->tokens[row].data_ptr<int64_t>(), labels = batch->labels[row].data_ptr<int64_t>(),
+                 documents = batch->documents[row].data_ptr<int64_t>();
+      for (int64_t i = 0; i < 32; ++i) {
+        const bool last = tokens[i] == 257;  // <eos>, of a document or for padding.
+        foretold += labels[i] >= 0;
+        padding += labels[i] < 0 && last && i > 0 && tokens[i - 1] == 257;
+        ASSERT_EQ(labels[i] < 0, last || tokens[i] == 0) << i;
+        if (i == 31) continue;
+        if (labels[i] >= 0) {
+          ASSERT_EQ(labels[i], tokens[i + 1]);
+        }
+        if (tokens[i] != 0) {
+          ASSERT_EQ(documents[i + 1], documents[i] + (last ? 1 : 0));
+        }
+      }
+    }
+  }
+  EXPECT_GT(padding, 0);
+  int64_t tokens = 0;  // Bytes of text, and <eos>, of each document: all but <bos> are foretold.
+  std::mt19937 random(5);
+  for (int i = 0; i < 60; ++i) tokens += static_cast<int64_t>(random() % 90) + 1;
+  EXPECT_EQ(foretold, tokens);
+}
+
+// Of several sources, too, a job goes on at any microbatch on another number of ranks, and knows what each has given.
+TEST_F(LoaderTest, SourcesGoOnOnAnotherNumberOfRanks) {
+  LoaderOptions mixed = options();
+  mixed.files.clear();
+  for (const char* name : {"part-0", "part-1", "part-2"}) {
+    mixed.sources.push_back({name, {absl::StrCat(folder_.path(), "/", name, ".json")}, {}, name[5] != '2'});
+  }
+  mixed.weights = {{0, {5, 3, 2}}, {40, {1, 0, 1}}};
+  const Rows expected = read_global(mixed, 1, 4, 30);
+  nlohmann::json state;
+  for (int batch = 0; batch < 30; ++batch) {
+    const int size = 1 << batch % 3;
+    const Rows rows = read_global(mixed, size, 4 / size, 1, state);
+    ASSERT_EQ(rows, Rows(expected.begin() + 4 * batch, expected.begin() + 4 * batch + 4)) << batch;
+    auto loader = open(mixed);
+    if (!state.is_null()) {
+      ASSERT_TRUE(loader->restore(state).ok());
+    }
+    read(*loader, 2);  // Of two rows.
+    state = loader->state();
+    const std::vector<SourceProgress> progress = loader->progress();
+    ASSERT_EQ(progress.size(), 3U);
+    EXPECT_EQ(progress[0].rows + progress[1].rows + progress[2].rows, 4 * batch + 4);
+    if (batch == 9) {
+      EXPECT_EQ(progress[0].rows, 20);
+    }
+    EXPECT_LE(progress[2].rows, 30);
+    EXPECT_EQ(progress[0].passes, state["sources"][0]["pass"]);
+  }
+}
+
 TEST_F(LoaderTest, RowsAreConsecutiveTokensOfTheDocuments) {
   LoaderOptions options = this->options();
   options.files = {folder_.write("two.json", line("abc") + line("de"))};

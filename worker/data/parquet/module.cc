@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "worker/data/parquet/parquet_column.h"
 
@@ -52,6 +53,12 @@ class Column final : public ParquetColumn {
     } catch (const std::exception& error) {
       return error.what();
     }
+  }
+
+  std::vector<int64_t> row_groups() const override {
+    std::vector<int64_t> all;
+    for (int64_t group = 0; group < groups(); ++group) all.push_back(rows(group));
+    return all;
   }
 
   int64_t group() const override { return group_; }
@@ -139,7 +146,7 @@ class Column final : public ParquetColumn {
 }  // namespace
 }  // namespace titan::data
 
-extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_1(
+extern "C" __attribute__((visibility("default"))) titan::data::ParquetColumn* titan_open_parquet_2(
     const std::string& path, const std::string& column, std::string& problem) {
   try {
     return new titan::data::Column(path, column);

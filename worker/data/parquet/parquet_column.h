@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 namespace titan::data {
 
@@ -20,6 +21,9 @@ class ParquetColumn {
   // Continues with a row of a row group. What is wrong with that, or nothing.
   virtual std::string seek(int64_t group, int64_t row) = 0;
 
+  // The rows of each row group.
+  virtual std::vector<int64_t> row_groups() const = 0;
+
   // Of the next row.
   virtual int64_t group() const = 0;
   virtual int64_t row() const = 0;
@@ -29,6 +33,6 @@ class ParquetColumn {
 using OpenParquet = ParquetColumn* (*)(const std::string& path, const std::string& column, std::string& problem);
 
 inline constexpr const char* kParquetLibrary = "titan-parquet.so";
-inline constexpr const char* kParquetSymbol = "titan_open_parquet_1";  // The number is this header's version.
+inline constexpr const char* kParquetSymbol = "titan_open_parquet_2";  // The number is this header's version.
 
 }  // namespace titan::data

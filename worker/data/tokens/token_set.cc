@@ -11,6 +11,11 @@
 #include "worker/data/tokens/shard_format.h"
 
 namespace titan::data {
+namespace {
+
+constexpr size_t kMostOpen = 64;  // Shards, of two files each: shuffled documents come from all of them.
+
+}  // namespace
 
 absl::StatusOr<TokenSet> TokenSet::open(Format format, const std::vector<std::string>& files) {
   TokenSet set;
@@ -50,18 +55,22 @@ std::vector<std::string> TokenSet::paths() const {
 }
 
 absl::StatusOr<TokenShard*> TokenSet::shard(int64_t number) {
-  if (open_ == number) return shard_.get();
-  open_ = -1;
+  const auto there = std::find_if(open_.begin(), open_.end(), [&](const auto& entry) { return entry.first == number; });
+  if (there != open_.end()) {
+    if (there + 1 != open_.end()) std::rotate(there, there + 1, open_.end());
+    return open_.back().second.get();
+  }
   const Part& part = parts_[number];
-  TITAN_ASSIGN_OR_RETURN(shard_,
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenShard> shard,
                          part.format == Format::kTitan ? open_titan_shard(part.path) : open_megatron_shard(part.path));
-  if (shard_->tokens() != part.tokens || shard_->documents() != part.documents) {
-    return absl::DataLossError(absl::StrCat(part.path, ": has ", shard_->tokens(), " tokens in ", shard_->documents(),
+  if (shard->tokens() != part.tokens || shard->documents() != part.documents) {
+    return absl::DataLossError(absl::StrCat(part.path, ": has ", shard->tokens(), " tokens in ", shard->documents(),
                                             " documents and should have ", part.tokens, " in ", part.documents,
                                             "; it is of another index, make the index again"));
   }
-  open_ = number;
-  return shard_.get();
+  if (open_.size() == kMostOpen) open_.erase(open_.begin());
+  open_.emplace_back(number, std::move(shard));
+  return open_.back().second.get();
 }
 
 // The shard of a token, or the first of those without tokens before it.
@@ -93,14 +102,30 @@ absl::StatusOr<TokenSet::Place> TokenSet::find(int64_t token) {
   return Place{number, document, begin};
 }
 
-absl::StatusOr<int64_t> TokenSet::document_begin(int64_t document) {
-  if (document >= documents_) return tokens_;
+int64_t TokenSet::shard_of_document(int64_t document) const {
   const auto behind = std::upper_bound(parts_.begin(), parts_.end(), document,
                                        [](int64_t value, const Part& part) { return value < part.documents_before; });
-  const int64_t number = behind - parts_.begin() - 1;
+  return behind - parts_.begin() - 1;
+}
+
+absl::StatusOr<int64_t> TokenSet::document_begin(int64_t document) {
+  if (document >= documents_) return tokens_;
+  const int64_t number = shard_of_document(document);
   TITAN_ASSIGN_OR_RETURN(TokenShard * open, shard(number));
   TITAN_ASSIGN_OR_RETURN(const int64_t begin, open->document_begin(document - parts_[number].documents_before));
   return parts_[number].tokens_before + begin;
+}
+
+absl::StatusOr<TokenSet::Extent> TokenSet::extent(int64_t document) {
+  const int64_t number = shard_of_document(document);
+  const int64_t inside = document - parts_[number].documents_before;
+  TITAN_ASSIGN_OR_RETURN(TokenShard * open, shard(number));
+  TITAN_ASSIGN_OR_RETURN(const int64_t begin, open->document_begin(inside));
+  TITAN_ASSIGN_OR_RETURN(const int64_t end, open->document_begin(inside + 1));
+  if (end < begin) {
+    return absl::DataLossError(absl::StrCat(parts_[number].path, ": document ", inside, " ends before it begins"));
+  }
+  return Extent{parts_[number].tokens_before + begin, end - begin};
 }
 
 }  // namespace titan::data

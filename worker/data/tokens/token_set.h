@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -12,7 +13,7 @@
 
 namespace titan::data {
 
-// All shards of a dataset as one row of tokens. Of them one is open at a time. Not thread-safe.
+// All shards of a dataset as one row of tokens. Of them a few are open at a time. Not thread-safe.
 class TokenSet {
  public:
   // `files` as find_dataset_files gives them. Errors: NotFound, DataLoss; names the file.
@@ -37,6 +38,11 @@ class TokenSet {
   // The document of a token, and the first token of a document (of document documents(): tokens()).
   absl::StatusOr<Place> find(int64_t token);
   absl::StatusOr<int64_t> document_begin(int64_t document);
+  // The tokens of a document.
+  struct Extent {
+    int64_t begin = 0, tokens = 0;
+  };
+  absl::StatusOr<Extent> extent(int64_t document);
 
   // The numbers, in the whole, of a shard's first token and document. `shard` may be the number of shards.
   int64_t tokens_before(int64_t shard) const { return shard < shards() ? parts_[shard].tokens_before : tokens_; }
@@ -57,12 +63,12 @@ class TokenSet {
   absl::Status add_megatron(const std::string& path);
   void add(std::string path, Format format, int64_t tokens, int64_t documents);
   int64_t shard_of(int64_t token) const;
+  int64_t shard_of_document(int64_t document) const;
 
   std::vector<Part> parts_;
   std::vector<Marked> marks_;
   int64_t tokens_ = 0, documents_ = 0;
-  int64_t open_ = -1;
-  std::unique_ptr<TokenShard> shard_;
+  std::vector<std::pair<int64_t, std::unique_ptr<TokenShard>>> open_;  // By number; the last is the newest.
 };
 
 }  // namespace titan::data

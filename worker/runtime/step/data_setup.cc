@@ -1,6 +1,7 @@
 #include "worker/runtime/step/data_setup.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/config/source_weights.h"
 #include "common/models/repository.h"
 #include "common/status/status.h"
 #include "common/tokenizer_files/find.h"
@@ -29,16 +30,50 @@ absl::Status explain(const absl::Status& failure, const config::Model& model) {
 // What ranks share about the data, and what a job that goes on finds again.
 std::string data_folder(const config::JobConfig& config) { return absl::StrCat(config.job.dump_folder, "/data"); }
 
+// What of a dataset's keys are one source's.
+config::DataLoader settings_of(const config::DataSource& source, config::DataLoader settings) {
+  settings.format = source.format.value_or(settings.format);
+  settings.text_key = source.text_key.value_or(settings.text_key);
+  settings.text_documents = source.text_documents.value_or(settings.text_documents);
+  return settings;
+}
+
+absl::Status find_sources(const std::string& section, const config::DataLoader& settings, int64_t global_batch,
+                          data::LoaderOptions& options) {
+  for (const config::DataSource& source : settings.sources) {
+    absl::StatusOr<data::ConfiguredFiles> found = data::configured_files(
+        source.dataset.value_or("c4_test"), source.dataset_path, settings_of(source, settings), options.counts_folder);
+    if (!found.ok()) {
+      return annotate(found.status(), absl::StrCat(section, ".dataloader.sources: source \"", source.name, "\""));
+    }
+    options.sources.push_back({source.name, std::move(found->files), std::move(found->kind), source.repeat});
+    if (source.shuffle) options.sources.back().shuffle = data::shuffle_from_name(*source.shuffle);
+  }
+  TITAN_ASSIGN_OR_RETURN(const std::vector<config::SourceWeights> weights, config::source_weights(settings.sources));
+  for (const config::SourceWeights& change : weights) {
+    options.weights.push_back({(change.from_step - 1) * global_batch, change.weights});
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::unique_ptr<data::Loader>> open(const config::Model& model, const std::string& section,
                                                    const std::string& dataset,
                                                    const std::optional<std::string>& dataset_path,
-                                                   const config::DataLoader& settings, data::LoaderOptions options) {
-  absl::StatusOr<data::ConfiguredFiles> found =
-      data::configured_files(dataset, dataset_path, settings, options.counts_folder);
-  if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
-  options.files = std::move(found->files);
-  options.kind = std::move(found->kind);
+                                                   const config::DataLoader& settings, int64_t global_batch,
+                                                   data::LoaderOptions options) {
+  if (settings.sources.empty()) {
+    absl::StatusOr<data::ConfiguredFiles> found =
+        data::configured_files(dataset, dataset_path, settings, options.counts_folder);
+    if (!found.ok()) return annotate(found.status(), absl::StrCat(section, ".dataset"));
+    options.files = std::move(found->files);
+    options.kind = std::move(found->kind);
+  } else {
+    TITAN_RETURN_IF_ERROR(find_sources(section, settings, global_batch, options));
+  }
   options.order = settings.order == "per_rank" ? data::Order::kPerRank : data::Order::kGlobal;
+  options.shuffle = data::shuffle_from_name(settings.shuffle).value_or(data::Shuffle::kNone);
+  options.shuffle_seed = settings.shuffle_seed;
+  options.packing_window = settings.packing == "best_fit" ? settings.packing_window : 0;
   options.max_bad_lines = settings.max_bad_lines;
   options.prefetch = settings.prefetch;
   absl::StatusOr<std::unique_ptr<data::Loader>> loader = data::open_loader(options);
@@ -53,6 +88,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_training_loader(const config:
                                                                    const DataShare& share) {
   const config::Training& training = config.training;
   return open(config.model, "training", training.dataset, training.dataset_path, training.dataloader,
+              share.global_batch,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,
                .seq_len = training.seq_len,
@@ -67,6 +103,7 @@ absl::StatusOr<std::unique_ptr<data::Loader>> open_validation_loader(const confi
                                                                      const DataShare& share) {
   const config::Validation& validation = config.validation;
   return open(config.model, "validation", validation.dataset, validation.dataset_path, validation.dataloader,
+              share.global_batch,
               {.tokenizer_folder = config.model.hf_assets_path,
                .batch = share.local_batch,
                .seq_len = validation.seq_len,

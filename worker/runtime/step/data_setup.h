@@ -13,6 +13,7 @@ struct DataShare {
   int dp_rank = 0;
   int dp_size = 1;
   int64_t local_batch = 1;
+  int64_t global_batch = 1;                       // Rows of a step, by which sources' weights change.
   std::shared_ptr<trace::Spans> spans = nullptr;  // LoaderOptions::spans.
 };
 

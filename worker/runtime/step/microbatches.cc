@@ -23,7 +23,8 @@ Microbatches make_microbatches(const data::Batch& batch, const MicrobatchOptions
     one.tokens = batch.tokens.narrow(0, first, rows);
     one.labels = batch.labels.narrow(0, first, rows);
     if (options.document_end) {  // They stay on the CPU, where attention reads them to find its blocks.
-      one.documents = nn::number_documents(one.tokens, *options.document_end);
+      one.documents = batch.documents.defined() ? batch.documents.narrow(0, first, rows)
+                                                : nn::number_documents(one.tokens, *options.document_end);
       one.flash_calls = std::make_shared<nn::FlashCalls>();
     }
     if (options.context.group != nullptr) one = parallel::take_share(one, options.context);

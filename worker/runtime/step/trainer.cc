@@ -277,6 +277,7 @@ void Trainer::log_step(const StepSummary& summary) {
   figures.lr = config_.optimizer.lr * schedule_->factor(schedule_step_);
   figures.extra = learning_rates(rules_, schedule_->factor(schedule_step_));
   if (balance_) add_expert_figures(figures);
+  add_source_figures(figures);
   if (qk_clip_) add_logit_figures(figures);
   const NamedMetrics metrics = value(metrics_->log(step_, figures), rank_protocol::kExitStorage, "METRICS_OUTPUT");
   for (const std::string& warning : metrics_->take_warnings()) context_.reporter->warning(warning);
@@ -284,6 +285,15 @@ void Trainer::log_step(const StepSummary& summary) {
   nlohmann::json members = {{"step", step_}, {"metrics", nlohmann::json::object()}};
   for (const auto& [name, number] : metrics) members["metrics"][name] = number;
   context_.reporter->event(event::kStep, std::move(members));
+}
+
+// What each of several sources has given so far.
+void Trainer::add_source_figures(StepMetrics& figures) const {
+  for (const data::SourceProgress& source : loader_->progress()) {
+    const auto tokens = static_cast<double>(source.rows * config_.training.seq_len);
+    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/tokens"), tokens);
+    figures.extra.emplace_back(absl::StrCat("data/", source.name, "/epoch"), static_cast<double>(source.passes));
+  }
 }
 
 // How evenly this step's tokens went to the experts; every token count goes to metrics.jsonl alone.

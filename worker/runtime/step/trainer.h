@@ -71,6 +71,7 @@ class Trainer {
   void update(const optim::Gate& gate);
   bool must_settle() const;
   std::optional<StepSummary> settle();
+  void add_source_figures(StepMetrics& figures) const;
   void add_expert_figures(StepMetrics& figures) const;
   void add_logit_figures(StepMetrics& figures) const;
   void log_step(const StepSummary& summary);

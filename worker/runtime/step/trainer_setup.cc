@@ -252,11 +252,11 @@ void Trainer::load() {
   const TakesBatch takes = [this](int64_t rows) { return takes_batch(rows); };
   batch_plan_ = value(plan_batch(training.global_batch_size, training.local_batch_size, dp_size, takes), kExitBadConfig,
                       "BATCH_SIZE");
-  const auto open = [this, dp_rank, dp_size](int64_t local_batch) {
-    return open_training_loader(config_, {dp_rank, dp_size, local_batch, context_.spans});
+  const auto open = [this, dp_rank, dp_size](const BatchPlan& plan) {
+    return open_training_loader(config_, {dp_rank, dp_size, plan.local_batch, plan.global_batch, context_.spans});
   };
   std::future<absl::StatusOr<std::unique_ptr<data::Loader>>> opening =
-      std::async(std::launch::async, open, batch_plan_.local_batch);
+      std::async(std::launch::async, open, batch_plan_);
 
   checkpoint::LoadResult loaded, base;
   absl::Status load_status;
@@ -305,8 +305,8 @@ void Trainer::load() {
                                               " is used, not ", training.local_batch_size,
                                               ": no smaller one keeps the global batch on this mesh"));
     }
-    if (batch_plan_.local_batch != planned.local_batch) {
-      loader_ = value(open(batch_plan_.local_batch), kExitUserError, "DATA");
+    if (batch_plan_.local_batch != planned.local_batch || batch_plan_.global_batch != planned.global_batch) {
+      loader_ = value(open(batch_plan_), kExitUserError, "DATA");
     }
   }
   if (microbatch_options_.document_end && loader_->end_of_document()) {
@@ -316,7 +316,8 @@ void Trainer::load() {
   restore_data(loaded);
   if (config_.validation.enable) {
     validator_ = std::make_unique<Validator>(
-        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size, context_.spans}),
+        value(open_validation_loader(config_, {dp_rank, dp_size, config_.validation.local_batch_size,
+                                               batch_plan_.global_batch, context_.spans}),
               kExitUserError, "VALIDATION_DATA"),
         config_.validation.steps, microbatch_options_, pipeline_);
   }
@@ -389,7 +390,11 @@ void Trainer::tell_conversion(const checkpoint::LoadResult& loaded) const {
 
 void Trainer::restore_data(const checkpoint::LoadResult& loaded) {
   const auto cursor = loaded.train_state.find("dataloader");
-  if (cursor == loaded.train_state.end()) return;
+  if (cursor == loaded.train_state.end()) {
+    // Weights of sources change by the job's steps, also where its data begins anew.
+    check(loader_->begin_at(step_ * batch_plan_.global_batch), kExitUserError, "DATA_CURSOR");
+    return;
+  }
   if (cursor->contains("ranks")) return restore_torchtitan_data(*cursor);
   const std::string saved_order = cursor->value("order", "global");
   const std::string& order = config_.training.dataloader.order;

@@ -1,0 +1,178 @@
+"""Several sources in one stream: which source each row comes from is an exact rule of whole numbers, written here a second
+time with fractions; the rows are the same on every number of ranks, and a job goes on at any batch, on another number of
+ranks, with other sources and weights."""
+
+import gzip
+import json
+import os
+import pathlib
+import random
+import subprocess
+import tempfile
+import unittest
+from fractions import Fraction
+
+from tokenizers import Tokenizer
+
+BIN = pathlib.Path(os.environ["TITAN_BIN"])
+TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
+WIDTH = 33
+
+
+def schedule(changes, rows, lengths):
+    """The source of each row. `changes` as {row: weights}; `lengths` has how many rows a source has, None: without end."""
+    order, ended, current, given = [], set(), None, [0] * len(lengths)
+    while len(order) < rows:
+        weights = list(changes[max(row for row in changes if row <= len(order))])
+        for source in ended:
+            weights[source] = 0
+        if sum(weights) == 0:
+            return order
+        if weights != current:
+            current, dealt = weights, [0] * len(weights)
+        shares = [Fraction(weight, sum(weights)) for weight in weights]
+        now = sum(dealt)
+        begun = [i for i, share in enumerate(shares) if share > 0 and dealt[i] / share < now + 1]
+        source = min(begun, key=lambda i: ((dealt[i] + 1) / shares[i], i))
+        if given[source] == lengths[source]:
+            ended.add(source)
+            continue
+        order.append(source)
+        given[source] += 1
+        dealt[source] += 1
+        assert all(abs(dealt[i] - (now + 1) * shares[i]) < 1 for i in range(len(shares)))
+    return order
+
+
+class Mixture(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
+        cls.root = pathlib.Path(cls.folder.name)
+        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
+        config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
+        name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
+        begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
+        random_ = random.Random(3)
+        cls.streams = {}
+        for source, documents in (("web", 200), ("code", 90), ("books", 40)):
+            words = ["the", "perl", "é", "list", source]
+            texts = [" ".join(random_.choices(words, k=random_.randrange(60))) for _ in range(documents)]
+            cls.streams[source] = [t for text in texts for t in begin + package.encode(text, add_special_tokens=False).ids + end]
+            lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
+            (cls.root / source).mkdir()
+            place = cls.root / source / ("a.jsonl.gz" if source == "code" else "a.jsonl")
+            place.write_bytes(gzip.compress(lines) if source == "code" else lines)
+        subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "books-index",
+                        cls.root / "books"], check=True, capture_output=True)
+
+    @classmethod
+    def tearDownClass(cls):
+        cls.program.stdin.close()
+        cls.program.stdout.close()
+        cls.program.wait()
+        cls.folder.cleanup()
+
+    def ask(self, **request):
+        self.program.stdin.write(json.dumps({"tokenizer": str(TOKENIZER), "row_tokens": WIDTH, **request}) + "\n")
+        self.program.stdin.flush()
+        return json.loads(self.program.stdout.readline())
+
+    def source(self, name, **more):
+        path = self.root / ("books-index" if name == "books" else name)
+        return {"name": name, "path": str(path), "format": "auto", **more}
+
+    def globally(self, size, batch, batches, cursor=None, **request):
+        """The rows of all ranks, in the order of the stream, and the cursor, which is every rank's."""
+        ranks = [self.ask(dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor,
+                          counts=str(self.root / "counts"), **request) for rank in range(size)]
+        for rank in ranks:
+            self.assertNotIn("error", rank)
+            self.assertEqual(rank["cursor"], ranks[0]["cursor"])
+        return [row for i in range(batches) for rank in ranks for row in rank["rows"][i * batch:(i + 1) * batch]], ranks[0]["cursor"]
+
+    def expected(self, names, order):
+        given, rows = [0] * len(names), []
+        for source in order:
+            stream, at = self.streams[names[source]], given[source] * WIDTH
+            rows.append([stream[(at + i) % len(stream)] for i in range(WIDTH)])
+            given[source] += 1
+        return rows
+
+    NAMES = ("web", "code", "books")
+    CHANGES = {0: (700_000_000, 200_000_000, 100_000_000), 41: (1, 1, 1), 77: (0, 5, 2)}
+
+    def test_rows_are_the_rules_on_every_mesh(self):
+        sources = [self.source(name) for name in self.NAMES]
+        weights = [[row, list(w)] for row, w in self.CHANGES.items()]
+        want = self.expected(self.NAMES, schedule(self.CHANGES, 120, [None] * 3))
+        for size, batch in ((1, 1), (1, 8), (2, 2), (5, 1), (8, 1)):
+            rows, _ = self.globally(size, batch, 120 // (size * batch), sources=sources, weights=weights)
+            self.assertEqual(rows, want, f"{size} ranks")
+
+    def test_goes_on_at_any_batch_on_other_ranks(self):
+        sources = [self.source(name) for name in self.NAMES]
+        weights = [[row, list(w)] for row, w in self.CHANGES.items()]
+        want = self.expected(self.NAMES, schedule(self.CHANGES, 120, [None] * 3))
+        cursor = None
+        for i in range(30):  # Each batch of four rows by another number of ranks.
+            size = (1, 4, 2)[i % 3]
+            rows, cursor = self.globally(size, 4 // size, 1, cursor, sources=sources, weights=weights)
+            self.assertEqual(rows, want[4 * i:4 * i + 4], f"batch {i}")
+
+    def test_others_take_over_what_ends(self):
+        sources = [self.source("web"), self.source("code", repeat=False), self.source("books", repeat=False)]
+        lengths = [None] + [len(self.streams[name]) // WIDTH for name in ("code", "books")]
+        changes = {0: (2, 5, 1)}
+        rows = lengths[1] + lengths[2] + 200
+        order = schedule(changes, rows, lengths)
+        self.assertEqual(order.count(1), lengths[1])
+        self.assertEqual(order.count(2), lengths[2])
+        want = self.expected(self.NAMES, order)
+        weights = [[0, [2, 5, 1]]]
+        for size in (1, 4):
+            cursor, got = None, []
+            while len(got) + 8 <= rows:
+                more, cursor = self.globally(size, 8 // size, 1, cursor, sources=sources, weights=weights)
+                got += more
+            self.assertEqual(got, want[:len(got)])
+        # All that has a weight at its end: so is the stream, with every whole row once.
+        ends = [self.source(name, repeat=False) for name in self.NAMES]
+        every = [len(self.streams[name]) // WIDTH for name in self.NAMES]
+        answer = self.ask(sources=ends, weights=[[0, [3, 2, 1]]], batches=10_000)
+        self.assertEqual(answer["rows"], self.expected(self.NAMES, schedule({0: (3, 2, 1)}, 10_000, every)))
+        self.assertEqual(len(answer["rows"]), sum(every))
+
+    def test_sources_and_weights_may_change_on_the_way(self):
+        two = [self.source("web"), self.source("code")]
+        _, cursor = self.globally(1, 1, 50, sources=two, weights=[[0, [9, 1]]])
+        given = {one["name"]: one["rows"] for one in cursor["sources"]}
+        self.assertEqual(given, {"web": 45, "code": 5})
+        # Other weights count from here: code need not catch up on what it had not been promised.
+        more, _ = self.globally(1, 1, 20, cursor, sources=two, weights=[[0, [1, 1]]])
+        web = self.expected(self.NAMES, [0] * 100)
+        self.assertEqual(sum(row in web for row in more), 10)
+        # A source that is new begins at its start, one that is gone is forgotten.
+        other = [self.source("books"), self.source("web")]
+        more, after = self.globally(1, 1, 2, cursor, sources=other, weights=[[0, [1, 1]]])
+        self.assertEqual(more[0], self.expected(self.NAMES, [2])[0])
+        self.assertEqual(more[1], web[45])
+        self.assertEqual(after["row"], 52)
+
+    def test_what_does_not_fit_is_refused(self):
+        two = [self.source("web"), self.source("code")]
+        _, cursor = self.globally(1, 1, 5, sources=two, weights=[[0, [9, 1]]])
+        plain = self.ask(path=str(self.root / "web"), format="auto", batches=3)["cursor"]
+        self.assertIn("saved without training.dataloader.sources", self.ask(sources=two, weights=[[0, [1, 1]]], cursor=plain)["error"])
+        self.assertIn("saved with training.dataloader.sources",
+                      self.ask(path=str(self.root / "web"), format="auto", cursor=cursor)["error"])
+        broken = json.loads(json.dumps(cursor))
+        broken["sources"][1]["dealt"] = -1
+        self.assertIn('source "code": dataloader state: "dealt"', self.ask(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
+        broken["sources"][1].update(dealt=0, file_name="other.jsonl.gz")
+        self.assertIn('was "other.jsonl.gz"', self.ask(sources=two, weights=[[0, [9, 1]]], cursor=broken)["error"])
+
+
+if __name__ == "__main__":
+    unittest.main()

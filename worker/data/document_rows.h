@@ -1,0 +1,35 @@
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "worker/data/token_documents.h"
+
+namespace titan::data {
+
+// Rows cut from documents one after the other, whatever their order: of documents that others' rows have only the
+// lengths are needed.
+class DocumentRows final : public RowSource {
+ public:
+  DocumentRows(std::unique_ptr<TokenDocuments> documents, int64_t row_tokens)
+      : documents_(std::move(documents)), row_(static_cast<size_t>(row_tokens)) {}
+
+  absl::StatusOr<const int32_t*> next() override;
+  absl::StatusOr<int64_t> skip(int64_t rows) override;
+  absl::StatusOr<StreamPosition> position() override;
+  absl::Status seek(const StreamPosition& position) override;
+  std::vector<std::string> take_warnings() override { return documents_->take_warnings(); }
+
+ private:
+  absl::StatusOr<bool> fetch();
+  absl::StatusOr<bool> advance(int32_t* out);
+
+  std::unique_ptr<TokenDocuments> documents_;
+  std::vector<int32_t> row_;
+  std::deque<TokenDocument> ahead_;  // From the one on in which the next row starts,
+  int64_t token_ = 0;                // at this token;
+  int64_t tokens_ = 0;               // so many from there on.
+};
+
+}  // namespace titan::data
