@@ -132,6 +132,19 @@ class S3TrainingTest(unittest.TestCase):
         self.assertIn("these credentials need to list, read, write and delete in the bucket titan", ranks.outputs[0])
         self.assertEqual([], ranks.events(0, "checkpoint_rejected"))
         self.assertEqual(here, self.store.keys(prefix="runs/one/step"))
+
+        # Another job has the checkpoints now: the one that had them publishes nothing more, and says who it is.
+        def taken(request):
+            if "runs/two/step-2" in request.key:
+                self.store.put("runs/two/fence.json", b'{"job_uid": "theirs/x", "job": "projects/p/jobs/theirs", "attempt": 3}')
+        self.store.rule = taken
+        ranks = Ranks(str(self.folder / "taken"), 1, [*WORDS, "--checkpoint.folder", "s3://titan/runs/two"])
+        self.assertEqual([15], ranks.wait(), ranks.outputs)
+        error = ranks.events(0, "error")[-1]
+        self.assertEqual(("FENCED", "projects/p/jobs/theirs", 3, False),
+                         tuple(error[name] for name in ("reason", "holder_job", "holder_attempt", "same_job")))
+        self.assertFalse([key for key in self.store.keys(prefix="runs/two/step") if key.endswith("manifest.json")])
+
         self.assertIn("there is no bucket no-such-bucket", self.tool(1, "inspect", "s3://no-such-bucket/run"))
 
 
