@@ -107,8 +107,10 @@ absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
 
 absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
   if (holder.job_uid == claim.job_uid) {
-    return holder.attempt > claim.attempt ? storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder)
-                                          : absl::OkStatus();
+    if (holder.attempt <= claim.attempt) return absl::OkStatus();
+    const absl::Status fenced = storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder);
+    return absl::FailedPreconditionError(absl::StrCat(fenced.message(), "; if the dump folder was begun anew, delete ",
+                                                      client_->place(key(kFile)), " as well"));
   }
   // What is left of a job that lost the folder must not take it back: two jobs would train one model by turns.
   if (holder.former.contains(claim.job_uid))
