@@ -4,8 +4,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/s3/all_files.h"
+#include "common/s3/location.h"
 #include "common/status/status.h"
 #include "common/storage/fence_record.h"
+#include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
 #include "nlohmann/json.hpp"
 
@@ -93,25 +96,27 @@ absl::Status ObjectFence::change(absl::FunctionRef<absl::Status(Record&)> how) {
 }
 
 // No sign of life for kObjectSilence, by the store's clock or by having watched.
-absl::StatusOr<bool> ObjectFence::silent(const Claim&, const Holder& holder) {
+absl::StatusOr<bool> ObjectFence::silent(const Holder& holder) {
   if (storage::certainly_gone(holder.process)) return true;
   const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
   if (absl::IsNotFound(beat.status())) return true;
   if (!beat.ok()) return beat.status();
   const bool told = beat->modified != absl::InfinitePast();
-  return watched_ == beat->writer || (told && beat->now - beat->modified >= kObjectSilence);
+  return watched_ == beat->etag || (told && beat->now - beat->modified >= kObjectSilence);
 }
 
 absl::Status ObjectFence::admit(const Claim& claim, const Holder& holder) {
   if (holder.job_uid == claim.job_uid) {
-    return holder.attempt > claim.attempt ? storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder)
-                                          : absl::OkStatus();
+    if (holder.attempt <= claim.attempt) return absl::OkStatus();
+    const absl::Status fenced = storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder);
+    return absl::FailedPreconditionError(absl::StrCat(fenced.message(), "; if the dump folder was begun anew, delete ",
+                                                      client_->place(key(kFile)), " as well"));
   }
   // What is left of a job that lost the folder must not take it back: two jobs would train one model by turns.
   if (holder.former.contains(claim.job_uid))
     return storage::fenced_status(the_folder(), claim.job_uid, claim.attempt, holder);
   if (holder.job_uid.empty() || holder.released) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const bool free, silent(claim, holder));
+  TITAN_ASSIGN_OR_RETURN(const bool free, silent(holder));
   return free ? absl::OkStatus() : storage::in_use_status(the_folder(), holder, "another checkpoint.folder");
 }
 
@@ -162,7 +167,7 @@ absl::Status ObjectFence::raise(const Claim& claim, Taken& taken) {
     taken.committed = record.holder.committed;
     storage::hand_over(record.holder, claim, claim.attempt);
     // Before the fence names this job: whoever comes next must find it alive.
-    if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(client_->put(key(kAlive), claim.job_uid, {}).status());
+    if (!claim.process.empty()) TITAN_RETURN_IF_ERROR(show_life());
     status = write(record);
     if (status.ok()) break;
     if (!absl::IsAlreadyExists(status)) return status;
@@ -181,20 +186,25 @@ absl::Status ObjectFence::take(Claim claim, const Watch& watch, Taken& taken) {
     if (!storage::is_in_use(status)) return status;
     const absl::StatusOr<Facts> beat = client_->head(key(kAlive));
     if (!beat.ok()) return beat.status();
-    if (seen && *seen != beat->writer) return status;  // Somebody lives.
+    if (seen && *seen != beat->etag) return status;  // Somebody lives.
     if (!seen && watch.say) {
       watch.say(absl::StrCat(the_folder(), " was not given back by its last job: it is free after ",
                              absl::FormatDuration(kObjectSilence), " without a sign of life"));
     }
-    seen = beat->writer;
+    seen = beat->etag;
     if (waited >= kObjectSilence) watched_ = seen;
     watch.sleep ? watch.sleep(kLook) : absl::SleepFor(kLook);
   }
 }
 
+// Never the same text twice, so that its etag tells one beat from the next.
+absl::Status ObjectFence::show_life() {
+  return client_->put(key(kAlive), absl::StrCat(job_uid_, " ", absl::ToUnixNanos(absl::Now())), {}).status();
+}
+
 absl::Status ObjectFence::beat() {
   TITAN_RETURN_IF_ERROR(check());
-  return client_->put(key(kAlive), job_uid_, {}).status();
+  return show_life();
 }
 
 void ObjectFence::keep_beating(absl::Duration every) {
@@ -301,6 +311,22 @@ absl::Status ObjectFence::retire(const std::vector<std::string>& keys) {
     return absl::OkStatus();
   }));
   return settle();
+}
+
+absl::StatusOr<std::string> holder_name(const std::string& job_uid, const std::string& dump_folder) {
+  const absl::StatusOr<std::string> id = storage::read_folder_id(storage::posix_files(), dump_folder);
+  if (!id.ok() && !absl::IsNotFound(id.status())) return id.status();
+  return id.ok() ? absl::StrCat(job_uid, "/", *id) : job_uid;
+}
+
+std::optional<storage::Fence::Holder> other_holder(const std::string& path, const std::string& holder) {
+  const absl::StatusOr<Location> location = parse_location(path);
+  const absl::StatusOr<std::shared_ptr<Client>> client = client_of(path);
+  if (!location.ok() || !client.ok()) return std::nullopt;
+  (*client)->hurry();
+  absl::StatusOr<storage::Fence::Holder> there = ObjectFence(*client, location->key).holder();
+  if (!there.ok() || there->job_uid.empty() || there->job_uid == holder) return std::nullopt;
+  return *std::move(there);
 }
 
 }  // namespace titan::s3

@@ -87,11 +87,12 @@ class ObjectFence {
   absl::Status fenced(const Record& record) const;
   absl::Status change(absl::FunctionRef<absl::Status(Record&)> how);
   absl::Status admit(const Claim& claim, const Holder& holder);
-  absl::StatusOr<bool> silent(const Claim& claim, const Holder& holder);
+  absl::StatusOr<bool> silent(const Holder& holder);
   absl::Status settle();
   absl::Status seal(const Pending& pending);
   absl::StatusOr<std::string> etag_of(const std::string& key);
   absl::Status probe();
+  absl::Status show_life();
   absl::Status give_up_uploads();
   absl::Status publish_once(const Commit& commit, bool& unknown);
   void fall_silent();
@@ -103,5 +104,12 @@ class ObjectFence {
   std::optional<std::string> watched_;  // The beat that was watched for long enough and did not move.
   std::jthread beating_;
 };
+
+// Whom a job's fence in a store names: the id of its dump folder tells this training from another one of that name.
+absl::StatusOr<std::string> holder_name(const std::string& job_uid, const std::string& dump_folder);
+
+// Who has the checkpoint folder `path` ("s3://...") if it is not `holder`; for a job that has ended, and does not wait
+// for a store that does not answer. Nothing when that is not known.
+std::optional<storage::Fence::Holder> other_holder(const std::string& path, const std::string& holder);
 
 }  // namespace titan::s3

@@ -12,7 +12,6 @@
 #include "common/s3/gone.h"
 #include "common/s3/location.h"
 #include "common/status/status.h"
-#include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
 
 namespace titan::checkpoint {
@@ -51,9 +50,7 @@ absl::StatusOr<Remembered> ObjectSteps::take() {
   TITAN_ASSIGN_OR_RETURN(const s3::Location location, s3::parse_location(folder_));
   TITAN_ASSIGN_OR_RETURN(client_, s3::client_of(folder_));
   key_ = location.key;
-  const absl::StatusOr<std::string> id = storage::read_folder_id(storage::posix_files(), dump_);
-  if (!id.ok() && !absl::IsNotFound(id.status())) return id.status();
-  const std::string holder = id.ok() ? absl::StrCat(job_uid_, "/", *id) : job_uid_;
+  TITAN_ASSIGN_OR_RETURN(const std::string holder, s3::holder_name(job_uid_, dump_));
   auto fence = std::make_unique<s3::ObjectFence>(client_, key_);
   storage::Fence::Taken taken;
   TITAN_RETURN_IF_ERROR(fence->take({.job_uid = holder,

@@ -17,6 +17,8 @@
 #include "common/host/descriptors.h"
 #include "common/rank_protocol/flight_tail.h"
 #include "common/rank_protocol/spool.h"
+#include "common/s3/location.h"
+#include "common/s3/object_fence.h"
 #include "common/status/status.h"
 #include "common/storage/folder_id.h"
 #include "common/storage/process_identity.h"
@@ -101,10 +103,16 @@ void take_folder(const RankJob& job, RankContext& context) {
                                          taken->taken_from, ", which ended without giving it back"));
 }
 
-// A fenced rank says who has the folder.
+// A fenced rank says who has the folder, or else its checkpoints in an object store.
 Failure with_holder(const RankJob& job, Failure failure) {
   if (failure.exit_code() != rank_protocol::kExitFenced) return failure;
-  const auto holder = storage::Fence(job.config.job.dump_folder).holder();
+  const std::string& dump = job.config.job.dump_folder;
+  absl::StatusOr<storage::Fence::Holder> holder = storage::Fence(dump).holder();
+  if (s3::is_location(job.config.checkpoint.folder) && holder.ok() && holder->job_uid == job.job_uid) {
+    const auto other =
+        s3::other_holder(job.config.checkpoint.folder, s3::holder_name(job.job_uid, dump).value_or(job.job_uid));
+    if (other) holder = *other;
+  }
   if (!holder.ok() || holder->job_uid.empty()) return failure;
   return std::move(failure).with_members({{"holder_job", holder->job.empty() ? holder->job_uid : holder->job},
                                           {"holder_attempt", holder->attempt},

@@ -214,6 +214,17 @@ class FilesTest(Case):
         tried("INVALID_ARGUMENT", "one word", AWS_ACCESS_KEY_ID="who", AWS_SECRET_ACCESS_KEY="a b")
         tried("FAILED_PRECONDITION", "TITAN_RANK_S3_PLAIN_HTTP", AWS_ENDPOINT_URL="http://store.example:9000")
         tried("FAILED_PRECONDITION", "AWS_REGION", AWS_ENDPOINT_URL="", AWS_REGION="")
+        # A session that has ended is looked for again where it came from.
+        text = file.read_text()
+
+        def renewed(request):
+            if request.headers["x-amz-security-token"] == "a-session":
+                file.write_text(text.replace("a-session", "another"))
+                return Fault("status", 400, "ExpiredToken")
+        self.store.rule = renewed
+        tried("OK", "", AWS_SHARED_CREDENTIALS_FILE=str(file), AWS_PROFILE="other")
+        self.assertEqual("another", self.store.requests[-1].headers["x-amz-security-token"])
+        self.store.rule = lambda request: None
         # AWS's own store of the region, through a proxy, which is told no more than where to.
         tried("UNAVAILABLE", "titan.s3.eu-test-1.amazonaws.com", AWS_ENDPOINT_URL="", https_proxy=self.store.url, AWS_ACCESS_KEY_ID="who",
               AWS_SECRET_ACCESS_KEY=SECRET)
@@ -333,6 +344,21 @@ class FenceTest(FenceCase):
             fence = json.loads(self.store.get("job/fence.json"))
             self.assertEqual((attempt, 1, False), (fence["attempt"], fence["committed"]["x"]["step"], "pending" in fence))
         self.assertGreater(number, 15)
+
+    # Whatever attempt ends in the middle of taking the folder, the next one takes it.
+    def test_cut_off_at_every_step_it_stays_usable(self):
+        for number in range(1, 12):
+            begin = len(self.store.requests)
+            self.store.rule = lambda request: Fault("status") if len(self.store.requests) - begin >= number else None
+            cut = self.fence("raise", f"c{number}", uid="one", attempt=2 * number).result(PATIENCE)
+            self.store.rule = lambda request: None
+            self.done("raise", f"d{number}", uid="one", attempt=2 * number + 1)
+            self.assertEqual("OK", self.publish(f"d{number}", step=number).result(PATIENCE)["code"])
+            if cut["code"] == "OK":
+                break
+        self.assertGreater(number, 4)
+        answer = self.fence("raise", "late", uid="one", attempt=1).result(PATIENCE)
+        self.assertTrue(answer["fenced"] and "delete s3://titan/job/fence.json as well" in answer["message"], answer)
 
     # A manifest of which nothing is heard any more is neither denied nor forgotten: what follows finds out.
     def test_an_unknown_end_is_found_out_about(self):

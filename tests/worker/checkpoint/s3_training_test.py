@@ -106,10 +106,6 @@ class S3TrainingTest(unittest.TestCase):
         fence = json.loads(self.store.get("runs/one/fence.json"))
         self.assertEqual((2, True, 5), (fence["attempt"], fence["released"], fence["committed"]["steps"]["step"]))
 
-        # Another job begins with what a step holds.
-        self.train("initial", "--checkpoint.initial_load_path", f"{PLACE}/step-4", "--checkpoint.no_initial_load_model_only")
-        self.assertEqual({5: losses(self.folder / "folder")[5]}, losses(self.folder / "initial"))
-
         # What reads steps reads them there, and names the one byte that is damaged.
         self.tool(0, "export", f"{PLACE}/step-5", self.folder / "weights")
         self.assertTrue((self.folder / "weights/model.safetensors.index.json").exists() or (self.folder / "weights/model.safetensors").exists())
@@ -132,7 +128,22 @@ class S3TrainingTest(unittest.TestCase):
         self.assertIn("these credentials need to list, read, write and delete in the bucket titan", ranks.outputs[0])
         self.assertEqual([], ranks.events(0, "checkpoint_rejected"))
         self.assertEqual(here, self.store.keys(prefix="runs/one/step"))
-        self.assertIn("there is no bucket no-such-bucket", self.tool(1, "inspect", "s3://no-such-bucket/run"))
+
+        # Another job begins with what a step holds, on one rank, which reads both parts; the two meshes add in another order. Then a
+        # third one has its folder: it publishes nothing more, and says who that is.
+        def taken(request):
+            if "runs/two/step-5" in request.key:
+                self.store.put("runs/two/fence.json", b'{"job_uid": "theirs/x", "job": "projects/p/jobs/theirs", "attempt": 3}')
+        self.store.rule = taken
+        ranks = Ranks(str(self.folder / "taken"), 1, [*WORDS, "--checkpoint.folder", "s3://titan/runs/two", "--checkpoint.initial_load_path",
+                                                      f"{PLACE}/step-4", "--checkpoint.no_initial_load_model_only"])
+        self.assertEqual([15], ranks.wait(), ranks.outputs)
+        self.assertEqual({"step": 4, "source": "initial"}, {name: ranks.events(0, "loaded")[-1][name] for name in ("step", "source")})
+        self.assertAlmostEqual(losses(self.folder / "folder")[5], losses(self.folder / "taken")[5], delta=1e-5)
+        error = ranks.events(0, "error")[-1]
+        self.assertEqual(("FENCED", "projects/p/jobs/theirs", 3, False),
+                         tuple(error[name] for name in ("reason", "holder_job", "holder_attempt", "same_job")))
+        self.assertFalse([key for key in self.store.keys(prefix="runs/two/step") if key.endswith("manifest.json")])
 
 
 if __name__ == "__main__":
