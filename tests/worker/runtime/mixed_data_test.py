@@ -10,7 +10,7 @@ import unittest
 
 BIN = pathlib.Path(os.environ["TITAN_BIN"])
 ASSETS = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets"
-MESHES = ((3, {"resources.ranks": 4}), (5, {"resources.ranks": 4, "parallelism.context_parallel_degree": 2}), (6, {"resources.ranks": 1}))
+MESHES = ((3, {"resources.ranks": 4}), (6, {"resources.ranks": 4, "parallelism.context_parallel_degree": 2}))
 JOB = {
     "model.name": "small_llama3", "model.flavor": "packed", "training.seq_len": 64, "training.local_batch_size": 2,
     "training.global_batch_size": 8, "training.dtype": "float64", "lr_scheduler.warmup_steps": 1, "lr_scheduler.total_steps": 6,
