@@ -1,106 +1,18 @@
 #include "worker/data/loader.h"
 
-#include <algorithm>
 #include <deque>
-#include <numeric>
 #include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
 #include "common/sync/sync.h"
+#include "worker/data/batch_maker.h"
 #include "worker/data/mix_state.h"
-#include "worker/data/mixed_rows.h"
 #include "worker/data/open_rows.h"
 
 namespace titan::data {
 namespace {
-
-constexpr int64_t kIgnoredLabel = -100;
-
-// One microbatch with the place behind it, or why there is none.
-struct Item {
-  absl::Status status;
-  Batch batch;
-  MixCursor after;
-  std::vector<std::string> warnings;
-};
-
-// Of a row of pieces: no piece foretells the next one, and padding foretells nothing.
-void separate(absl::Span<const int64_t> ends, int64_t seq_len, int64_t* labels, int64_t* documents) {
-  int64_t begin = 0, document = 0;
-  for (const int64_t end : ends) {
-    if (end <= seq_len) labels[end - 1] = kIgnoredLabel;
-    std::fill(documents + begin, documents + std::min(end, seq_len), document++);
-    begin = std::min(end, seq_len);
-  }
-  std::fill(labels + begin, labels + seq_len, kIgnoredLabel);
-  std::iota(documents + begin, documents + seq_len, document);
-}
-
-// Deals rows of a stream: of every `rows` consecutive ones, `batch` from `first` on are this rank's.
-class BatchMaker {
- public:
-  BatchMaker(MixedRows stream, int64_t rows, int64_t first, const LoaderOptions& options)
-      : stream_(std::move(stream)),
-        rows_(rows),
-        first_(first),
-        batch_(options.batch),
-        seq_len_(options.seq_len),
-        packed_(options.packing_window > 0) {}
-
-  Item make() {
-    Item item;
-    item.status = fill(item.batch);
-    const absl::StatusOr<const MixCursor*> after = stream_.cursor();
-    if (item.status.ok()) item.status = after.status();
-    if (after.ok()) item.after = **after;
-    item.warnings = stream_.take_warnings();
-    return item;
-  }
-
-  const MixedRows& stream() const { return stream_; }
-  absl::StatusOr<MixCursor> seek(const MixCursor& cursor) {
-    TITAN_RETURN_IF_ERROR(stream_.seek(cursor));
-    TITAN_ASSIGN_OR_RETURN(const MixCursor* reached, stream_.cursor());
-    return *reached;
-  }
-
- private:
-  absl::Status fill(Batch& batch) {
-    batch.tokens = at::zeros({batch_, seq_len_}, at::kLong);
-    batch.labels = at::empty({batch_, seq_len_}, at::kLong);
-    if (packed_) batch.documents = at::zeros({batch_, seq_len_}, at::kLong);
-    std::fill_n(batch.labels.data_ptr<int64_t>(), batch_ * seq_len_, kIgnoredLabel);
-    TITAN_ASSIGN_OR_RETURN(const int64_t before, stream_.skip(first_));
-    bool more = before == first_;
-    int64_t seen = before;
-    for (int64_t row = 0; more && row < batch_; ++row) {
-      TITAN_ASSIGN_OR_RETURN(const int32_t* tokens, stream_.next());
-      if (more = tokens != nullptr; !more) break;
-      ++seen;
-      std::copy_n(tokens, seq_len_, batch.tokens.data_ptr<int64_t>() + row * seq_len_);
-      int64_t* labels = batch.labels.data_ptr<int64_t>() + row * seq_len_;
-      std::copy_n(tokens + 1, seq_len_, labels);
-      if (packed_) {
-        separate(stream_.piece_ends(), seq_len_, labels, batch.documents.data_ptr<int64_t>() + row * seq_len_);
-      }
-    }
-    if (more) TITAN_RETURN_IF_ERROR(stream_.skip(rows_ - first_ - batch_).status());
-    if (seen == 0) return absl::OutOfRangeError(at_its_end());
-    return absl::OkStatus();
-  }
-
-  const char* at_its_end() const {
-    return stream_.sources().size() == 1 ? "the dataset is at its end"
-                                         : "the data is at its end: every source that has a weight has ended; give "
-                                           "one of them repeat = true, or the job fewer steps";
-  }
-
-  MixedRows stream_;
-  int64_t rows_, first_, batch_, seq_len_;
-  bool packed_;
-};
 
 RowsWanted rows_wanted(const LoaderOptions& options) {
   return {.files = options.files,
@@ -141,7 +53,7 @@ class PrefetchingLoader final : public Loader {
   }
 
   absl::StatusOr<Batch> next() override {
-    Item item = take();
+    MadeBatch item = take();
     for (std::string& warning : item.warnings) warnings_.push_back(std::move(warning));
     if (!item.status.ok()) return item.status;
     returned_ = item.after;
@@ -223,16 +135,16 @@ class PrefetchingLoader final : public Loader {
     return absl::OkStatus();
   }
 
-  Item make() {
+  MadeBatch make() {
     const trace::WorkScope work(options_.spans.get(), "data loader", "read and tokenise");
     return maker_.make();
   }
 
   // The next item from the thread, which starts with the first call; from the maker itself without one.
-  Item take() {
+  MadeBatch take() {
     if (options_.prefetch <= 0) {
       if (failed_.ok()) {
-        Item item = make();
+        MadeBatch item = make();
         failed_ = item.status;
         return item;
       }
@@ -242,11 +154,11 @@ class PrefetchingLoader final : public Loader {
     if (!thread_.joinable()) thread_ = std::thread([this] { run(); });
     changed_.wait(mutex_, [this]() TITAN_REQUIRES(mutex_) { return !ready_.empty(); });
     if (!ready_.front().status.ok()) {  // Stays for the calls after this one.
-      Item last = ready_.front();
+      MadeBatch last = ready_.front();
       ready_.front().warnings.clear();
       return last;
     }
-    Item item = std::move(ready_.front());
+    MadeBatch item = std::move(ready_.front());
     ready_.pop_front();
     changed_.notify_all();
     return item;
@@ -263,7 +175,7 @@ class PrefetchingLoader final : public Loader {
         });
         if (stopping_) return;
       }
-      Item item = make();
+      MadeBatch item = make();
       more = item.status.ok();
       sync::Lock lock(mutex_);
       ready_.push_back(std::move(item));
@@ -294,7 +206,7 @@ class PrefetchingLoader final : public Loader {
 
   sync::Mutex mutex_;
   sync::Condition changed_;
-  std::deque<Item> ready_ TITAN_GUARDED_BY(mutex_);
+  std::deque<MadeBatch> ready_ TITAN_GUARDED_BY(mutex_);
   bool stopping_ TITAN_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
@@ -323,8 +235,12 @@ absl::StatusOr<std::unique_ptr<Loader>> open_loader(const LoaderOptions& options
   std::vector<SourceWanted> sources = options.sources;
   if (sources.empty()) sources.push_back({"", options.files, options.kind});
   TITAN_ASSIGN_OR_RETURN(MixedRows rows, open_mixed_rows(rows_wanted(options), sources, options.weights, tokenizer));
-  BatchMaker maker(std::move(rows), global ? options.batch * options.dp_size : options.batch,
-                   global ? options.batch * options.dp_rank : 0, options);
+  const BatchMaker::Options dealt{.rows = global ? options.batch * options.dp_size : options.batch,
+                                  .first = global ? options.batch * options.dp_rank : 0,
+                                  .batch = options.batch,
+                                  .seq_len = options.seq_len,
+                                  .packed = options.packing_window > 0};
+  BatchMaker maker(std::move(rows), dealt);
   return std::make_unique<PrefetchingLoader>(options, std::move(maker), tokenizer->max_id(), tokenizer->eos_id());
 }
 

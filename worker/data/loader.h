@@ -1,7 +1,5 @@
 #pragma once
 
-#include <ATen/ATen.h>
-
 #include <memory>
 #include <optional>
 #include <string>
@@ -10,18 +8,11 @@
 #include "absl/status/statusor.h"
 #include "common/trace/spans.h"
 #include "nlohmann/json.hpp"
+#include "worker/data/batch.h"
 #include "worker/data/document_file.h"
 #include "worker/data/open_rows.h"
 
 namespace titan::data {
-
-struct Batch {
-  at::Tensor tokens;  // int64 [batch, seq_len]
-  at::Tensor labels;  // int64 [batch, seq_len]; -100 where nothing is to be foretold
-  // The document of each token, counted in each row, int64 [batch, seq_len]; not defined where a token that ends
-  // documents tells it. Padding is a document a token.
-  at::Tensor documents;
-};
 
 enum class Order { kGlobal, kPerRank };
 

@@ -476,6 +476,12 @@ TEST(AssetsTest, DefaultsPointIntoTheInstallation) {
   config.validation.dataset_path.reset();
   resolve_assets(config);
   EXPECT_EQ(config.validation.dataset_path, "/opt/assets/c4_validation");  // The training has a path.
+  config = JobConfig();
+  config.training.dataloader.sources = {{.name = "a", .dataset = "c4_test"}, {.name = "b", .dataset_path = "/data/b"}};
+  resolve_assets(config);
+  EXPECT_EQ(config.training.dataloader.sources[0].dataset_path, "/opt/assets/c4_test");
+  EXPECT_EQ(config.training.dataloader.sources[1].dataset_path, "/data/b");
+  EXPECT_EQ(config.training.dataset_path, std::nullopt);  // Nothing reads it.
   unsetenv("TITAN_ASSETS");
 }
 

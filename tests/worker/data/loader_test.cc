@@ -136,6 +136,23 @@ Rows read_global(const LoaderOptions& base, int size, int64_t batch, int batches
   return rows;
 }
 
+// Weights change by the job's steps, also where its data begins anew in the middle of it.
+TEST_F(LoaderTest, DataThatBeginsAnewHasTheWeightsOfTheStep) {
+  LoaderOptions mixed = options();
+  for (const char* name : {"part-0", "part-1"}) {
+    mixed.sources.push_back({name, {absl::StrCat(folder_.path(), "/", name, ".json")}, {}});
+  }
+  mixed.weights = {{0, {1, 0}}, {40, {0, 1}}};
+  auto loader = open(mixed);
+  read(*loader, 1);
+  EXPECT_EQ(loader->progress()[0].rows, 2);
+  ASSERT_TRUE(loader->begin_at(40).ok());
+  read(*loader, 1);
+  EXPECT_EQ(loader->progress()[0].rows, 0);
+  EXPECT_EQ(loader->progress()[1].rows, 2);
+  EXPECT_EQ(loader->state()["row"], 42);
+}
+
 // Rows of packed documents: no label is another document's or padding's, and the batch says which token is whose.
 TEST_F(LoaderTest, PackedDocumentsAreKeptApart) {
   LoaderOptions packed = options(Order::kGlobal, 0, 1, 4);
