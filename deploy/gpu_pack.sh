@@ -5,7 +5,7 @@
 #
 #   deploy/gpu_pack.sh FOLDER [--build DIR]
 #
-# FOLDER must not exist or be empty. Prints its size (about 43 MiB).
+# FOLDER must not exist or be empty. Prints its size (about 45 MiB).
 set -euo pipefail
 root="$(cd "$(dirname "$0")/.." && pwd)"
 build="$root/build/release" folder=""
