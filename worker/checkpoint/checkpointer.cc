@@ -75,7 +75,7 @@ absl::StatusOr<std::unique_ptr<Checkpointer>> Checkpointer::create(Setup setup) 
   TITAN_RETURN_IF_ERROR(check_setup(setup));
   try {
     return std::unique_ptr<Checkpointer>(new Checkpointer(std::make_unique<Impl>(std::move(setup))));
-  } catch (const std::exception& error) {  // Of connections of its own.
+  } catch (const std::exception& error) {  // Of the pulse's own connection.
     const std::string what = error.what();
     return absl::UnavailableError(absl::StrCat("the job's store: ", what.substr(0, what.find('\n'))));
   }

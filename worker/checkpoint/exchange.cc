@@ -3,11 +3,11 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <chrono>
 #include <exception>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/clock/clock.h"
 #include "common/status/status.h"
 #include "worker/checkpoint/verdict.h"
@@ -43,15 +43,14 @@ absl::Status ask_store(Call&& call) {
 
 }  // namespace
 
-Exchange::Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,
-                   const std::atomic<bool>* stop, int fan_out)
-    : store_(std::move(store)),
-      waiting_(world > 1 ? store_->clone() : nullptr),
-      rank_(rank),
-      world_(world),
-      patience_(patience),
-      stop_(stop),
-      fan_out_(fan_out) {}
+absl::Status Exchange::rest(absl::Duration duration) const {
+  constexpr absl::Duration kSlice = absl::Milliseconds(20);  // A stop is to be seen.
+  for (; duration > absl::ZeroDuration(); duration -= kSlice) {
+    if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
+    absl::SleepFor(std::min(duration, kSlice));
+  }
+  return absl::OkStatus();
+}
 
 absl::Status Exchange::named(const absl::Status& status) const {
   return status.ok() || world_ == 1 ? status : annotate(status, absl::StrCat("rank ", rank_));
@@ -76,41 +75,25 @@ absl::Status Exchange::check_pulses(PulseWatch& watch, const std::vector<std::st
   return absl::UnavailableError(absl::StrCat(absl::StrJoin(names, ", "), ", and a checkpoint needs its part"));
 }
 
-absl::StatusOr<bool> Exchange::wait_for(const std::vector<std::string>& keys, absl::Duration patience) {
-  bool there = false;
-  TITAN_RETURN_IF_ERROR(ask_store([&] {
-    try {
-      waiting_->wait(keys, std::chrono::milliseconds(std::max<int64_t>(1, absl::ToInt64Milliseconds(patience))));
-      there = true;
-    } catch (const c10::DistNetworkError&) {
-      throw;
-    } catch (const c10::DistStoreError&) {
-      there = store_->check(keys);  // It took too long, or the store says why it ends.
-    }
-  }));
-  return there;
-}
-
+// Not the store's own wait: one that ends without the key writes two lines into the log.
 absl::Status Exchange::await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels) {
   const absl::Duration began = system_clock().monotonic();
   // Who waits for ranks that wait for others hears of those that are late from them.
   const absl::Duration timeout = patience_.timeout + levels * std::min(patience_.timeout / 10, absl::Seconds(30));
   const absl::Duration look_every = patience_.silence / 10;
   absl::Duration next_look = began + look_every;
-  absl::Duration pause = std::min(look_every, absl::Milliseconds(50));  // Short at first: a stop is to be seen.
   PulseWatch watch(*store_, patience_.silence, patience_.start);
   while (true) {
-    const absl::Duration left = began + timeout - system_clock().monotonic();
-    TITAN_ASSIGN_OR_RETURN(const bool there, wait_for(keys, std::min(pause, left)));
+    bool there = false;
+    TITAN_RETURN_IF_ERROR(ask_store([&] { there = store_->check(keys); }));
     if (there) return absl::OkStatus();
-    if (stop_->load()) return absl::CancelledError("stopped while waiting for other ranks");
     const absl::Duration now = system_clock().monotonic();
     if (now - began > timeout) break;
     if (now > next_look) {
       TITAN_RETURN_IF_ERROR(check_pulses(watch, keys, ranks));
       next_look = now + look_every;
     }
-    pause = std::min(2 * pause, look_every);
+    TITAN_RETURN_IF_ERROR(rest(std::clamp((now - began) / 20, absl::Microseconds(200), absl::Seconds(1))));
   }
   std::string missing;
   for (const std::string& key : keys) {

@@ -17,8 +17,8 @@ namespace titan::checkpoint {
 
 // Reports to rank 0 and verdicts from it, through the job's key-value store and never through a training group, so that
 // it works on a background thread while training goes on. Reports are joined on the way, by the ranks of a tree
-// (report_tree.h), and whoever waits is told by the store, on a connection of its own: no call blocks other users of
-// it, and nobody asks again and again.
+// (report_tree.h). Polls, so that no call blocks other users of the store: for all keys in one call, and the more
+// seldom the longer it takes.
 class Exchange {
  public:
   // A rank whose pulse stops for `silence`, or does not begin within `start`, is gone; one that lives has `timeout` for
@@ -29,9 +29,9 @@ class Exchange {
     absl::Duration start = absl::Minutes(5);
   };
 
-  // Throws what a second connection to the store throws.
   Exchange(c10::intrusive_ptr<c10d::Store> store, int rank, int world, const Patience& patience,
-           const std::atomic<bool>* stop, int fan_out = kFanOut);
+           const std::atomic<bool>* stop, int fan_out = kFanOut)
+      : store_(std::move(store)), rank_(rank), world_(world), patience_(patience), stop_(stop), fan_out_(fan_out) {}
 
   bool leader() const { return rank_ == 0; }
   // An error as all ranks hear it: with this rank's name.
@@ -57,15 +57,14 @@ class Exchange {
  private:
   // Until each of `ranks` has set its key. `levels`: of reports that may be late one after the other.
   absl::Status await(const std::vector<std::string>& keys, const std::vector<int>& ranks, int levels);
-  // Whether all keys are there, which ends `patience` early.
-  absl::StatusOr<bool> wait_for(const std::vector<std::string>& keys, absl::Duration patience);
+  // Cancelled once stopped.
+  absl::Status rest(absl::Duration duration) const;
   // Ok while all of those that have not set their key yet show a pulse.
   absl::Status check_pulses(PulseWatch& watch, const std::vector<std::string>& keys, const std::vector<int>& ranks);
   // The joined report of this rank's branch.
   absl::StatusOr<std::string> collect(const std::string& topic, const std::string& report, Join join);
 
   c10::intrusive_ptr<c10d::Store> store_;
-  c10::intrusive_ptr<c10d::Store> waiting_;  // The connection for calls that block.
   int rank_;
   int world_;
   Patience patience_;

@@ -34,8 +34,8 @@ json listed_to_json(const TensorRecord& tensor) {
 absl::StatusOr<TensorRecord> listed_from_json(const json& from) {
   TITAN_ASSIGN_OR_RETURN(TensorRecord tensor, tensor_from_json(from));
   for (const json& part : from.at("pieces")) {
-    Piece piece{.file = part.at("file"), .begin = part.at("begin")};
-    piece.box = {part.at("offset").get<std::vector<int64_t>>(), part.at("shape").get<std::vector<int64_t>>()};
+    Piece piece{.file = static_cast<int>(integer_in(part.at("file"))), .begin = integer_in(part.at("begin"))};
+    piece.box = {integers_in(part.at("offset")), integers_in(part.at("shape"))};
     TITAN_ASSIGN_OR_RETURN(piece.chunk_crcs, unhex(part.at("crc32c")));
     tensor.pieces.push_back(std::move(piece));
   }
@@ -88,20 +88,20 @@ void append_lines(const char* name, const List& list, ToJson&& entry, std::strin
 
 absl::StatusOr<Manifest> parse_body(const json& body) {
   if (body.at("format") != "titan.checkpoint") return absl::DataLossError("not a Titan checkpoint");
-  const int version = body.at("version");
+  const int64_t version = integer_in(body.at("version"));
   if (version < 1 || version > kManifestVersion) {
     return absl::DataLossError(absl::StrCat("format version ", version, ", this program reads those up to ",
                                             kManifestVersion, ": use a newer Titan"));
   }
-  Manifest manifest{.version = version,
-                    .step = body.at("step"),
-                    .attempt = body.at("attempt"),
+  Manifest manifest{.version = static_cast<int>(version),
+                    .step = integer_in(body.at("step")),
+                    .attempt = static_cast<int>(integer_in(body.at("attempt"))),
                     .job_uid = body.at("job_uid"),
-                    .world = body.at("world")};
+                    .world = static_cast<int>(integer_in(body.at("world")))};
   const std::string kind = body.at("kind");
   if (kind != "full" && kind != "model") return absl::DataLossError(absl::StrCat("unknown kind \"", kind, "\""));
   manifest.full = kind == "full";
-  manifest.load_step = body.at("load_step");
+  manifest.load_step = integer_in(body.at("load_step"));
   manifest.titan_version = body.value("titan_version", "");
   manifest.model = body.value("model", json());
   if (!manifest.model.is_null() && !manifest.model.is_object()) return absl::DataLossError("\"model\" is no object");

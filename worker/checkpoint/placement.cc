@@ -60,7 +60,7 @@ absl::Status check_row(const PlacementRow& row, const std::vector<TensorRecord>&
 json to_json(const PlacementRow& row) { return json::array({to_json(row.tensors), row.shape, to_json(row.places)}); }
 
 PlacementRow row_from_json(const json& from) {
-  return {list_from_json(from.at(0)), from.at(1).get<std::vector<int64_t>>(), list_from_json(from.at(2))};
+  return {list_from_json(from.at(0)), integers_in(from.at(1)), list_from_json(from.at(2))};
 }
 
 absl::Status check_placement(const std::vector<PlacementRow>& rows, const std::vector<TensorRecord>& tensors,

@@ -175,6 +175,14 @@ void for_each_point(const Progression& progression, const std::vector<Bounds>& w
   Walk(progression, within, visit).run(progression.base, progression.steps.size());
 }
 
+int64_t integer_in(const json& from) { return from.get_ref<const json::number_integer_t&>(); }
+
+std::vector<int64_t> integers_in(const json& from) {
+  std::vector<int64_t> numbers;
+  for (const json& one : from.get_ref<const json::array_t&>()) numbers.push_back(integer_in(one));
+  return numbers;
+}
+
 json to_json(const Progression& progression) {
   json text = json::array({progression.base});
   for (const Progression::Step& step : progression.steps) text.push_back({step.count, step.delta});
@@ -182,9 +190,9 @@ json to_json(const Progression& progression) {
 }
 
 Progression progression_from_json(const json& from) {
-  Progression progression{.base = from.at(0).get<Point>()};
+  Progression progression{.base = integers_in(from.at(0))};
   for (size_t i = 1; i < from.size(); ++i) {
-    progression.steps.push_back({from[i].at(0).get<int64_t>(), from[i].at(1).get<Point>()});
+    progression.steps.push_back({integer_in(from[i].at(0)), integers_in(from[i].at(1))});
   }
   return progression;
 }

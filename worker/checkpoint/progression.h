@@ -47,6 +47,10 @@ struct Bounds {
 void for_each_point(const Progression& progression, const std::vector<Bounds>& within,
                     absl::FunctionRef<void(const Point&)> visit);
 
+// Whole numbers. What is none throws nlohmann::json::type_error, also one beyond 64 bits, which reads as a fraction.
+int64_t integer_in(const nlohmann::json& from);
+std::vector<int64_t> integers_in(const nlohmann::json& from);
+
 // [[base...], [count, [delta...]], ...]
 nlohmann::json to_json(const Progression& progression);
 // Throws what nlohmann::json throws; the result has yet to be checked.

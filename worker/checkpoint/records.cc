@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/status/status.h"
+#include "worker/checkpoint/progression.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace titan::checkpoint {
@@ -55,12 +56,12 @@ json to_json(const FileRecord& file) {
 }
 
 absl::StatusOr<FileRecord> file_from_json(const json& from) {
-  FileRecord file{.name = from.at("name"), .bytes = from.at("bytes")};
+  FileRecord file{.name = from.at("name"), .bytes = integer_in(from.at("bytes"))};
   if (from.contains("index_bytes")) {
-    file.index_bytes = from.at("index_bytes");
+    file.index_bytes = integer_in(from.at("index_bytes"));
     TITAN_ASSIGN_OR_RETURN(file.index_crc, unhex_one(from.at("index_crc32c")));
   } else {
-    file.header_bytes = from.at("header_bytes");
+    file.header_bytes = integer_in(from.at("header_bytes"));
     TITAN_ASSIGN_OR_RETURN(file.header_crc, unhex_one(from.at("header_crc32c")));
   }
   if (file.name.empty() || file.name.find('/') != std::string::npos) {
@@ -76,7 +77,7 @@ json to_json(const TensorRecord& tensor) {
 }
 
 absl::StatusOr<TensorRecord> tensor_from_json(const json& from) {
-  TensorRecord tensor{.key = from.at("key"), .shape = from.at("shape").get<std::vector<int64_t>>()};
+  TensorRecord tensor{.key = from.at("key"), .shape = integers_in(from.at("shape"))};
   TITAN_ASSIGN_OR_RETURN(tensor.dtype, scalar_type(from.at("dtype").get<std::string>()));
   return tensor;
 }

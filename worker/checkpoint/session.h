@@ -18,7 +18,7 @@ namespace titan::checkpoint {
 
 class Session {
  public:
-  // Throws what more connections to the store throw.
+  // Throws what the pulse's own connection to the store throws.
   explicit Session(Setup setup);
 
   bool leader() const { return setup.rank == 0; }

@@ -8,9 +8,11 @@
 #include <unistd.h>
 
 #include <cmath>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "common/storage/faulty_files.h"
 #include "tests/worker/checkpoint/fake_job.h"
 
@@ -74,6 +76,38 @@ TEST(ExchangeTest, ReportsComeInRankOrderAndTheStoreStaysSmall) {
   for (std::thread& thread : threads) thread.join();
   for (const std::string& words : heard) EXPECT_EQ(words, "0,1,2,3,4,5,6,7,8,9,10,11");
   EXPECT_LE(store->getNumKeys(), 4) << "the last verdict, what is alike, and that somebody gave it";
+}
+
+// The store of real jobs, and a rank that comes late.
+TEST(ExchangeTest, WaitsForALateRankOverConnections) {
+  constexpr int kWorld = 36;  // Two levels.
+  c10d::TCPStoreOptions options{.port = 0, .isServer = true, .waitWorkers = false};
+  const auto server = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  options = {.port = server->getPort(), .waitWorkers = false};
+  const auto client = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const std::atomic<bool> stop{false};
+  const auto count = [](const std::vector<std::string>& reports) {
+    int ranks = 0;
+    for (const std::string& one : reports) ranks += std::stoi(one);
+    return absl::StrCat(ranks);
+  };
+  std::vector<std::string> heard(kWorld);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kWorld; ++rank) {
+    threads.emplace_back([&, rank] {
+      Exchange exchange(rank == 0 ? server : client, rank, kWorld, {.timeout = absl::Minutes(2)}, &stop);
+      for (int i = 0; i < 3; ++i) {
+        if (rank == kWorld - 1) absl::SleepFor(absl::Milliseconds(50));
+        const auto all = exchange.gather(absl::StrCat("topic/", i), "1", count);
+        ASSERT_TRUE(all.ok()) << all.status();
+        const auto words = exchange.broadcast(absl::StrCat("verdict/", i), *all);
+        ASSERT_TRUE(words.ok()) << words.status();
+        heard[static_cast<size_t>(rank)] += *words + " ";
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const std::string& words : heard) EXPECT_EQ(words, "36 36 36 ");
 }
 
 class DeepTreeTest : public ::testing::Test {

@@ -13,6 +13,7 @@
 #include "common/storage/faulty_files.h"
 #include "tests/worker/checkpoint/fake_job.h"
 #include "tests/worker/checkpoint/first_version.h"
+#include "worker/checkpoint/shard.h"
 #include "worker/checkpoint/step_folders.h"
 #include "worker/checkpoint/step_reader.h"
 
@@ -149,6 +150,43 @@ TEST_F(VersionsTest, RanksOpenTheShardsThatHoldTheirPart) {
     EXPECT_LE(opened[rank].size(), 2u) << rank;
     EXPECT_TRUE(opened[rank].contains("a1-0000" + std::to_string(rank) + ".safetensors"));
   }
+}
+
+// By hand: pieces of one tensor in any order, several of them in a shard, and more shards than are kept open.
+TEST_F(VersionsTest, AnyPiecesInAnyShardsAreRead) {
+  const at::Tensor many = at::arange(300 * 4, at::kFloat).reshape({300, 4});
+  const at::Tensor few = at::arange(6 * 3, at::kLong).reshape({6, 3});
+  const std::string folder = dump_ + "/by-hand";
+  ASSERT_TRUE(posix_files().make_folders(folder).ok());
+  const auto rows = [](const char* key, const at::Tensor& full, int64_t first, int64_t count) {
+    return Staged{key, full.sizes().vec(), {first, 0}, full.narrow(0, first, count).contiguous()};
+  };
+  std::vector<WrittenShard> shards;
+  for (int i = 0; i < 300; ++i) {
+    std::vector<Staged> parts = {rows("model.many", many, i, 1)};
+    if (i == 7) {
+      for (const int64_t first : {3, 0, 5}) parts.push_back(rows("model.few", few, first, 1));
+      parts.push_back(rows("model.few", few, 1, 2));
+    }
+    if (i == 299) parts.push_back(rows("model.few", few, 4, 1));
+    auto shard = write_shard(posix_files(), folder, {1, i}, parts);
+    ASSERT_TRUE(shard.ok()) << shard.status();
+    shards.push_back(*std::move(shard));
+  }
+  Manifest manifest{.step = 1, .job_uid = "job"};
+  ASSERT_EQ(complete(shards, manifest), absl::OkStatus());
+  ASSERT_TRUE(storage::atomic_write(posix_files(), folder + "/" + kManifestName, to_text(manifest)).ok());
+  const auto reader = StepReader::open(posix_files(), folder);
+  ASSERT_TRUE(reader.ok()) << reader.status();
+  at::Tensor all = at::empty_like(many), some = at::empty({4, 2}, at::kLong);
+  const Box part{{1, 1}, {4, 2}};
+  EXPECT_EQ((*reader)->read({{(*reader)->manifest().find("model.many"), whole({300, 4}), &all},
+                             {(*reader)->manifest().find("model.few"), part, &some}}),
+            absl::OkStatus());
+  EXPECT_TRUE(at::equal(all, many));
+  EXPECT_TRUE(at::equal(some, few.narrow(0, 1, 4).narrow(1, 1, 2)));
+  EXPECT_THAT((*reader)->verify(), ElementsAre());
+  EXPECT_THAT((*reader)->manifest().piece_counts(), ElementsAre(5, 300));
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 
 #include "common/models/registry.h"
 #include "common/storage/fence.h"
+#include "tests/worker/checkpoint/first_version.h"
 #include "worker/checkpoint/checkpointer.h"
 #include "worker/checkpoint/step_reader.h"
 #include "worker/model/hf_mapper.h"
@@ -214,6 +215,30 @@ TEST_F(IdentityTest, AnUnnamedStepIsCheckedTensorByTensor) {
               HasSubstr("does not fit llama3 debugmodel: model.tok_embeddings.weight is [64, 32] there, the model's is "
                         "[2048, 256]"));
   EXPECT_FALSE(fs::exists(target));
+}
+
+// A step as it was written before shards had an index: all that is asked of a step is answered of it, and the same.
+TEST_F(IdentityTest, ToolsReadTheFirstVersionToo) {
+  const std::string now = (root_ / "a/checkpoint/step-5").string();
+  fs::copy(now, root_ / "first", fs::copy_options::recursive);
+  const std::string first = (root_ / "first").string();
+  checkpoint::testing::make_first_version(first);
+  const auto told = [](const std::string& path) {
+    std::ostringstream out;
+    EXPECT_EQ(inspect(posix_files(), path, /*tensors=*/true, /*json=*/true, out), absl::OkStatus());
+    nlohmann::json about = nlohmann::json::parse(out.str());
+    about.erase("path");
+    return about;
+  };
+  EXPECT_EQ(told(first), told(now));
+  EXPECT_EQ(told(first)["shapes"]["model.norm.weight"]["pieces"], 1);
+  std::ostringstream out;
+  EXPECT_EQ(verify(posix_files(), first, out), absl::OkStatus()) << out.str();
+  ASSERT_THAT(exported(first, ""), HasSubstr("step 5 of small near"));
+  ASSERT_THAT(exported(now, ""), HasSubstr("step 5 of small near"));
+  const char* const weights = "model-00001-of-00001.safetensors";
+  EXPECT_EQ(*storage::read_file(posix_files(), (root_ / "export-1" / weights).string()),
+            *storage::read_file(posix_files(), (root_ / "export-2" / weights).string()));
 }
 
 // Hugging Face folders say it in config.json.
