@@ -4,7 +4,6 @@
 #include <c10/util/Logging.h>
 #include <malloc.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -14,6 +13,7 @@
 #include <limits>
 #include <sstream>
 
+#include "common/host/descriptors.h"
 #include "common/version/version.h"
 #include "worker/runtime/dry_run/dry_run.h"
 #include "worker/runtime/local_ranks.h"
@@ -65,15 +65,6 @@ void keep_freed_memory() {
   mallopt(M_TOP_PAD, 64 << 20);
 
   ask_for_huge_pages();
-}
-
-// Rank 0 serves the job's store, to which each rank has a few connections; the usual limit of 1,024 is only the one
-// that programs get which do not ask.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 // Seconds since this process was started, to the kernel's 10 ms.
@@ -163,7 +154,7 @@ int main(int argc, char** argv) {
   setenv("KINETO_LOG_LEVEL", "99", /*overwrite=*/0);  // The profiler complains of GPUs that are not there.
   c10::initLogging();
   titan::runtime::keep_freed_memory();
-  titan::runtime::raise_descriptor_limit();
+  titan::host::raise_descriptor_limit();  // Rank 0 takes a connection or two of every other rank.
   titan::runtime::use_cpu_memory();
   titan::runtime::install_signal_handlers();
   return titan::runtime::run({argv + 1, argv + argc});
