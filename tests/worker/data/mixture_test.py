@@ -4,18 +4,13 @@ ranks, with other sources and weights."""
 
 import gzip
 import json
-import os
-import pathlib
 import random
 import subprocess
-import tempfile
 import unittest
 from fractions import Fraction
 
-from tokenizers import Tokenizer
+from row_reader import BIN, TOKENIZER, RowReader, in_order
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
-TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 WIDTH = 33
 
 
@@ -44,22 +39,16 @@ def schedule(changes, rows, lengths):
     return order
 
 
-class Mixture(unittest.TestCase):
+class Mixture(RowReader):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
-        config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-        name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
-        begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
+        super().setUpClass()
         random_ = random.Random(3)
         cls.streams = {}
         for source, documents in (("web", 200), ("code", 90), ("books", 40)):
             words = ["the", "perl", "é", "list", source]
             texts = [" ".join(random_.choices(words, k=random_.randrange(60))) for _ in range(documents)]
-            cls.streams[source] = [t for text in texts for t in begin + package.encode(text, add_special_tokens=False).ids + end]
+            cls.streams[source] = [t for text in texts for t in cls.encode(text)]
             lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
             (cls.root / source).mkdir()
             place = cls.root / source / ("a.jsonl.gz" if source == "code" else "a.jsonl")
@@ -67,17 +56,8 @@ class Mixture(unittest.TestCase):
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "books-index",
                         cls.root / "books"], check=True, capture_output=True)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.stdout.close()
-        cls.program.wait()
-        cls.folder.cleanup()
-
     def ask(self, **request):
-        self.program.stdin.write(json.dumps({"tokenizer": str(TOKENIZER), "row_tokens": WIDTH, **request}) + "\n")
-        self.program.stdin.flush()
-        return json.loads(self.program.stdout.readline())
+        return self.answer(row_tokens=WIDTH, **request)
 
     def source(self, name, **more):
         path = self.root / ("books-index" if name == "books" else name)
@@ -85,12 +65,8 @@ class Mixture(unittest.TestCase):
 
     def globally(self, size, batch, batches, cursor=None, **request):
         """The rows of all ranks, in the order of the stream, and the cursor, which is every rank's."""
-        ranks = [self.ask(dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor,
-                          counts=str(self.root / "counts"), **request) for rank in range(size)]
-        for rank in ranks:
-            self.assertNotIn("error", rank)
-            self.assertEqual(rank["cursor"], ranks[0]["cursor"])
-        return [row for i in range(batches) for rank in ranks for row in rank["rows"][i * batch:(i + 1) * batch]], ranks[0]["cursor"]
+        ranks = self.answers(size, row_tokens=WIDTH, batch=batch, batches=batches, cursor=cursor, counts=str(self.root / "counts"), **request)
+        return in_order(ranks, batch, batches), ranks[0]["cursor"]
 
     def expected(self, names, order):
         given, rows = [0] * len(names), []

@@ -3,18 +3,13 @@ but a document's first is foretold exactly once, none of them from another docum
 
 import gzip
 import json
-import os
-import pathlib
 import random
 import subprocess
-import tempfile
 import unittest
 
+from row_reader import BIN, TOKENIZER, RowReader, in_order
 from shuffle_test import permutation
-from tokenizers import Tokenizer
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
-TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 WIDTH, WINDOW, SEED = 33, 16, 5
 
 
@@ -33,22 +28,16 @@ def best_fit(documents):
     return sorted(sorted(row) for row in rows)
 
 
-class Packing(unittest.TestCase):
+class Packing(RowReader):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
-        config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-        name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
-        begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
-        cls.padding = end[0]
+        super().setUpClass()
+        cls.padding = cls.end[0]
         random_ = random.Random(6)
         cls.documents, lines = [], []
         for i in range(150):  # From nothing to several rows long.
             text = " ".join(random_.choices(["the", "perl", "é", "list"], k=random_.choice((0, 3, 9, 20, 90))))
-            cls.documents.append(begin + package.encode(text, add_special_tokens=False).ids + end)
+            cls.documents.append(cls.encode(text))
             lines.append(json.dumps({"text": text}))
         data = "\n".join(lines[:70] + ["{broken"] + lines[70:]).encode() + b"\n"
         (cls.root / "text").mkdir()
@@ -57,28 +46,16 @@ class Packing(unittest.TestCase):
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "index", cls.root / "text"],
                        check=True, capture_output=True)
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.stdout.close()
-        cls.program.wait()
-        cls.folder.cleanup()
+    def asked(self, where, **request):
+        return {"row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED, "window": WINDOW,
+                "counts": str(self.root / "counts"), **request}
 
     def ask(self, where, **request):
-        request = {"tokenizer": str(TOKENIZER), "row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED,
-                   "window": WINDOW, "counts": str(self.root / "counts"), **request}
-        self.program.stdin.write(json.dumps(request) + "\n")
-        self.program.stdin.flush()
-        return json.loads(self.program.stdout.readline())
+        return self.answer(**self.asked(where, **request))
 
     def globally(self, where, size, batch, batches, cursor=None, **request):
-        ranks = [self.ask(where, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request)
-                 for rank in range(size)]
-        for rank in ranks:
-            self.assertNotIn("error", rank)
-            self.assertEqual(rank["cursor"], ranks[0]["cursor"])
-        deal = lambda what: [one for i in range(batches) for rank in ranks for one in rank[what][i * batch:(i + 1) * batch]]  # noqa: E731
-        return deal("rows"), deal("ends"), ranks[0]["cursor"]
+        ranks = self.answers(size, **self.asked(where, batch=batch, batches=batches, cursor=cursor, **request))
+        return in_order(ranks, batch, batches), in_order(ranks, batch, batches, "ends"), ranks[0]["cursor"]
 
     def expected(self, documents):
         rows, ends = [], []

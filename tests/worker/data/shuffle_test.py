@@ -3,21 +3,17 @@ the same on every number of ranks, a job goes on at any batch on another number 
 
 import gzip
 import json
-import os
 import pathlib
 import random
 import struct
 import subprocess
-import tempfile
 import unittest
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-from tokenizers import Tokenizer
+from row_reader import BIN, TOKENIZER, RowReader, in_order
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
-TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 WIDTH, SEED = 33, 7
 MASK = (1 << 64) - 1
 
@@ -49,17 +45,10 @@ def permutation(count, seed, passes):
     return [place(i) for i in range(count)]
 
 
-class Shuffle(unittest.TestCase):
+class Shuffle(RowReader):
     @classmethod
     def setUpClass(cls):
-        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
-        config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-        name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
-        cls.encode = lambda self, text: begin + package.encode(text, add_special_tokens=False).ids + end
-        begin, end = ([package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token"))
+        super().setUpClass()
         random_ = random.Random(4)
         cls.documents, cls.lines = [], []  # Of tokens, in the files' order; and of lines, with None for a malformed one.
         (cls.root / "text").mkdir()
@@ -68,7 +57,7 @@ class Shuffle(unittest.TestCase):
             lines = []
             for i in range(70):
                 text = f"{part} {i} " + " ".join(random_.choices(["the", "perl", "é", "list"], k=random_.randrange(50)))
-                tokens = begin + package.encode(text, add_special_tokens=False).ids + end
+                tokens = cls.encode(text)
                 cls.documents.append(tokens)
                 lines.append(json.dumps({"text": text}))
                 cls.lines.append(tokens)
@@ -77,7 +66,7 @@ class Shuffle(unittest.TestCase):
                     cls.lines.append(None)
             (cls.root / "text" / f"{part}.jsonl").write_text("\n".join(lines) + "\n")
         paragraphs = [f"paragraph {i}\nof two lines" for i in range(40)]
-        cls.paragraphs = [begin + package.encode(text, add_special_tokens=False).ids + end for text in paragraphs]
+        cls.paragraphs = [cls.encode(text) for text in paragraphs]
         (cls.root / "parts" / "all.txt").write_text("\n\n\n".join(paragraphs) + "\n")
         subprocess.run([BIN / "titan-data", "tokenize", "--tokenizer", TOKENIZER, "--out", cls.root / "index", cls.root / "text"],
                        check=True, capture_output=True)
@@ -92,27 +81,16 @@ class Shuffle(unittest.TestCase):
             b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 4, len(lengths), len(lengths) + 1) + np.asarray(lengths, np.int32).tobytes()
             + firsts.astype(np.int64).tobytes() + np.arange(len(lengths) + 1, dtype=np.int64).tobytes())
 
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.stdout.close()
-        cls.program.wait()
-        cls.folder.cleanup()
+    def asked(self, where, shuffle, **request):
+        return {"row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED, "shuffle": shuffle,
+                "counts": str(self.root / "counts"), **request}
 
     def ask(self, where, shuffle, **request):
-        request = {"tokenizer": str(TOKENIZER), "row_tokens": WIDTH, "path": str(self.root / where), "format": "auto", "seed": SEED,
-                   "shuffle": shuffle, "counts": str(self.root / "counts"), **request}
-        self.program.stdin.write(json.dumps(request) + "\n")
-        self.program.stdin.flush()
-        return json.loads(self.program.stdout.readline())
+        return self.answer(**self.asked(where, shuffle, **request))
 
     def globally(self, where, shuffle, size, batch, batches, cursor=None, **request):
-        ranks = [self.ask(where, shuffle, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request)
-                 for rank in range(size)]
-        for rank in ranks:
-            self.assertNotIn("error", rank)
-            self.assertEqual(rank["cursor"], ranks[0]["cursor"])
-        return [row for i in range(batches) for rank in ranks for row in rank["rows"][i * batch:(i + 1) * batch]], ranks[0]["cursor"]
+        ranks = self.answers(size, **self.asked(where, shuffle, batch=batch, batches=batches, cursor=cursor, **request))
+        return in_order(ranks, batch, batches), ranks[0]["cursor"]
 
     def cut(self, documents, order, passes=3):
         """Rows of documents in the order of each pass, one stream over all passes."""

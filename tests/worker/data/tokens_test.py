@@ -6,22 +6,18 @@ import gzip
 import hashlib
 import json
 import os
-import pathlib
 import random
 import shutil
 import signal
 import struct
 import subprocess
 import sys
-import tempfile
 import unittest
 
 import numpy as np
-from tokenizers import Tokenizer
+from row_reader import BIN, TOKENIZER, RowReader, in_order
 
-BIN = pathlib.Path(os.environ["TITAN_BIN"])
 DATA = BIN / "titan-data"
-TOKENIZER = pathlib.Path(os.environ["TITAN_DEPS"]) / "assets" / "tokenizer"
 DAMAGED = 200 if os.environ.get("TITAN_LONG") != "1" else 5000
 KINDS = {1: np.uint8, 3: np.int16, 4: np.int32, 5: np.int64, 8: np.uint16}  # Of Megatron-LM's index.
 
@@ -49,39 +45,25 @@ def in_rows(documents, width, count, loop=True):
     return [stream[i * width:(i + 1) * width] for i in range(count) if (i + 1) * width <= len(stream)]
 
 
-class Tokens(unittest.TestCase):
+class Tokens(RowReader):
     @classmethod
     def setUpClass(cls):
-        # In memory where there is such a folder: what is synced is not what is tested here.
-        cls.folder = tempfile.TemporaryDirectory(dir="/dev/shm" if os.access("/dev/shm", os.W_OK) else None)
-        cls.root = pathlib.Path(cls.folder.name)
-        cls.program = subprocess.Popen([BIN.parent / "tests" / "read_rows"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        super().setUpClass()
         random_ = random.Random(2)
         cls.text = cls.root / "text"
         cls.text.mkdir()
-        package = Tokenizer.from_file(str(TOKENIZER / "tokenizer.json"))
-        config = json.loads((TOKENIZER / "tokenizer_config.json").read_text())
-        name = lambda key: config[key]["content"] if isinstance(config.get(key), dict) else config.get(key)  # noqa: E731
-        ids = {key: [package.token_to_id(name(key))] if name(key) else [] for key in ("bos_token", "eos_token")}
         cls.documents = []
         for part in range(4):
             lines = []
             for i in range(80):
                 words = " ".join(random_.choice(["the", "perl", "é", "list", "\n", "12"]) for _ in range(random_.randrange(0, 50)))
-                cls.documents.append(ids["bos_token"] + package.encode(words, add_special_tokens=False).ids + ids["eos_token"])
+                cls.documents.append(cls.encode(words))
                 lines.append(json.dumps({"text": words}))
                 if i % 37 == 11:
                     lines += ["", "{broken"]
             (cls.text / f"part-{part}.jsonl").write_text("\n".join(lines) + "\n")
         cls.index = cls.root / "index"
         cls.make(cls.index)
-
-    @classmethod
-    def tearDownClass(cls):
-        cls.program.stdin.close()
-        cls.program.wait()
-        cls.program.stdout.close()
-        cls.folder.cleanup()
 
     @classmethod
     def words(cls, out, *more):
@@ -92,12 +74,7 @@ class Tokens(unittest.TestCase):
         return subprocess.run(cls.words(out, *more), check=True, capture_output=True, text=True)
 
     def read(self, path, format="auto", **request):
-        request = {"path": str(path), "format": format, "tokenizer": str(TOKENIZER), **request}
-        self.program.stdin.write(json.dumps(request) + "\n")
-        self.program.stdin.flush()
-        line = self.program.stdout.readline()
-        self.assertTrue(line, f"the reader died of {request}")
-        return json.loads(line)
+        return self.answer(path=str(path), format=format, **request)
 
     def whole(self, *args, **request):
         answer = self.read(*args, **request)
@@ -108,8 +85,7 @@ class Tokens(unittest.TestCase):
         """All ranks' rows in the order of the stream, and the cursor, which is the same on each."""
         answers = [self.whole(path, dp_rank=rank, dp_size=size, batch=batch, batches=batches, cursor=cursor, **request) for rank in range(size)]
         self.assertTrue(all(a["cursor"] == answers[0]["cursor"] for a in answers))
-        rows = [row for i in range(batches) for a in answers for row in a["rows"][i * batch:(i + 1) * batch]]
-        return rows, answers[0]["cursor"]
+        return in_order(answers, batch, batches), answers[0]["cursor"]
 
     def check_rows(self, path):
         """Against the concatenation, over two passes; dp 1, 2, 4 and changes of it in the middle."""
