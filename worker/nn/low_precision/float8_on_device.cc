@@ -31,6 +31,27 @@ std::vector<int64_t> with_last(std::vector<int64_t> shape, int64_t size) {
   return shape;
 }
 
+// Columns whose sizes `turn` says, by the magnitudes that are found of them first.
+Operand turned(const kernels::DeviceKernels& device, const at::Tensor& x, kernels::Float8Columns turn,
+               at::IntArrayRef values, at::IntArrayRef scales) {
+  at::Tensor amax = no_magnitudes(x, scales);
+  Operand columns{.values = at::empty(values, x.options().dtype(at::kFloat8_e4m3fn)),
+                  .scales = floats(x, scales),
+                  .type = x.scalar_type()};
+  turn.to = kPowersOfTwo;
+  turn.x = bits_of(x);
+  turn.amax = amax.const_data_ptr<float>();
+  turn.values = bytes_of(columns.values);
+  turn.inverse = columns.scales.data_ptr<float>();
+  const kernels::Float8ColumnAmax find{.batch = turn.batch,
+                                       .rows = turn.rows,
+                                       .columns = turn.columns,
+                                       .spread = turn.spread,
+                                       .x = turn.x,
+                                       .amax = amax.data_ptr<float>()};
+  return device.run(find) && device.run(turn) ? columns : Operand{};
+}
+
 }  // namespace
 
 at::Tensor amax_of(const at::Tensor& x) {
@@ -76,23 +97,9 @@ Operand quantised_columns(const at::Tensor& x) {
   const kernels::DeviceKernels* device = x.dim() >= 2 ? kernels_for(x) : nullptr;
   if (device == nullptr) return {};
   const int64_t rows = x.size(-2), columns = x.size(-1), batch = x.numel() / (rows * columns);
-  std::vector<int64_t> turned = x.sizes().vec();
-  std::swap(turned[turned.size() - 2], turned.back());
-  at::Tensor amax = no_magnitudes(x, {batch, columns});
-  Operand operand{.values = at::empty(turned, x.options().dtype(at::kFloat8_e4m3fn)),
-                  .scales = floats(x, with_last(turned, 1)),
-                  .type = x.scalar_type()};
-  const kernels::Float8ColumnAmax find{
-      .batch = batch, .rows = rows, .columns = columns, .x = bits_of(x), .amax = amax.data_ptr<float>()};
-  const kernels::Float8Columns turn{.batch = batch,
-                                    .rows = rows,
-                                    .columns = columns,
-                                    .to = kPowersOfTwo,
-                                    .x = bits_of(x),
-                                    .amax = amax.const_data_ptr<float>(),
-                                    .values = bytes_of(operand.values),
-                                    .inverse = operand.scales.data_ptr<float>()};
-  return device->run(find) && device->run(turn) ? operand : Operand{};
+  std::vector<int64_t> values = x.sizes().vec();
+  std::swap(values[values.size() - 2], values.back());
+  return turned(*device, x, {.batch = batch, .rows = rows, .columns = columns}, values, with_last(values, 1));
 }
 
 GroupsApart groups_apart(const RowGroups& groups, const at::Tensor& rows, int64_t room) {
@@ -135,22 +142,9 @@ Operand rows_apart(const at::Tensor& x, const GroupsApart& to) {
 Operand columns_apart(const at::Tensor& x, const GroupsApart& to, int64_t groups) {
   const kernels::DeviceKernels* device = to.source.defined() ? kernels_for(x) : nullptr;
   if (device == nullptr) return {};
-  at::Tensor amax = no_magnitudes(x, {groups, x.size(1)});
-  Operand columns{.values = at::empty({x.size(1), to.rows}, x.options().dtype(at::kFloat8_e4m3fn)),
-                  .scales = floats(x, {groups, x.size(1)}),
-                  .type = x.scalar_type()};
-  const kernels::Float8ColumnAmax find{
-      .rows = to.rows, .columns = x.size(1), .spread = spread_of(to), .x = bits_of(x), .amax = amax.data_ptr<float>()};
-  const kernels::Float8Columns turn{.rows = to.rows,
-                                    .columns = x.size(1),
-                                    .groups = groups,
-                                    .spread = spread_of(to),
-                                    .to = kPowersOfTwo,
-                                    .x = bits_of(x),
-                                    .amax = amax.const_data_ptr<float>(),
-                                    .values = bytes_of(columns.values),
-                                    .inverse = columns.scales.data_ptr<float>()};
-  return device->run(find) && device->run(turn) ? columns : Operand{};
+  const int64_t columns = x.size(1);
+  return turned(*device, x, {.rows = to.rows, .columns = columns, .groups = groups, .spread = spread_of(to)},
+                {columns, to.rows}, {groups, columns});
 }
 
 at::Tensor by_rows(const at::Tensor& values) {
