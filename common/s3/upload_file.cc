@@ -9,7 +9,8 @@ namespace titan::s3 {
 namespace {
 
 constexpr size_t kMostParts = 10000;
-constexpr Condition kNew{.kind = Condition::kAbsent};
+
+Condition new_object() { return {.kind = Condition::kAbsent}; }
 
 }  // namespace
 
@@ -55,10 +56,10 @@ absl::Status UploadFile::take_oldest() {
 }
 
 absl::Status UploadFile::finish() {
-  if (upload_.id.empty()) return client_->put(key_, filling_, kNew).status();
+  if (upload_.id.empty()) return client_->put(key_, filling_, new_object()).status();
   if (!filling_.empty()) TITAN_RETURN_IF_ERROR(send_part());
   while (!sending_.empty()) TITAN_RETURN_IF_ERROR(take_oldest());
-  return client_->complete(upload_, parts_, kNew);
+  return client_->complete(upload_, parts_, new_object());
 }
 
 absl::Status UploadFile::sync() {
