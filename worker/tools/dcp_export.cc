@@ -10,6 +10,7 @@
 #include "worker/checkpoint/pickle/writer.h"
 #include "worker/optim/configured_schedule.h"
 #include "worker/tools/dcp_data.h"
+#include "worker/tools/pieces.h"
 
 namespace titan::tools {
 namespace {
@@ -42,16 +43,8 @@ class Export {
  private:
   // Rows of dim 0 at a time.
   absl::Status copy(const TensorRecord& record, const std::string& key, at::ScalarType type) {
-    const int64_t rows = record.shape.empty() ? 1 : record.shape[0];
-    const int64_t row_bytes = std::max<int64_t>(1, whole(record.shape).elements() / std::max<int64_t>(rows, 1) *
-                                                       static_cast<int64_t>(c10::elementSize(record.dtype)));
-    const int64_t step = std::max<int64_t>(1, options_.max_piece_bytes / row_bytes);
-    for (int64_t row = 0; row < rows; row += step) {
-      Box box = whole(record.shape);
-      if (!record.shape.empty()) {
-        box.offset[0] = row;
-        box.shape[0] = std::min(step, rows - row);
-      }
+    const auto item = static_cast<int64_t>(c10::elementSize(record.dtype));
+    for (const Box& box : pieces_of(record.shape, item, options_.max_piece_bytes)) {
       at::Tensor piece = at::empty(box.shape, at::TensorOptions().dtype(record.dtype));
       TITAN_RETURN_IF_ERROR(step_.read(record, box, piece));
       TITAN_RETURN_IF_ERROR(

@@ -27,6 +27,8 @@
 #include "worker/tools/adapters.h"
 #include "worker/tools/dcp_export.h"
 #include "worker/tools/model_choice.h"
+#include "worker/tools/pieces.h"
+#include "worker/tools/torch_export.h"
 #include "worker/tools/weights_source.h"
 
 namespace titan::tools {
@@ -112,6 +114,7 @@ absl::Status check_tensors(const std::string& path, const Manifest& manifest, co
   return absl::OkStatus();
 }
 
+constexpr int64_t kFloatBytes = 4;
 constexpr char kPartial[] = ".partial-", kWriter[] = ".writer";  // The latter says whose the former is.
 
 // What writers of `whole` left when they were killed. Of one that lives, or that cannot be seen from here, nothing is
@@ -192,20 +195,6 @@ class StepFiles {
   std::vector<WrittenShard> shards_;
 };
 
-// `shape` cut along its first dim into boxes of `bytes` in float32, and of one index at least.
-std::vector<Box> pieces_of(const std::vector<int64_t>& shape, int64_t bytes) {
-  const Box all = whole(shape);
-  if (shape.empty() || shape[0] == 0) return {all};
-  const int64_t step = std::max<int64_t>(1, bytes / std::max<int64_t>(1, all.elements() / shape[0] * 4));
-  std::vector<Box> pieces;
-  for (int64_t first = 0; first < shape[0]; first += step) {
-    pieces.push_back(all);
-    pieces.back().offset[0] = first;
-    pieces.back().shape[0] = std::min(step, shape[0] - first);
-  }
-  return pieces;
-}
-
 // All of the model's values as files of the step `folder`, its manifest last; their number. `file_bytes`: `read` is
 // asked for no more at once, and a file that has as much is closed.
 absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const models::ModelSpec& spec,
@@ -218,7 +207,7 @@ absl::StatusOr<int64_t> write_step(storage::Files& files, ReadValue read, const 
   for (const auto& block : model.blocks) {
     progress(block->name());
     for (const nn::Parameter& parameter : block->parameters()) {
-      const std::vector<Box> pieces = pieces_of(parameter.shape, file_bytes);
+      const std::vector<Box> pieces = pieces_of(parameter.shape, kFloatBytes, file_bytes);
       for (const Box& box : pieces) {
         TITAN_ASSIGN_OR_RETURN(const at::Tensor value, read(parameter.fqn, parameter.shape, box));
         parameters += value.numel();
@@ -290,8 +279,9 @@ absl::Status check_form(const std::string& step, bool adapters, const ExportOpti
   const bool wants_adapters = options.format == "peft" || options.merge;
   if (options.format == "peft" && options.merge)
     return absl::InvalidArgumentError("--merge makes a whole model, which --format peft is not");
-  if (options.format == "dcp" && options.merge)
-    return absl::InvalidArgumentError("--format dcp takes steps of whole models: leave --merge out");
+  if (options.format != "hf" && options.merge)
+    return absl::InvalidArgumentError(
+        absl::StrCat("--format ", options.format, " takes steps of whole models: leave --merge out"));
   if (options.model_only && options.format != "dcp")
     return absl::InvalidArgumentError("--model-only belongs to --format dcp: the others hold no more than the model");
   if (adapters && !wants_adapters) {
@@ -384,6 +374,10 @@ absl::Status export_step(storage::Files& files, const std::string& step, const s
                           .tokenizer = options.tokenizer};
       TITAN_ASSIGN_OR_RETURN(warnings, write_dcp(files, *reader, spec, dcp, folder, progress));
       return absl::OkStatus();
+    }
+    if (absl::StartsWith(options.format, "torch")) {
+      const TorchExport torch{.torchtune = options.format == "torchtune", .dtype = dtype};
+      return write_torch(files, *reader, spec, torch, folder, progress);
     }
     if (options.format == "peft") return write_peft(files, *reader, *mapper, spec, dtype, options.base, folder);
     if (!adapters) return export_folder(files, *reader, *mapper, plan, folder, progress);

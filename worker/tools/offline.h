@@ -24,7 +24,8 @@ absl::Status verify(storage::Files& files, const std::string& path, std::ostream
 struct ExportOptions {
   std::string dtype = "float32";
   int64_t max_file_bytes = int64_t{2} << 30;
-  // A whole model; "peft": the adapters of a step that holds those, for the PEFT library; "dcp": torchtitan's own.
+  // A whole model; "peft": the adapters of a step that holds those, for the PEFT library; "dcp": torchtitan's own;
+  // "torch", "torchtune": one file of torch.save (torch_export.h).
   std::string format = "hf";
   bool model_only = false;  // "dcp": leave optimizer, schedule, train state and place in the data out.
   bool merge = false;       // "hf" of such a step: the model `base` with its adapters added to its weights.
@@ -34,8 +35,8 @@ struct ExportOptions {
 absl::Status export_step(storage::Files& files, const std::string& step, const std::string& target,
                          const ModelChoice& choice, const ExportOptions& options, std::ostream& out);
 
-// A Hugging Face folder, a folder of torch.distributed.checkpoint or a file of torch.save as a model-only step that did
-// not exist before: name it in checkpoint.initial_load_path, or
+// A Hugging Face folder, a folder of torch.distributed.checkpoint or a file of torch.save, under torchtitan's names or
+// torchtune's, as a model-only step that did not exist before: name it in checkpoint.initial_load_path, or
 // make it {dump}/{folder}/step-0. It appears whole or not at all. A config.json beside the weights must be the model's.
 // Quantized weights (fp8, MXFP4) become float32. Tensors are cut into pieces of `max_file_bytes` at most, of which some
 // three are in memory at once.

@@ -59,8 +59,8 @@ int main(int argc, char** argv) {
       app.add_subcommand("verify", "Reads everything and checks every checksum; exit 1 when something is damaged");
   verify->add_option("path", path, "A step-N folder, or the folder of all steps")->required();
 
-  CLI::App* out =
-      app.add_subcommand("export", "Writes a step as a Hugging Face folder, or as one that torchtitan goes on from");
+  CLI::App* out = app.add_subcommand(
+      "export", "Writes a step as a Hugging Face folder, or as one that torchtitan or torchtune goes on from");
   out->add_option("step", path, "A step-N folder")->required();
   out->add_option("target", target, "The new folder")->required();
   out->add_option("--dtype", options.dtype, "float32, float16 or bfloat16")->capture_default_str();
@@ -70,8 +70,9 @@ int main(int argc, char** argv) {
   out->add_option("--format", options.format,
                   "hf: a whole model; peft: the adapters of a job with model.converters = [\"lora\"], for the PEFT "
                   "library; dcp: "
-                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to go on")
-      ->check(CLI::IsMember({"hf", "peft", "dcp"}))
+                  "a folder of torch.distributed.checkpoint, with all that torchtitan needs to go on; torch: model.pt "
+                  "of torch.save, under torchtitan's names; torchtune: the same under torchtune's")
+      ->check(CLI::IsMember({"hf", "peft", "dcp", "torch", "torchtune"}))
       ->capture_default_str();
   out->add_flag("--model-only", options.model_only, "dcp: the weights without optimizer, schedule and train state");
   out->add_flag("--merge", options.merge, "Add the step's adapters to the weights of their model, and write that");
@@ -86,8 +87,10 @@ int main(int argc, char** argv) {
 
   CLI::App* in = app.add_subcommand(
       "import", "Writes another program's weights as a model-only step in float32; fp8 and MXFP4 are dequantized");
-  in->add_option("source", path,
-                 "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save")
+  in->add_option(
+        "source", path,
+        "Folder with *.safetensors or with .metadata of torch.distributed.checkpoint, or a file of torch.save; "
+        "the latter two under torchtitan's names or torchtune's")
       ->required();
   in->add_option("step", target, "The new step folder, e.g. {dump}/checkpoint/step-0 to seed a job")->required();
   int64_t piece_bytes = int64_t{256} << 20;

@@ -14,6 +14,7 @@
 #include "worker/checkpoint/model_check.h"
 #include "worker/checkpoint/part.h"
 #include "worker/checkpoint/torch_file.h"
+#include "worker/tools/torchtune_names.h"
 
 namespace titan::tools {
 namespace {
@@ -44,13 +45,35 @@ class HuggingFaceSource : public WeightsSource {
   std::unique_ptr<HfFolder> weights_;
 };
 
-// Names that torchtitan and we share.
+// Names that torchtitan and we share, or torchtune's.
 class NamedSource : public WeightsSource {
  public:
   NamedSource(std::string path, std::string prefix) : path_(std::move(path)), prefix_(std::move(prefix)) {}
 
+  // Of all names there: none of a parameter that the model lacks.
+  absl::Status check(const std::set<std::string>& names, const models::ModelSpec& spec) {
+    if (are_torchtune_names(without_prefix(names))) {
+      TITAN_RETURN_IF_ERROR(annotate(check_torchtune_has(spec), path_));
+      name_of_ = torchtune_name;
+    }
+    std::set<std::string> known;
+    for (const models::Tensor& one : models::parameters(spec)) known.insert(name_of_(one.fqn));
+    if (spec.tied_embeddings) known.insert("output.weight");
+    for (const std::string& name : without_prefix(names)) {
+      const bool derived = is_derived(name) || absl::EndsWith(name, "expert_bias");
+      const bool other =
+          prefix_.empty() && (absl::StartsWith(name, "optimizer.") || absl::StartsWith(name, "train_state."));
+      if (!known.contains(name) && !derived && !other) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(path_, " does not fit this model, which has no use for ", prefix_, name,
+                         "; name the model that these weights belong to with --model and --flavor"));
+      }
+    }
+    return absl::OkStatus();
+  }
+
   absl::StatusOr<at::Tensor> read(const std::string& fqn, const std::vector<int64_t>& shape, const Box& box) override {
-    const std::string name = prefix_ + fqn;
+    const std::string name = prefix_ + name_of_(fqn);
     const std::optional<std::vector<int64_t>> there = shape_of(name);
     if (!there && absl::EndsWith(fqn, "expert_bias")) return at::Tensor();
     if (!there) return absl::FailedPreconditionError(absl::StrCat(path_, " does not fit this model: it has no ", name));
@@ -59,32 +82,21 @@ class NamedSource : public WeightsSource {
                                                       shape_text(*there), " there and ", shape_text(shape), " here"));
   }
 
-  // Of all names there: none of a parameter that the model lacks.
-  absl::Status check(const std::vector<std::string>& names, const models::ModelSpec& spec) const {
-    std::set<std::string> known;
-    for (const models::Tensor& one : models::parameters(spec)) known.insert(one.fqn);
-    if (spec.tied_embeddings) known.insert("output.weight");
-    for (const std::string& name : names) {
-      if (!absl::StartsWith(name, prefix_)) continue;
-      const std::string fqn = name.substr(prefix_.size());
-      const bool derived = is_derived(fqn) || absl::EndsWith(fqn, "expert_bias");
-      const bool other =
-          prefix_.empty() && (absl::StartsWith(fqn, "optimizer.") || absl::StartsWith(fqn, "train_state."));
-      if (!known.contains(fqn) && !derived && !other) {
-        return absl::FailedPreconditionError(
-            absl::StrCat(path_, " does not fit this model, which has no use for ", name,
-                         "; name the model that these weights belong to with --model and --flavor"));
-      }
-    }
-    return absl::OkStatus();
-  }
-
  protected:
   virtual std::optional<std::vector<int64_t>> shape_of(const std::string& name) const = 0;
   virtual absl::StatusOr<at::Tensor> read_named(const std::string& name, const Box& box) = 0;
 
  private:
+  std::set<std::string> without_prefix(const std::set<std::string>& names) const {
+    std::set<std::string> found;
+    for (const std::string& name : names) {
+      if (absl::StartsWith(name, prefix_)) found.insert(name.substr(prefix_.size()));
+    }
+    return found;
+  }
+
   std::string path_, prefix_;
+  std::function<std::string(const std::string& fqn)> name_of_ = [](const std::string& fqn) { return fqn; };
 };
 
 class DcpSource : public NamedSource {
@@ -132,16 +144,16 @@ class TorchFileSource : public NamedSource {
 };
 
 template <typename Map>
-std::vector<std::string> names_of(const Map& map) {
-  std::vector<std::string> names;
-  for (const auto& [name, value] : map) names.push_back(name);
+std::set<std::string> names_of(const Map& map) {
+  std::set<std::string> names;
+  for (const auto& [name, value] : map) names.insert(name);
   return names;
 }
 
 absl::StatusOr<std::unique_ptr<WeightsSource>> open_dcp(storage::Files& files, const std::string& path,
                                                         const models::ModelSpec& spec) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DcpFolder> folder, DcpFolder::open(files, path));
-  const std::vector<std::string> names = names_of(folder->metadata().tensors);
+  const std::set<std::string> names = names_of(folder->metadata().tensors);
   const bool nested = folder->metadata().tensors.contains("model.tok_embeddings.weight");
   auto source = std::make_unique<DcpSource>(std::move(folder), nested ? "model." : "");
   TITAN_RETURN_IF_ERROR(source->check(names, spec));
@@ -155,7 +167,7 @@ absl::StatusOr<std::unique_ptr<WeightsSource>> open_weights(storage::Files& file
   if (files.exists(storage::join_path(path, kDcpMetadataName))) return open_dcp(files, path, spec);
   if (files.is_folder(path) || !files.exists(path)) return HuggingFaceSource::open(files, path, mapper);
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TorchFile> file, TorchFile::open(files, path));
-  const std::vector<std::string> names = names_of(file->tensors());
+  const std::set<std::string> names = names_of(file->tensors());
   auto source = std::make_unique<TorchFileSource>(std::move(file));
   TITAN_RETURN_IF_ERROR(source->check(names, spec));
   return source;

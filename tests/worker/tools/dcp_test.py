@@ -9,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
+import zipfile
 
 import torch
 import torch.distributed.checkpoint as dcp
@@ -81,6 +82,42 @@ def check_leftovers(step, target):
     assert not any(name.startswith(".") for name in os.listdir(target)), os.listdir(target)
 
 
+def renamed(state):
+    """Under torchtune's names, which torchtune_interop.py holds against torchtune itself."""
+    names = {"attention.wq": "attn.q_proj", "attention.wk": "attn.k_proj", "attention.wv": "attn.v_proj", "attention.wo": "attn.output_proj",
+             "feed_forward": "mlp", "attention_norm.weight": "sa_norm.scale", "ffn_norm.weight": "mlp_norm.scale"}
+    out = {}
+    for key, value in state.items():
+        for ours, theirs in names.items():
+            key = key.replace(f".{ours}", f".{theirs}")
+        out["norm.scale" if key == "norm.weight" else key] = value
+    return out
+
+
+def check_torch_files(root, state):
+    """torch.save's files out and in again, under both kinds of names."""
+    for form, expected in (("torch", state), ("torchtune", renamed(state))):
+        run("export", f"{root}/a/step-0", f"{root}/{form}", "--format", form)
+        assert os.listdir(f"{root}/{form}") == ["model.pt"]
+        for mmap in (False, True):
+            loaded = torch.load(f"{root}/{form}/model.pt", weights_only=True, mmap=mmap)
+            assert loaded.keys() == expected.keys(), loaded.keys() ^ expected.keys()
+            assert all(torch.equal(loaded[key], value.float()) and loaded[key].data_ptr() % 64 == 0 for key, value in expected.items())
+        assert zipfile.ZipFile(f"{root}/{form}/model.pt").testzip() is None  # Names the first entry with a wrong checksum.
+        take(f"{root}/{form}/model.pt", f"{root}/from-{form}/step-0")
+        check_step(f"{root}/from-{form}/step-0", state)
+    run("export", f"{root}/a/step-0", f"{root}/tune16", "--format", "torchtune", "--dtype", "bfloat16")
+    loaded = torch.load(f"{root}/tune16/model.pt", weights_only=True)
+    assert all(torch.equal(loaded[key], value.bfloat16()) for key, value in renamed(state).items())
+    # As torchtune's DistributedCheckpointer keeps a model and more.
+    dcp.save({"model": renamed(state), "steps_run": 3}, checkpoint_id=f"{root}/tuned", no_dist=True)
+    take(f"{root}/tuned", f"{root}/from-tuned/step-0")
+    check_step(f"{root}/from-tuned/step-0", state)
+    said = run("import", f"{root}/torchtune/model.pt", f"{root}/e/step-0", "--model", "qwen3", "--flavor", "debugmodel", expect=1)
+    assert "torchtune has no qwen3" in said, said
+    assert "--model-only" in run("export", f"{root}/a/step-0", f"{root}/e", "--format", "torch", "--model-only", expect=2)
+
+
 class Evil:
     def __init__(self, path):
         self.path = path
@@ -115,6 +152,7 @@ def main():
         assert torch.equal(loaded["norm.weight"], state["norm.weight"].bfloat16())
 
         check_leftovers(f"{root}/a/step-0", f"{root}/again")
+        check_torch_files(root, state)
 
         # One file: as converted, as a module's state_dict(), nested.
         take(f"{root}/converted.pt", f"{root}/c/step-0")

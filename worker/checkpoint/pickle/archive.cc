@@ -14,7 +14,6 @@ namespace {
 
 using Kind = Value::Kind;
 
-constexpr uint64_t kIn64 = 0xffffffff;  // The number stands in the 64-bit extension.
 constexpr int64_t kMaxDirectory = 1 << 28;
 
 uint64_t number(std::string_view bytes, int64_t at, int64_t size) {

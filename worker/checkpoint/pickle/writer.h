@@ -58,7 +58,7 @@ struct Entry {
   std::string name;
   std::string_view bytes;
 };
-// A zip archive as torch.load reads it: `entries` in a folder, uncompressed. Below 4 GiB.
+// An archive as torch.load reads it, in memory (archive_stream.h).
 std::string archive_of(const std::vector<Entry>& entries);
 
 // torch.save of a plain object; of a contiguous tensor of `type` ("float32") with `bytes`.

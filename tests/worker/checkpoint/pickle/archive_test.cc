@@ -5,9 +5,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <cstring>
+#include <map>
 #include <random>
 
+#include "worker/checkpoint/pickle/archive_stream.h"
 #include "worker/checkpoint/pickle/reader.h"
 #include "worker/checkpoint/pickle/writer.h"
 
@@ -54,6 +57,68 @@ TEST(ArchiveTest, TensorInTheMiddleOfAFile) {
   EXPECT_THAT(tensor->shape, ::testing::ElementsAre(2, 3));
   EXPECT_THAT(tensor->strides, ::testing::ElementsAre(3, 1));
   EXPECT_EQ(file.at(tensor->storage), numbers);
+}
+
+// A file that is nearly all zeros: what is large of it is counted, not kept.
+class Sparse : public storage::ReadableFile {
+ public:
+  absl::Status append(std::string_view bytes) {
+    if (bytes.size() < 1 << 20) kept_[size_] = bytes;
+    size_ += static_cast<int64_t>(bytes.size());
+    return absl::OkStatus();
+  }
+  int64_t size() const override { return size_; }
+  absl::Status read(int64_t offset, int64_t bytes, char* out) override {
+    std::memset(out, 0, static_cast<size_t>(bytes));
+    for (const auto& [begin, part] : kept_) {
+      const int64_t from = std::max(begin, offset),
+                    to = std::min(begin + static_cast<int64_t>(part.size()), offset + bytes);
+      if (from < to) std::memcpy(out + (from - offset), part.data() + (from - begin), static_cast<size_t>(to - from));
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  int64_t size_ = 0;
+  std::map<int64_t, std::string> kept_;
+};
+
+// Front to back, in pieces, an entry beyond the first 4 GiB included: there sizes and places take 64 bits. Checksums of
+// so much take seconds.
+TEST(ArchiveTest, StreamsTensorsOfAnySize) {
+  const int64_t piece = 1 << 26, pieces = std::getenv("TITAN_LONG") != nullptr ? 65 : 2;
+  Writer writer(2);
+  writer.empty_dict().mark();
+  tensor(writer.text("large"), "float32", {pieces * piece / 4}, "0");
+  tensor(writer.text("small"), "float32", {2}, "1");
+  Sparse file;
+  ArchiveStream stream([&](std::string_view bytes) { return file.append(bytes); });
+  const std::string zeros(static_cast<size_t>(piece), '\0'), numbers = "01234567";
+  ASSERT_TRUE(stream.add("data.pkl", writer.set_items().finish()).ok());
+  ASSERT_TRUE(stream.begin("data/0", pieces * piece).ok());
+  for (int64_t i = 0; i < pieces; ++i) ASSERT_TRUE(stream.append(zeros).ok());
+  ASSERT_TRUE(stream.add("data/1", numbers).ok());
+  ASSERT_TRUE(stream.finish().ok());
+
+  const auto archive = Archive::open(file, {0, file.size()}, "f");
+  ASSERT_TRUE(archive.ok()) << archive.status();
+  const auto document = archive->pickle();
+  ASSERT_TRUE(document.ok()) << document.status();
+  const auto large = archive->tensor(*document, *document->find(document->root(), "large"));
+  const auto small = archive->tensor(*document, *document->find(document->root(), "small"));
+  ASSERT_TRUE(large.ok() && small.ok()) << large.status() << small.status();
+  EXPECT_EQ(large->storage.bytes, pieces * piece);
+  EXPECT_EQ(large->storage.begin % 64, 0);
+  std::string found(numbers.size(), '\0');
+  ASSERT_TRUE(file.read(small->storage.begin, small->storage.bytes, found.data()).ok());
+  EXPECT_EQ(found, numbers);
+}
+
+TEST(ArchiveTest, EntryOfAnotherSizeThanSaidIsAnError) {
+  ArchiveStream stream([](std::string_view) { return absl::OkStatus(); });
+  ASSERT_TRUE(stream.begin("data/0", 5).ok());
+  ASSERT_TRUE(stream.append("1234").ok());
+  EXPECT_THAT(std::string(stream.finish().message()), HasSubstr("4 bytes came, 5 were said"));
 }
 
 TEST(ArchiveTest, PlainObjects) {

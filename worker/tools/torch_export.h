@@ -1,0 +1,28 @@
+#pragma once
+
+// A step's model as one file of torch.save: a state dict under torchtitan's names, or under torchtune's.
+
+#include <ATen/ATen.h>
+
+#include <functional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/models/model_spec.h"
+#include "common/storage/file.h"
+#include "worker/checkpoint/step_reader.h"
+
+namespace titan::tools {
+
+struct TorchExport {
+  bool torchtune = false;
+  at::ScalarType dtype = at::kFloat;
+  int64_t max_piece_bytes = int64_t{256} << 20;  // Of a tensor; so much is in memory, twice.
+};
+
+// Writes the new folder `folder` with model.pt in it. Errors: FailedPrecondition for a model that torchtune lacks.
+absl::Status write_torch(storage::Files& files, checkpoint::StepReader& step, const models::ModelSpec& spec,
+                         const TorchExport& options, const std::string& folder,
+                         const std::function<void(const std::string& file)>& progress);
+
+}  // namespace titan::tools
