@@ -16,7 +16,9 @@
 namespace titan::pipeline {
 namespace {
 
-constexpr std::int64_t kMostWork = std::int64_t{1} << 22;  // Far beyond any job; keeps planning within milliseconds.
+// Far beyond any job. A controller plans what anybody submits: planning takes time with all passes, and with the square
+// of the ranks.
+constexpr std::int64_t kMostWork = std::int64_t{1} << 20, kMostRanks = 1024;
 
 // GPipe (arXiv 1811.06965) and its breadth-first form with several stages a rank (arXiv 2211.05953): all microbatches
 // through one stage, then the next.
@@ -80,6 +82,10 @@ absl::Status check_shape(const Kind& kind, int ranks, int stages_per_rank, int m
   if (ranks < 1 || stages_per_rank < 1 || microbatches < 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("parallelism.pipeline_parallel_degree: ", shape, ": each must be at least 1"));
+  }
+  if (ranks > kMostRanks) {
+    return absl::InvalidArgumentError(absl::StrCat("parallelism.pipeline_parallel_degree: ", counted(ranks, "rank"),
+                                                   "; a pipeline has at most ", kMostRanks));
   }
   if (std::int64_t{ranks} * stages_per_rank * microbatches > kMostWork) {
     return absl::InvalidArgumentError(

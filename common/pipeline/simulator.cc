@@ -27,11 +27,11 @@ class Run {
   }
 
   absl::StatusOr<Simulation> run() {
-    for (bool moved = true; moved;) {
-      moved = false;
-      for (int rank = 0; rank < schedule_.ranks; ++rank) {
-        while (next_[rank].step < schedule_.steps[rank].size() && advance(rank)) moved = true;
-      }
+    for (int rank = schedule_.ranks; rank-- > 0;) to_try_.push_back(rank);
+    while (!to_try_.empty()) {
+      const int rank = to_try_.back();
+      to_try_.pop_back();
+      while (next_[rank].step < schedule_.steps[rank].size() && advance(rank)) continue;
     }
     if (absl::Status stuck = check_done(); !stuck.ok()) return stuck;
     summarize();
@@ -73,6 +73,11 @@ class Run {
     return std::nullopt;
   }
 
+  // What stage `stage` waited for may be there.
+  void wake(int stage) {
+    if (stage >= 0 && stage < schedule_.stages) to_try_.push_back(schedule_.rank_of(stage));
+  }
+
   // Runs the rank's next action if its data is there.
   bool advance(int rank) {
     Place& place = next_[rank];
@@ -82,9 +87,14 @@ class Run {
     if (!data.has_value()) return false;
     const double start = std::max(*data, free_[rank]);
     const double end = start + costs_.of(action);
-    if (action.work == Work::kForward) forward_end_[slot(action.stage, action.microbatch)] = end;
-    if (action.work == Work::kBackward || action.work == Work::kInputGradient)
+    if (action.work == Work::kForward) {
+      forward_end_[slot(action.stage, action.microbatch)] = end;
+      wake(action.stage + 1);
+    }
+    if (action.work == Work::kBackward || action.work == Work::kInputGradient) {
       input_end_[slot(action.stage, action.microbatch)] = end;
+      wake(action.stage - 1);
+    }
     RankTimeline& timeline = result_.ranks[rank];
     timeline.actions.push_back({action, start, end});
     count_memory(timeline, action);
@@ -150,6 +160,7 @@ class Run {
   std::vector<double> forward_end_, input_end_;  // By stage and microbatch.
   std::vector<Place> next_;
   std::vector<double> free_;  // When each rank's last work ended.
+  std::vector<int> to_try_;   // Ranks whose next action may have its data: so the work follows the actions alone.
   std::map<int, int> held_, held_of_rank_;
   Simulation result_;
 };

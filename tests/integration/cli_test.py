@@ -254,7 +254,7 @@ class Cli(unittest.TestCase):
                            ("-1 is not between 0 and", ["--costs=-1,1,1"]), ("no work takes any time", ["--costs", "0,0,0"]),
                            ("--ranks is 0: it must be at least 1", ["--ranks", "0"]),
                            ("--stages-per-rank is -1", ["--stages-per-rank", "-1"]),
-                           ("more than 4194304 passes", ["--ranks", "99999999"]),
+                           ("a pipeline has at most 1024", ["--ranks", "99999999"]),
                            ("--svg: cannot write /nowhere/x.svg: No such file", ["--svg", "/nowhere/x.svg"]),
                            ("--csv: /dev/zero is not a file", ["--csv", "/dev/zero"]),
                            ("--schedule and --csv cannot be given together", ["--csv", "x", "--schedule", "GPipe"]),

@@ -209,7 +209,8 @@ TEST(GeneratorsTest, RefusesWhatAScheduleCannotTake) {
   EXPECT_THAT(message("DualPipeV", 4, 2, 7), HasSubstr("as many microbatches as stages (8), and there are 7; raise "
                                                        "training.local_batch_size"));
   EXPECT_THAT(message("GPipe", 0, 1, 1), HasSubstr("0 ranks"));
-  EXPECT_THAT(message("GPipe", 1 << 20, 1, 1 << 20), HasSubstr("passes a step"));
+  EXPECT_THAT(message("GPipe", 1024, 1, 1 << 20), HasSubstr("passes a step"));
+  EXPECT_THAT(message("GPipe", 1025, 1, 1), HasSubstr("1025 ranks; a pipeline has at most 1024"));
 }
 
 }  // namespace
