@@ -101,16 +101,20 @@ TITAN_FUZZ(megatron, 400) {
   if (shard.ok()) (void)(*shard)->verify();
 }
 
-// JSON lines in blocks, and what others are said to have counted of them.
+// Text in blocks, and what others are said to have counted of it by a reader of the same kind.
 TITAN_FUZZ(counted_rows, 150) {
   Parts parts(bytes);
-  const int64_t block_bytes = 1 + parts.byte(), row = 1 + parts.byte() % 40;
+  const int64_t block_bytes = 1 + parts.byte();
+  const int shape = parts.byte(), choice = shape / 40 % 4;
+  const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
-  const std::string file = scratch_file("counted.jsonl", parts.rest());
-  auto blocks = data::TextBlocks::open({.files = {file}, .text_key = "text", .block_bytes = block_bytes});
+  const data::FileKind kind{.format = choice > 1 ? data::Format::kText : data::Format::kJsonLines,
+                            .blank_lines = choice == 2};
+  const std::string file = scratch_file("counted", parts.rest());
+  auto blocks = data::DocumentBlocks::open({.files = {file}, .kind = kind, .block_bytes = block_bytes});
   if (!blocks.ok()) return;
   data::CountedRows counted(*std::move(blocks), std::make_unique<Bytes>(), {.row_tokens = row, .counts_file = counts});
-  data::RowStream whole(data::DocumentReader({.files = {file}, .kind = {}, .share = {}}), std::make_unique<Bytes>(),
+  data::RowStream whole(data::DocumentReader({.files = {file}, .kind = kind, .share = {}}), std::make_unique<Bytes>(),
                         row, true);
   for (int i = 0; i < 12; ++i) {
     const auto a = counted.next(), b = whole.next();

@@ -27,13 +27,11 @@ constexpr int kManyRanks = 4;
 bool can_be_counted(const RowsWanted& wanted) {
   return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0 &&
          wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
-         wanted.kind.format == Format::kJsonLines &&
-         std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
+         wanted.kind.format != Format::kAuto && std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
 absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(TextBlocks blocks,
-                         TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
+  TITAN_ASSIGN_OR_RETURN(DocumentBlocks blocks, DocumentBlocks::open({.files = wanted.files, .kind = wanted.kind}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
   TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
@@ -44,7 +42,7 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_pt
                                      .rank = wanted.dp_rank,
                                      .ranks = wanted.dp_size,
                                      .counts_file = storage::join_path(wanted.counts_folder, counts_file),
-                                     .text_key = wanted.kind.text_key};
+                                     .patience = wanted.patience};
   return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
 }
 

@@ -46,9 +46,14 @@ class Column final : public ParquetColumn {
       if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
         return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
       }
+      const bool ahead = reader_ != nullptr && group == group_ && row >= row_;
+      if (ahead) {
+        skip(row - row_);
+      } else {
+        reader_ = nullptr;
+      }
       group_ = group;
       row_ = row;
-      reader_ = nullptr;
       return "";
     } catch (const std::exception& error) {
       return error.what();
@@ -114,6 +119,14 @@ class Column final : public ParquetColumn {
     const parquet::ByteArray& value = values_[value_++];
     text.assign(reinterpret_cast<const char*>(value.ptr), value.len);
     return Read::kText;
+  }
+
+  // Over rows of this group: first those that are decoded.
+  void skip(int64_t rows) {
+    const int64_t decoded = std::min(rows, levels_ - level_);
+    value_ += std::count(definitions_.begin() + level_, definitions_.begin() + level_ + decoded, whole_);
+    level_ += decoded;
+    if (rows > decoded && reader_->Skip(rows - decoded) != rows - decoded) refuse("the column ends too soon");
   }
 
   void start_group() {
