@@ -19,6 +19,7 @@ namespace titan::data {
 namespace {
 
 constexpr int64_t kBatch = 64;  // Rows decoded together.
+constexpr int64_t kNear = 256;  // Rows that are rather decoded than looked for from the group's start.
 
 void refuse(const std::string& why) { throw parquet::ParquetException(why); }
 
@@ -27,6 +28,7 @@ class Column final : public ParquetColumn {
   Column(const std::string& path, const std::string& name) {
     parquet::ReaderProperties properties;
     properties.set_page_checksum_verification(true);
+    properties.enable_buffered_stream();  // A part of a row group is read alone.
     file_ = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     find(name);
     check_counts();
@@ -46,7 +48,7 @@ class Column final : public ParquetColumn {
       if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
         return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
       }
-      const bool ahead = reader_ != nullptr && group == group_ && row >= row_;
+      const bool ahead = reader_ != nullptr && group == group_ && row >= row_ && row - row_ <= kNear;
       if (ahead) {
         skip(row - row_);
       } else {
@@ -129,11 +131,23 @@ class Column final : public ParquetColumn {
     if (rows > decoded && reader_->Skip(rows - decoded) != rows - decoded) refuse("the column ends too soon");
   }
 
+  // Pages that end before the row are passed over as they are: texts are mostly compressed.
   void start_group() {
-    reader_ =
-        std::static_pointer_cast<parquet::ByteArrayReader>(file_->RowGroup(static_cast<int>(group_))->Column(column_));
+    std::unique_ptr<parquet::PageReader> pages =
+        file_->RowGroup(static_cast<int>(group_))->GetColumnPageReader(column_);
+    int64_t before = row_;
+    bool finding = before > 0;
+    pages->set_data_page_filter([&before, &finding](const parquet::DataPageStats& page) {
+      finding = finding && page.num_values <= before;
+      if (finding) before -= page.num_values;
+      return finding;
+    });
+    parquet::PageReader& found = *pages;
+    reader_ = std::static_pointer_cast<parquet::ByteArrayReader>(
+        parquet::ColumnReader::Make(file_->metadata()->schema()->Column(column_), std::move(pages)));
     level_ = levels_ = 0;
-    if (row_ > 0 && reader_->Skip(row_) != row_) refuse("the column ends too soon");
+    if (row_ > 0 && (!reader_->HasNext() || reader_->Skip(before) != before)) refuse("the column ends too soon");
+    found.set_data_page_filter(nullptr);
   }
 
   void fill() {
