@@ -19,7 +19,7 @@ CountedRows::CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> token
       tokenizer_(std::move(tokenizer)),
       options_(options),
       counts_(
-          BlockCounts(options.counts_file), blocks_.count(), options.rank, options.ranks,
+          CountsFile<BlockCount>(options.counts_file), blocks_.count(), options.rank, options.ranks,
           [this](int64_t number) -> absl::StatusOr<BlockCount> {
             TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* block, read_block(number));
             return block->count;
@@ -129,6 +129,7 @@ absl::StatusOr<const DocumentBlocks::Block*> CountedRows::read_block(int64_t num
     return &cache_.back().second;
   }
   TITAN_ASSIGN_OR_RETURN(DocumentBlocks::Block read, blocks_.read(number, *tokenizer_));
+  ++blocks_read_;
   if (cache_.size() == kCachedBlocks) cache_.erase(cache_.begin());
   cache_.emplace_back(number, std::move(read));
   return &cache_.back().second;

@@ -36,6 +36,8 @@ class CountedRows final : public RowSource {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
   int64_t blocks_counted() const { return counts_.counted(); }
+  int64_t blocks_read() const { return blocks_read_; }  // And tokenised.
+  int64_t counts_looked_up() const { return counts_.looked_up(); }
 
  private:
   // A place in the stream: tokens into a block, and what the pass had before that block.
@@ -58,10 +60,11 @@ class CountedRows final : public RowSource {
   DocumentBlocks blocks_;
   const std::shared_ptr<Tokenizer> tokenizer_;
   const Options options_;
-  SharedCounts counts_;
+  SharedCounts<BlockCount> counts_;
   Head head_;
   bool read_before_ = false;  // Not the first pass.
   bool warned_ = false;
+  int64_t blocks_read_ = 0;
   std::vector<int32_t> row_;
   std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // Blocks that were read last.
   std::vector<std::string> warnings_;
