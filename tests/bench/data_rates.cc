@@ -62,21 +62,22 @@ void measure(const std::string& name, int ranks, const std::function<std::unique
 }
 
 // Leaves all counts but those that `rank` has to make.
-void forget(const std::string& counts, int64_t blocks, int rank, int ranks) {
+void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks) {
   std::filesystem::copy_file(counts + ".all", counts, std::filesystem::copy_options::overwrite_existing);
+  const auto records = static_cast<int64_t>(std::filesystem::file_size(counts)) / record_bytes;
   std::fstream file(counts, std::ios::binary | std::ios::in | std::ios::out);
-  const std::string nothing(24, '\0');
-  for (int64_t block = rank; block < blocks; block += ranks) file.seekp(block * 24).write(nothing.data(), 24);
+  const std::string nothing(static_cast<size_t>(record_bytes), '\0');
+  for (int64_t record = rank; record < records; record += ranks) {
+    file.seekp(record * record_bytes).write(nothing.data(), record_bytes);
+  }
 }
 
 // Text in its order, alone and counted together.
 void measure_order(const std::string& tokenizer, const std::string& scratch, const std::string& text, int64_t tokens) {
   const FileKind kind{.format = *format_of_file(text), .blank_lines = true};
   const std::string counts = scratch + "/counts";
-  int64_t blocks = 0;
   const auto counted = [&](int rank, int ranks) {
     DocumentBlocks opened = value(DocumentBlocks::open({.files = {text}, .kind = kind}));
-    blocks = opened.count();
     return std::make_unique<CountedRows>(
         std::move(opened), load(tokenizer),
         CountedRows::Options{.row_tokens = kRow, .rank = rank, .ranks = ranks, .counts_file = counts});
@@ -89,13 +90,45 @@ void measure_order(const std::string& tokenizer, const std::string& scratch, con
       return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
     });
     measure(std::string(name(kind.format)) + ", counted together", ranks, [&] {
-      forget(counts, blocks, ranks / 2, ranks);
+      forget(counts, CountsFile<BlockCount>::kRecordBytes, ranks / 2, ranks);
       return counted(ranks / 2, ranks);
     });
   }
 }
 
-void measure_arranged(const std::string& tokenizer, const std::string& scratch, const std::string& text) {
+// Text shuffled or packed, alone and counted together.
+void measure_arranged_text(const std::string& tokenizer, const std::string& scratch, const std::string& text,
+                           int64_t tokens, RowsWanted wanted, const std::string& name) {
+  wanted.files = {text};
+  wanted.kind = {.format = *format_of_file(text), .blank_lines = true};
+  wanted.tokenizer_folder = tokenizer;
+  wanted.row_tokens = kRow;
+  wanted.counts_folder = scratch + "/" + name;
+  wanted.dp_size = 4;
+  wanted.patience = absl::ZeroDuration();
+  std::filesystem::remove_all(wanted.counts_folder);
+  // Two windows of 4,096 ranks reach over several passes.
+  const int64_t documents = 2 * 4096 * DocumentLengths::kDocuments, all = 2000 * documents / kRow;
+  value(value(open_rows(wanted, load(tokenizer))).rows->skip(std::min(all, 16 * tokens / kRow)));
+  std::string counts;
+  for (const auto& entry : std::filesystem::directory_iterator(wanted.counts_folder)) {
+    if (entry.path().filename().string().starts_with("document-lengths-")) counts = entry.path();
+  }
+  std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
+  for (const int ranks : kRanks) {
+    wanted.dp_size = 1;
+    measure(name + ", alone", ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
+    wanted.dp_size = ranks;
+    wanted.dp_rank = ranks / 2;
+    if (ranks < 4) continue;
+    measure(name + ", counted together", ranks, [&] {
+      forget(counts, CountsFile<DocumentLengths>::kRecordBytes, ranks / 2, ranks);
+      return value(open_rows(wanted, load(tokenizer))).rows;
+    });
+  }
+}
+
+void measure_index(const std::string& tokenizer, const std::string& scratch) {
   const auto arranged = [&](const char* name, int ranks, RowsWanted wanted) {
     wanted.tokenizer_folder = tokenizer;
     wanted.row_tokens = kRow;
@@ -106,8 +139,6 @@ void measure_arranged(const std::string& tokenizer, const std::string& scratch, 
   const FileKind tokens{.format = Format::kTitan};
   for (const int ranks : kRanks) {
     arranged("token index", ranks, {.files = index, .kind = tokens});
-    arranged("text, shuffled documents", ranks, {.files = {text}, .shuffle = Shuffle::kDocuments});
-    arranged("text, packed", ranks, {.files = {text}, .packing_window = 1024});
     arranged("token index, shuffled rows", ranks, {.files = index, .kind = tokens, .shuffle = Shuffle::kRows});
     arranged("token index, shuffled documents", ranks,
              {.files = index, .kind = tokens, .shuffle = Shuffle::kDocuments});
@@ -129,6 +160,12 @@ int main(int argc, char** argv) {
                                                  progress, [](const std::string&) {}));
   std::cout << made.tokens << " tokens of " << std::filesystem::file_size(argv[3]) << " bytes\n\n"
             << "| rows from | ranks | first batch s | batch ms | own tokens/s |\n|---|---|---|---|---|\n";
-  for (int i = 3; i < argc; ++i) measure_order(tokenizer, scratch, argv[i], made.tokens);
-  measure_arranged(tokenizer, scratch, argv[3]);
+  for (int i = 3; i < argc; ++i) {
+    const std::string kind = name(*format_of_file(argv[i]));
+    measure_order(tokenizer, scratch, argv[i], made.tokens);
+    measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.shuffle = Shuffle::kDocuments},
+                          kind + ", shuffled");
+    measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.packing_window = 1024}, kind + ", packed");
+  }
+  measure_index(tokenizer, scratch);
 }
