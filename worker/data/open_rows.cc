@@ -19,6 +19,7 @@
 #include "worker/data/shuffled_rows.h"
 #include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
+#include "worker/data/warned_rows.h"
 
 namespace titan::data {
 namespace {
@@ -30,6 +31,22 @@ bool can_be_counted(const RowsWanted& wanted) {
   return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
          !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
+}
+
+// From so many ranks on, reading everything may be slower than training.
+constexpr int kTooManyRanks = 64;
+
+// What is said of text that every one of many ranks has to read and tokenise whole; nothing of other text.
+std::string reads_everything_warning(const RowsWanted& wanted) {
+  if (wanted.per_rank || wanted.dp_size < kTooManyRanks || can_be_counted(wanted)) return "";
+  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
+  const bool remote = wanted.kind.remote != nullptr;
+  if (!remote && compressed == wanted.files.end()) return "";
+  return absl::StrCat(remote ? wanted.files[0] : *compressed, remote ? ": streamed" : ": compressed",
+                      " text cannot be entered in the middle, so each of ", wanted.dp_size,
+                      " data-parallel ranks reads and tokenises all of it, which may hold up training; make a token ",
+                      "index with titan-data tokenize", remote ? " of a copy" : ", or decompress the files",
+                      ", or set training.dataloader.order = \"per_rank\"");
 }
 
 absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
@@ -255,7 +272,10 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
-  return rows_of_text(wanted, std::move(tokenizer));
+  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, rows_of_text(wanted, std::move(tokenizer)));
+  std::string warning = reads_everything_warning(wanted);
+  if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
+  return opened;
 }
 
 absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,

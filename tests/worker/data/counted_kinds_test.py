@@ -1,6 +1,7 @@
 """Text that ranks count together: of every kind of file, in its order, shuffled and packed, rows, cursors and warnings are those of
 one reader of everything, and either goes on from the other's cursor."""
 
+import gzip
 import json
 import random
 import unittest
@@ -109,6 +110,18 @@ class CountedKinds(RowReader):
                         bad[random_.randrange(len(bad))] = random_.randrange(256)
                     path.write_bytes(bad)
                     self.assertEqual(self.answer(**asked)["rows"], rows, (arrangement, i))
+
+    def test_compressed_text_of_many_ranks_is_warned_of(self):
+        path = self.root / "packed.jsonl.gz"
+        path.write_bytes(gzip.compress((self.root / "jsonl" / "0.jsonl").read_bytes()))
+        for arrangement in ({}, {"window": 16}):
+            for size, told in ((63, False), (64, True)):
+                asked = self.asked("packed.jsonl.gz", format="jsonl", dp_size=size, batches=1, **arrangement)
+                warnings = self.answer(**asked)["warnings"]
+                self.assertEqual(told, any("so each of 64 data-parallel ranks reads and tokenises all of it" in w for w in warnings), warnings)
+                self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": 64}).get("warnings", [])))
+        plain = self.answer(**self.asked("jsonl", dp_size=64, batches=1))["warnings"]
+        self.assertNotIn("all of it", " ".join(plain))
 
     def test_other_data_is_refused(self):
         path = self.root / "other.jsonl"
