@@ -1,8 +1,8 @@
-// data_rates FOLDER_WITH_TOKENIZER TEXT.jsonl SCRATCH: own tokens a second of one data-parallel rank's reader among 1,
-// 16, 256 and 4096, of text that it reads alone, of text that all ranks count together, and of a token index, in their
-// order, shuffled and packed. The other
-// ranks are only simulated: what they would have counted is in the file of counts, what this one has to count is not.
-// Seconds are the thread's processor time: other work on the machine changes them little.
+// data_rates FOLDER_WITH_TOKENIZER SCRATCH TEXT.jsonl [TEXT.txt] [TEXT.parquet]: own tokens a second of one
+// data-parallel rank's reader among 1, 16, 256 and 4096, of text that it reads alone, of text that all ranks count
+// together, and of a token index, in their order, shuffled and packed. The other ranks are only simulated: what they
+// would have counted is in the file of counts, what this one has to count is not. Seconds are the thread's processor
+// time: other work on the machine changes them little.
 #include <cstdio>
 #include <ctime>
 #include <filesystem>
@@ -21,6 +21,7 @@ namespace {
 
 using namespace titan::data;
 constexpr int64_t kRow = 4097;
+constexpr int kRanks[] = {1, 16, 256, 4096};
 
 double now() {
   timespec time{};
@@ -38,7 +39,7 @@ T value(absl::StatusOr<T> result) {
 std::unique_ptr<Tokenizer> load(const std::string& folder) { return value(Tokenizer::load(folder)); }
 
 // Microbatches of a row a rank, until it took two seconds or as many batches.
-void measure(const char* name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open) {
+void measure(const std::string& name, int ranks, const std::function<std::unique_ptr<RowSource>()>& open) {
   const double before = now();
   const std::unique_ptr<RowSource> rows = open();
   const int64_t rank = ranks / 2;
@@ -55,67 +56,116 @@ void measure(const char* name, int ranks, const std::function<std::unique_ptr<Ro
     start = now();
   }
   const double each = (now() - start) / static_cast<double>(batches - 1);
-  std::printf("| %s | %d | %.3f | %.2f | %.0f |\n", name, ranks, first, each * 1e3,
+  std::printf("| %s | %d | %.3f | %.2f | %.0f |\n", name.c_str(), ranks, first, each * 1e3,
               static_cast<double>(kRow - 1) / each);
   std::fflush(stdout);
 }
 
 // Leaves all counts but those that `rank` has to make.
-void forget(const std::string& counts, int64_t blocks, int rank, int ranks) {
+void forget(const std::string& counts, int64_t record_bytes, int rank, int ranks) {
   std::filesystem::copy_file(counts + ".all", counts, std::filesystem::copy_options::overwrite_existing);
+  const auto records = static_cast<int64_t>(std::filesystem::file_size(counts)) / record_bytes;
   std::fstream file(counts, std::ios::binary | std::ios::in | std::ios::out);
-  const std::string nothing(24, '\0');
-  for (int64_t block = rank; block < blocks; block += ranks) file.seekp(block * 24).write(nothing.data(), 24);
+  const std::string nothing(static_cast<size_t>(record_bytes), '\0');
+  for (int64_t record = rank; record < records; record += ranks) {
+    file.seekp(record * record_bytes).write(nothing.data(), record_bytes);
+  }
+}
+
+// Text in its order, alone and counted together.
+void measure_order(const std::string& tokenizer, const std::string& scratch, const std::string& text, int64_t tokens) {
+  const FileKind kind{.format = *format_of_file(text), .blank_lines = true};
+  const std::string counts = scratch + "/counts";
+  const auto counted = [&](int rank, int ranks) {
+    DocumentBlocks opened = value(DocumentBlocks::open({.files = {text}, .kind = kind}));
+    return std::make_unique<CountedRows>(
+        std::move(opened), load(tokenizer),
+        CountedRows::Options{.row_tokens = kRow, .rank = rank, .ranks = ranks, .counts_file = counts});
+  };
+  std::filesystem::remove(counts);
+  value(counted(0, 1)->skip(tokens / kRow + 1));  // All of it, once.
+  std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
+  for (const int ranks : kRanks) {
+    measure(std::string(name(kind.format)) + ", alone", ranks, [&] {
+      return std::make_unique<RowStream>(DocumentReader({.files = {text}, .kind = kind}), load(tokenizer), kRow, true);
+    });
+    measure(std::string(name(kind.format)) + ", counted together", ranks, [&] {
+      forget(counts, CountsFile<BlockCount>::kRecordBytes, ranks / 2, ranks);
+      return counted(ranks / 2, ranks);
+    });
+  }
+}
+
+// Text shuffled or packed, alone and counted together.
+void measure_arranged_text(const std::string& tokenizer, const std::string& scratch, const std::string& text,
+                           int64_t tokens, RowsWanted wanted, const std::string& name) {
+  wanted.files = {text};
+  wanted.kind = {.format = *format_of_file(text), .blank_lines = true};
+  wanted.tokenizer_folder = tokenizer;
+  wanted.row_tokens = kRow;
+  wanted.counts_folder = scratch + "/" + name;
+  wanted.dp_size = 4;
+  wanted.patience = absl::ZeroDuration();
+  std::filesystem::remove_all(wanted.counts_folder);
+  // Two windows of 4,096 ranks reach over several passes.
+  const int64_t documents = 2 * 4096 * DocumentLengths::kDocuments, all = 2000 * documents / kRow;
+  value(value(open_rows(wanted, load(tokenizer))).rows->skip(std::min(all, 16 * tokens / kRow)));
+  std::string counts;
+  for (const auto& entry : std::filesystem::directory_iterator(wanted.counts_folder)) {
+    if (entry.path().filename().string().starts_with("document-lengths-")) counts = entry.path();
+  }
+  std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
+  for (const int ranks : kRanks) {
+    wanted.dp_size = 1;
+    measure(name + ", alone", ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
+    wanted.dp_size = ranks;
+    wanted.dp_rank = ranks / 2;
+    if (ranks < 4) continue;
+    measure(name + ", counted together", ranks, [&] {
+      forget(counts, CountsFile<DocumentLengths>::kRecordBytes, ranks / 2, ranks);
+      return value(open_rows(wanted, load(tokenizer))).rows;
+    });
+  }
+}
+
+void measure_index(const std::string& tokenizer, const std::string& scratch) {
+  const auto arranged = [&](const char* name, int ranks, RowsWanted wanted) {
+    wanted.tokenizer_folder = tokenizer;
+    wanted.row_tokens = kRow;
+    wanted.counts_folder = scratch;
+    measure(name, ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
+  };
+  const std::vector<std::string> index = {scratch + "/index/" + kTokenManifest};
+  const FileKind tokens{.format = Format::kTitan};
+  for (const int ranks : kRanks) {
+    arranged("token index", ranks, {.files = index, .kind = tokens});
+    arranged("token index, shuffled rows", ranks, {.files = index, .kind = tokens, .shuffle = Shuffle::kRows});
+    arranged("token index, shuffled documents", ranks,
+             {.files = index, .kind = tokens, .shuffle = Shuffle::kDocuments});
+    arranged("token index, shuffled and packed", ranks,
+             {.files = index, .kind = tokens, .shuffle = Shuffle::kDocuments, .packing_window = 1024});
+  }
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 4) return 2;
-  const std::string tokenizer = argv[1], text = argv[2], scratch = argv[3], counts = scratch + "/counts";
-  const auto mark = value(mark_of(tokenizer, *load(tokenizer)));
+  if (argc < 4) return 2;
+  const std::string tokenizer = argv[1], scratch = argv[2];
   titan::tools::TokenizeProgress progress;
-  const auto made = value(titan::tools::tokenize(
-      {.tokenizer_folder = tokenizer, .out = scratch + "/index", .input = {Format::kJsonLines, {text}}, .threads = 2},
-      progress, [](const std::string&) {}));
-  std::cout << made.tokens << " tokens of " << std::filesystem::file_size(text) << " bytes\n\n"
+  const auto made = value(titan::tools::tokenize({.tokenizer_folder = tokenizer,
+                                                  .out = scratch + "/index",
+                                                  .input = {Format::kJsonLines, {argv[3]}},
+                                                  .threads = 2},
+                                                 progress, [](const std::string&) {}));
+  std::cout << made.tokens << " tokens of " << std::filesystem::file_size(argv[3]) << " bytes\n\n"
             << "| rows from | ranks | first batch s | batch ms | own tokens/s |\n|---|---|---|---|---|\n";
-  const TextBlocks blocks = value(TextBlocks::open({.files = {text}}));
-  const auto counted = [&](int rank, int ranks) {
-    return std::make_unique<CountedRows>(
-        blocks, load(tokenizer),
-        CountedRows::Options{.row_tokens = kRow, .rank = rank, .ranks = ranks, .counts_file = counts});
-  };
-  value(counted(0, 1)->skip(made.tokens / kRow + 1));  // All of it, once.
-  std::filesystem::copy_file(counts, counts + ".all", std::filesystem::copy_options::overwrite_existing);
-  for (const int ranks : {1, 16, 256, 4096}) {
-    measure("text, alone", ranks, [&] {
-      return std::make_unique<RowStream>(DocumentReader({.files = {text}}), load(tokenizer), kRow, true);
-    });
-    measure("text, counted together", ranks, [&] {
-      forget(counts, blocks.count(), ranks / 2, ranks);
-      return counted(ranks / 2, ranks);
-    });
-    measure("token index", ranks, [&] {
-      TokenSet set = value(TokenSet::open(Format::kTitan, {scratch + "/index/" + kTokenManifest}));
-      return value(
-          TokenRows::open(std::move(set), {.row_tokens = kRow, .max_token_id = static_cast<int32_t>(mark.max_id)}));
-    });
-    const auto arranged = [&](const char* name, RowsWanted wanted) {
-      wanted.tokenizer_folder = tokenizer;
-      wanted.row_tokens = kRow;
-      wanted.counts_folder = scratch;
-      measure(name, ranks, [&] { return value(open_rows(wanted, load(tokenizer))).rows; });
-    };
-    const std::vector<std::string> index = {scratch + "/index/" + kTokenManifest};
-    arranged("text, shuffled documents", {.files = {text}, .shuffle = Shuffle::kDocuments});
-    arranged("text, packed", {.files = {text}, .packing_window = 1024});
-    arranged("token index, shuffled rows",
-             {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kRows});
-    arranged("token index, shuffled documents",
-             {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kDocuments});
-    arranged(
-        "token index, shuffled and packed",
-        {.files = index, .kind = {.format = Format::kTitan}, .shuffle = Shuffle::kDocuments, .packing_window = 1024});
+  for (int i = 3; i < argc; ++i) {
+    const std::string kind = name(*format_of_file(argv[i]));
+    measure_order(tokenizer, scratch, argv[i], made.tokens);
+    measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.shuffle = Shuffle::kDocuments},
+                          kind + ", shuffled");
+    measure_arranged_text(tokenizer, scratch, argv[i], made.tokens, {.packing_window = 1024}, kind + ", packed");
   }
+  measure_index(tokenizer, scratch);
 }

@@ -11,11 +11,14 @@
 #include "tests/fuzz/parts.h"
 #include "tests/fuzz/scratch.h"
 #include "tests/fuzz/target.h"
+#include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_places.h"
 #include "worker/data/document_reader.h"
+#include "worker/data/document_rows.h"
 #include "worker/data/mix_state.h"
 #include "worker/data/open_rows.h"
+#include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/token_rows.h"
 #include "worker/data/tokens/manifest.h"
@@ -101,16 +104,20 @@ TITAN_FUZZ(megatron, 400) {
   if (shard.ok()) (void)(*shard)->verify();
 }
 
-// JSON lines in blocks, and what others are said to have counted of them.
+// Text in blocks, and what others are said to have counted of it by a reader of the same kind.
 TITAN_FUZZ(counted_rows, 150) {
   Parts parts(bytes);
-  const int64_t block_bytes = 1 + parts.byte(), row = 1 + parts.byte() % 40;
+  const int64_t block_bytes = 1 + parts.byte();
+  const int shape = parts.byte(), choice = shape / 40 % 4;
+  const int64_t row = 1 + shape % 40;
   const std::string counts = scratch_file("counts", parts.next());
-  const std::string file = scratch_file("counted.jsonl", parts.rest());
-  auto blocks = data::TextBlocks::open({.files = {file}, .text_key = "text", .block_bytes = block_bytes});
+  const data::FileKind kind{.format = choice > 1 ? data::Format::kText : data::Format::kJsonLines,
+                            .blank_lines = choice == 2};
+  const std::string file = scratch_file("counted", parts.rest());
+  auto blocks = data::DocumentBlocks::open({.files = {file}, .kind = kind, .block_bytes = block_bytes});
   if (!blocks.ok()) return;
   data::CountedRows counted(*std::move(blocks), std::make_unique<Bytes>(), {.row_tokens = row, .counts_file = counts});
-  data::RowStream whole(data::DocumentReader({.files = {file}, .kind = {}, .share = {}}), std::make_unique<Bytes>(),
+  data::RowStream whole(data::DocumentReader({.files = {file}, .kind = kind, .share = {}}), std::make_unique<Bytes>(),
                         row, true);
   for (int i = 0; i < 12; ++i) {
     const auto a = counted.next(), b = whole.next();
@@ -119,6 +126,48 @@ TITAN_FUZZ(counted_rows, 150) {
     require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
     const auto position = counted.position();
     require(position.ok() && counted.seek(*position).ok() && whole.seek(*position).ok(), "a position is found again");
+  }
+}
+
+// Text shuffled or packed, and how many tokens its documents are said to have, by a reader that tokenises all of them.
+TITAN_FUZZ(counted_documents, 150) {
+  Parts parts(bytes);
+  const int shape = parts.byte();
+  const bool shuffled = shape % 4 != 1, packed = shape % 2 == 1;
+  const int64_t row = 2 + parts.byte() % 40;
+  const data::FileKind kind{.format = shape / 4 % 2 == 1 ? data::Format::kText : data::Format::kJsonLines,
+                            .blank_lines = shape / 8 % 2 == 0};
+  const std::string counts = scratch_file("lengths", parts.next());
+  const std::vector<std::string> files = {scratch_file("arranged", parts.rest())};
+  const std::string places = scratch_folder() + "/arranged-places";
+  (void)storage::posix_files().remove_folder(places);
+  const auto finder = [&]() -> std::unique_ptr<data::DocumentFinder> {
+    auto found = data::DocumentPlaces::get(files, kind, places);
+    if (!found.ok()) return nullptr;
+    return data::find_by_places(files, kind, *std::move(found), {.seed = 3, .in_order = !shuffled});
+  };
+  if (finder() == nullptr) return;
+  const data::TokenDocumentsOptions options{
+      .arrangement = {.shuffle = shuffled ? data::Shuffle::kDocuments : data::Shuffle::kNone, .seed = 3},
+      .row_tokens = row};
+  const auto rows = [&](std::unique_ptr<data::TokenDocuments> documents) -> std::unique_ptr<data::RowSource> {
+    if (!packed) return std::make_unique<data::DocumentRows>(std::move(documents), row);
+    return std::make_unique<data::PackedRows>(std::move(documents),
+                                              data::PackedRows::Options{.row_tokens = row, .window = 5});
+  };
+  const auto tokenizer = std::make_shared<Bytes>();
+  const auto counted =
+      rows(data::counted_documents(finder(), finder(), tokenizer, {.kind = kind, .counts_file = counts}, options));
+  const auto whole = rows(
+      shuffled ? data::shuffled_documents(finder(), kind, 100, tokenizer, options)
+               : data::documents_in_order(data::DocumentReader({.files = files, .kind = kind}), tokenizer, options));
+  for (int i = 0; i < 12; ++i) {
+    const auto a = counted->next(), b = whole->next();
+    require(a.ok() == b.ok(), "both fail or none");
+    if (!a.ok()) return;
+    require(std::equal(*a, *a + row, *b), "the rows are those of a reader of everything");
+    const auto position = counted->position();
+    require(position.ok() && counted->seek(*position).ok() && whole->seek(*position).ok(), "a position is found again");
   }
 }
 

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <cstddef>
 #include <cstring>
 
 #include "common/storage/crc32c.h"
@@ -10,16 +11,11 @@
 namespace titan::data {
 namespace {
 
-struct Record {
-  int64_t tokens = 0;
-  int32_t documents = 0, lines = 0, bad_lines = 0;
-  uint32_t sum = 0;
-};
-static_assert(sizeof(Record) == 24);
+static_assert(offsetof(BlockCount, bad_lines) + sizeof(int32_t) == BlockCount::kBytes);
 
 // Of the counts and of the place where they lie: nothing written is a wrong sum, too.
-uint32_t sum_of(const Record& record, int64_t block) {
-  return storage::crc32c(&block, sizeof block, storage::crc32c(&record, offsetof(Record, sum)));
+uint32_t sum_of(const char* record, size_t bytes, int64_t block) {
+  return storage::crc32c(&block, sizeof block, storage::crc32c(record, bytes));
 }
 
 class Descriptor {
@@ -39,28 +35,34 @@ class Descriptor {
 
 }  // namespace
 
-std::vector<std::optional<BlockCount>> BlockCounts::read(int64_t begin, int64_t end) const {
-  std::vector<std::optional<BlockCount>> counts(static_cast<size_t>(end - begin));
-  std::vector<Record> records(counts.size());
+template <typename Count>
+std::vector<std::optional<Count>> CountsFile<Count>::read(int64_t begin, int64_t end) const {
+  std::vector<std::optional<Count>> counts(static_cast<size_t>(end - begin));
+  std::vector<char> records(counts.size() * kRecordBytes);
   const Descriptor file(path_, O_RDONLY);
-  const auto bytes = static_cast<ssize_t>(records.size() * sizeof(Record));
-  if (file.get() < 0 || ::pread(file.get(), records.data(), bytes, begin * static_cast<off_t>(sizeof(Record))) <= 0) {
-    return counts;
-  }
-  for (size_t i = 0; i < records.size(); ++i) {
-    const Record& record = records[i];
-    if (record.sum != sum_of(record, begin + static_cast<int64_t>(i))) continue;
-    counts[i] = BlockCount{record.tokens, record.documents, record.lines, record.bad_lines};
+  if (file.get() < 0 || ::pread(file.get(), records.data(), records.size(), begin * kRecordBytes) <= 0) return counts;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    const char* record = records.data() + i * kRecordBytes;
+    uint32_t sum = 0;
+    std::memcpy(&sum, record + Count::kBytes, sizeof sum);
+    if (sum != sum_of(record, Count::kBytes, begin + static_cast<int64_t>(i))) continue;
+    std::memcpy(static_cast<void*>(&counts[i].emplace()), record, Count::kBytes);
   }
   return counts;
 }
 
-void BlockCounts::write(int64_t block, const BlockCount& count) const {
-  Record record{count.tokens, count.documents, count.lines, count.bad_lines};
-  record.sum = sum_of(record, block);
+template <typename Count>
+void CountsFile<Count>::write(int64_t block, const Count& count) const {
+  std::array<char, kRecordBytes> record;
+  std::memcpy(record.data(), &count, Count::kBytes);
+  const uint32_t sum = sum_of(record.data(), Count::kBytes, block);
+  std::memcpy(record.data() + Count::kBytes, &sum, sizeof sum);
   const Descriptor file(path_, O_WRONLY | O_CREAT);
   if (file.get() < 0) return;
-  (void)!::pwrite(file.get(), &record, sizeof record, block * static_cast<off_t>(sizeof record));
+  (void)!::pwrite(file.get(), record.data(), record.size(), block * kRecordBytes);
 }
+
+template class CountsFile<BlockCount>;
+template class CountsFile<DocumentLengths>;
 
 }  // namespace titan::data

@@ -14,14 +14,14 @@ constexpr size_t kCachedBlocks = 4;
 
 }  // namespace
 
-CountedRows::CountedRows(TextBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options)
+CountedRows::CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options)
     : blocks_(std::move(blocks)),
       tokenizer_(std::move(tokenizer)),
       options_(options),
       counts_(
-          BlockCounts(options.counts_file), blocks_.count(), options.rank, options.ranks,
+          CountsFile<BlockCount>(options.counts_file), blocks_.count(), options.rank, options.ranks,
           [this](int64_t number) -> absl::StatusOr<BlockCount> {
-            TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* block, read_block(number));
+            TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* block, read_block(number));
             return block->count;
           },
           options.patience),
@@ -32,7 +32,7 @@ absl::StatusOr<const int32_t*> CountedRows::next() {
   if (there < options_.row_tokens) return nullptr;
   for (int64_t filled = 0; filled < options_.row_tokens;) {
     if (head_.block == blocks_.count()) TITAN_RETURN_IF_ERROR(begin_pass());
-    TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* from, block(head_.block));
+    TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* from, block(head_.block));
     const int64_t part = std::min(options_.row_tokens - filled, from->count.tokens - head_.token);
     std::copy_n(from->tokens.begin() + head_.token, part, row_.begin() + filled);
     filled += part;
@@ -97,13 +97,14 @@ absl::Status CountedRows::begin_pass() {
 
 absl::Status CountedRows::note_bad_lines(const Head& head, const BlockCount& count) {
   if (read_before_ && head.bad_lines + count.bad_lines <= options_.max_bad_lines) return absl::OkStatus();
-  TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* read, read_block(head.block));
+  TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(head.block));
   int64_t number = head.bad_lines;
-  for (const TextBlocks::Block::BadLine& bad : read->bad) {
+  for (const DocumentBlocks::Block::Bad& bad : read->bad) {
+    const int64_t file = blocks_.file_of(head.block);
     const std::string place =
-        absl::StrCat(blocks_.files()[blocks_.file_of(head.block)], ":", head.lines + bad.line + 1, ": ", bad.problem);
+        absl::StrCat(blocks_.places().name(file, bad.at, head.lines + bad.line), ": ", bad.problem);
     if (++number > options_.max_bad_lines) {
-      return too_many_bad_lines(place, number, options_.max_bad_lines, {.text_key = options_.text_key});
+      return too_many_bad_lines(place, number, options_.max_bad_lines, blocks_.kind());
     }
     if (!read_before_) warnings_.push_back(absl::StrCat(place, ", skipped"));
   }
@@ -111,23 +112,24 @@ absl::Status CountedRows::note_bad_lines(const Head& head, const BlockCount& cou
 }
 
 // A block of which the counts are known: it must be what was counted.
-absl::StatusOr<const TextBlocks::Block*> CountedRows::block(int64_t number) {
+absl::StatusOr<const DocumentBlocks::Block*> CountedRows::block(int64_t number) {
   TITAN_ASSIGN_OR_RETURN(const BlockCount count, counts_.get(number));
-  TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* read, read_block(number));
+  TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(number));
   if (read->count == count) return read;
   return absl::InvalidArgumentError(absl::StrCat(
       blocks_.files()[blocks_.file_of(number)], ": its block ", number, " of the dataset has ", read->count.tokens,
       " tokens and was counted with ", count.tokens, ": the dataset has changed since; remove ", options_.counts_file));
 }
 
-absl::StatusOr<const TextBlocks::Block*> CountedRows::read_block(int64_t number) {
+absl::StatusOr<const DocumentBlocks::Block*> CountedRows::read_block(int64_t number) {
   const auto there =
       std::find_if(cache_.begin(), cache_.end(), [&](const auto& entry) { return entry.first == number; });
   if (there != cache_.end()) {
     std::rotate(there, there + 1, cache_.end());  // The last is the newest.
     return &cache_.back().second;
   }
-  TITAN_ASSIGN_OR_RETURN(TextBlocks::Block read, blocks_.read(number, *tokenizer_));
+  TITAN_ASSIGN_OR_RETURN(DocumentBlocks::Block read, blocks_.read(number, *tokenizer_));
+  ++blocks_read_;
   if (cache_.size() == kCachedBlocks) cache_.erase(cache_.begin());
   cache_.emplace_back(number, std::move(read));
   return &cache_.back().second;
@@ -137,23 +139,28 @@ absl::StatusOr<StreamPosition> CountedRows::position() {
   StreamPosition position{.pass = head_.pass, .bad_lines = head_.bad_lines};
   position.document = {.file = static_cast<int64_t>(blocks_.files().size()), .document = head_.documents};
   if (head_.block == blocks_.count()) return position;
-  TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* read, read_block(head_.block));
+  TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(head_.block));
   position.document.file = blocks_.file_of(head_.block);
   if (head_.token == read->count.tokens) {  // A block without tokens.
-    position.document.offset = read->lines.empty() ? read->end : read->lines.front();
-    position.document.line = head_.lines;
+    TITAN_ASSIGN_OR_RETURN(const FilePlace begin, blocks_.begin_of(head_.block, *read));
+    set_place(position, begin);
     return position;
   }
   const auto behind = std::upper_bound(
       read->documents.begin(), read->documents.end(), head_.token,
-      [](int64_t token, const TextBlocks::Block::Document& document) { return token < document.begin; });
-  const TextBlocks::Block::Document& document = *(behind - 1);
-  position.document.offset = document.offset;
-  position.document.line = head_.lines + document.line;
+      [](int64_t token, const DocumentBlocks::Block::Document& document) { return token < document.begin; });
+  const DocumentBlocks::Block::Document& document = *(behind - 1);
+  set_place(position, blocks_.places().place(position.document.file, document.at, document.line));
   position.document.document += behind - 1 - read->documents.begin();
   position.bad_lines += document.bad_before;
   position.token = head_.token - document.begin;
   return position;
+}
+
+void CountedRows::set_place(StreamPosition& position, const FilePlace& place) const {
+  const bool lines = blocks_.kind().format != Format::kParquet;  // Its rows are counted by group.
+  position.document.offset = place.offset;
+  position.document.line = place.line + (lines ? head_.lines : 0);
 }
 
 absl::Status CountedRows::seek(const StreamPosition& position) {
@@ -166,24 +173,26 @@ absl::Status CountedRows::seek(const StreamPosition& position) {
   head_ = {.documents = place.document, .bad_lines = position.bad_lines, .pass = position.pass};
   head_.pass_tokens = position == StreamPosition{} ? 0 : -1;
   warnings_.clear();
-  if (place.file == files || place.offset >= blocks_.size(place.file)) {
-    head_.block = blocks_.first_block(std::min(place.file + 1, files));
-    return place.file < files && place.offset > blocks_.size(place.file)
-               ? no_line_at(blocks_.files()[place.file], place.offset)
-               : absl::OkStatus();
-  }
-  head_.block = blocks_.block_of(place.file, place.offset);
-  TITAN_ASSIGN_OR_RETURN(const TextBlocks::Block* read, read_block(head_.block));
-  const auto line = std::lower_bound(read->lines.begin(), read->lines.end(), place.offset);
-  if (line == read->lines.end() || *line != place.offset) {
-    return no_line_at(blocks_.files()[place.file], place.offset);
-  }
+  head_.block = blocks_.count();
+  if (place.file == files) return absl::OkStatus();
+  TITAN_ASSIGN_OR_RETURN(const int64_t at, blocks_.places().at(place.file, {place.offset, place.line}));
+  if (at < blocks_.places().size(place.file)) return seek_in_file(position, at);
+  head_.block = blocks_.first_block(place.file + 1);
+  return absl::OkStatus();
+}
+
+absl::Status CountedRows::seek_in_file(const StreamPosition& position, int64_t at) {
+  const DocumentPosition& place = position.document;
+  head_.block = blocks_.block_of(place.file, at);
+  TITAN_ASSIGN_OR_RETURN(const DocumentBlocks::Block* read, read_block(head_.block));
+  const auto begin = std::lower_bound(read->begins.begin(), read->begins.end(), at);
+  if (begin == read->begins.end() || *begin != at) return no_line_at(blocks_.files()[place.file], place.offset);
   const auto document =
-      std::lower_bound(read->documents.begin(), read->documents.end(), place.offset,
-                       [](const TextBlocks::Block::Document& value, int64_t offset) { return value.offset < offset; });
+      std::lower_bound(read->documents.begin(), read->documents.end(), at,
+                       [](const DocumentBlocks::Block::Document& value, int64_t wanted) { return value.at < wanted; });
   const bool last = document == read->documents.end();
   head_.token = (last ? read->count.tokens : document->begin) + position.token;
-  head_.lines = place.line - (line - read->lines.begin());
+  head_.lines = place.line - (begin - read->begins.begin());
   head_.documents -= document - read->documents.begin();
   head_.bad_lines -= last ? read->count.bad_lines : document->bad_before;
   const int64_t end = last || document + 1 == read->documents.end() ? read->count.tokens : (document + 1)->begin;

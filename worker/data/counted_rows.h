@@ -5,9 +5,9 @@
 #include <utility>
 #include <vector>
 
+#include "worker/data/document_blocks.h"
 #include "worker/data/row_source.h"
 #include "worker/data/shared_counts.h"
-#include "worker/data/text_blocks.h"
 #include "worker/data/tokenizer.h"
 
 namespace titan::data {
@@ -23,13 +23,12 @@ class CountedRows final : public RowSource {
     int64_t max_bad_lines = 100;
     int rank = 0, ranks = 1;
     std::string counts_file;
-    std::string text_key = "text";
     absl::Duration patience = absl::Seconds(1);  // With ranks whose counts do not come.
   };
-  CountedRows(TextBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
+  CountedRows(DocumentBlocks blocks, std::shared_ptr<Tokenizer> tokenizer, const Options& options);
 
-  // Errors: those of TextBlocks; InvalidArgument past max_bad_lines, when a whole pass gives no token, and when a block
-  // is not what was counted (the dataset has changed).
+  // Errors: those of DocumentBlocks; InvalidArgument past max_bad_lines, when a whole pass gives no token, and when a
+  // block is not what was counted (the dataset has changed).
   absl::StatusOr<const int32_t*> next() override;
   absl::StatusOr<int64_t> skip(int64_t rows) override;
   absl::StatusOr<StreamPosition> position() override;
@@ -37,6 +36,8 @@ class CountedRows final : public RowSource {
   std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
 
   int64_t blocks_counted() const { return counts_.counted(); }
+  int64_t blocks_read() const { return blocks_read_; }  // And tokenised.
+  int64_t counts_looked_up() const { return counts_.looked_up(); }
 
  private:
   // A place in the stream: tokens into a block, and what the pass had before that block.
@@ -50,19 +51,22 @@ class CountedRows final : public RowSource {
   absl::Status leave_block(Head& head, const BlockCount& count);
   absl::Status begin_pass();
   absl::Status note_bad_lines(const Head& head, const BlockCount& count);
+  absl::Status seek_in_file(const StreamPosition& position, int64_t at);
+  void set_place(StreamPosition& position, const FilePlace& place) const;
   absl::StatusOr<int64_t> ahead(int64_t tokens);
-  absl::StatusOr<const TextBlocks::Block*> block(int64_t number);
-  absl::StatusOr<const TextBlocks::Block*> read_block(int64_t number);
+  absl::StatusOr<const DocumentBlocks::Block*> block(int64_t number);
+  absl::StatusOr<const DocumentBlocks::Block*> read_block(int64_t number);
 
-  const TextBlocks blocks_;
+  DocumentBlocks blocks_;
   const std::shared_ptr<Tokenizer> tokenizer_;
   const Options options_;
-  SharedCounts counts_;
+  SharedCounts<BlockCount> counts_;
   Head head_;
   bool read_before_ = false;  // Not the first pass.
   bool warned_ = false;
+  int64_t blocks_read_ = 0;
   std::vector<int32_t> row_;
-  std::vector<std::pair<int64_t, TextBlocks::Block>> cache_;  // Blocks that were read last.
+  std::vector<std::pair<int64_t, DocumentBlocks::Block>> cache_;  // Blocks that were read last.
   std::vector<std::string> warnings_;
 };
 

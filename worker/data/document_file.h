@@ -68,8 +68,14 @@ absl::StatusOr<std::unique_ptr<DocumentFile>> open_json_lines(const std::string&
                                                               const FilePlace& place);
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
                                                         const FilePlace& place);
-absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
-                                                           const FilePlace& place);
+
+// Of rows any may be next; one that follows in the same row group is found from where the file is now.
+class DocumentRowsFile : public DocumentFile {
+ public:
+  virtual absl::Status seek(const FilePlace& place) = 0;
+};
+absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,
+                                                               const FilePlace& place);
 
 // The rows of each row group of a Parquet file.
 absl::StatusOr<std::vector<int64_t>> parquet_row_groups(const std::string& path, const FileKind& kind);

@@ -8,15 +8,18 @@
 #include "common/status/status.h"
 #include "common/storage/file.h"
 #include "worker/data/byte_source.h"
+#include "worker/data/counted_documents.h"
 #include "worker/data/counted_rows.h"
 #include "worker/data/document_finder.h"
 #include "worker/data/document_rows.h"
+#include "worker/data/file_facts.h"
 #include "worker/data/packed_rows.h"
 #include "worker/data/row_stream.h"
 #include "worker/data/sharding.h"
 #include "worker/data/shuffled_rows.h"
 #include "worker/data/token_documents.h"
 #include "worker/data/token_rows.h"
+#include "worker/data/warned_rows.h"
 
 namespace titan::data {
 namespace {
@@ -25,15 +28,29 @@ namespace {
 constexpr int kManyRanks = 4;
 
 bool can_be_counted(const RowsWanted& wanted) {
-  return !wanted.per_rank && wanted.shuffle == Shuffle::kNone && wanted.packing_window == 0 &&
-         wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks && !wanted.counts_folder.empty() &&
-         wanted.kind.format == Format::kJsonLines &&
+  return !wanted.per_rank && wanted.kind.remote == nullptr && wanted.dp_size >= kManyRanks &&
+         !wanted.counts_folder.empty() && wanted.kind.format != Format::kAuto &&
          std::none_of(wanted.files.begin(), wanted.files.end(), is_compressed);
 }
 
+// From so many ranks on, reading everything may be slower than training.
+constexpr int kTooManyRanks = 64;
+
+// What is said of text that every one of many ranks has to read and tokenise whole; nothing of other text.
+std::string reads_everything_warning(const RowsWanted& wanted) {
+  if (wanted.per_rank || wanted.dp_size < kTooManyRanks || can_be_counted(wanted)) return "";
+  const auto compressed = std::find_if(wanted.files.begin(), wanted.files.end(), is_compressed);
+  const bool remote = wanted.kind.remote != nullptr;
+  if (!remote && compressed == wanted.files.end()) return "";
+  return absl::StrCat(remote ? wanted.files[0] : *compressed, remote ? ": streamed" : ": compressed",
+                      " text cannot be entered in the middle, so each of ", wanted.dp_size,
+                      " data-parallel ranks reads and tokenises all of it, which may hold up training; make a token ",
+                      "index with titan-data tokenize", remote ? " of a copy" : ", or decompress the files",
+                      ", or set training.dataloader.order = \"per_rank\"");
+}
+
 absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  TITAN_ASSIGN_OR_RETURN(TextBlocks blocks,
-                         TextBlocks::open({.files = wanted.files, .text_key = wanted.kind.text_key}));
+  TITAN_ASSIGN_OR_RETURN(DocumentBlocks blocks, DocumentBlocks::open({.files = wanted.files, .kind = wanted.kind}));
   TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, *tokenizer));
   TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
   TITAN_ASSIGN_OR_RETURN(const std::string fingerprint, blocks.fingerprint(mark));
@@ -44,7 +61,7 @@ absl::StatusOr<OpenedRows> counted_rows(const RowsWanted& wanted, std::shared_pt
                                      .rank = wanted.dp_rank,
                                      .ranks = wanted.dp_size,
                                      .counts_file = storage::join_path(wanted.counts_folder, counts_file),
-                                     .text_key = wanted.kind.text_key};
+                                     .patience = wanted.patience};
   return OpenedRows{std::make_unique<CountedRows>(std::move(blocks), std::move(tokenizer), options), wanted.files};
 }
 
@@ -115,12 +132,15 @@ absl::Status check_addressable(const RowsWanted& wanted) {
                         absl::StrCat("would decompress a file up to each of its documents", kTokenise));
 }
 
+ShuffledShare share_for_finder(const RowsWanted& wanted, const TokenDocumentsOptions& share) {
+  return {wanted.shuffle_seed, share.first, share.documents, wanted.shuffle == Shuffle::kNone};
+}
+
 absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_places(const RowsWanted& wanted) {
   TITAN_ASSIGN_OR_RETURN(DocumentPlaces places, DocumentPlaces::get(wanted.files, wanted.kind, wanted.counts_folder));
   TokenDocumentsOptions share;
   TITAN_RETURN_IF_ERROR(take_share(wanted, places.documents(), share));
-  return find_by_places(wanted.files, wanted.kind, std::move(places),
-                        {wanted.shuffle_seed, share.first, share.documents});
+  return find_by_places(wanted.files, wanted.kind, std::move(places), share_for_finder(wanted, share));
 }
 
 absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWanted& wanted) {
@@ -132,31 +152,67 @@ absl::StatusOr<std::unique_ptr<DocumentFinder>> finder_of_blocks(const RowsWante
   }
   TokenDocumentsOptions share;
   TITAN_RETURN_IF_ERROR(take_share(wanted, documents, share));
-  return find_in_blocks(wanted.files, wanted.kind, groups, {wanted.shuffle_seed, share.first, share.documents});
+  return find_in_blocks(wanted.files, wanted.kind, groups, share_for_finder(wanted, share));
 }
 
-absl::StatusOr<OpenedRows> shuffled_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  TITAN_RETURN_IF_ERROR(check_addressable(wanted));
-  const bool in_blocks = wanted.kind.format == Format::kParquet;
-  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> finder,
-                         in_blocks ? finder_of_blocks(wanted) : finder_of_places(wanted));
+absl::StatusOr<std::unique_ptr<DocumentFinder>> finder(const RowsWanted& wanted) {
+  return wanted.kind.format == Format::kParquet ? finder_of_blocks(wanted) : finder_of_places(wanted);
+}
+
+// What the lengths of documents depend on.
+absl::StatusOr<std::string> lengths_file(const RowsWanted& wanted, const Tokenizer& tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(const TokenizerMark mark, mark_of(wanted.tokenizer_folder, tokenizer));
+  const FileKind& kind = wanted.kind;
+  const std::string more =
+      absl::StrCat(kind.text_key, "|", name(kind.format), "|", kind.blank_lines, "|", mark.sum, "|", mark.bos, "|",
+                   mark.eos, "|", name(wanted.shuffle), "|", wanted.shuffle_seed);
+  TITAN_ASSIGN_OR_RETURN(const std::string facts, file_facts(wanted.files, more));
+  return storage::join_path(wanted.counts_folder, absl::StrCat("document-lengths-", facts, ".bin"));
+}
+
+absl::StatusOr<std::unique_ptr<TokenDocuments>> documents_counted_together(const RowsWanted& wanted,
+                                                                           std::shared_ptr<Tokenizer> tokenizer) {
+  TITAN_ASSIGN_OR_RETURN(const std::string counts_file, lengths_file(wanted, *tokenizer));
+  TITAN_RETURN_IF_ERROR(storage::posix_files().make_folders(wanted.counts_folder));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> counted, finder(wanted));
+  TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> read, finder(wanted));
+  const CountedDocumentsOptions sharing{.kind = wanted.kind,
+                                        .max_bad_lines = wanted.max_bad_lines,
+                                        .rank = wanted.dp_rank,
+                                        .ranks = wanted.dp_size,
+                                        .counts_file = counts_file,
+                                        .patience = wanted.patience};
+  return counted_documents(std::move(counted), std::move(read), std::move(tokenizer), sharing,
+                           documents_wanted(wanted));
+}
+
+absl::StatusOr<OpenedRows> arranged_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   const std::optional<int32_t> end = tokenizer->eos_id();
-  std::unique_ptr<TokenDocuments> documents = shuffled_documents(std::move(finder), wanted.kind, wanted.max_bad_lines,
-                                                                 std::move(tokenizer), documents_wanted(wanted));
-  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
+  const bool shuffled = wanted.shuffle != Shuffle::kNone;
+  if (shuffled) TITAN_RETURN_IF_ERROR(check_addressable(wanted));
+  if (can_be_counted(wanted)) {
+    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<TokenDocuments> documents,
+                           documents_counted_together(wanted, std::move(tokenizer)));
+    return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
+  }
+  if (shuffled) {
+    TITAN_ASSIGN_OR_RETURN(std::unique_ptr<DocumentFinder> found, finder(wanted));
+    std::unique_ptr<TokenDocuments> documents = shuffled_documents(std::move(found), wanted.kind, wanted.max_bad_lines,
+                                                                   std::move(tokenizer), documents_wanted(wanted));
+    return OpenedRows{rows_of_documents(wanted, std::move(documents), end), wanted.files};
+  }
+  TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
+  std::unique_ptr<TokenDocuments> documents =
+      documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted));
+  return OpenedRows{rows_of_documents(wanted, std::move(documents), end), std::move(share.files)};
 }
 
 absl::StatusOr<OpenedRows> rows_of_text(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
-  if (wanted.shuffle != Shuffle::kNone) return shuffled_text(wanted, std::move(tokenizer));
+  if (wanted.shuffle != Shuffle::kNone || wanted.packing_window > 0) {
+    return arranged_text(wanted, std::move(tokenizer));
+  }
   if (can_be_counted(wanted)) return counted_rows(wanted, std::move(tokenizer));
   TITAN_ASSIGN_OR_RETURN(Share share, share_of_text(wanted));
-  if (wanted.packing_window > 0) {
-    const std::optional<int32_t> end = tokenizer->eos_id();
-    return OpenedRows{
-        rows_of_documents(
-            wanted, documents_in_order(std::move(share.reader), std::move(tokenizer), documents_wanted(wanted)), end),
-        std::move(share.files)};
-  }
   return OpenedRows{
       std::make_unique<RowStream>(std::move(share.reader), std::move(tokenizer), wanted.row_tokens, wanted.loop),
       std::move(share.files)};
@@ -216,7 +272,10 @@ absl::StatusOr<OpenedRows> rows_of_tokens(const RowsWanted& wanted, const Tokeni
 
 absl::StatusOr<OpenedRows> open_rows(const RowsWanted& wanted, std::shared_ptr<Tokenizer> tokenizer) {
   if (holds_tokens(wanted.kind.format)) return rows_of_tokens(wanted, *tokenizer);
-  return rows_of_text(wanted, std::move(tokenizer));
+  TITAN_ASSIGN_OR_RETURN(OpenedRows opened, rows_of_text(wanted, std::move(tokenizer)));
+  std::string warning = reads_everything_warning(wanted);
+  if (!warning.empty()) opened.rows = warned_rows(std::move(opened.rows), std::move(warning));
+  return opened;
 }
 
 absl::StatusOr<MixedRows> open_mixed_rows(const RowsWanted& common, const std::vector<SourceWanted>& sources,

@@ -34,12 +34,12 @@ Library load_library() {
   return {open, open == nullptr ? absl::StrCat(kParquetLibrary, " is of another version of Titan") : ""};
 }
 
-class ParquetFile final : public DocumentFile {
+class ParquetFile final : public DocumentRowsFile {
  public:
   ParquetFile(std::string path, std::unique_ptr<ParquetColumn> column)
       : path_(std::move(path)), column_(std::move(column)) {}
 
-  absl::Status seek(const FilePlace& place) {
+  absl::Status seek(const FilePlace& place) override {
     const std::string problem = column_->seek(place.offset, place.line);
     if (problem.empty()) return absl::OkStatus();
     return absl::InvalidArgumentError(
@@ -99,8 +99,8 @@ absl::StatusOr<std::unique_ptr<ParquetColumn>> open_column(const std::string& pa
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<DocumentFile>> open_parquet(const std::string& path, const FileKind& kind,
-                                                           const FilePlace& place) {
+absl::StatusOr<std::unique_ptr<DocumentRowsFile>> open_parquet(const std::string& path, const FileKind& kind,
+                                                               const FilePlace& place) {
   TITAN_ASSIGN_OR_RETURN(std::unique_ptr<ParquetColumn> column, open_column(path, kind));
   auto file = std::make_unique<ParquetFile>(path, std::move(column));
   TITAN_RETURN_IF_ERROR(file->seek(place));

@@ -15,15 +15,18 @@ constexpr std::chrono::milliseconds kPause(2);
 
 }  // namespace
 
-SharedCounts::SharedCounts(BlockCounts file, int64_t blocks, int rank, int ranks, Count count, absl::Duration patience)
+template <typename Count>
+SharedCounts<Count>::SharedCounts(CountsFile<Count> file, int64_t blocks, int rank, int ranks, Counting counting,
+                                  absl::Duration patience)
     : file_(std::move(file)),
       blocks_(blocks),
       rank_(rank),
       ranks_(ranks),
-      count_(std::move(count)),
+      counting_(std::move(counting)),
       patience_(patience) {}
 
-absl::StatusOr<BlockCount> SharedCounts::get(int64_t block) {
+template <typename Count>
+absl::StatusOr<Count> SharedCounts<Count>::get(int64_t block) {
   const int64_t window = block / ranks_;
   if (!windows_.contains(window)) {
     TITAN_RETURN_IF_ERROR(load(window));
@@ -31,7 +34,8 @@ absl::StatusOr<BlockCount> SharedCounts::get(int64_t block) {
   return windows_[window][static_cast<size_t>(block % ranks_)];
 }
 
-absl::Status SharedCounts::load(int64_t window) {
+template <typename Count>
+absl::Status SharedCounts<Count>::load(int64_t window) {
   if (windows_.size() >= kKeptWindows) windows_.clear();
   TITAN_RETURN_IF_ERROR(count_own(window));
   TITAN_RETURN_IF_ERROR(count_own(window + 1));  // So that nobody waits there.
@@ -57,14 +61,16 @@ absl::Status SharedCounts::load(int64_t window) {
   }
 }
 
-absl::Status SharedCounts::count_own(int64_t window) {
+template <typename Count>
+absl::Status SharedCounts<Count>::count_own(int64_t window) {
   const int64_t own = window * ranks_ + rank_;
   if (own >= blocks_ || file_.read(own, own + 1)[0].has_value()) return absl::OkStatus();
   return count(own);
 }
 
-absl::Status SharedCounts::count(int64_t block) {
-  TITAN_ASSIGN_OR_RETURN(const BlockCount found, count_(block));
+template <typename Count>
+absl::Status SharedCounts<Count>::count(int64_t block) {
+  TITAN_ASSIGN_OR_RETURN(const Count found, counting_(block));
   ++counted_;
   own_[block] = found;
   file_.write(block, found);
@@ -72,14 +78,16 @@ absl::Status SharedCounts::count(int64_t block) {
 }
 
 // Keeps the window when nothing of it is missing.
-SharedCounts::Missing SharedCounts::find_missing(int64_t window) {
+template <typename Count>
+typename SharedCounts<Count>::Missing SharedCounts<Count>::find_missing(int64_t window) {
   Missing missing;
   const int64_t begin = window * ranks_, end = std::min(begin + ranks_, blocks_);
-  const std::vector<std::optional<BlockCount>> found = file_.read(begin, end);
-  std::vector<BlockCount> counts;
+  const std::vector<std::optional<Count>> found = file_.read(begin, end);
+  looked_up_ += end - begin;
+  std::vector<Count> counts;
   for (int64_t block = begin; block < end; ++block) {
     const auto own = own_.find(block);
-    const std::optional<BlockCount>& known = found[static_cast<size_t>(block - begin)];
+    const std::optional<Count>& known = found[static_cast<size_t>(block - begin)];
     if (own != own_.end()) {
       counts.push_back(own->second);
     } else if (known.has_value()) {
@@ -94,5 +102,8 @@ SharedCounts::Missing SharedCounts::find_missing(int64_t window) {
   windows_[window] = std::move(counts);
   return missing;
 }
+
+template class SharedCounts<BlockCount>;
+template class SharedCounts<DocumentLengths>;
 
 }  // namespace titan::data

@@ -5,59 +5,10 @@
 #include "common/status/status.h"
 #include "worker/data/bad_lines.h"
 #include "worker/data/token_documents.h"
+#include "worker/data/tokenised_documents.h"
 
 namespace titan::data {
 namespace {
-
-// The tokens of documents that were tokenised, and what a pass of them came to.
-class TokenisedDocuments : public TokenDocuments {
- public:
-  TokenisedDocuments(std::shared_ptr<Tokenizer> tokenizer, const TokenDocumentsOptions& options)
-      : tokenizer_(std::move(tokenizer)), options_(options) {}
-
-  absl::Status read(const TokenDocument& document, int64_t begin, int64_t count, int32_t* out) override {
-    std::copy_n(document.ids.begin() + begin, count, out);
-    return absl::OkStatus();
-  }
-  std::vector<std::string> take_warnings() override { return std::exchange(warnings_, {}); }
-
- protected:
-  absl::StatusOr<std::optional<TokenDocument>> tokenised(const std::string& text, const StreamPosition& start) {
-    TokenDocument document{.start = start};
-    TITAN_RETURN_IF_ERROR(tokenizer_->encode_document(text, document.ids));
-    document.tokens = static_cast<int64_t>(document.ids.size());
-    if (document.tokens == 0) return std::nullopt;
-    had_tokens_ = true;
-    if (pass_tokens_ >= 0) pass_tokens_ += document.tokens;
-    return document;
-  }
-
-  absl::Status next_pass() {
-    if (!had_tokens_) return no_documents();
-    const bool few = pass_tokens_ >= 0 && !warned_;
-    std::string warning = few ? few_rows_warning(pass_tokens_, options_.row_tokens) : "";
-    warned_ |= !warning.empty();
-    if (!warning.empty()) warnings_.push_back(std::move(warning));
-    ++pass_;
-    pass_tokens_ = 0;
-    had_tokens_ = false;
-    return absl::OkStatus();
-  }
-
-  void begin_at(const StreamPosition& position) {
-    pass_ = position.pass;
-    had_tokens_ = position.document.document > 0;
-    pass_tokens_ = had_tokens_ ? -1 : 0;
-    warnings_.clear();
-  }
-
-  const std::shared_ptr<Tokenizer> tokenizer_;
-  TokenDocumentsOptions options_;
-  int64_t pass_ = 0;
-  bool had_tokens_ = false, warned_ = false;
-  int64_t pass_tokens_ = 0;  // -1: the pass began before a seek.
-  std::vector<std::string> warnings_;
-};
 
 class OrderedDocuments final : public TokenisedDocuments {
  public:

@@ -1,4 +1,6 @@
 // Plain text: a file is a document, or what lies between blank lines is one.
+#include "worker/data/text_file.h"
+
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,7 +18,7 @@ DocumentText checked(std::string text) {
   return {std::move(text), ""};
 }
 
-// A run of lines that are not blank, without the end of its last line.
+// A run of lines that are not blank.
 class Paragraphs final : public DocumentFile {
  public:
   explicit Paragraphs(LineReader lines) : lines_(std::move(lines)) {}
@@ -35,14 +37,11 @@ class Paragraphs final : public DocumentFile {
         break;
       }
     }
-    if (text_.empty()) return false;
-    if (text_.back() == '\n') text_.pop_back();
-    if (!text_.empty() && text_.back() == '\r') text_.pop_back();
-    return true;
+    return !text_.empty();
   }
   FilePlace start() const override { return start_; }
   FilePlace place() const override { return lines_.place(); }
-  absl::StatusOr<DocumentText> text() override { return checked(std::exchange(text_, {})); }
+  absl::StatusOr<DocumentText> text() override { return paragraph_text(std::exchange(text_, {})); }
   std::string name() const override { return name_; }
 
  private:
@@ -99,6 +98,13 @@ class WholeFile final : public DocumentFile {
 };
 
 }  // namespace
+
+// Without the end of the last line.
+DocumentText paragraph_text(std::string lines) {
+  if (!lines.empty() && lines.back() == '\n') lines.pop_back();
+  if (!lines.empty() && lines.back() == '\r') lines.pop_back();
+  return checked(std::move(lines));
+}
 
 absl::StatusOr<std::unique_ptr<DocumentFile>> open_text(const std::string& path, const FileKind& kind,
                                                         const FilePlace& place) {

@@ -22,10 +22,16 @@ using Rows = std::vector<std::vector<int32_t>>;
 
 class CountedRowsTest : public ::testing::Test {
  protected:
-  CountedRowsTest() {
+  explicit CountedRowsTest(const FileKind& kind = {}) : kind_(kind) {
     folder_.write_tokenizer(testing::byte_tokenizer());
     std::mt19937 random(11);
-    // Lines from nothing to many blocks long, over files of which one is empty and one has no end of line.
+    if (kind_.format == Format::kJsonLines) write_lines(random);
+    if (kind_.format == Format::kText && kind_.blank_lines) write_paragraphs(random);
+    if (kind_.format == Format::kText && !kind_.blank_lines) write_files(random);
+  }
+
+  // Lines from nothing to many blocks long, over files of which one is empty and one has no end of line.
+  void write_lines(std::mt19937& random) {
     for (int file = 0; file < 4; ++file) {
       std::string text;
       for (int i = 0; file != 2 && i < 40; ++i) {
@@ -38,22 +44,61 @@ class CountedRowsTest : public ::testing::Test {
     }
   }
 
+  // Paragraphs of one line and of many, with one or many lines between, some of spaces.
+  void write_paragraphs(std::mt19937& random) {
+    for (int file = 0; file < 4; ++file) {
+      std::string text = file == 1 ? " \n\n" : "";
+      for (int i = 0; file != 2 && i < 40; ++i) {
+        for (int line = i == 17 ? 60 : static_cast<int>(random() % 4); line >= 0; --line) {
+          text += std::string(1 + random() % 60, static_cast<char>('a' + random() % 26)) + (i % 5 == 0 ? "\r\n" : "\n");
+        }
+        if (i % 13 == 5) text += "\n\xff\xfe\nnot UTF-8\n";
+        for (unsigned line = i == 18 ? 300 : random() % 4; line > 0; --line) text += i % 3 == 0 ? "\n" : " \t\r\n";
+        text += "\n";
+      }
+      if (file == 3) text.resize(text.find_last_not_of(" \t\r\n") + 1);
+      files_.push_back(folder_.write(absl::StrCat("part-", file, ".txt"), text));
+    }
+  }
+
+  void write_files(std::mt19937& random) {
+    for (int file = 0; file < 60; ++file) {
+      const std::string text = file % 13 == 5   ? "\xff\xfe"
+                               : file % 13 == 6 ? " \n"
+                                                : std::string(random() % 190, static_cast<char>('a' + random() % 26));
+      files_.push_back(folder_.write(absl::StrCat("part-", file, ".txt"), text));
+    }
+  }
+
   std::unique_ptr<Tokenizer> tokenizer() const { return *Tokenizer::load(folder_.path()); }
 
   std::unique_ptr<RowStream> stream(int64_t row_tokens, bool loop = true) const {
-    return std::make_unique<RowStream>(DocumentReader({.files = files_}), tokenizer(), row_tokens, loop);
+    return std::make_unique<RowStream>(DocumentReader({.files = files_, .kind = kind_}), tokenizer(), row_tokens, loop);
   }
 
   std::unique_ptr<CountedRows> rank(int64_t block_bytes, const std::string& counts,
                                     CountedRows::Options options) const {
     options.counts_file = folder_.path() + "/" + counts;
-    return std::make_unique<CountedRows>(*TextBlocks::open({.files = files_, .block_bytes = block_bytes}), tokenizer(),
-                                         options);
+    return std::make_unique<CountedRows>(
+        *DocumentBlocks::open({.files = files_, .kind = kind_, .block_bytes = block_bytes}), tokenizer(), options);
   }
 
+  const FileKind kind_;
   testing::Folder folder_;
   std::vector<std::string> files_;
 };
+
+// Of every kind that C++ can write; counted_kinds_test.py has Parquet.
+class CountedKindsTest : public CountedRowsTest, public ::testing::WithParamInterface<FileKind> {
+ protected:
+  CountedKindsTest() : CountedRowsTest(GetParam()) {}
+};
+INSTANTIATE_TEST_SUITE_P(Kinds, CountedKindsTest,
+                         ::testing::Values(FileKind{}, FileKind{.format = Format::kText, .blank_lines = true},
+                                           FileKind{.format = Format::kText}),
+                         [](const auto& of) {
+                           return std::string(name(of.param.format)) + (of.param.blank_lines ? "_paragraphs" : "");
+                         });
 
 // Rows of this rank of each batch of `ranks` rows; and what every rank says of where that ends.
 Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batches) {
@@ -72,7 +117,7 @@ Rows deal(RowSource& source, int64_t row_tokens, int rank, int ranks, int batche
 Rows all_rows(RowSource& source, int64_t row_tokens, int count) { return deal(source, row_tokens, 0, 1, count); }
 
 // Threads as ranks, each counting its share: any block size, any number of ranks; a second run counts nothing.
-TEST_F(CountedRowsTest, RanksTogetherGiveTheStream) {
+TEST_P(CountedKindsTest, RanksTogetherGiveTheStream) {
   constexpr int64_t kRow = 33;
   constexpr int kBatches = 60;
   for (const int64_t block_bytes : {50, 700, 100'000}) {
@@ -107,7 +152,7 @@ TEST_F(CountedRowsTest, RanksTogetherGiveTheStream) {
 }
 
 // A cursor of the one is a cursor of the other, wherever it is and whatever the rows' length.
-TEST_F(CountedRowsTest, CursorsAreThoseOfTheReaderOfEverything) {
+TEST_P(CountedKindsTest, CursorsAreThoseOfTheReaderOfEverything) {
   std::mt19937 random(3);
   for (int round = 0; round < 60; ++round) {
     const int64_t row = 1 + static_cast<int64_t>(random() % 120), after = 1 + static_cast<int64_t>(random() % 120);
@@ -140,7 +185,7 @@ TEST_F(CountedRowsTest, CursorsAreThoseOfTheReaderOfEverything) {
   }
 }
 
-TEST_F(CountedRowsTest, WithoutLoopItEndsWhereTheStreamEnds) {
+TEST_P(CountedKindsTest, WithoutLoopItEndsWhereTheStreamEnds) {
   const Rows expected = all_rows(*stream(50, /*loop=*/false), 50, 10'000);
   auto rows = rank(300, "end", {.row_tokens = 50, .loop = false});
   EXPECT_EQ(all_rows(*rows, 50, 10'000), expected);
@@ -149,7 +194,7 @@ TEST_F(CountedRowsTest, WithoutLoopItEndsWhereTheStreamEnds) {
 }
 
 // Malformed lines are named as a reader names them, by all ranks, once.
-TEST_F(CountedRowsTest, MalformedLinesAreNamedAndLimited) {
+TEST_P(CountedKindsTest, MalformedDocumentsAreNamedAndLimited) {
   auto whole = stream(64);
   all_rows(*whole, 64, 500);
   const std::vector<std::string> expected = whole->take_warnings();
@@ -161,7 +206,8 @@ TEST_F(CountedRowsTest, MalformedLinesAreNamedAndLimited) {
   const auto failed = strict->skip(500);
   EXPECT_EQ(failed.status().code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(failed.status().message(),
-              HasSubstr("malformed line 3, more than training.dataloader.max_bad_lines = 2"));
+              HasSubstr(absl::StrCat("malformed ", document_word(kind_),
+                                     " 3, more than training.dataloader.max_bad_lines = 2")));
 }
 
 // Whatever lies in the file of counts, the rows are the same: what is damaged is counted again.

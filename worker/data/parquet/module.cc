@@ -11,6 +11,7 @@
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "worker/data/parquet/parquet_column.h"
@@ -27,6 +28,7 @@ class Column final : public ParquetColumn {
   Column(const std::string& path, const std::string& name) {
     parquet::ReaderProperties properties;
     properties.set_page_checksum_verification(true);
+    properties.enable_buffered_stream();  // A part of a row group is read alone.
     file_ = parquet::ParquetFileReader::OpenFile(path, /*memory_map=*/false, properties);
     find(name);
     check_counts();
@@ -46,9 +48,14 @@ class Column final : public ParquetColumn {
       if (group < 0 || group > groups() || row < 0 || row > (group < groups() ? rows(group) : 0)) {
         return "no row " + std::to_string(row) + " in a row group " + std::to_string(group);
       }
+      const bool ahead = reader_ != nullptr && group == group_ && row >= row_ && row < rows(group);
+      if (ahead) {
+        move_to(row);
+      } else {
+        reader_ = nullptr;
+      }
       group_ = group;
       row_ = row;
-      reader_ = nullptr;
       return "";
     } catch (const std::exception& error) {
       return error.what();
@@ -117,10 +124,37 @@ class Column final : public ParquetColumn {
   }
 
   void start_group() {
-    reader_ =
-        std::static_pointer_cast<parquet::ByteArrayReader>(file_->RowGroup(static_cast<int>(group_))->Column(column_));
-    level_ = levels_ = 0;
-    if (row_ > 0 && reader_->Skip(row_) != row_) refuse("the column ends too soon");
+    std::unique_ptr<parquet::PageReader> pages =
+        file_->RowGroup(static_cast<int>(group_))->GetColumnPageReader(column_);
+    pages->set_data_page_filter([this](const parquet::DataPageStats& page) {
+      page_begin_ = page_end_;
+      page_end_ += page.num_values;
+      return page_end_ <= wanted_;
+    });
+    reader_ = std::static_pointer_cast<parquet::ByteArrayReader>(
+        parquet::ColumnReader::Make(file_->metadata()->schema()->Column(column_), std::move(pages)));
+    level_ = levels_ = page_begin_ = page_end_ = wanted_ = 0;
+    const int64_t row = std::exchange(row_, 0);
+    if (row > 0) move_to(row);
+    row_ = row;
+  }
+
+  // To a row of this group that follows. Pages that end before it are passed over as they are: most are compressed.
+  void move_to(int64_t row) {
+    const int64_t decoded = std::min(row - row_, levels_ - level_), behind = row_ + levels_ - level_;
+    value_ += std::count(definitions_.begin() + level_, definitions_.begin() + level_ + decoded, whole_);
+    level_ += decoded;
+    if (row <= behind) return;
+    wanted_ = row;
+    const int64_t page = page_end_;
+    skip(std::min(row, page) - behind);
+    if (row < page) return;
+    if (!reader_->HasNext()) refuse("the column ends too soon");
+    skip(row - page_begin_);
+  }
+
+  void skip(int64_t rows) {
+    if (rows != 0 && reader_->Skip(rows) != rows) refuse("the column ends too soon");
   }
 
   void fill() {
@@ -141,6 +175,8 @@ class Column final : public ParquetColumn {
   std::array<int16_t, kBatch> definitions_{};
   std::array<parquet::ByteArray, kBatch> values_{};
   int64_t levels_ = 0, level_ = 0, value_ = 0;
+  int64_t page_begin_ = 0, page_end_ = 0;  // Rows of the group, of the page that was looked at last;
+  int64_t wanted_ = 0;                     // pages that end at this row or before are passed over.
 };
 
 }  // namespace

@@ -1,0 +1,251 @@
+// What a job of many ranks costs the control plane: what each node is sent and sends until its ranks run, and what a
+// second of beats costs. Nodes are a loop over sessions that count; messages and bytes are held against closed forms.
+// docs/scale.md has the table of TITAN_LONG=1.
+
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/rank_protocol/launch.h"
+#include "tests/controller/reconcile/world.h"
+
+namespace titan::reconcile {
+namespace {
+
+constexpr int kRanksOfNode = 8;
+
+class CountingSession final : public cluster::Session {
+ public:
+  void send(const v1::ControllerMessage& message) override {
+    ++messages;
+    bytes += static_cast<int64_t>(message.ByteSizeLong());
+    (message.has_beat_ack() ? acks : commands) += 1;
+    if (!message.has_beat_ack()) last = message;
+  }
+  void send(const v1::ControllerMessage& message, const std::shared_ptr<const std::string>& more) override {
+    send(message);
+    shared = more;
+  }
+  void close(const std::string&) override {}
+
+  int64_t messages = 0, bytes = 0, acks = 0, commands = 0;
+  v1::ControllerMessage last;                 // That is no answer to a beat.
+  std::shared_ptr<const std::string> shared;  // Of a Prepare.
+};
+
+struct Cost {
+  int64_t ranks = 0;
+  int64_t launch_bytes = 0, prepare_bytes = 0, node_messages = 0, controller_messages = 0;
+  int64_t beat_bytes = 0, ack_bytes = 0, transactions = 0;
+  double start_ms = 0, parse_ms = 0, tick_ms = 0, beat_us = 0;
+};
+
+class ControlScale {
+ public:
+  explicit ControlScale(int ranks) {
+    cost_.ranks = ranks;
+    world_.config_json = std::string(R"({"note": ")") + std::string(8000, 'x') + "\"}";  // As long as a resolved one.
+    for (int i = 0; i < ranks / kRanksOfNode; ++i) {
+      Node& node = nodes_.emplace_back();
+      char name[32];
+      std::snprintf(name, sizeof name, "gpu-node-%05d", i);
+      node.name = name;
+      node.session = std::make_shared<CountingSession>();
+      EXPECT_TRUE(world_.reconciler
+                      ->open_session(world_.hello_of(FakeNode(node.name, kRanksOfNode)), node.session, "peer:10.0.0.8")
+                      .ok());
+    }
+    world_.settle();
+  }
+
+  Cost run() {
+    start();
+    for (int i = 0; i < 3; ++i) second();  // What is only at the beginning.
+    EXPECT_EQ(world_.state("big"), "RUNNING");
+    const int64_t acks = nodes_[0].session->acks, bytes = nodes_[0].session->bytes;
+    constexpr int kSeconds = 24;  // Two windows of the search for slow ranks, and more.
+    double beats = 0, all = 0;
+    for (int i = 0; i < kSeconds; ++i) {
+      const auto [of_beats, of_all] = second();
+      beats += of_beats;
+      all += of_all;
+    }
+    EXPECT_EQ(nodes_[0].session->acks - acks, kSeconds) << "a beat has one answer";
+    cost_.ack_bytes = (nodes_[0].session->bytes - bytes) / kSeconds;
+    cost_.beat_us = beats * 1e6 / kSeconds / static_cast<double>(nodes_.size());
+    cost_.tick_ms = all * 1e3 / kSeconds;
+    return cost_;
+  }
+
+ private:
+  struct Node {
+    std::string name;
+    std::shared_ptr<CountingSession> session;
+    std::vector<int> ranks;
+    v1::AttemptId id;
+    int64_t said = 0;
+  };
+
+  static double seconds_of(const std::function<void()>& work) {
+    const absl::Duration begin = system_clock().monotonic();
+    work();
+    return absl::ToDoubleSeconds(system_clock().monotonic() - begin);
+  }
+
+  void say(Node& node, const v1::WorkerMessage& message) {
+    ++node.said;
+    world_.reconciler->on_message(node.name, node.session, message);
+  }
+  void report(v1::AttemptReport::Phase phase) {
+    for (Node& node : nodes_) {
+      v1::WorkerMessage message;
+      *message.mutable_attempt()->mutable_id() = node.id;
+      message.mutable_attempt()->set_phase(phase);
+      if (node.ranks[0] == 0) message.mutable_attempt()->set_store_port(4001);
+      say(node, message);
+    }
+    world_.settle();
+  }
+
+  void start() {
+    cost_.start_ms = 1e3 * seconds_of([&] {
+                       EXPECT_TRUE(world_.submit(world_.spec("big", static_cast<int>(cost_.ranks), kRanksOfNode)).ok());
+                       world_.clock.advance(absl::Seconds(6));  // Every node is known by then.
+                       world_.reconciler->tick();
+                       world_.settle();
+                     });
+    for (Node& node : nodes_) {
+      ASSERT_TRUE(node.session->last.has_prepare()) << node.name;
+      const v1::Prepare& prepare = node.session->last.prepare();
+      node.id = prepare.id();
+      node.ranks.assign(prepare.ranks().begin(), prepare.ranks().end());
+      ASSERT_EQ(node.session->shared, nodes_[0].session->shared) << "kept once for all nodes";
+      cost_.prepare_bytes = std::max(cost_.prepare_bytes, static_cast<int64_t>(prepare.ByteSizeLong()));
+    }
+    read_launch();
+    report(v1::AttemptReport::PREPARED);
+    for (Node& node : nodes_) ASSERT_TRUE(node.session->last.has_start()) << node.name;
+    report(v1::AttemptReport::STARTED);
+    cost_.controller_messages = nodes_.back().session->messages;
+    cost_.node_messages = 1 + nodes_.back().said;  // Register is the first.
+    for (Node& node : nodes_) {
+      if (node.ranks[0] == 0) tell(node, 0, R"({"kind":"loaded","source":"checkpoint","step":0})");
+    }
+  }
+
+  void tell(Node& node, int rank, const std::string& json) {
+    v1::WorkerMessage message;
+    *message.mutable_events()->mutable_id() = node.id;
+    message.mutable_events()->set_rank(rank);
+    message.mutable_events()->add_events()->set_sequence(++events_);
+    message.mutable_events()->mutable_events(0)->set_json(json);
+    say(node, message);
+    world_.settle();
+  }
+
+  // As each rank does.
+  void read_launch() {
+    v1::ControllerMessage message;
+    ASSERT_TRUE(message.ParseFromString(*nodes_[0].session->shared));
+    const std::string& json = message.prepare().launch_json();
+    cost_.launch_bytes = static_cast<int64_t>(json.size());
+    cost_.parse_ms = 1e3 * seconds_of([&] {
+                       const auto launch = rank_protocol::launch_from_json(nlohmann::json::parse(json));
+                       ASSERT_TRUE(launch.ok()) << launch.status();
+                       EXPECT_EQ(launch->ranks.size(), static_cast<size_t>(cost_.ranks));
+                     });
+  }
+
+  // A second of all nodes: seconds of the beats, and with what the controller does by itself.
+  std::pair<double, double> second() {
+    world_.clock.advance(absl::Seconds(1));
+    ++step_;
+    std::vector<v1::WorkerMessage> beats;
+    for (const Node& node : nodes_) beats.push_back(beat(node));
+    cost_.beat_bytes = static_cast<int64_t>(beats.back().ByteSizeLong());
+    const double of_beats = seconds_of([&] {
+      for (size_t i = 0; i < nodes_.size(); ++i) say(nodes_[i], beats[i]);
+    });
+    const double of_tick = seconds_of([&] { world_.reconciler->tick(); });
+    cost_.transactions = 0;
+    while (const int64_t run = static_cast<int64_t>(world_.store.run_pending())) cost_.transactions += run;
+    return {of_beats, of_beats + of_tick};
+  }
+
+  v1::WorkerMessage beat(const Node& node) const {
+    v1::WorkerMessage message;
+    v1::AttemptBeat& of = *message.mutable_beat()->add_attempts();
+    message.mutable_beat()->set_sequence(step_);
+    *of.mutable_id() = node.id;
+    for (const int rank : node.ranks) {
+      v1::RankStatus& status = *of.add_ranks();
+      status.set_rank(rank);
+      status.set_pid(1'000'000 + rank);
+      status.set_start_ticks(100'000'000 + rank);
+      status.set_step(step_);
+      status.set_phase("forward_backward");
+      status.set_phase_milliseconds(500);
+      status.set_counter(1'000 * step_);
+      status.set_sequence(10'000 * step_);
+      status.set_own_steps(step_);
+      status.set_own_nanoseconds(step_ * 800'000'000 + rank % 7 * 1'000'000);
+    }
+    return message;
+  }
+
+  World world_;
+  std::vector<Node> nodes_;
+  Cost cost_;
+  int64_t step_ = 0, events_ = 0;
+};
+
+void print(const std::vector<Cost>& costs) {
+  const auto line = [&](const char* what, const char* format, auto of) {
+    std::printf("| %-44s |", what);
+    for (const Cost& cost : costs) {
+      char figure[32];
+      std::snprintf(figure, sizeof figure, format, static_cast<double>(of(cost)));
+      std::printf(" %10s |", figure);
+    }
+    const Cost &from = costs[costs.size() - 2], &to = costs.back();
+    std::printf(" %5.2f |\n", std::log(static_cast<double>(of(to)) / static_cast<double>(of(from))) /
+                                  std::log(static_cast<double>(to.ranks) / static_cast<double>(from.ranks)));
+  };
+  line("ranks", "%.0f", [](const Cost& c) { return c.ranks; });
+  line("launch file, kB", "%.1f", [](const Cost& c) { return static_cast<double>(c.launch_bytes) / 1e3; });
+  line("a rank: launch file parsed, ms", "%.2f", [](const Cost& c) { return c.parse_ms; });
+  line("a node: the rest of its Prepare, bytes", "%.0f", [](const Cost& c) { return c.prepare_bytes; });
+  line("a node: messages to it until ranks run", "%.0f", [](const Cost& c) { return c.controller_messages; });
+  line("a node: messages of it until ranks run", "%.0f", [](const Cost& c) { return c.node_messages; });
+  line("controller: from submission to Prepare, ms", "%.1f", [](const Cost& c) { return c.start_ms; });
+  line("a node: a beat of 8 ranks, bytes", "%.0f", [](const Cost& c) { return c.beat_bytes; });
+  line("a node: its answer, bytes", "%.0f", [](const Cost& c) { return c.ack_bytes; });
+  line("controller: a beat, us", "%.1f", [](const Cost& c) { return c.beat_us; });
+  line("controller: transactions of a second", "%.0f", [](const Cost& c) { return c.transactions; });
+  line("controller: a second of beats, ms", "%.2f", [](const Cost& c) { return c.tick_ms; });
+}
+
+TEST(ScaleTest, APartOfAJobCostsTheSameInALargeOne) {
+  const bool all = std::getenv("TITAN_LONG") != nullptr;
+  std::vector<Cost> costs;
+  for (const int ranks : all ? std::vector<int>{104, 1000, 10000} : std::vector<int>{40, 400}) {
+    costs.push_back(ControlScale(ranks).run());
+    if (::testing::Test::HasFailure()) return;
+    const Cost& cost = costs.back();
+    EXPECT_LT(cost.launch_bytes, 8'500 + 72 * ranks / kRanksOfNode) << "a line a node";
+    EXPECT_LT(cost.prepare_bytes, 200);
+    EXPECT_EQ(cost.controller_messages, 3) << "Welcome, Prepare, Start";
+    EXPECT_EQ(cost.node_messages, 3) << "Register, PREPARED, STARTED";
+    EXPECT_LT(cost.beat_bytes, 40 + 70 * kRanksOfNode);
+    EXPECT_LT(cost.ack_bytes, 16);
+    EXPECT_LE(cost.transactions, 1) << "beats are not written down one by one";
+  }
+  print(costs);
+}
+
+}  // namespace
+}  // namespace titan::reconcile

@@ -1,0 +1,139 @@
+"""Text that ranks count together: of every kind of file, in its order, shuffled and packed, rows, cursors and warnings are those of
+one reader of everything, and either goes on from the other's cursor."""
+
+import gzip
+import json
+import random
+import unittest
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from row_reader import BIN, RowReader, in_order
+
+WIDTH = 33
+PARQUET = (BIN / "titan-parquet.so").exists()
+
+
+class CountedKinds(RowReader):
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        random_ = random.Random(8)
+        words = lambda: " ".join(random_.choices(["the", "perl", "é", "list"], k=random_.choice((0, 3, 9, 20, 400))))  # noqa: E731
+        texts = [words() for _ in range(200)]
+        for kind in ("jsonl", "text", "parquet"):
+            (cls.root / kind).mkdir()
+        for part in range(3):
+            own = texts[part::3] if part != 1 else []
+            (cls.root / "jsonl" / f"{part}.jsonl").write_text("".join(json.dumps({"text": t}) + "\n" + "{bad\n" * (i % 50 == 9) for i, t in enumerate(own)))
+            (cls.root / "text" / f"{part}.txt").write_text("\n\n \n".join(own))
+            rows = [None if i % 41 == 7 else b"\xff" if i % 41 == 8 else t.encode() for i, t in enumerate(own)]
+            options = {"row_group_size": 27} if part == 0 else {"data_page_size": 300, "use_dictionary": False}
+            pq.write_table(pa.table({"n": list(range(len(rows))), "text": pa.array(rows, pa.binary())}), cls.root / "parquet" / f"{part}.parquet", **options)
+
+    def asked(self, kind, **request):
+        return {"row_tokens": WIDTH, "path": str(self.root / kind), "format": kind, "counts": str(self.root / "counts"), "blank_lines": True,
+                "seed": 5, **request}
+
+    def ask(self, kind, size, **request):
+        return self.answers(size, **self.asked(kind, **request))
+
+    def check(self, kind, **arrangement):
+        batches = 72  # Of 12 rows: two passes and more.
+        alone = self.ask(kind, 1, batch=12, batches=batches, **arrangement)
+        rows, ends = in_order(alone, 12, batches), alone[0].get("ends")
+        self.assertGreaterEqual(alone[0]["cursor"]["pass"], 1)
+        for size in (4, 6):
+            together = self.ask(kind, size, batch=12 // size, batches=batches, **arrangement)
+            self.assertEqual(in_order(together, 12 // size, batches), rows, (kind, size))
+            if ends is not None:
+                self.assertEqual(in_order(together, 12 // size, batches, "ends"), ends, (kind, size))
+            for rank in together:
+                self.assertEqual(rank["warnings"], alone[0]["warnings"])
+        # From the one's cursors to the other's and back.
+        cursor, at = None, 0
+        for i in range(16):
+            size, count = (1, 4, 2, 6)[i % 4], i % 5 + 1
+            ranks = self.ask(kind, size, batch=12 // size, batches=count, cursor=cursor, **arrangement)
+            self.assertEqual(in_order(ranks, 12 // size, count), rows[at:at + 12 * count], (kind, i))
+            cursor, at = ranks[0]["cursor"], at + 12 * count
+        # Without a loop both end at the same row.
+        once = [self.ask(kind, size, batches=1000, loop=False, **arrangement) for size in (1, 4)]
+        whole = len(once[1][0]["rows"]) - 1
+        self.assertLessEqual(0, len(once[0][0]["rows"]) - 4 * whole, kind)
+        self.assertLess(len(once[0][0]["rows"]) - 4 * whole, 8, kind)
+        self.assertEqual(in_order(once[1], 1, whole), once[0][0]["rows"][:4 * whole])
+
+    ARRANGED = ({"shuffle": "documents"}, {"window": 16}, {"shuffle": "documents", "window": 16})
+
+    def test_json_lines(self):
+        self.check("jsonl")
+
+    def test_paragraphs(self):
+        self.check("text")
+
+    @unittest.skipUnless(PARQUET, "built without Arrow")
+    def test_parquet(self):
+        self.check("parquet")
+
+    def test_arranged_text(self):
+        for kind in ("jsonl", "text"):
+            for arrangement in self.ARRANGED:
+                self.check(kind, **arrangement)
+
+    @unittest.skipUnless(PARQUET, "built without Arrow")
+    def test_arranged_parquet(self):
+        for arrangement in self.ARRANGED:
+            self.check("parquet", **arrangement)
+
+    def test_malformed_documents_are_named_and_limited(self):
+        for kind, word, line in (("jsonl", "line", "0.jsonl:11: not JSON"), ("parquet", "row", "row 7 of row group 0: null")):
+            if kind == "parquet" and not PARQUET:
+                continue
+            for arrangement in ({}, *self.ARRANGED):
+                warnings = self.ask(kind, 4, batches=200, **arrangement)[0]["warnings"]
+                self.assertTrue(any(line in warning for warning in warnings), (kind, arrangement, warnings))
+                for size in (1, 4):
+                    said = self.answer(dp_size=size, batches=500, bad_lines=0, **self.asked(kind, **arrangement))["error"]
+                    self.assertIn(f"that is malformed {word} 1, more than training.dataloader.max_bad_lines = 0", said)
+
+    def test_whatever_lies_in_the_counts_the_rows_are_the_same(self):
+        random_, counts = random.Random(2), self.root / "damaged"
+        for arrangement in ({}, *self.ARRANGED):
+            asked = self.asked("jsonl", counts=str(counts), dp_rank=1, dp_size=4, batches=90, **arrangement)
+            rows = self.answer(**asked)["rows"]
+            for path in [*counts.glob("token-counts-*"), *counts.glob("document-lengths-*")]:
+                good = path.read_bytes()
+                for i in range(4):
+                    bad = bytearray(good[:random_.randrange(len(good))] if i % 2 else good)
+                    for _ in range(3 * (1 - i % 2)):
+                        bad[random_.randrange(len(bad))] = random_.randrange(256)
+                    path.write_bytes(bad)
+                    self.assertEqual(self.answer(**asked)["rows"], rows, (arrangement, i))
+
+    def test_compressed_text_of_many_ranks_is_warned_of(self):
+        path = self.root / "packed.jsonl.gz"
+        path.write_bytes(gzip.compress((self.root / "jsonl" / "0.jsonl").read_bytes()))
+        for arrangement in ({}, {"window": 16}):
+            for size, told in ((63, False), (64, True)):
+                asked = self.asked("packed.jsonl.gz", format="jsonl", dp_size=size, batches=1, **arrangement)
+                warnings = self.answer(**asked)["warnings"]
+                self.assertEqual(told, any("so each of 64 data-parallel ranks reads and tokenises all of it" in w for w in warnings), warnings)
+                self.assertNotIn("all of it", " ".join(self.answer(**{**asked, "per_rank": True, "dp_size": 64}).get("warnings", [])))
+        plain = self.answer(**self.asked("jsonl", dp_size=64, batches=1))["warnings"]
+        self.assertNotIn("all of it", " ".join(plain))
+
+    def test_other_data_is_refused(self):
+        path = self.root / "other.jsonl"
+        lines = [json.dumps({"text": "one two three " * (i % 7)}) for i in range(300)]
+        path.write_text("\n".join(lines) + "\n")
+        asked = self.asked("other.jsonl", format="jsonl", counts=str(self.root / "other"), dp_size=4)
+        for arrangement in ({}, {"window": 16}):
+            cursor = self.answer(batches=20, **asked, **arrangement)["cursor"]
+            path.write_text("\n".join(["{}"] + lines[:40] + ["x" * 76] + lines[40:]) + "\n")
+            self.assertIn("the dataset has changed", self.answer(batches=20, cursor=cursor, **asked, **arrangement).get("error", ""))
+            path.write_text("\n".join(lines) + "\n")
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=1)
