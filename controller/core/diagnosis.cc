@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/rank_protocol/failed_logs.h"
 #include "common/rank_protocol/spool.h"
 #include "common/text/counted.h"
 #include "controller/core/core.h"
@@ -171,6 +172,8 @@ void Core::end_diagnosis(LiveJob& job) {
     const int number = attempt.record.number;
     attempt.record.diagnosed = true;
     attempt.record.verdict = record.verdict;
+    attempt.record.named_ranks = record.ranks;
+    if (record.ranks.size() > rank_protocol::kFailedLogs) attempt.record.named_ranks.resize(rank_protocol::kFailedLogs);
     put_attempt(change, job, attempt.record);
     change.mutations.push_back(store::put(diagnosis_key(job.record.uid, number), job::encode(record)));
     if (number > kDiagnosesKept) {

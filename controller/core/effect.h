@@ -52,11 +52,12 @@ struct Measure {
     kCheckpointStall,
     kCheckpointFailed,
     kQueueWait,
-    kNodeRefused
+    kNodeRefused,
+    kLogsDropped
   };
   Kind kind = kAttemptEnded;
   std::string label;  // Cause, phase or reason.
-  double seconds = 0;
+  double value = 0;   // Seconds, or bytes.
 };
 
 struct Release {
@@ -95,7 +96,8 @@ struct Effects {
   std::vector<NodeViewPtr> nodes;
   std::vector<std::string> nodes_gone;
   std::vector<std::pair<std::string, absl::Time>> beats;
-  bool scheduled = false;  // The queue was walked: what the step took is a measure.
+  bool scheduled = false;      // The queue was walked: what the step took is a measure.
+  int64_t kept_log_bytes = 0;  // Of the ends of failed ranks' logs, in all.
 };
 
 }  // namespace titan::core

@@ -226,7 +226,7 @@ void Core::end_superseded(LiveJob& job, int by, Change& change) {
   record.end_message = absl::StrCat("the nodes run attempt ", by, ", which is newer than this controller's records");
   put_attempt(change, job, record);
   job.past.push_back(std::make_shared<const job::AttemptRecord>(std::move(record)));
-  drop_old_failed_logs(job, change);
+  close_failed_logs(job, change);
   drop_attempt(job);
 }
 

@@ -32,6 +32,7 @@ void Reconciler::take(const core::Input& input, Answers& answers) {
 }
 
 void Reconciler::run(core::Effects effects, Answers& answers) {
+  measures_.kept_logs(effects.kept_log_bytes);
   for (const auto& [id, why] : effects.closes) {
     const auto session = sessions_.find(id);
     if (session != sessions_.end()) session->second->close(why);
@@ -170,17 +171,17 @@ void Reconciler::measure(const core::Measure& one) {
     case core::Measure::kAttemptEnded:
       return measures_.attempt_ended(one.label);
     case core::Measure::kLost:
-      return measures_.lost(one.label, one.seconds);
+      return measures_.lost(one.label, one.value);
     case core::Measure::kRecovered:
-      return measures_.recovered(one.seconds);
+      return measures_.recovered(one.value);
     case core::Measure::kCheckpoint:
-      return measures_.checkpoint(one.seconds);
+      return measures_.checkpoint(one.value);
     case core::Measure::kCheckpointStall:
-      return measures_.checkpoint_stall(one.seconds);
+      return measures_.checkpoint_stall(one.value);
     case core::Measure::kCheckpointFailed:
       return measures_.checkpoint_failed();
     case core::Measure::kQueueWait:
-      return measures_.queue_wait(absl::Seconds(one.seconds));
+      return measures_.queue_wait(absl::Seconds(one.value));
     case core::Measure::kNodeRefused:
       return measures_.refused(one.label);
   }
@@ -192,3 +193,5 @@ void Reconciler::write(const std::vector<journal::Line>& lines) const {
 }
 
 }  // namespace titan::reconcile
+    case core::Measure::kLogsDropped:
+      return measures_.logs_dropped(one.label, one.value);
