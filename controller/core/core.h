@@ -127,6 +127,7 @@ class Core {
   void take(const Tick& input);
   void take(const Durable& input);
   void take(const SpecUnreadable& input);
+  void take(const Compared& input);
   void go_on(const Created& created, const absl::Status& status);
   void go_on(const CancelAccepted& accepted, const absl::Status& status);
   void go_on(const UpdateAccepted& accepted, const absl::Status& status);
@@ -166,8 +167,8 @@ class Core {
   void show(Change& change, const LiveJob& job);
   void measure(Measure::Kind kind, double value, std::string label = "");
   static JobViewPtr view_of(const LiveJob& job);
-  static bool apply(LiveJob& job, job::JobEvent event);
   static LiveJob ended_job(const JobView& view);  // One that is over, for as long as it is changed.
+  static bool apply(LiveJob& job, job::JobEvent event);
   int64_t now_ns() const;
 
   // requests.cc
@@ -429,8 +430,8 @@ class Core {
   scheduler::Scheduler scheduler_;                      // What it is told: claims.cc.
   std::set<std::string> held_back_;                     // Uids of jobs that wait and are not in its queue yet.
   std::map<std::string, absl::Duration> choosy_until_;  // By uid: those in the queue that hold devices or avoid nodes.
-  int64_t next_order_ = 1;
   KeptLogs kept_logs_;
+  int64_t next_order_ = 1;
   bool scheduling_ = false;
   absl::Duration schedule_after_;
   bool schedule_requested_ = false;

@@ -15,6 +15,7 @@
 #include "common/rank_protocol/launch.h"
 #include "controller/cluster/session.h"
 #include "controller/core/view.h"
+#include "controller/job/diagnosis.h"
 #include "controller/store/store.h"
 #include "titan/v1/worker.pb.h"
 
@@ -84,11 +85,20 @@ struct Change {
   Token token = 0;
 };
 
+// What the ranks of an attempt did is to be compared, which takes its time and needs nothing else of the core. The
+// answer is the input Compared.
+struct Comparison {
+  AttemptKey attempt;
+  std::shared_ptr<const job::Findings> findings;
+  std::string title;
+};
+
 struct Effects {
   Release now;  // Before anything is written: acknowledgements, errors, and the stop of what has failed.
   std::vector<std::pair<SessionId, std::string>> closes;  // Sessions that were replaced, and why.
   std::vector<Change> changes;                            // In this order.
-  absl::Status refused;                                   // Of a registration.
+  std::vector<Comparison> comparisons;
+  absl::Status refused;  // Of a registration.
   // Records that make no sense, with what is wrong with them: kept for people, and not met again.
   std::vector<std::pair<store::Record, std::string>> set_aside;
   // Nodes that are shown otherwise from now on, as decided; nodes that are shown no more; and when others were heard

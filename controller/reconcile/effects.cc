@@ -43,6 +43,21 @@ void Reconciler::run(core::Effects effects, Answers& answers) {
   // Changes first get their places in the log: what is sent now may lead to the next step.
   for (core::Change& change : effects.changes) write(std::move(change), answers);
   release(effects.now, /*revision=*/0, answers);
+  for (core::Comparison& wanted : effects.comparisons) {
+    answers.push_back([this, wanted = std::move(wanted)] { compare(wanted); });
+  }
+}
+
+// Without the lock until there is something to say.
+void Reconciler::compare(const core::Comparison& wanted) {
+  const job::Findings& findings = *wanted.findings;
+  const core::Compared found{wanted.attempt, job::diagnose(findings, wanted.title), findings.stuck};
+  Answers answers;
+  {
+    sync::Lock lock(mutex_);
+    take(found, answers);
+  }
+  for (const auto& answer : answers) answer();
 }
 
 void Reconciler::write(core::Change change, Answers& answers) {
@@ -184,6 +199,8 @@ void Reconciler::measure(const core::Measure& one) {
       return measures_.queue_wait(absl::Seconds(one.value));
     case core::Measure::kNodeRefused:
       return measures_.refused(one.label);
+    case core::Measure::kLogsDropped:
+      return measures_.logs_dropped(one.label, one.value);
   }
 }
 
@@ -193,5 +210,3 @@ void Reconciler::write(const std::vector<journal::Line>& lines) const {
 }
 
 }  // namespace titan::reconcile
-    case core::Measure::kLogsDropped:
-      return measures_.logs_dropped(one.label, one.value);
